@@ -1,12 +1,13 @@
 """Contacts that push, slide and open: forces of points with Coulomb friction over a step of time.
 
-With the velocities of the points at the end of a step h, σ = J q̇ + h (J q̈ + J̇ q̇), Signorini's conditions and Coulomb's
-law are a problem in the forces λ alone, by the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without them:
+With the velocities of the points at the end of a step h, σ = J (q̇ + h q̈), Signorini's conditions and Coulomb's law are a
+problem in the forces λ alone, by the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without them:
 
-    σ / h = Ω λ + b,    b = J q̇ / h + J q̈₀ + J̇ q̇,    q̈ = q̈₀ + H⁻¹ J^T λ
+    σ / h = Ω λ + J (q̇ / h + q̈₀),    q̈ = q̈₀ + H⁻¹ J^T λ
 
-Impacts are part of it, and of points at rest it is the problem of accelerations. Loops and couplings hold both ways.
-J. J. Moreau, Unilateral contact and dry friction in finite freedom dynamics (1988).
+Impacts are part of it, and of a robot at rest it is the problem of accelerations. J is that of the beginning, so that
+what moves rigidly can stop: the accelerations J̇ q̇ of several points of a turning sole cannot all be met. Loops and
+couplings hold both ways. J. J. Moreau, Unilateral contact and dry friction in finite freedom dynamics (1988).
 """
 
 from __future__ import annotations
@@ -19,28 +20,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import Executable
-from sysdyn.backends.function import Function, Layout
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
-from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.compile import compile
 from sysdyn.online.coulomb import Coulomb, PointForces
+from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.impact import constrained
 from sysdyn.online.operational_space import operational_space
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.expr import Graph
 from sysdyn.program.groups import Group, Groups, common, finite
 from sysdyn.program.products import SHARING, TANGENTS, pushforward, replayed
-from sysdyn.program.program import Program
 from sysdyn.program.reals import is_number
-from sysdyn.reference.robot_functions import Kinematics, Result, kinematics
+from sysdyn.reference.robot_functions import Kinematics, kinematics
 
 # Singular values of Ω of loops and couplings below this share of the greatest belong to rows that repeat others (chosen).
 REPEATED = 1e-10
-# Results of `operational_space` that forces are computed from, and "load", the torques τ + Σ J_i^T fx_i.
-ROWS = ("jacobian", "delassus", "velocity", "acceleration")
+# Results of `operational_space` that forces are computed from.
+ROWS = ("jacobian", "delassus", "velocity")
 # Inputs that derivatives are by.
 BY = ("q", "qd", "tau")
 
@@ -73,11 +72,14 @@ class ContactForces:
 class Solved:
     """A solution with what it followed from, for `Unilateral.derivatives`.
 
-    given: the state and the loads. rows: results of `ROWS`. omega, mu, found: of `Coulomb`. every (…, rows): forces of
-    all constraints. weights (…, rows): σ / h by J q̇.
+    loads (…, nv): τ + Σ J_i^T fx_i + J^T λ. rows: results of `ROWS`. omega, mu, found: of `Coulomb`. every (…, rows):
+    forces of all constraints. weights (…, rows): σ / h by J q̇.
     """
 
-    given: Mapping[str, ArrayLike]
+    q: ArrayLike
+    qd: ArrayLike
+    fx: ArrayLike | None
+    loads: np.ndarray
     rows: Mapping[str, np.ndarray]
     omega: np.ndarray
     mu: np.ndarray
@@ -111,8 +113,7 @@ class Unilateral:
         self._normals, self._own = [x - 1 for x in ends[1:]], slice(ends[-1])
         self._friction = self._of_points("friction", friction, 0.0, np.inf)
         self._dynamics = compile(forward_dynamics(self.model), outputs=["qdd"], external_wrenches=False)
-        self._with: dict[bool, Kinematics] = {}
-        self._rows(False)
+        self._space = operational_space(self.model, self._held, ROWS)
 
     def __repr__(self) -> str:
         return f"Unilateral contacts of {self.model.name!r} on {', '.join(self._parts)}; {self.law!r}"
@@ -136,32 +137,34 @@ class Unilateral:
         """
         if not (is_number(step) and 0.0 < float(step) < np.inf):
             raise InvalidInput(f"step is {step!r}, but a positive number of seconds is needed")
-        h, normals = float(step), self._normals
-        given = {"q": q, "qd": qd, "tau": np.zeros(self.model.nv) if tau is None else tau}
-        given |= {} if fx is None else {"fx": fx}
-        rows = self._rows(fx is not None)(**given)
+        h, normals, rows = float(step), self._normals, self._space(q, qd)
+        loads = np.zeros(self.model.nv) if tau is None else finite("tau", tau, (self.model.nv,))
+        if fx is not None:
+            loads = loads + self._external(q, fx=fx)
         gaps, e = self._of_points("gap", gap), self._of_points("restitution", restitution, 0.0, 1.0)
         mu = self._friction if friction is None else self._of_points("friction", friction, 0.0, np.inf, self._friction)
         velocity = rows["velocity"]
         lead = common({"the state": velocity.shape[:-1], "gap": gaps.shape[:-1], "restitution": e.shape[:-1]})
         weights = np.full((*lead, velocity.shape[-1]), 1.0 / h)
         weights[..., normals] += e * (velocity[..., normals] < 0.0) / h
-        free = weights * velocity + rows["acceleration"]
+        J, omega = rows["jacobian"], rows["delassus"]
+        free = weights * velocity + _times(J, self._dynamics(q, qd, loads).qdd)
         free[..., normals] += gaps / h**2
-        omega, b = self._reduced(rows["delassus"], free)
-        law = self.law(omega, b, mu, None if forces is None else self._stacked(forces), tolerance=self.tolerance / h)
-        every = np.concatenate([law.forces, self._held_by(rows["delassus"], free, law.forces)], axis=-1)
-        loads = rows["load"] + _times(np.swapaxes(rows["jacobian"], -1, -2), every)
+        own, b = self._reduced(omega, free)
+        law = self.law(own, b, mu, None if forces is None else self._stacked(forces), tolerance=self.tolerance / h)
+        every = np.concatenate([law.forces, self._held_by(omega, free, law.forces)], axis=-1)
+        loads = loads + _times(np.swapaxes(J, -1, -2), every)
         qdd = self._dynamics(q, qd, loads).qdd
-        ends = velocity + h * (rows["acceleration"] + _times(rows["delassus"], every))
-        modes = self.law.modes(omega, mu, law)
+        after = qd + h * qdd
+        ends = _times(J, after)
+        modes = self.law.modes(own, mu, law)
         signorini, slip = h * law.signorini, h * law.friction
         return ContactForces(
             {name: law.forces[..., part] for name, part in self._parts.items()},
             {name: modes[..., k] for k, name in enumerate(self._parts)},
             {name: ends[..., part] for name, part in self._parts.items()},
-            qdd, qd + h * qdd, signorini, slip, np.maximum(signorini, slip) <= self.tolerance,
-            Solved(given, rows, omega, mu, law, every, weights),
+            qdd, after, signorini, slip, np.maximum(signorini, slip) <= self.tolerance,
+            Solved(q, qd, fx, loads, rows, own, mu, law, every, weights),
         )  # fmt: skip
 
     def derivatives(self, found: ContactForces, wrt: Sequence[str] = BY) -> dict[tuple[str, str], np.ndarray]:
@@ -179,21 +182,19 @@ class Unilateral:
                 raise UnknownName("input to differentiate by", name, BY)
         at, model, own = found.solved, self.model, self._own
         J, omega = at.rows["jacobian"], at.rows["delassus"]
-        loads = at.rows["load"] + _times(np.swapaxes(J, -1, -2), at.every)
-        smooth = self._slopes(at.given["q"], at.given["qd"], loads)
-        inverse = smooth["qdd", "tau"]
-        change = self.law.sensitivity(at.omega, at.mu, at.found)
-        rates = self._rates(at) if {"q", "qd"} & {*wrt} else {}
+        smooth = self._slopes(at.q, at.qd, at.loads)
+        inverse, change, nothing = smooth["qdd", "tau"], self.law.sensitivity(at.omega, at.mu, at.found), np.zeros(())
+        rates = self._rates(at, found.qdd) | {"tau": (nothing, np.eye(model.nv))}
         results = {}
         for name in wrt:
-            sigma, load = (J @ inverse, np.eye(model.nv)) if name == "tau" else rates[name]
-            _, reduced = self._reduced(omega, np.moveaxis(sigma, -1, 0))
-            forces = change @ np.moveaxis(reduced, 0, -1)
-            held = self._held_by(omega, np.moveaxis(sigma, -1, 0), np.moveaxis(forces, -1, 0))
+            motion, load = rates[name]  # at constant forces, and motion at constant accelerations, too
+            direct = (nothing if name == "tau" else smooth["qdd", name]) + inverse @ load
+            free = np.moveaxis(motion + J @ direct, -1, 0)
+            forces = change @ np.moveaxis(self._reduced(omega, free)[1], 0, -1)
+            held = self._held_by(omega, free, np.moveaxis(forces, -1, 0))
             every = np.concatenate([forces, np.moveaxis(held, 0, -1)], axis=-2)
-            direct = 0.0 if name == "tau" else smooth["qdd", name]
             results["forces", name] = every[..., own, :]
-            results["qdd", name] = direct + inverse @ (load + np.swapaxes(J, -1, -2) @ every)
+            results["qdd", name] = direct + inverse @ np.swapaxes(J, -1, -2) @ every
         return results
 
     # ---- loops and couplings ---------------------------------------------------------------------------------------
@@ -218,71 +219,61 @@ class Unilateral:
 
     # ---- programs --------------------------------------------------------------------------------------------------
 
-    def _rows(self, wrenches: bool) -> Kinematics:
-        """The results `ROWS` and "load" of q, q̇ and τ, and of fx if there are wrenches."""
-        if wrenches not in self._with:
-            model = self.model
-            space = operational_space(model, self._held, ROWS).program
-            graph, taken = Graph(SHARING), [*BY, *(("fx",) if wrenches else ())]
-            groups = Groups(QUANTITY[name].group(model) for name in taken)
-            tau, further = graph.inputs("tau", model.nv), {}
-            if wrenches:
-                outer = replayed(kinematics(model, "external").program, graph)
-                (pushed,) = outer.outputs.values()
-                tau, further = tau + np.array(pushed, dtype=object), {"fx": outer.inputs["fx"]}
-            own = replayed(space, graph, {"tau": list(tau)})
-            program = own.program(further, own.outputs | {"load": list(tau)}, (), rewriting=False)
-            m = dict(space.output_groups)["velocity"]
-            shapes = ((m, model.nv), (m, m), (m,), (m,), (model.nv,))
-            layout = Layout((*ROWS, "load"), shapes, dict)
-            function = Function("unilateral", backend_named("llvm")(program, 2, zeros=False), groups, layout)
-            results = {x: (x, Result("", tuple(taken), shape)) for x, shape in zip(layout.groups, shapes, strict=True)}
-            self._with[wrenches] = Kinematics(model, function, results)
-        return self._with[wrenches]
+    @cached_property
+    def _external(self) -> Kinematics:
+        """Σ J_i^T fx_i."""
+        return kinematics(self.model, "external")
 
     @cached_property
-    def _slopes(self):
+    def _slopes(self) -> Derivatives:
         """∂q̈/∂(q, q̇, τ) without constraints."""
         return self._dynamics.derivatives("qdd", BY)
 
-    def _rates(self, at: Solved) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{"q", "qd": (∂(σ / h) (…, rows, nv), ∂(τ + Σ J^T fx + J^T λ) (…, nv, nv))} at constant forces."""
-        model, wrenches = self.model, "fx" in at.given
-        program = self._moved(wrenches)
-        given = {**at.given, "forces": at.every, "weights": at.weights}
-        groups = Groups(Group(x, (size,)) for x, size in program.program.input_groups if not x.startswith(TANGENTS))
-        flat = {"fx": np.reshape(at.given["fx"], (*np.shape(at.given["fx"])[:-2], -1))} if wrenches else {}
-        arrays, lead = groups.arranged(given | flat)
-        n, nv = int(np.prod(lead, dtype=int)), model.nv
-        arrays = {name: np.broadcast_to(x, (n, x.shape[-1])) for name, x in arrays.items()}
+    def _rates(self, at: Solved, qdd: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{"q", "qd": (∂(σ / h) (…, rows, nv), ∂(Σ J^T fx + J^T λ) (…, nv, nv))} at constant forces and q̈."""
+        model, nv = self.model, self.model.nv
+        rates = self._moved[at.fx is not None]
+        given = {"q": at.q, "qd": at.qd, "qdd": qdd, "forces": at.every, "weights": at.weights}
+        given |= {} if at.fx is None else {"fx": np.reshape(at.fx, (*np.shape(at.fx)[:-2], -1))}
+        sizes = {name: size for name, size in rates.program.input_groups if not name.startswith(TANGENTS)}
+        arrays, lead = Groups(Group(name, (size,)) for name, size in sizes.items()).arranged(given)
+        n = int(np.prod(lead, dtype=int))
+        many = {name: np.repeat(np.broadcast_to(x, (n, x.shape[-1])), nv, axis=0) for name, x in arrays.items()}
         still = {"q": np.zeros((n, nv, model.nq)), "qd": np.zeros((n, nv, nv))}
-        turned = np.array([_tangents(model, x) for x in arrays["q"]])
+        unit = {"q": np.zeros((n, nv, model.nq)), "qd": np.broadcast_to(np.eye(nv), (n, nv, nv))}
+        for k, q in enumerate(np.broadcast_to(arrays["q"], (n, model.nq))):
+            for i, joint in enumerate(model.joints):
+                own = model.q_slice(i)
+                unit["q"][k, model.v_slice(i), own] = np.asarray(joint.rates(q[own]), dtype=float).T
         found = {}
-        for name, own in (("q", turned), ("qd", np.broadcast_to(np.eye(nv), (n, nv, nv)))):
-            along = {f"{TANGENTS}:{x}": (own if x == name else still[x]).reshape(n * nv, -1) for x in still}
-            many = {x: np.repeat(y, nv, axis=0) for x, y in arrays.items()} | along
-            outputs, _ = program.results({x: np.ascontiguousarray(y) for x, y in many.items()}, n * nv)
-            found[name] = tuple(
-                np.swapaxes(outputs[x].reshape(*lead, nv, -1), -1, -2) for x in ("motion", "load")
-            )  # fmt: skip
+        for name in still:
+            along = still | {name: unit[name]}
+            inputs = many | {f"{TANGENTS}:{x}": np.ascontiguousarray(y).reshape(n * nv, -1) for x, y in along.items()}
+            outputs, _ = rates.results(inputs, n * nv)
+            found[name] = tuple(np.swapaxes(outputs[x].reshape(*lead, nv, -1), -1, -2) for x in ("motion", "loads"))
         return found
 
-    def _moved(self, wrenches: bool) -> Executable:
-        """Rates of "motion", σ / h, and "load" along tangents of q and q̇, at constant forces of all constraints."""
+    @cached_property
+    def _moved(self) -> list[Executable]:
+        """Rates of "motion", σ / h, and of "loads", Σ J^T fx + J^T λ, along tangents of q and q̇; without and with fx."""
+        return [self._moving(wrenches) for wrenches in (False, True)]
 
-        def made() -> Executable:
-            graph = Graph(SHARING)
-            own = replayed(self._rows(wrenches).program, graph)
-            x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
-            m = len(x["velocity"])
-            forces, weights = graph.inputs("forces", m), graph.inputs("weights", m)
-            motion = weights * x["velocity"] + x["acceleration"] + x["delassus"].reshape(m, m) @ forces
-            load = x["load"] + x["jacobian"].reshape(m, -1).T @ forces
-            further = {"forces": list(forces), "weights": list(weights)}
-            program: Program = own.program(further, {"motion": list(motion), "load": list(load)}, (), rewriting=False)
-            return Executable(backend_named("llvm")(pushforward(program, ["q", "qd"]), 2))
-
-        return self.problem.kept(("unilateral rates", tuple(self._parts), wrenches), made)
+    def _moving(self, wrenches: bool) -> Executable:
+        model, graph = self.model, Graph(SHARING)
+        own = replayed(self._space.program, graph)
+        x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
+        m = len(x["velocity"])
+        further = {"forces": graph.inputs("forces", m), "weights": graph.inputs("weights", m)}
+        further["qdd"] = graph.inputs("qdd", model.nv)
+        J = x["jacobian"].reshape(m, model.nv)
+        motion, loads = further["weights"] * x["velocity"] + J @ further["qdd"], J.T @ further["forces"]
+        if wrenches:
+            outer = replayed(self._external.program, graph)
+            loads = loads + np.array(*outer.outputs.values(), dtype=object)
+            further["fx"] = outer.inputs["fx"]
+        results = {"motion": list(motion), "loads": list(loads)}
+        program = own.program({name: list(y) for name, y in further.items()}, results, (), rewriting=False)
+        return Executable(backend_named("llvm")(pushforward(program, ["q", "qd"]), 2))
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 
@@ -354,15 +345,6 @@ def _checked(m: Contact) -> Contact:
             "if it has friction: take Contact(frame, 'point') or 'normal', and several points of a sole"
         )
     return m
-
-
-def _tangents(model, q: np.ndarray) -> np.ndarray:
-    """(nv, nq): dq/dt at unit velocities."""
-    found = np.zeros((model.nv, model.nq))
-    for i, joint in enumerate(model.joints):
-        if joint.nq:
-            found[model.v_slice(i), model.q_slice(i)] = np.asarray(joint.rates(q[model.q_slice(i)]), dtype=float).T
-    return found
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
