@@ -129,6 +129,10 @@ class Coulomb:
         found = self._polished(w, b, mu, found, tolerance)
         return PointForces(*(x.reshape(lead + x.shape[1:]) for x in found))
 
+    def judged(self, omega: ArrayLike, free: ArrayLike, friction: ArrayLike, forces: ArrayLike) -> PointForces:
+        """Any forces with their motion and residuals; arguments as of a call."""
+        return PointForces(np.asarray(forces), *self._judge(omega, free, self._each(friction), forces).values())
+
     def modes(self, omega: np.ndarray, friction: np.ndarray, found: PointForces) -> np.ndarray:
         """(…, points) of "open", "slides" or "sticks" at a result of a call with these arguments."""
         w, mu, now, lead = self._flat(omega, friction, found)
@@ -171,7 +175,7 @@ class Coulomb:
             _run(
                 self._step, {k: x[own] for k, x in given.items()}, {k: x[own] for k, x in kept.items()}, self.iterations
             )
-        return self._judged(w, b, mu, kept["forces"])
+        return self.judged(w, b, mu, kept["forces"])
 
     def _prepared(
         self, w: np.ndarray, b: np.ndarray, mu: np.ndarray, start: np.ndarray, cold: bool
@@ -211,8 +215,8 @@ class Coulomb:
         """‖σ_t‖ (n, points)."""
         return np.stack([np.linalg.norm(motion[:, part][:, :-1], axis=1) for part in self._parts], axis=1)
 
-    def _judged(self, w: np.ndarray, b: np.ndarray, mu: np.ndarray, forces: np.ndarray) -> PointForces:
-        return PointForces(forces, *self._judge(w, b, mu, forces).values())
+    def _each(self, friction: ArrayLike) -> ArrayLike:
+        return np.full(len(self.rows), friction) if np.ndim(friction) == 0 else friction
 
     # ---- Newton's method -------------------------------------------------------------------------------------------
 
@@ -229,7 +233,7 @@ class Coulomb:
             step = np.einsum("nij,nj->ni", self._inverse(w[bad], slope), wanted - now.forces)
             best = np.maximum(now.signorini, now.friction)
             for fraction in FRACTIONS:
-                new = self._judged(w[bad], b[bad], mu[bad], now.forces + fraction * step)
+                new = self.judged(w[bad], b[bad], mu[bad], now.forces + fraction * step)
                 worst = np.maximum(new.signorini, new.friction)
                 better = worst < best
                 best = np.where(better, worst, best)

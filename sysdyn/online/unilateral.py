@@ -332,6 +332,11 @@ def unilateral(
     Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given that
     obey the law. Raises ProblemError for other problems, InvalidInput, UnknownName, and those that `compile` raises.
     """
+    if isinstance(problem, Problem) and problem.switchable_constraints:
+        raise ProblemError(
+            f"{problem.switchable_constraints[0].name!r} is Switchable, but contacts open by themselves here: state it "
+            "without, and tell points that are off the ground by gap="
+        )
     if not (is_number(tolerance) and tolerance > 0.0):
         raise InvalidInput(f"tolerance is {tolerance!r}, but a positive number of m/s is needed")
     return Unilateral(constrained(problem, "unilateral"), friction, method, iterations, polish, float(tolerance))
