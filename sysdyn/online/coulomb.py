@@ -12,9 +12,10 @@ runs again and again; Newton's method ends what is not exact then, Alart and Cur
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,11 +30,11 @@ from sysdyn.program.expr import Graph, copysign, sqrt
 from sysdyn.program.groups import common, finite
 from sysdyn.program.program import Program
 
-# Step of ADMM as a share of the mean diagonal entry of Ω, and its over-relaxation: of 0.1 … 1.6 and 1 … 1.6 they leave the
-# fewest states of two quadrupeds, and of an iCub on eight points, above 1e-6 m/s after 100 and 200 steps (measured).
+# Step of ADMM as a share of the mean diagonal entry of Ω, and its over-relaxation: of 0.1 … 1.6 and of 1 and 1.6 they
+# leave the fewest states of two quadrupeds, and of an iCub on eight points, above 1e-6 m/s after 100 steps (measured).
 SHARE, RELAXATION = 0.2, 1.6
 # Number that keeps quotients of two zeros finite, beside sizes of forces [N].
-TINY = 1e-200
+NO_FORCE = 1e-200
 # Singular values below this share of the greatest belong to redundant points, which share their forces (chosen).
 REDUNDANT = 1e-10
 # Fractions of a Newton step that are tried, the first that lessens the residual being taken (chosen).
@@ -63,8 +64,9 @@ class Coulomb:
         found = law(omega, free, 0.7)
 
     rows: of each point, its tangents (two, one or none) and its normal last. method: "admm" or "pgs". iterations: steps
-    of it, at all states. polish: steps of Newton's method at most, at states whose residual is large then. relaxed: without Γ, the convex problem min ½ λᵀ Ω λ + bᵀ λ in the cones, in which what
-    slides lifts off, as in MuJoCo; it is not polished.
+    of it, at all states. polish: steps of Newton's method at most, at states whose residual is large then. relaxed:
+    without Γ, the convex problem min ½ λᵀ Ω λ + bᵀ λ in the cones, in which what slides lifts off, as in MuJoCo; it is
+    not polished.
 
     Raises InvalidInput, UnknownName.
     """
@@ -83,6 +85,7 @@ class Coulomb:
         self.polish, self.relaxed = 0 if relaxed else polish, relaxed
         self._parts = _parts(self.rows)
         self._normals = np.cumsum(self.rows) - 1
+        self._own = threading.local()
         self._step, self._judge = _step(self.rows, method, relaxed), _judge(self.rows, relaxed)
 
     def __repr__(self) -> str:
@@ -90,6 +93,9 @@ class Coulomb:
             f"Coulomb's law of {len(self.rows)} points by {self.iterations} steps of {self.method!r}, "
             f"{self._step.program.flops.total} operations each"
         )
+
+    def __reduce__(self):
+        return Coulomb, (self.rows, self.method, self.iterations, self.polish, self.relaxed)
 
     def __call__(
         self, omega: ArrayLike, free: ArrayLike, friction: ArrayLike, forces: ArrayLike | None = None,
@@ -106,14 +112,8 @@ class Coulomb:
         """
         m, points = sum(self.rows), len(self.rows)
         sizes = {"omega": (m, m), "free": (m,), "friction": (points,), "forces": (m,)}
-        if np.ndim(friction) == 0:
-            friction = np.full(points, friction)
-        given = {
-            "omega": omega,
-            "free": free,
-            "friction": friction,
-            "forces": np.zeros(m) if forces is None else forces,
-        }
+        given = {"omega": omega, "free": free, "friction": self._each(friction)}
+        given["forces"] = np.zeros(m) if forces is None else forces
         arrays = {name: finite(name, x, sizes[name]) for name, x in given.items()}
         if np.any(arrays["friction"] < 0.0):
             raise InvalidInput(f"friction is {np.min(arrays['friction']):g}, but coefficients are ≥ 0")
@@ -132,6 +132,10 @@ class Coulomb:
     def judged(self, omega: ArrayLike, free: ArrayLike, friction: ArrayLike, forces: ArrayLike) -> PointForces:
         """Any forces with their motion and residuals; arguments as of a call."""
         return PointForces(np.asarray(forces), *self._judge(omega, free, self._each(friction), forces).values())
+
+    def _each(self, friction: ArrayLike) -> ArrayLike:
+        """μ of each point."""
+        return np.full(len(self.rows), friction) if np.ndim(friction) == 0 else friction
 
     def modes(self, omega: np.ndarray, friction: np.ndarray, found: PointForces) -> np.ndarray:
         """(…, points) of "open", "slides" or "sticks" at a result of a call with these arguments."""
@@ -166,16 +170,26 @@ class Coulomb:
     def _steps(self, w: np.ndarray, b: np.ndarray, mu: np.ndarray, start: np.ndarray, cold: bool) -> PointForces:
         """All steps of the method, part by part of a batch that stays in the cache."""
         given, kept = self._prepared(w, b, mu, start, cold)
-        program = self._step.program
-        row = 8 * sum(size for _, size in program.input_groups)
+        row = 8 * sum(size for _, size in self._step.program.input_groups)
         width = self._step.backend.width
         part = max(1, BETWEEN // row // width) * width
         for first in range(0, len(b), part):
             own = slice(first, first + part)
-            _run(
-                self._step, {k: x[own] for k, x in given.items()}, {k: x[own] for k, x in kept.items()}, self.iterations
-            )
-        return self.judged(w, b, mu, kept["forces"])
+            inputs, changed = ({name: x[own] for name, x in group.items()} for group in (given, kept))
+            loop = self._loop(len(inputs["free"]))
+            kept["forces"][own] = loop.run(inputs, changed, self.iterations)
+        if len(b) > 1:
+            return self.judged(w, b, mu, kept["forces"])
+        return PointForces(*(np.asarray(x)[None] for x in self.judged(w[0], b[0], mu[0], kept["forces"][0])))
+
+    def _loop(self, n: int) -> _Loop:
+        """The loop of this thread over n states; those of one state and of the last batch are kept."""
+        loops = self._own.__dict__.setdefault("loops", {})
+        if n not in loops:
+            for other in [k for k in loops if k > 1 and n > 1]:
+                del loops[other]
+            loops[n] = _Loop(self._step, n)
+        return loops[n]
 
     def _prepared(
         self, w: np.ndarray, b: np.ndarray, mu: np.ndarray, start: np.ndarray, cold: bool
@@ -183,10 +197,9 @@ class Coulomb:
         """(arrays that a step reads, arrays that it changes)."""
         n, m = b.shape
         if self.method == "pgs":
-            return {"matrix": w.reshape(n, -1), "free": b, "friction": mu, "steps": self._lengths(w)}, {
-                "forces": start.copy()
-            }
-        rho = SHARE * np.maximum(np.trace(w, axis1=1, axis2=2)[:, None] / m, TINY)
+            given = {"matrix": w.reshape(n, -1), "free": b, "friction": mu, "steps": self._lengths(w)}
+            return given, {"forces": start.copy()}
+        rho = SHARE * np.maximum(np.trace(w, axis1=1, axis2=2)[:, None] / m, NO_FORCE)
         inverse = np.linalg.inv(w / rho[:, :, None] + np.eye(m))
         dual = np.zeros((n, m))
         if not cold:
@@ -214,9 +227,6 @@ class Coulomb:
     def _sliding(self, motion: np.ndarray) -> np.ndarray:
         """‖σ_t‖ (n, points)."""
         return np.stack([np.linalg.norm(motion[:, part][:, :-1], axis=1) for part in self._parts], axis=1)
-
-    def _each(self, friction: ArrayLike) -> ArrayLike:
-        return np.full(len(self.rows), friction) if np.ndim(friction) == 0 else friction
 
     # ---- Newton's method -------------------------------------------------------------------------------------------
 
@@ -249,8 +259,8 @@ class Coulomb:
             t, normal = slice(part.start, part.stop - 1), part.stop - 1
             closed, up = y[:, normal] > 0.0, np.maximum(y[:, normal], 0.0)
             radius, size = mu[:, k] * up, np.linalg.norm(y[:, t], axis=1)
-            share = np.where(size > radius, radius / np.maximum(size, TINY), 1.0)[:, None]
-            along = np.where(size > radius, 1.0, 0.0)[:, None] * y[:, t] / np.maximum(size, TINY)[:, None]
+            share = np.where(size > radius, radius / np.maximum(size, NO_FORCE), 1.0)[:, None]
+            along = np.where(size > radius, 1.0, 0.0)[:, None] * y[:, t] / np.maximum(size, NO_FORCE)[:, None]
             across = np.eye(t.stop - t.start) - along[:, :, None] * along[:, None, :]
             wanted[:, normal], wanted[:, t] = up, share * y[:, t]
             slope[:, normal, normal] = closed
@@ -267,7 +277,7 @@ class Coulomb:
         """1 / c (n, m), c the mean diagonal entry of each point's block; at least a trifle of that of Ω."""
         diagonal = np.diagonal(w, axis1=1, axis2=2)
         means = np.stack([diagonal[:, part].mean(axis=1) for part in self._parts], axis=1)
-        least = np.maximum(REDUNDANT * diagonal.mean(axis=1), TINY)[:, None]
+        least = np.maximum(REDUNDANT * diagonal.mean(axis=1), NO_FORCE)[:, None]
         return np.repeat(1.0 / np.maximum(means, least), self.rows, axis=1)
 
 
@@ -280,7 +290,7 @@ def _parts(rows: Sequence[int]) -> list[slice]:
     return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
 
 
-def _norm(x: Sequence):
+def _norm(x: Any):
     """‖x‖; 0.0 without entries."""
     return sqrt(sum(y * y for y in x)) if len(x) else 0.0
 
@@ -298,11 +308,11 @@ def _larger(x, y):
     return 0.5 * (x + y + _size(x - y))
 
 
-def _disk(x: Sequence, radius) -> list:
+def _disk(x: Any, radius) -> list:
     """The nearest point of the disk of this radius ≥ 0."""
     if not len(x):
         return []
-    share = radius / (_larger(radius, _norm(x)) + TINY)
+    share = radius / (_larger(radius, _norm(x)) + NO_FORCE)
     return [share * y for y in x]
 
 
@@ -378,7 +388,7 @@ def _judge(rows: tuple[int, ...], relaxed: bool) -> Function:
         motion, worst = omega @ forces + free, {"signorini": 0.0, "friction": 0.0}
         for part, mu in zip(parts, friction, strict=True):
             own, sigma = forces[part], motion[part]
-            c = sum(omega[i, i] for i in range(part.start, part.stop)) / float(part.stop - part.start) + TINY
+            c = sum(omega[i, i] for i in range(part.start, part.stop)) / float(part.stop - part.start) + NO_FORCE
             wanted = (_cone if relaxed else _law)([a - b / c for a, b in zip(own, sigma, strict=True)], mu)
             off = [a - b for a, b in zip(own, wanted, strict=True)]
             worst["signorini"] = _larger(worst["signorini"], c * _size(off[-1]))
@@ -390,25 +400,31 @@ def _judge(rows: tuple[int, ...], relaxed: bool) -> Function:
     )
 
 
-def _run(step: Executable, given: dict[str, np.ndarray], kept: dict[str, np.ndarray], count: int) -> None:
-    """`count` calls of a step on n states; `kept` is changed in place."""
-    n = len(next(iter(given.values())))
-    kernel = step.backend.kernel(n == 1)
-    assert kernel is not None
-    two = {name: (x, np.empty_like(x)) for name, x in kept.items()}
-    status, work = np.zeros(n, dtype=np.int64), kernel.own_work()
-    rows = np.array([
-        words(
-            step.program, work, given | {name: x[k] for name, x in two.items()},
-            {f"next {name}": x[1 - k] for name, x in two.items()}, status,
-        )
-        for k in range(2)
-    ])  # fmt: skip
-    still = np.zeros((2, 1), dtype=np.int64)
-    plan = Plan(
-        kernel.address, status, rows, np.zeros_like(rows), still, count + 1, count + 1, np.zeros((0, 4), dtype=np.int64)
-    )
-    plan.run(0, count)
-    if count % 2:
-        for before, after in two.values():
-            before[:] = after
+class _Loop:
+    """Calls of a step on n states, with arrays of its own: for one thread."""
+
+    def __init__(self, step: Executable, n: int):
+        kernel = step.backend.kernel(n == 1)
+        assert kernel is not None
+        changed = [name.removeprefix("next ") for name, _ in step.program.output_groups]
+        sizes = dict(step.program.input_groups)
+        self._given = {name: np.zeros((n, size)) for name, size in sizes.items() if name not in changed}
+        self._two = {name: np.zeros((2, n, sizes[name])) for name in changed}
+        self._work, status = kernel.work(), np.zeros(n, dtype=np.int64)
+        rows = []
+        for k in range(2):
+            inputs = self._given | {name: x[k] for name, x in self._two.items()}
+            outputs = {f"next {name}": x[1 - k] for name, x in self._two.items()}
+            rows.append(words(step.program, self._work[1], inputs, outputs, status))
+        calls, still, none = np.array(rows), np.zeros((2, 1), dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
+        self._plan = Plan(kernel.address, status, calls, np.zeros_like(calls), still, 1, 1, none)
+
+    def run(self, given: dict[str, np.ndarray], kept: dict[str, np.ndarray], count: int) -> np.ndarray:
+        """Forces (n, m) after so many steps. Raises InvalidInput if they are not finite."""
+        for name, x in given.items():
+            self._given[name][:] = x
+        for name, x in kept.items():
+            self._two[name][0] = x
+        if self._plan.run(0, count) < count:
+            raise InvalidInput("forces grow without end: omega is not positive semidefinite, or numbers are too large")
+        return self._two["forces"][count % 2]

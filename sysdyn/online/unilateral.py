@@ -1,7 +1,7 @@
 """Contacts that push, slide and open: forces of points with Coulomb friction over a step of time.
 
-With the velocities of the points at the end of a step h, σ = J (q̇ + h q̈), Signorini's conditions and Coulomb's law are a
-problem in the forces λ alone, by the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without them:
+With the velocities of the points at the end of a step h, σ = J (q̇ + h q̈), Signorini's conditions and Coulomb's law are
+a problem in the forces λ alone, by the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without them:
 
     σ / h = Ω λ + J (q̇ / h + q̈₀),    q̈ = q̈₀ + H⁻¹ J^T λ
 
@@ -36,7 +36,7 @@ from sysdyn.program.products import SHARING, TANGENTS, pushforward, replayed
 from sysdyn.program.reals import is_number
 from sysdyn.reference.robot_functions import Kinematics, kinematics
 
-# Singular values of Ω of loops and couplings below this share of the greatest belong to rows that repeat others (chosen).
+# Singular values of Ω of loops and couplings below this share of the greatest are of rows that repeat others (chosen).
 REPEATED = 1e-10
 # Results of `operational_space` that forces are computed from.
 ROWS = ("jacobian", "delassus", "velocity")
@@ -155,7 +155,7 @@ class Unilateral:
         every = np.concatenate([law.forces, self._held_by(omega, free, law.forces)], axis=-1)
         loads = loads + _times(np.swapaxes(J, -1, -2), every)
         qdd = self._dynamics(q, qd, loads).qdd
-        after = qd + h * qdd
+        after = np.asarray(qd) + h * qdd
         ends = _times(J, after)
         modes = self.law.modes(own, mu, law)
         signorini, slip = h * law.signorini, h * law.friction
@@ -250,12 +250,13 @@ class Unilateral:
             along = still | {name: unit[name]}
             inputs = many | {f"{TANGENTS}:{x}": np.ascontiguousarray(y).reshape(n * nv, -1) for x, y in along.items()}
             outputs, _ = rates.results(inputs, n * nv)
-            found[name] = tuple(np.swapaxes(outputs[x].reshape(*lead, nv, -1), -1, -2) for x in ("motion", "loads"))
+            motion, loads = (np.swapaxes(outputs[x].reshape(*lead, nv, -1), -1, -2) for x in ("motion", "loads"))
+            found[name] = motion, loads
         return found
 
     @cached_property
     def _moved(self) -> list[Executable]:
-        """Rates of "motion", σ / h, and of "loads", Σ J^T fx + J^T λ, along tangents of q and q̇; without and with fx."""
+        """Rates of "motion", σ / h, and "loads", Σ J^T fx + J^T λ, along tangents of q and q̇; without and with fx."""
         return [self._moving(wrenches) for wrenches in (False, True)]
 
     def _moving(self, wrenches: bool) -> Executable:
@@ -263,16 +264,16 @@ class Unilateral:
         own = replayed(self._space.program, graph)
         x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
         m = len(x["velocity"])
-        further = {"forces": graph.inputs("forces", m), "weights": graph.inputs("weights", m)}
-        further["qdd"] = graph.inputs("qdd", model.nv)
+        given = {name: graph.inputs(name, size) for name, size in (("forces", m), ("weights", m), ("qdd", model.nv))}
         J = x["jacobian"].reshape(m, model.nv)
-        motion, loads = further["weights"] * x["velocity"] + J @ further["qdd"], J.T @ further["forces"]
+        motion, loads = given["weights"] * x["velocity"] + J @ given["qdd"], J.T @ given["forces"]
         if wrenches:
             outer = replayed(self._external.program, graph)
-            loads = loads + np.array(*outer.outputs.values(), dtype=object)
-            further["fx"] = outer.inputs["fx"]
+            (pushed,) = outer.outputs.values()
+            loads = loads + np.array(pushed, dtype=object)
+            given["fx"] = np.array(outer.inputs["fx"], dtype=object)
         results = {"motion": list(motion), "loads": list(loads)}
-        program = own.program({name: list(y) for name, y in further.items()}, results, (), rewriting=False)
+        program = own.program({name: list(y) for name, y in given.items()}, results, (), rewriting=False)
         return Executable(backend_named("llvm")(pushforward(program, ["q", "qd"]), 2))
 
     # ---- arguments -------------------------------------------------------------------------------------------------
@@ -326,11 +327,13 @@ def unilateral(
         whose normals are their z: that of the frame, or of the world with reference="world". Where the points are, and
         how near the ground, is told by the caller. Loops and couplings hold both ways. What `stabilise=` asks for does
         not count. friction: μ of all contacts, or {contact: μ}, and 0 for the others.
-    method, iterations: "admm" or "pgs" (projected Gauss-Seidel), so many steps at every state. polish: steps of Newton's
-        method at most, at states whose residual is above `tolerance` [m/s] then; see `Coulomb`.
+    method, iterations: "admm" or "pgs" (projected Gauss-Seidel), so many steps at every state. polish: steps of
+        Newton's method at most, at states whose residual is above `tolerance` [m/s] then; see `Coulomb`.
 
-    Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given that
-    obey the law. Raises ProblemError for other problems, InvalidInput, UnknownName, and those that `compile` raises.
+    Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given
+    that obey the law. Points of one sole that rebound (restitution) take many more steps.
+
+    Raises ProblemError for other problems, InvalidInput, UnknownName, and those that `compile` raises.
     """
     if isinstance(problem, Problem) and problem.switchable_constraints:
         raise ProblemError(
@@ -346,8 +349,8 @@ def _checked(m: Contact) -> Contact:
     """The contact of a point. Raises ProblemError."""
     if m.chosen[-1:] != ("a_z",) or any(x not in ("a_x", "a_y", "a_z") for x in m.chosen):
         raise ProblemError(
-            f"{m.name!r} holds {', '.join(m.chosen)}, but a contact that may open holds its normal a_z, and its tangents "
-            "if it has friction: take Contact(frame, 'point') or 'normal', and several points of a sole"
+            f"{m.name!r} holds {', '.join(m.chosen)}, but a contact that may open holds its normal a_z, and a_x and "
+            "a_y if it has friction: take Contact(frame, 'point') or 'normal', and several points of a sole"
         )
     return m
 
