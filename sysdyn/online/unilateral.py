@@ -49,7 +49,6 @@ class ContactForces:
     """Forces of contact points over a step h, and what they make of the motion.
 
     forces      {contact: (…, m)} [N] on the robot, in the axes of the contact, the normal z last
-    mode        {contact: (…)} "open", "slides" or "sticks"
     velocities  {contact: (…, m)} [m/s] of the points at the end of the step, in the same axes
     qdd, qd     (…, nv) accelerations over the step, and q̇ + h q̈ at its end
     signorini   (…) [m/s] residual of 0 ≤ λ_n ⟂ σ_n ≥ 0 at the worst point: |min(σ_n, c λ_n)|, with c from h Ω
@@ -58,7 +57,6 @@ class ContactForces:
     """
 
     forces: Mapping[str, np.ndarray]
-    mode: Mapping[str, np.ndarray]
     velocities: Mapping[str, np.ndarray]
     qdd: np.ndarray
     qd: np.ndarray
@@ -67,15 +65,23 @@ class ContactForces:
     ok: np.ndarray
     solved: Solved = field(repr=False)
 
+    @cached_property
+    def mode(self) -> Mapping[str, np.ndarray]:
+        """{contact: (…)} "open", "slides" or "sticks"."""
+        at = self.solved
+        found = at.law.modes(at.omega, at.mu, at.found)
+        return {name: found[..., k] for k, name in enumerate(self.forces)}
+
 
 @dataclass(frozen=True, eq=False)
 class Solved:
     """A solution with what it followed from, for `Unilateral.derivatives`.
 
-    loads (…, nv): τ + Σ J_i^T fx_i + J^T λ. rows: results of `ROWS`. omega, mu, found: of `Coulomb`. every (…, rows):
-    forces of all constraints. weights (…, rows): σ / h by J q̇.
+    law: of the points, with its arguments omega and mu and its result found. loads (…, nv): τ + Σ J_i^T fx_i + J^T λ.
+    rows: results of `ROWS`. every (…, rows): forces of all constraints. weights (…, rows): σ / h by J q̇.
     """
 
+    law: Coulomb
     q: ArrayLike
     qd: ArrayLike
     fx: ArrayLike | None
@@ -157,14 +163,12 @@ class Unilateral:
         qdd = self._dynamics(q, qd, loads).qdd
         after = np.asarray(qd) + h * qdd
         ends = _times(J, after)
-        modes = self.law.modes(own, mu, law)
         signorini, slip = h * law.signorini, h * law.friction
         return ContactForces(
             {name: law.forces[..., part] for name, part in self._parts.items()},
-            {name: modes[..., k] for k, name in enumerate(self._parts)},
             {name: ends[..., part] for name, part in self._parts.items()},
             qdd, after, signorini, slip, np.maximum(signorini, slip) <= self.tolerance,
-            Solved(q, qd, fx, loads, rows, own, mu, law, every, weights),
+            Solved(self.law, q, qd, fx, loads, rows, own, mu, law, every, weights),
         )  # fmt: skip
 
     def derivatives(self, found: ContactForces, wrt: Sequence[str] = BY) -> dict[tuple[str, str], np.ndarray]:
@@ -283,6 +287,8 @@ class Unilateral:
         others: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """(…, points) of a number, or of {contact: (…)} and `others` or 0. Raises InvalidInput, UnknownName."""
+        if isinstance(given, (int, float)) and least <= given <= most and abs(given) < np.inf:  # the usual, at once
+            return np.full(len(self._parts), float(given))
         named = given if isinstance(given, Mapping) else dict.fromkeys(self._parts, given)
         values = {}
         for name, x in named.items():
