@@ -334,7 +334,8 @@ def unilateral(
         how near the ground, is told by the caller. Loops and couplings hold both ways. What `stabilise=` asks for does
         not count. friction: μ of all contacts, or {contact: μ}, and 0 for the others.
     method, iterations: "admm" or "pgs" (projected Gauss-Seidel), so many steps at every state. polish: steps of
-        Newton's method at most, at states whose residual is above `tolerance` [m/s] then; see `Coulomb`.
+        Newton's method at most, at states whose residual is above `tolerance` [m/s] then, where they do not do in turns
+        with steps of both methods; 0: none of it. See `Coulomb`.
 
     Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given
     that obey the law. Points of one sole that rebound (restitution) take many more steps.

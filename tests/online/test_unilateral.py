@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import mujoco
@@ -61,7 +63,7 @@ def test_most_random_problems_are_solved_to_the_last_digits():
         omega, free, mu = _contact_problem(seed, [3] * 4, redundant)
         found = sd.Coulomb([3] * 4)(omega, free, mu)
         solved.append(max(found.signorini, found.friction) < 1e-8)
-    assert np.mean(solved) > 0.95
+    assert np.mean(solved) > 0.98
 
 
 @pytest.mark.parametrize("method", ["admm", "pgs"])
@@ -97,6 +99,22 @@ def test_a_batch_is_its_states_and_warm_starts_need_few_steps():
         fine = np.maximum(solved.signorini, solved.friction) < 1e-9
         assert fine.mean() > 0.9 and np.median(cold.friction) > 1e-3
         assert np.maximum(warm.signorini, warm.friction)[fine].max() < 1e-6
+
+
+def test_laws_are_copied_and_called_from_threads():
+    rows = [3, 3, 1, 2]
+    problems = [_contact_problem(seed, rows, False) for seed in range(40)]
+    law = sd.Coulomb(rows, "pgs", 57, 0)
+    expected = [law(*x) for x in problems]
+    with ThreadPoolExecutor(4) as pool:
+        for found, alike in zip(pool.map(lambda x: law(*x), problems * 5), expected * 5, strict=True):
+            np.testing.assert_array_equal(found.forces, alike.forces)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(law))(*problems[0]).forces, expected[0].forces)
+    ground = _walker()
+    q, qd, _ = ground.model.random_state(seed=0)
+    ground.derivatives(ground(q, qd, step=STEP))
+    copied = pickle.loads(pickle.dumps(ground))
+    np.testing.assert_array_equal(copied(q, qd, step=STEP).qdd, ground(q, qd, step=STEP).qdd)
 
 
 # ---- the same problems elsewhere -----------------------------------------------------------------------------------
