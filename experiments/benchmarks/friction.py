@@ -1,6 +1,6 @@
 """Contact points with friction: residuals after so many steps, and times, beside Pinocchio on the same problems.
 
-    python experiments/benchmarks/friction.py [--states 200]
+    python experiments/benchmarks/friction.py [--states 1000]
 
 Floating robots that land on points with friction 0.7, at 1 ms: feet of quadrupeds, and an iCub on the corners of both
 soles, of which Ω has rank 12 of 24. Each solver gets the same Delassus matrix and free velocities; what it gives is
@@ -144,7 +144,7 @@ def theirs(name: str, x: Problems, kind: str, steps: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--states", type=int, default=200)
+    parser.add_argument("--states", type=int, default=1000)
     options = parser.parse_args()
     rows = []
     for name, (robot, frames, places) in CASES.items():
