@@ -41,7 +41,7 @@ REDUNDANT = 1e-10
 # Fractions of a Newton step that are tried, of which the best is taken (chosen).
 FRACTIONS = (1.0, 0.5, 0.25)
 # Turns of both methods after the first at most: of 1,200 states of robots two leave none above 1e-6 m/s (measured).
-TURNS = 4
+METHOD_TURNS = 4
 METHODS = ("admm", "pgs")
 OPEN, SLIDES, STICKS = "open", "slides", "sticks"
 
@@ -133,7 +133,7 @@ class Coulomb:
         if self.polish:
             turns = itertools.cycle(METHODS if self.method == "pgs" else METHODS[::-1])
             self._polish(w, b, mu, found, tolerance)
-            for other in itertools.islice(turns, TURNS):
+            for other in itertools.islice(turns, METHOD_TURNS):
                 if not len(bad := _above(found, tolerance)):
                     break
                 some = w[bad], b[bad], mu[bad]

@@ -338,7 +338,8 @@ def unilateral(
         with steps of both methods; 0: none of it. See `Coulomb`.
 
     Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given
-    that obey the law, and where they slide while the sole turns the motion is not unique either. Points that rebound (restitution) take many more steps.
+    that obey the law, and where they slide while the sole turns the motion is not unique either. Such points that
+    rebound (restitution) take many more steps.
 
     Raises ProblemError for other problems, InvalidInput, UnknownName, and those that `compile` raises.
     """
