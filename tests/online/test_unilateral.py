@@ -101,6 +101,14 @@ def test_a_batch_is_its_states_and_warm_starts_need_few_steps():
         assert np.maximum(warm.signorini, warm.friction)[fine].max() < 1e-6
 
 
+def test_a_point_that_cannot_move_is_told_by_its_residual():
+    omega = np.diag([1.0, 1.0, 2.0, 0.0, 0.0, 0.0])
+    for method, pull in itertools.product(("admm", "pgs"), (1.0, -1.0)):
+        found = sd.Coulomb([3, 3], method)(omega, [0.1, 0.0, -1.0, 0.0, 0.0, pull], 0.5)
+        np.testing.assert_allclose(found.forces[:3], [-0.1, 0.0, 0.5], atol=1e-9)
+        np.testing.assert_allclose(found.signorini, max(0.0, -pull), atol=1e-9)
+
+
 def test_laws_are_copied_and_called_from_threads():
     rows = [3, 3, 1, 2]
     problems = [_contact_problem(seed, rows, False) for seed in range(40)]
@@ -389,6 +397,9 @@ def test_arguments_by_point_and_by_state():
     spread = ground(q[0], qd[0], step=STEP, friction={"body3": mu})
     assert spread.qdd.shape == (5, model.nv) and spread.ok.shape == (5,)
     assert np.all(np.linalg.norm(spread.forces["body3"][0, :2]) < 1e-12)
+    none = ground(q[:0], qd[:0], step=STEP)
+    assert none.qdd.shape == (0, model.nv) and none.mode["body3"].shape == (0,)
+    assert ground.derivatives(none)["qdd", "q"].shape == (0, model.nv, model.nv)
 
 
 def test_bad_input_is_named():
@@ -429,7 +440,8 @@ def test_bad_input_is_named():
     law, omega = sd.Coulomb([3]), np.eye(3)
     for arguments, says in (
         ((omega, np.zeros(4), 0.5), "free has shape"), ((omega, np.zeros(3), -1.0), "friction is -1"),
-        ((-omega, np.zeros(3), 0.5), "negative diagonal"), ((omega, np.full(3, np.inf), 0.5), "free is inf"),
+        ((-omega, np.zeros(3), 0.5), "negative diagonal"), ((0.0 * omega, np.zeros(3), 0.5), "no positive one"),
+        ((omega, np.full(3, np.inf), 0.5), "free is inf"), ((np.tri(3), np.zeros(3), 0.5), "not symmetric"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=says):
             law(*arguments)
