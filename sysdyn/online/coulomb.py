@@ -125,9 +125,7 @@ class Coulomb:
         if np.any(np.diagonal(w, axis1=1, axis2=2) < 0.0) or np.any(traces <= 0.0):
             raise InvalidInput("omega has negative diagonal entries, or no positive one: no point moves by its force")
         if np.any(np.abs(w - np.swapaxes(w, 1, 2)).max(axis=(1, 2)) > ASYMMETRIC * traces):
-            raise InvalidInput(
-                "omega is not symmetric, but J H⁻¹ Jᵀ is: are its rows in another order than its columns?"
-            )
+            raise InvalidInput("omega is not symmetric, as J H⁻¹ Jᵀ is: are its rows in the order of its columns?")
         found = self._steps(self.method, w, b, mu, start, cold=forces is None)
         if self.polish:
             turns = itertools.cycle(METHODS if self.method == "pgs" else METHODS[::-1])
@@ -174,7 +172,7 @@ class Coulomb:
         lead, m = found.signorini.shape, sum(self.rows)
         n = int(np.prod(lead, dtype=int))
         w = np.broadcast_to(omega, (*lead, m, m)).reshape(n, m, m)
-        mu = np.broadcast_to(friction, (*lead, len(self.rows))).reshape(n, -1)
+        mu = np.broadcast_to(friction, (*lead, len(self.rows))).reshape(n, len(self.rows))
         return w, mu, PointForces(*(x.reshape(n, *x.shape[len(lead) :]) for x in found)), lead
 
     # ---- the steps -------------------------------------------------------------------------------------------------
@@ -210,7 +208,7 @@ class Coulomb:
         """(arrays that a step reads, arrays that it changes)."""
         n, m = b.shape
         if method == "pgs":
-            given = {"matrix": w.reshape(n, -1), "free": b, "friction": mu, "steps": self._lengths(w)}
+            given = {"matrix": w.reshape(n, m * m), "free": b, "friction": mu, "steps": self._lengths(w)}
             return given, {"forces": start.copy()}
         rho = SHARE / m * np.trace(w, axis1=1, axis2=2)[:, None]
         inverse = np.linalg.inv(w / rho[:, :, None] + np.eye(m))
@@ -220,7 +218,7 @@ class Coulomb:
             if not self.relaxed:
                 motion[:, self._normals] += mu * self._sliding(motion)
             dual = -motion / rho
-        given = {"matrix": np.ascontiguousarray(inverse).reshape(n, -1), "free": b / rho, "friction": mu}
+        given = {"matrix": np.ascontiguousarray(inverse).reshape(n, m * m), "free": b / rho, "friction": mu}
         return given, {"forces": start.copy(), "dual": dual}
 
     def _lengths(self, w: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
+from sysdyn.model import Model
 from sysdyn.online.compile import compile
 from sysdyn.online.coulomb import Coulomb, PointForces
 from sysdyn.online.derivatives import Derivatives
@@ -235,35 +236,34 @@ class Unilateral:
 
     def _rates(self, at: Solved, qdd: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{"q", "qd": (∂(σ / h) (…, rows, nv), ∂(Σ J^T fx + J^T λ) (…, nv, nv))} at constant forces and q̈."""
-        model, nv = self.model, self.model.nv
-        rates = self._moved[at.fx is not None]
+        model, nv, nq = self.model, self.model.nv, self.model.nq
+        rates = self._moving(at.fx is not None)
         given = {"q": at.q, "qd": at.qd, "qdd": qdd, "forces": at.every, "weights": at.weights}
-        given |= {} if at.fx is None else {"fx": np.reshape(at.fx, (*np.shape(at.fx)[:-2], -1))}
+        given |= {} if at.fx is None else {"fx": np.reshape(at.fx, (*np.shape(at.fx)[:-2], 6 * model.nb))}
         sizes = {name: size for name, size in rates.program.input_groups if not name.startswith(TANGENTS)}
         arrays, lead = Groups(Group(name, (size,)) for name, size in sizes.items()).arranged(given)
         n = int(np.prod(lead, dtype=int))
         many = {name: np.repeat(np.broadcast_to(x, (n, x.shape[-1])), nv, axis=0) for name, x in arrays.items()}
-        still = {"q": np.zeros((n, nv, model.nq)), "qd": np.zeros((n, nv, nv))}
-        unit = {"q": np.zeros((n, nv, model.nq)), "qd": np.broadcast_to(np.eye(nv), (n, nv, nv))}
-        for k, q in enumerate(np.broadcast_to(arrays["q"], (n, model.nq))):
-            for i, joint in enumerate(model.joints):
-                own = model.q_slice(i)
-                unit["q"][k, model.v_slice(i), own] = np.asarray(joint.rates(q[own]), dtype=float).T
-        found = {}
-        for name in still:
-            along = still | {name: unit[name]}
-            inputs = many | {f"{TANGENTS}:{x}": np.ascontiguousarray(y).reshape(n * nv, -1) for x, y in along.items()}
-            outputs, _ = rates.results(inputs, n * nv)
-            motion, loads = (np.swapaxes(outputs[x].reshape(*lead, nv, -1), -1, -2) for x in ("motion", "loads"))
+        turned = np.tile(_tangents(model, model.neutral()), (n, 1, 1))
+        if model.quaternions:
+            for k, q in enumerate(np.broadcast_to(arrays["q"], (n, nq))):
+                turned[k] = _tangents(model, q)
+        found, outputs = {}, dict(rates.program.output_groups)
+        for name in ("q", "qd"):
+            along = {"q": np.zeros((n * nv, nq)), "qd": np.zeros((n * nv, nv))}
+            along[name] = turned.reshape(n * nv, nq) if name == "q" else np.tile(np.eye(nv), (n, 1))
+            results, _ = rates.results(many | {f"{TANGENTS}:{x}": y for x, y in along.items()}, n * nv)
+            motion, loads = (
+                np.swapaxes(results[x].reshape(*lead, nv, outputs[x]), -1, -2) for x in ("motion", "loads")
+            )
             found[name] = motion, loads
         return found
 
-    @cached_property
-    def _moved(self) -> list[Executable]:
-        """Rates of "motion", σ / h, and "loads", Σ J^T fx + J^T λ, along tangents of q and q̇; without and with fx."""
-        return [self._moving(wrenches) for wrenches in (False, True)]
-
     def _moving(self, wrenches: bool) -> Executable:
+        """Rates of "motion", σ / h, and "loads", Σ J^T fx + J^T λ, along tangents of q and q̇."""
+        return self.problem.kept(("rates of contacts", wrenches), lambda: self._written(wrenches))
+
+    def _written(self, wrenches: bool) -> Executable:
         model, graph = self.model, Graph(SHARING)
         own = replayed(self._space.program, graph)
         x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
@@ -361,6 +361,16 @@ def _checked(m: Contact) -> Contact:
             "a_y if it has friction: take Contact(frame, 'point') or 'normal', and several points of a sole"
         )
     return m
+
+
+def _tangents(model: Model, q: np.ndarray) -> np.ndarray:
+    """(nv, nq): dq/dt at unit velocities."""
+    found = np.zeros((model.nv, model.nq))
+    for i, joint in enumerate(model.joints):
+        if joint.nq:
+            own = model.q_slice(i)
+            found[model.v_slice(i), own] = np.asarray(joint.rates(q[own]), dtype=float).T
+    return found
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
