@@ -137,8 +137,15 @@ def _grounded(
     start = np.broadcast_to(arrays["q"], (robots, model.nq)), np.broadcast_to(arrays["qd"], (robots, model.nv))
     controller = _controller(model, tau, lead) if callable(tau) else None
     law = law_of(model, None if callable(tau) else tau, count, lead)
-    further = {name: x.reshape(robots, *x.shape[len(lead) :]) if lead and np.shape(x)[: len(lead)] == lead else x
-               for name, x in given.items()}  # fmt: skip
+
+    def flat(x: Any) -> Any:
+        """With one axis of robots in place of theirs."""
+        if isinstance(x, Mapping):
+            return {name: flat(y) for name, y in x.items()}
+        own = np.shape(x)
+        return np.reshape(x, (robots, *own[len(lead) :])) if lead and own[: len(lead)] == lead else x
+
+    further = {name: flat(x) for name, x in given.items()}
     found, events = grounded.simulated(
         ground, start, law, controller, step, count, every, asked, stabilise, further
     )  # fmt: skip

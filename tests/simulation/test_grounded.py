@@ -125,6 +125,20 @@ def test_many_robots_are_as_each_alone_with_all_kinds_of_torques():
             assert [x._replace(robot=0) for x in many.events if x.robot == k] == list(alone.events)
 
 
+def test_friction_and_wrenches_of_each_robot():
+    """Robots in a table of 2 · 3: friction by rows, a push on the body by columns."""
+    mu, push = np.array([[0.2] * 3, [0.5] * 3]), np.zeros((2, 3, 1, 6))
+    push[..., 0, 3] = [0.0, 3.0, 8.0]  # [N] along x, of a weight of 19.62 N
+    found = sd.simulate(
+        puck(TRIPOD), np.tile(LYING, (2, 3, 1)), np.zeros((2, 3, 6)), None, 0.1, 1e-3, fx=push, friction={
+            f"{x:+}{y:+}": mu for x, y in TRIPOD
+        },
+    )  # fmt: skip
+    expected = np.maximum(push[..., 0, 3] / 2.0 - mu * 9.81, 0.0)
+    assert (expected > 0.0).sum() == 1
+    np.testing.assert_allclose(found.qd[-1, ..., 3], 0.1 * expected, atol=1e-6)
+
+
 def test_bad_input_is_named():
     model = puck().model
     start = LYING, np.zeros(6), None, 0.01, 1e-3
