@@ -83,9 +83,9 @@ class Solved:
     """
 
     law: Coulomb
-    q: ArrayLike
-    qd: ArrayLike
-    fx: ArrayLike | None
+    q: np.ndarray
+    qd: np.ndarray
+    fx: np.ndarray | None
     loads: np.ndarray
     rows: Mapping[str, np.ndarray]
     omega: np.ndarray
@@ -162,14 +162,16 @@ class Unilateral:
         every = np.concatenate([law.forces, self._held_by(omega, free, law.forces)], axis=-1)
         loads = loads + _times(np.swapaxes(J, -1, -2), every)
         qdd = self._dynamics(q, qd, loads).qdd
-        after = np.asarray(qd) + h * qdd
+        own_q, own_qd = (np.array(x, dtype=float) for x in (q, qd))  # which callers may change
+        own_fx = None if fx is None else np.array(fx, dtype=float)
+        after = own_qd + h * qdd
         ends = _times(J, after)
         signorini, slip = h * law.signorini, h * law.friction
         return ContactForces(
             {name: law.forces[..., part] for name, part in self._parts.items()},
             {name: ends[..., part] for name, part in self._parts.items()},
             qdd, after, signorini, slip, np.maximum(signorini, slip) <= self.tolerance,
-            Solved(self.law, q, qd, fx, loads, rows, own, mu, law, every, weights),
+            Solved(self.law, own_q, own_qd, own_fx, loads, rows, own, mu, law, every, weights),
         )  # fmt: skip
 
     def derivatives(self, found: ContactForces, wrt: Sequence[str] = BY) -> dict[tuple[str, str], np.ndarray]:

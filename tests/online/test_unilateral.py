@@ -397,6 +397,12 @@ def test_arguments_by_point_and_by_state():
     spread = ground(q[0], qd[0], step=STEP, friction={"body3": mu})
     assert spread.qdd.shape == (5, model.nv) and spread.ok.shape == (5,)
     assert np.all(np.linalg.norm(spread.forces["body3"][0, :2]) < 1e-12)
+    slopes = ground.derivatives(spread)["qdd", "q"]
+    at = q[0].copy()
+    alone = ground(at, qd[0], step=STEP, friction={"body3": mu[3]}, forces={x: y[3] for x, y in spread.forces.items()})
+    at[:] = 0.0  # what a result follows from is its own
+    one = ground.derivatives(alone)["qdd", "q"]
+    np.testing.assert_allclose(slopes[3], one, atol=1e-6 * np.abs(one).max())
     none = ground(q[:0], qd[:0], step=STEP)
     assert none.qdd.shape == (0, model.nv) and none.mode["body3"].shape == (0,)
     assert ground.derivatives(none)["qdd", "q"].shape == (0, model.nv, model.nv)
