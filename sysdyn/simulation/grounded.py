@@ -52,7 +52,8 @@ def simulated(
 ) -> tuple[dict[str, np.ndarray], list[Event]]:  # fmt: skip
     """({name: (records, N, size)} of q, q̇ and what is wanted, events) of N robots.
 
-    start: q (N, nq), q̇ (N, nv). stabilise [s]: time constant by which points come out of the ground.
+    start: q (N, nq), q̇ (N, nv); of one robot without the axis, as of the results, which takes less time. stabilise
+    [s]: time constant by which points come out of the ground.
 
     Raises SingularState with the time and the robots.
     """
@@ -71,27 +72,24 @@ def simulated(
             forces = None if before is None else before.forces
             now = ground(q, qd, tau, step=step, gap=gaps, forces=forces, **given)
         except SingularState as error:
-            raise told(error, t, np.arange(len(q))) from error
+            raise told(error, t, np.arange(len(np.atleast_2d(q)))) from error
         if k % every == 0:
-            state = {
-                "q": q,
-                "qd": qd,
-                "qdd": now.qdd,
-                "tau": np.broadcast_to(tau, qd.shape),
-                "w": _ordered(ground, now),
-            }
+            state = {"q": q, "qd": qd, "qdd": now.qdd, "tau": np.broadcast_to(tau, qd.shape)}
+            if "w" in wanted:
+                state["w"] = _ordered(ground, now)
             records.append({name: x for name, x in state.items() if name in ("q", "qd", *wanted)})
         events += _touched(before, now, t)
-        new = np.stack([np.asarray(x) for x in margins.signs(q.T, None)], axis=-1) if margins.words else None
+        rows, rates = np.atleast_2d(q), np.atleast_2d(qd)
+        new = np.array(margins.signs(rows.T, None)).T if margins.words else None
         if signs is not None and new is not None:
-            none = np.zeros((len(q), 0))
-            events += margins.changes(signs, new, q, qd, none, none, t, step)
+            none = np.zeros((len(rows), 0))
+            events += margins.changes(signs, new, rows, rates, none, none, t, step)
         signs, before = new, now
         worst = max(worst, float(np.max(np.maximum(now.signorini, now.friction))))
         if k < count:
             qd = now.qd
             if not np.isfinite(qd).all():
-                raise lost(t, np.flatnonzero(~np.isfinite(qd).all(axis=1)))
+                raise lost(t, np.flatnonzero(~np.isfinite(np.atleast_2d(qd)).all(axis=1)))
             q = turn(q, step * qd)
     if worst > ground.tolerance:
         warnings.warn(
@@ -105,14 +103,17 @@ def simulated(
 def _torques(
     ground: Unilateral, law: Law, controller: Controller | None, k: int, t: float, q: np.ndarray, qd: np.ndarray
 ) -> np.ndarray:
-    """τ (1 or N, nv) of step k."""
+    """τ (1 or N, nv) of step k; (nv,) of one robot without an axis."""
     if controller is not None:
-        return controller(t, q.copy(), qd.copy())
+        tau = controller(t, np.array(q, ndmin=2), np.array(qd, ndmin=2))
+        return tau[0] if q.ndim == 1 else tau
     tau = law.u[min(k, len(law.u) - 1)]
+    if q.ndim == 1:
+        tau = tau[0]
     if law.kp is not None and law.kd is not None:
         tau = np.array(np.broadcast_to(tau, qd.shape))
         for v, place in single(ground.model).items():
-            tau[:, v] -= law.kp[..., v] * q[:, place] + law.kd[..., v] * qd[:, v]
+            tau[..., v] -= law.kp[..., v] * q[..., place] + law.kd[..., v] * qd[..., v]
     return tau
 
 
@@ -131,8 +132,8 @@ def _touched(before: ContactForces | None, now: ContactForces, t: float) -> list
     found: list[Event] = []
     for name, new in now.forces.items() if before is not None else ():
         assert before is not None
-        presses = new[:, -1] > 0.0
-        changed = np.flatnonzero(presses != (before.forces[name][:, -1] > 0.0)).tolist()
+        presses, pressed = (np.atleast_1d(x[..., -1]) > 0.0 for x in (new, before.forces[name]))
+        changed = np.flatnonzero(presses != pressed).tolist()
         found += [Event(t, robot, CONTACT, name, bool(presses[robot])) for robot in changed]
     return found
 

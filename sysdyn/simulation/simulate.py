@@ -134,7 +134,8 @@ def _grounded(
     model = ground.model
     arrays, lead = Groups([QUANTITY[name].group(model) for name in ("q", "qd")]).arranged({"q": q, "qd": qd})
     robots = _some(lead)
-    start = np.broadcast_to(arrays["q"], (robots, model.nq)), np.broadcast_to(arrays["qd"], (robots, model.nv))
+    axis = (robots,) if lead else ()
+    start = np.broadcast_to(arrays["q"], (*axis, model.nq)), np.broadcast_to(arrays["qd"], (*axis, model.nv))
     controller = _controller(model, tau, lead) if callable(tau) else None
     law = law_of(model, None if callable(tau) else tau, count, lead)
 

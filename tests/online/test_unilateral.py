@@ -239,7 +239,7 @@ def _walker(reference: str = "world", loop: bool = False, friction: float = 0.6)
     return sd.unilateral(sd.forward_dynamics(model) + feet + bar, friction, tolerance=1e-10, iterations=200)
 
 
-def _box(friction: float = 0.5) -> sd.Unilateral:
+def _box(kind: str = "point") -> sd.Unilateral:
     """A box of 1 m · 1 m · 0.4 m and 2 kg on its corners."""
     box = sd.load(
         """<robot name="box"><link name="box"><inertial><mass value="2"/>
@@ -250,8 +250,8 @@ def _box(friction: float = 0.5) -> sd.Unilateral:
     for x, y in itertools.product((-0.5, 0.5), repeat=2):
         T = np.eye(4)
         T[:3, 3] = x, y, -0.2
-        corners.append(sd.Contact((box.body_names[0], T), "point", reference="world", name=f"{x:+}{y:+}"))
-    return sd.unilateral(sd.forward_dynamics(box) + corners, friction)
+        corners.append(sd.Contact((box.body_names[0], T), kind, reference="world", name=f"{x:+}{y:+}"))
+    return sd.unilateral(sd.forward_dynamics(box) + corners, 0.5)
 
 
 def test_a_box_stands_slides_tips_and_lands():
@@ -290,6 +290,15 @@ def test_a_box_stands_slides_tips_and_lands():
     assert set(map(str, above.mode.values())) == {"open"}
     deep = at([0] * 6, gap=-1e-4)
     np.testing.assert_allclose(deep.velocities["-0.5-0.5"], [0, 0, 0.1], atol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "brakes"), [("point", (0.3, 0.4)), ("line", (0.0, 0.5)), ("normal", (0.0, 0.0))])
+def test_friction_is_along_the_tangents_that_a_contact_has(kind, brakes):
+    """Runners of a sledge, "line", let it go along x, and hold across it."""
+    q = np.array([0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 1.0])
+    found = _box(kind)(q, np.array([0.0, 0.0, 0.0, 0.6, 0.8, 0.0]), step=STEP)
+    np.testing.assert_allclose(found.qdd[3:5], -9.81 * np.array(brakes), atol=1e-8)
+    assert found.ok and {len(x) for x in found.forces.values()} == {{"point": 3, "line": 2, "normal": 1}[kind]}
 
 
 def test_feet_that_press_and_stick_are_bilateral_contacts():
