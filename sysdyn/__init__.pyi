@@ -101,6 +101,8 @@ from sysdyn.offline.choice import Choice as Choice
 from sysdyn.offline.safety import Safety as Safety
 from sysdyn.online.compile import compile as compile
 from sysdyn.online.compile import load_solver as load_solver
+from sysdyn.online.coulomb import Coulomb as Coulomb
+from sysdyn.online.coulomb import PointForces as PointForces
 from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
 from sysdyn.online.identify import Identified as Identified
@@ -117,6 +119,9 @@ from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
 from sysdyn.online.switching import SwitchingSolver as SwitchingSolver
+from sysdyn.online.unilateral import ContactForces as ContactForces
+from sysdyn.online.unilateral import Unilateral as Unilateral
+from sysdyn.online.unilateral import unilateral as unilateral
 from sysdyn.passes import PASSES as PASSES
 from sysdyn.problem import Problem as Problem
 from sysdyn.problem import forward_dynamics as forward_dynamics
@@ -160,23 +165,24 @@ __version__: str
 
 __all__ = [
     "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
-    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "DerivativeProduct",
-    "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "Feedback",
-    "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration",
-    "FrameAttitude", "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope",
-    "IKResult", "Identified", "IgnoredWarning", "Impact", "Impulses", "Inconsistent", "InvalidInput",
-    "JointAcceleration", "JointCoupling", "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics",
-    "Known", "Learned", "LearnedMotion", "Linear", "Live", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits",
-    "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
-    "NoSafeOrdering", "Observability", "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior",
-    "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety", "Simulation", "SingularState",
-    "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement", "StructurallySingular",
-    "Switchable", "SwitchingSolver", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain",
-    "closures", "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors",
-    "delassus", "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose",
-    "from_dh", "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact",
-    "inertial_parameters", "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics",
-    "learn_noise", "least_norm", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability",
-    "operational_space", "operational_space_inertia", "predict", "random_tree", "rnea", "rnea_derivatives", "robots",
-    "sensor", "show", "simulate", "smooth", "sparsity",
+    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "ContactForces",
+    "Coulomb", "DerivativeProduct", "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr",
+    "ExternalWrench", "Factor", "Feedback", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor",
+    "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude", "FrameDistance", "FramePose", "FramePosition",
+    "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult", "Identified", "IgnoredWarning", "Impact", "Impulses",
+    "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointPosition", "JointTorque",
+    "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "LearnedMotion", "Linear", "Live", "LoadCells",
+    "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
+    "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability", "PASSES", "PinocchioState",
+    "PlausibilityWarning", "PointContact", "PointForces", "Prior", "Problem", "ProblemError", "RNEADerivatives",
+    "RandomWalk", "Run", "Safety", "Simulation", "SingularState", "Solution", "Solver", "Sparsity", "Stance",
+    "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SwitchingSolver", "SysdynError",
+    "Unilateral", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile",
+    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus", "estimate_log",
+    "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
+    "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact", "inertial_parameters", "inverse_dynamics",
+    "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf",
+    "load_solver", "load_urdf", "ltdl", "observability", "operational_space", "operational_space_inertia", "predict",
+    "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "simulate", "smooth", "sparsity",
+    "unilateral",
 ]  # fmt: skip

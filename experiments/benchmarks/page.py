@@ -159,6 +159,19 @@ TABLES = (
         script="benchmarks/contacts.py --switching",
     ),
     Table(
+        "friction", "Contact points with friction",
+        "Quadrupeds that land on four feet, and an iCub on the corners of both soles, of which Ω has rank 12 of 24: "
+        "the same Delassus matrices and free velocities for all, at steps of 1 ms. Residuals of Signorini's conditions "
+        "and Coulomb's law in m/s, by one measure; unsolved are states above 1e-6 m/s. Times are of calls from Python "
+        "for one state (Pinocchio's begin with a factored Ω), and of a state in a batch on one core.",
+        {
+            "robot": ("robot", str), "points": ("points", number), "solver": ("solver", str),
+            "steps": ("steps", number), "median residual": ("median", str), "90 %": ("p90", str),
+            "worst": ("worst", str), "unsolved": ("unsolved", str), "one state [µs]": ("us_one", str),
+            "a state of a batch [µs]": ("us_batch", str),
+        },
+    ),
+    Table(
         "simulate", "Simulated steps",
         "One core. Ratio: a step over the bare kernel of the same problem in the same loop (over four of them for "
         "Runge-Kutta), or over a step of the peer that stands in place of torques.",

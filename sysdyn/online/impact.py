@@ -117,18 +117,23 @@ def impact(problem: Problem) -> Impact:
 
     Raises ProblemError for other problems, and those that `compile` raises.
     """
-    if not isinstance(problem, Problem):
-        raise InvalidInput(
-            f"impact needs a Problem, such as sysdyn.forward_dynamics(model) + contacts, not {problem!r}"
-        )
-    model = problem.model
-    every = frozenset(range(model.nv))
-    if problem.noisy or set(problem.custom) != set(problem.constraints) or torque_freedoms(problem) != every:
-        raise ProblemError("impact needs forward dynamics with contacts, loops or couplings and nothing else")
-    if not problem.constraints:
-        raise ProblemError("the problem has no constraint to meet: add a sysdyn.Contact(…) or a LoopJoint")
+    model = constrained(problem, "impact").model
     held = [stabilised(m, None) if isinstance(m, Stabilised) else m for m in problem.constraints]
     others = [m for m in problem.measurements if m not in problem.constraints]
     still = Problem(model.replace(gravity=np.zeros(3)), [*others, *held])
     velocity = operational_space(model.replace(closures=()), held, "velocity")
     return Impact(problem, compile(still, outputs=["qdd", WRENCHES.name]), velocity)
+
+
+def constrained(problem: Problem, taker: str) -> Problem:
+    """The same problem. Raises InvalidInput, and ProblemError unless it is forward dynamics with constraints alone."""
+    if not isinstance(problem, Problem):
+        raise InvalidInput(
+            f"{taker} needs a Problem, such as sysdyn.forward_dynamics(model) + contacts, not {problem!r}"
+        )
+    every = frozenset(range(problem.model.nv))
+    if problem.noisy or set(problem.custom) != set(problem.constraints) or torque_freedoms(problem) != every:
+        raise ProblemError(f"{taker} needs forward dynamics with contacts, loops or couplings and nothing else")
+    if not problem.constraints:
+        raise ProblemError("the problem has no constraint to meet: add a sysdyn.Contact(…) or a LoopJoint")
+    return problem

@@ -21,14 +21,15 @@ from sysdyn.simulation.torques import single
 # Signs in one number: doubles hold sums of powers of two up to the 53rd exactly, and one is kept for their own sign.
 SIGNS = 52
 # Kinds of events.
-LOWER, UPPER, NORMAL = "lower limit", "upper limit", "normal force"
+LOWER, UPPER, NORMAL, CONTACT = "lower limit", "upper limit", "normal force", "contact"
 
 
 class Event(NamedTuple):
     """A margin that changes its sign: t [s], the number of the robot in a batch, its kind, and what it is of.
 
-    kind: "lower limit" or "upper limit" of the joint `name`, or "normal force" of the contact `name`. inside: True if
-    the joint comes back, or the contact presses again; False if the limit is reached, or the contact pulls from now on.
+    kind: "lower limit" or "upper limit" of the joint `name`, "normal force" of the contact `name`, or "contact" of one
+    that may open. inside: True if the joint comes back, or the contact presses again; False if the limit is reached, or
+    the contact pulls from now on, or opens.
     """
 
     t: float
@@ -38,6 +39,8 @@ class Event(NamedTuple):
     inside: bool
 
     def __str__(self) -> str:
+        if self.kind == CONTACT:
+            return f"{self.t:.6g} s: {self.name} {'closes' if self.inside else 'opens'}"
         if self.kind == NORMAL:
             return f"{self.t:.6g} s: {self.name} {'presses' if self.inside else 'pulls: it would open'}"
         return f"{self.t:.6g} s: {self.name} {'comes back within' if self.inside else 'reaches'} its {self.kind}"

@@ -17,9 +17,10 @@ from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.compile import compile
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.switching import SwitchingSolver
+from sysdyn.online.unilateral import Unilateral
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
-from sysdyn.simulation import adaptive, fixed
+from sysdyn.simulation import adaptive, fixed, grounded
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.fixed import Controller, Job
 from sysdyn.simulation.result import Simulation
@@ -33,7 +34,7 @@ WHOLE = 1e-6
 
 
 def simulate(
-    problem: Problem | Solver, q: ArrayLike, qd: ArrayLike, tau: ArrayLike | Feedback | Callable | None,
+    problem: Problem | Solver | Unilateral, q: ArrayLike, qd: ArrayLike, tau: ArrayLike | Feedback | Callable | None,
     duration: float, step: float, *, integrator: str = "euler", every: int = 1, outputs: str | Sequence[str] = (),
     stabilise: float | None = STABILISE, tolerance: float = 1e-9, on_singular: str = "raise",
     threads: int | None = None, **given: Any,
@@ -44,7 +45,8 @@ def simulate(
         motion.t, motion.q, motion.energy(), motion.events; sd.show(motion)
 
     problem: knows tau, as forward and hybrid dynamics with contacts, loops and couplings do; or its Solver, with qdd
-        among its outputs, and with w for events of contacts. It is compiled at the first call.
+        among its outputs, and with w for events of contacts. It is compiled at the first call. Or `unilateral`
+        contacts with reference="world", which push on the plane z = 0, slide and open, by "euler" alone.
     q (…, nq) [rad, m], qd (…, nv): the first state; leading axes are robots.
     tau [N m, N]: None for none; (nv,) or (…, nv); (steps, nv) or (steps, …, nv), each held for a step; a `Feedback`,
         which is part of the compiled steps; or a function (t, q, qd) → tau of all robots, which is called before each
@@ -58,7 +60,8 @@ def simulate(
     on_singular: as for `compile`. "nan": robots whose state is singular or not finite are lost, and others go on.
     threads: as many as a batch is worth if None.
     given: further arguments of a call of the solver, the same for all times: fx, qdd, y, parameters, …; active={name:
-        bool} of contacts that are `Switchable`, which hold or do not for the whole duration.
+        bool} of contacts that are `Switchable`, which hold or do not for the whole duration. Of `unilateral` contacts
+        fx, friction and restitution.
 
     A state at which the program meets a guard is solved the general way, as by a call of the solver. No equation
     has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps.
@@ -77,6 +80,9 @@ def simulate(
             raise InvalidInput(f"{what} is {x!r}, but a positive number{unit} is needed")
     count = _whole(duration, step, every)
     asked = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    if isinstance(problem, Unilateral):
+        grounded.checked(integrator, on_singular, asked, given)
+        return _grounded(problem, q, qd, tau, count, float(step), every, asked, stabilise, given)
     if not isinstance(problem, (Problem, Solver)):
         kind = "it is a Model: take sysdyn.forward_dynamics(model)" if isinstance(problem, Model) else repr(problem)
         raise InvalidInput(f"simulate needs a Problem or its Solver: {kind}")
@@ -90,9 +96,7 @@ def simulate(
     arguments = Arguments.of(q, qd, (), {**given, "tau": np.zeros(model.nv)})
     arrays, lead = inputs.checked(arguments)
     inputs.groups.reject_not_finite(arrays)
-    robots = math.prod(lead)
-    if not robots:
-        raise InvalidInput("there is no robot to simulate: q has a batch axis of length 0")
+    robots = _some(lead)
     for name in ("q", "qd"):
         arrays[name] = np.array(np.broadcast_to(arrays[name], (robots, arrays[name].shape[-1])), order="C")
     del arrays["tau"]
@@ -120,6 +124,44 @@ def simulate(
         solver.problem, every * step * np.arange(count // every + 1), found.pop("q"), found.pop("qd"), found,
         tuple(sorted(record.events)), ok.reshape(lead), integrator,
     )  # fmt: skip
+
+
+def _grounded(
+    ground: Unilateral, q: ArrayLike, qd: ArrayLike, tau: ArrayLike | Feedback | Callable | None, count: int,
+    step: float, every: int, asked: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
+) -> Simulation:  # fmt: skip
+    """The motion of robots whose contacts push on the plane z = 0."""
+    model = ground.model
+    arrays, lead = Groups([QUANTITY[name].group(model) for name in ("q", "qd")]).arranged({"q": q, "qd": qd})
+    robots = _some(lead)
+    axis = (robots,) if lead else ()
+    start = np.broadcast_to(arrays["q"], (*axis, model.nq)), np.broadcast_to(arrays["qd"], (*axis, model.nv))
+    controller = _controller(model, tau, lead) if callable(tau) else None
+    law = law_of(model, None if callable(tau) else tau, count, lead)
+
+    def flat(x: Any) -> Any:
+        """With one axis of robots in place of theirs."""
+        if isinstance(x, Mapping):
+            return {name: flat(y) for name, y in x.items()}
+        own = np.shape(x)
+        return np.reshape(x, (robots, *own[len(lead) :])) if lead and own[: len(lead)] == lead else x
+
+    further = {name: flat(x) for name, x in given.items()}
+    found, events = grounded.simulated(
+        ground, start, law, controller, step, count, every, asked, stabilise, further
+    )  # fmt: skip
+    shaped = {name: x.reshape(len(x), *lead, x.shape[-1]) for name, x in found.items()}
+    return Simulation(
+        ground.problem, every * step * np.arange(count // every + 1), shaped.pop("q"), shaped.pop("qd"), shaped,
+        tuple(sorted(events)), np.ones(lead, dtype=bool), "euler",
+    )  # fmt: skip
+
+
+def _some(lead: tuple[int, ...]) -> int:
+    """The number of robots. Raises InvalidInput if there is none."""
+    if not math.prod(lead):
+        raise InvalidInput("there is no robot to simulate: q has a batch axis of length 0")
+    return math.prod(lead)
 
 
 def _whole(duration: float, step: float, every: int) -> int:
