@@ -626,3 +626,37 @@ def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, ki
     if kind in ("full", "read-only"):
         monkeypatch.undo()
         assert list(folder.iterdir()) == []
+
+
+@functools.cache
+def _counting():
+    """{what is counted: (the least number, a function of it)}."""
+    model = chain(2)
+    problem = forward_dynamics(model)
+    touching = problem + sd.Contact("body1", "point", name="tip")
+    solver, zero, target = sd.compile(problem, backend="python"), np.zeros(2), np.eye(4)
+    noisy = inverse_dynamics(model) + sd.JointTorque("all", noise=0.1, name="motors")
+    estimator, q, y = sd.compile(noisy, backend="python"), np.zeros((5, 2)), np.arange(10.0).reshape(5, 2)
+    return {
+        "bodies": (1, chain),
+        "seed": (0, lambda n: sd.compile(problem, seed=n, backend="python")),
+        "threads": (1, lambda n: solver(q, q, q, threads=n)),
+        "every": (1, lambda n: sd.simulate(problem, zero, zero, None, 4e-3, 1e-3, every=n)),
+        "iterations of a contact": (1, lambda n: sd.unilateral(touching, 0.5, iterations=n)),
+        "polish": (0, lambda n: sd.Coulomb([3], polish=n)),
+        "rows of a point": (1, lambda n: sd.Coulomb([n])),
+        "max_iter": (1, lambda n: sd.inverse_kinematics(model, "body1", target, zero, max_iter=n)),
+        "restarts": (0, lambda n: sd.inverse_kinematics(model, "body1", target, zero, restarts=n)),
+        "iterations of learning": (1, lambda n: sd.learn_noise(estimator, q, q, q, y={"motors": y}, iterations=n)),
+    }
+
+
+@pytest.mark.parametrize("what", _counting())
+def test_numbers_of_things_are_integers(what):
+    least, call = _counting()[what]
+    for wrong in (least - 1, True, least + 0.5, np.float64(least + 1), "2"):
+        with pytest.raises(InvalidInput):
+            call(wrong)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(np.int64(max(least, 1)))

@@ -15,6 +15,7 @@ from sysdyn.backends.entries import calls
 from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.team import MOST_THREADS, TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
+from sysdyn.program.reals import is_count
 
 # Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
 THREAD_OPERATIONS = 2_500_000
@@ -196,7 +197,7 @@ def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:
 
 def checked_threads(threads: object) -> None:
     """Raise InvalidInput unless `threads` is a number of threads."""
-    if not (isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1):
+    if not is_count(threads, 1):
         raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
 
 

@@ -16,7 +16,7 @@ from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Plana
 from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.tree import GRAVITY, Model
 from sysdyn.program.plain import dot, product
-from sysdyn.program.reals import real
+from sysdyn.program.reals import is_count, real
 
 # The gravity of the paper's planar robots [m/s²], whose joints turn about z.
 ALONG_Y = (0.0, -9.81, 0.0)
@@ -193,7 +193,7 @@ def _numbered(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Mo
 
 
 def _positive_count(name: str, n: int) -> None:
-    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
+    if not is_count(n, 1):
         raise InvalidInput(f"{name} is {n!r}; the number of bodies must be an integer ≥ 1")
     check_count(int(n))
 

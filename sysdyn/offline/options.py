@@ -11,6 +11,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
+from sysdyn.program.reals import is_count
 
 # Name of the caller's own ordering.
 GIVEN = "given"
@@ -37,7 +38,7 @@ class Budget:
             raise InvalidInput(f"effort is {self.effort!r}, but a number ≥ 0 is needed")
         if self.seconds is not None and not (isinstance(self.seconds, (int, float)) and 0.0 < self.seconds < math.inf):
             raise InvalidInput(f"seconds is {self.seconds!r}, but a number > 0 is needed, or None for the usual search")
-        if not (isinstance(self.seed, int) and self.seed >= 0):
+        if not is_count(self.seed, 0):
             raise InvalidInput(f"seed is {self.seed!r}, but an integer ≥ 0 is needed")
         object.__setattr__(self, "effort", float(self.effort))
         if self.seconds is None:  # nothing is drawn

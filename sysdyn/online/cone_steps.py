@@ -34,6 +34,12 @@ def parts(rows: Sequence[int]) -> list[slice]:
     return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
 
 
+def scales(rows: Sequence[int], diagonal: Any) -> list:
+    """c of each point: the mean diagonal entry of its block of Ω, and a trifle of that of Ω. Entries may be arrays."""
+    least = sum(diagonal) * (UNMOVED / sum(rows))
+    return [sum(diagonal[part]) / float(part.stop - part.start) + least for part in parts(rows)]
+
+
 def _norm(x: Any):
     """‖x‖; 0.0 without entries."""
     return sqrt(sum(y * y for y in x)) if len(x) else 0.0
@@ -130,10 +136,8 @@ def judge_of(rows: tuple[int, ...], relaxed: bool) -> Function:
 
     def residuals(omega: np.ndarray, free: np.ndarray, friction: np.ndarray, forces: np.ndarray) -> dict:
         motion, worst = omega @ forces + free, {"signorini": 0.0, "friction": 0.0}
-        least = sum(omega[i, i] for i in range(m)) * (UNMOVED / m)
-        for part, mu in zip(own_rows, friction, strict=True):
+        for part, mu, c in zip(own_rows, friction, scales(rows, [omega[i, i] for i in range(m)]), strict=True):
             own, sigma = forces[part], motion[part]
-            c = sum(omega[i, i] for i in range(part.start, part.stop)) / float(part.stop - part.start) + least
             wanted = (_cone if relaxed else _law)([a - b / c for a, b in zip(own, sigma, strict=True)], mu)
             off = [a - b for a, b in zip(own, wanted, strict=True)]
             worst["signorini"] = _larger(worst["signorini"], c * _size(off[-1]))

@@ -22,8 +22,9 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import BETWEEN
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.online.cone_steps import NO_FORCE, UNMOVED, Loop, judge_of, parts, step_of
+from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, parts, scales, step_of
 from sysdyn.program.groups import common, finite
+from sysdyn.program.reals import is_count
 
 # Step of ADMM as a share of the mean diagonal entry of Ω: of 0.1 … 1.6 it leaves the fewest states of two quadrupeds,
 # and of an iCub on eight points, above 1e-6 m/s after 100 steps (measured).
@@ -75,9 +76,9 @@ class Coulomb:
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
         for name, x, least in (("iterations", iterations, 1), ("polish", polish, 0)):
-            if not (isinstance(x, int) and x >= least):
+            if not is_count(x, least):
                 raise InvalidInput(f"{name} is {x!r}, but an integer ≥ {least} is needed")
-        if not (len(rows) and all(x in (1, 2, 3) for x in rows)):
+        if not (len(rows) and all(is_count(x, 1) and x <= 3 for x in rows)):
             raise InvalidInput(f"rows of points are {rows!r}, but each has a normal and up to two tangents: 1, 2 or 3")
         self.rows, self.method, self.iterations = tuple(rows), method, iterations
         self.polish, self.relaxed = 0 if relaxed else polish, relaxed
@@ -241,9 +242,7 @@ class Coulomb:
 
     # ---- Newton's method -------------------------------------------------------------------------------------------
 
-    def _polish(
-        self, w: np.ndarray, b: np.ndarray, mu: np.ndarray, found: PointForces, tolerance: float
-    ) -> None:  # fmt: skip
+    def _polish(self, w: np.ndarray, b: np.ndarray, mu: np.ndarray, found: PointForces, tolerance: float) -> None:
         """Steps of Newton's method at the states whose residual is above the tolerance."""
         for _ in range(self.polish):
             if not len(bad := _above(found, tolerance)):
@@ -277,10 +276,9 @@ class Coulomb:
         return np.linalg.pinv(one - slope @ (one - self._scale(w)[:, :, None] * w), rcond=REDUNDANT)
 
     def _scale(self, w: np.ndarray) -> np.ndarray:
-        """1 / c (n, m), c the mean diagonal entry of each point's block, and a trifle of that of Ω."""
-        diagonal = np.diagonal(w, axis1=1, axis2=2)
-        means = np.stack([diagonal[:, part].mean(axis=1) for part in self._parts], axis=1)
-        return np.repeat(1.0 / (means + UNMOVED * diagonal.mean(axis=1)[:, None]), self.rows, axis=1)
+        """1 / c (n, m) of each row's point."""
+        found = scales(self.rows, np.diagonal(w, axis1=1, axis2=2).T)
+        return np.repeat(1.0 / np.stack(found, axis=1), self.rows, axis=1)
 
 
 def _above(found: PointForces, tolerance: float) -> np.ndarray:

@@ -15,6 +15,7 @@ from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.online.arguments import Named
 from sysdyn.online.estimate import Estimate
 from sysdyn.online.solver import Solver
+from sysdyn.program.reals import is_count
 
 # Change of a standard deviation, relative to its statistical error, below which it has converged: more iterations would
 # change less than another log of the same length (chosen).
@@ -92,7 +93,7 @@ def learn_noise_of_states(
     Berndt, Hall, Hall and Hausman (1974). Raises UnknownName, and InvalidInput if no state was solved.
     """
     names = _names(solver, learn)
-    if not (isinstance(iterations, int) and iterations >= 1):
+    if not is_count(iterations, 1):
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
     noises = {m.name: noise_of(m, solver.model) for m in solver.problem.noisy if m.name in names}
 

@@ -39,6 +39,8 @@ from sysdyn.reference.robot_functions import Kinematics, kinematics
 
 # Singular values of Ω of loops and couplings below this share of the greatest are of rows that repeat others (chosen).
 REPEATED = 1e-10
+# Steps [s] that are taken: their squares, times any motion, are numbers that have all their digits (chosen).
+STEP_RANGE = 1e-12, 1e12
 # Results of `operational_space` that forces are computed from.
 ROWS = ("jacobian", "delassus", "velocity")
 # Inputs that derivatives are by.
@@ -142,8 +144,10 @@ class Unilateral:
 
         Raises InvalidInput, UnknownName, and SingularState as a Solver does.
         """
-        if not (is_number(step) and 0.0 < float(step) < np.inf):
-            raise InvalidInput(f"step is {step!r}, but a positive number of seconds is needed")
+        if not (is_number(step) and STEP_RANGE[0] <= float(step) <= STEP_RANGE[1]):
+            raise InvalidInput(
+                f"step is {step!r}, but a number of seconds from {STEP_RANGE[0]:g} to {STEP_RANGE[1]:g} is needed"
+            )
         h, normals, rows = float(step), self._normals, self._space(q, qd)
         loads = np.zeros(self.model.nv) if tau is None else finite("tau", tau, (self.model.nv,))
         if fx is not None:
@@ -289,7 +293,7 @@ class Unilateral:
         others: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """(…, points) of a number, or of {contact: (…)} and `others` or 0. Raises InvalidInput, UnknownName."""
-        if isinstance(given, (int, float)) and least <= given <= most and abs(given) < np.inf:  # the usual, at once
+        if is_number(given) and least <= float(given) <= most and np.isfinite(given):  # the usual, at once
             return np.full(len(self._parts), float(given))
         named = given if isinstance(given, Mapping) else dict.fromkeys(self._parts, given)
         values = {}

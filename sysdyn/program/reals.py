@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -36,9 +36,14 @@ def real(name: str, x: Any) -> np.ndarray:
     return array.astype(np.float64, copy=False)
 
 
-def is_number(x: object) -> bool:
+def is_number(x: object) -> TypeGuard[int | float]:
     """True if x is an integer or a float, of Python or of NumPy."""
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+
+
+def is_count(x: object, least: int) -> TypeGuard[int]:
+    """An integer, of Python or NumPy and no boolean, of at least this."""
+    return isinstance(x, (int, np.integer)) and not isinstance(x, bool) and int(x) >= least
 
 
 def is_scalar(x: object) -> bool:

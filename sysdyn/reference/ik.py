@@ -22,7 +22,7 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
-from sysdyn.program.reals import real
+from sysdyn.program.reals import is_count, real
 
 DAMPING = 0.1  # Least and first damping of the method "damped", in multiples of the squared error (chosen).
 # Factors of the damping after a step that does not help, and after one that does (chosen).
@@ -515,7 +515,7 @@ def _check_largest(name: str, values: np.ndarray) -> None:
 def _check_counts(**counts: tuple[int, int]) -> None:
     """Each (value, least allowed)."""
     for name, (count, least) in counts.items():
-        if not isinstance(count, (int, np.integer)) or count < least:
+        if not is_count(count, least):
             raise InvalidInput(f"{name} is {count!r}; expected an integer ≥ {least}")
 
 

@@ -20,7 +20,7 @@ from sysdyn.online.unilateral import ContactForces, Unilateral
 from sysdyn.reference.robot_functions import kinematics
 from sysdyn.simulation.events import CONTACT, Event, Margins
 from sysdyn.simulation.fixed import Controller, lost, told
-from sysdyn.simulation.torques import Law, single
+from sysdyn.simulation.torques import Law, fed_back
 
 # Outputs that can be recorded.
 RECORDED = ("qdd", "tau", "w")
@@ -112,8 +112,7 @@ def _torques(
         tau = tau[0]
     if law.kp is not None and law.kd is not None:
         tau = np.array(np.broadcast_to(tau, qd.shape))
-        for v, place in single(ground.model).items():
-            tau[..., v] -= law.kp[..., v] * q[..., place] + law.kd[..., v] * qd[..., v]
+        fed_back(ground.model, tau, law.kp, law.kd, q, qd)
     return tau
 
 
@@ -138,9 +137,7 @@ def _touched(before: ContactForces | None, now: ContactForces, t: float) -> list
     return found
 
 
-def checked(
-    integrator: str, on_singular: str, wanted: tuple[str, ...], given: Mapping[str, Any]
-) -> None:  # fmt: skip
+def checked(integrator: str, on_singular: str, wanted: tuple[str, ...], given: Mapping[str, Any]) -> None:
     """Raise InvalidInput for arguments of `simulate` that contacts which open do not have."""
     if integrator != "euler":
         raise InvalidInput(f"contacts that open are simulated by 'euler', not by {integrator!r}: impacts are its steps")

@@ -20,6 +20,7 @@ from sysdyn.online.switching import SwitchingSolver
 from sysdyn.online.unilateral import Unilateral
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
+from sysdyn.program.reals import is_count
 from sysdyn.simulation import adaptive, fixed, grounded
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.fixed import Controller, Job
@@ -147,9 +148,7 @@ def _grounded(
         return np.reshape(x, (robots, *own[len(lead) :])) if lead and own[: len(lead)] == lead else x
 
     further = {name: flat(x) for name, x in given.items()}
-    found, events = grounded.simulated(
-        ground, start, law, controller, step, count, every, asked, stabilise, further
-    )  # fmt: skip
+    found, events = grounded.simulated(ground, start, law, controller, step, count, every, asked, stabilise, further)
     shaped = {name: x.reshape(len(x), *lead, x.shape[-1]) for name, x in found.items()}
     return Simulation(
         ground.problem, every * step * np.arange(count // every + 1), shaped.pop("q"), shaped.pop("qd"), shaped,
@@ -166,7 +165,7 @@ def _some(lead: tuple[int, ...]) -> int:
 
 def _whole(duration: float, step: float, every: int) -> int:
     """The number of steps. Raises InvalidInput."""
-    if not (isinstance(every, int) and every >= 1):
+    if not is_count(every, 1):
         raise InvalidInput(f"every is {every!r}, but an integer ≥ 1 is needed")
     count = round(duration / step)
     if count < 1 or abs(duration / step - count) > WHOLE * max(1, count) ** 0.5:

@@ -24,7 +24,7 @@ from sysdyn.program.groups import Arrays
 from sysdyn.program.products import SHARING, Replay, Scalars, replayed
 from sysdyn.program.program import Program
 from sysdyn.simulation.events import Margins
-from sysdyn.simulation.torques import single
+from sysdyn.simulation.torques import fed_back
 
 # Groups of a step beside those of the solver: coefficients of the stage, signs of margins, normal forces.
 STAGE, SIGNS, NORMALS = "stage", "signs", "normals"
@@ -154,13 +154,12 @@ class Steps:
 
     def _torques(self, graph: Graph, x: dict[str, np.ndarray]) -> tuple[Scalars, list]:
         """(the gains, τ = u − Kp q − Kd q̇)."""
-        tau = list(graph.inputs("tau", self.model.nv))
-        if not self.feedback:
-            return {}, tau
-        kp, kd = (list(graph.inputs(name, self.model.nv)) for name in ("kp", "kd"))
-        for k, place in single(self.model).items():
-            tau[k] = tau[k] - kp[k] * x["q"][place] - kd[k] * x["qd"][k]
-        return {"kp": kp, "kd": kd}, tau
+        names = ("tau", "kp", "kd") if self.feedback else ("tau",)
+        given = {name: np.array(graph.inputs(name, self.model.nv), dtype=object) for name in names}
+        tau, gains = given.pop("tau").copy(), {name: list(y) for name, y in given.items()}
+        if gains:
+            fed_back(self.model, tau, **given, q=x["q"], qd=x["qd"])
+        return gains, list(tau)
 
     def _from(self, own: Replay, further: Scalars, x: dict[str, np.ndarray], solved: Scalars) -> Program:
         """The program from the solution on."""
@@ -182,8 +181,7 @@ class Steps:
         x = {name: np.array(np.broadcast_to(y, (n, y.shape[-1])), order="C") for name, y in inputs.items()}
         q, tau = unit(x["q"], self._quaternions), x["tau"].copy()
         if self.feedback:
-            for k, place in single(model).items():
-                tau[:, k] -= x["kp"][:, k] * x["q"][:, place] + x["kd"][:, k] * x["qd"][:, k]
+            fed_back(model, tau, x["kp"], x["kd"], x["q"], x["qd"])
         given = {name: x[name] for name, _ in self.solver.program.input_groups} | {"q": q, "tau": tau}
         run = Run(given, (n,), {name: np.empty((n, size)) for name, size in self.outputs.items()}, status.copy())
         self.solver.resolve(run, on_singular)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,6 +56,12 @@ def single(model: Model) -> dict[int, int]:
     return {
         model.v_slice(i).start: model.q_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1 and x.nq == 1
     }
+
+
+def fed_back(model: Model, tau: Any, kp: Any, kd: Any, q: Any, qd: Any) -> None:
+    """τ ← τ − Kp q − Kd q̇, in arrays of numbers or of expressions, whose last axis is that of joints."""
+    for v, place in single(model).items():
+        tau[..., v] = tau[..., v] - kp[..., v] * q[..., place] - kd[..., v] * qd[..., v]
 
 
 def law_of(model: Model, tau: ArrayLike | Feedback | None, steps: int, lead: tuple[int, ...]) -> Law:

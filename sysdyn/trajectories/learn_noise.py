@@ -21,6 +21,7 @@ from sysdyn.online.arguments import Named
 from sysdyn.online.learn_noise import CHANGE_LEFT, UNDETERMINED, Learned, learn_noise_of_states
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
+from sysdyn.program.reals import is_count
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_motion
 from sysdyn.trajectories.readings import read
@@ -111,7 +112,7 @@ def learn_noise_of_log(
     AccuracyWarning names what the log does not tell. See docs/trajectories.md for when to trust it. Raises what
     `smooth` does, and UnknownName.
     """
-    if not (isinstance(iterations, int) and iterations >= 1):
+    if not is_count(iterations, 1):
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
     readings, first = read(problem, log, **options), first_position(problem, start)
     told = Stages(None, progress)

@@ -15,7 +15,7 @@ from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
-from sysdyn.program.reals import real
+from sysdyn.program.reals import is_count, real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.equations import Readings
@@ -80,7 +80,7 @@ def smooth(
     wanted = checked_outputs(problem, outputs)
     readings = read(problem, log, **options)
     first = first_position(problem, start)
-    if window is not None and not (isinstance(window, int) and window >= 2):
+    if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
     told = Stages(None, progress)
     with BLAS.limit(limits=1, user_api="blas"):

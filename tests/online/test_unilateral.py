@@ -442,7 +442,9 @@ def test_bad_input_is_named():
     ground = _walker()
     q, qd, _ = model.random_state(seed=0)
     for given_, says in (
-        ({"step": 0.0}, "step is 0.0"), ({"step": STEP, "restitution": 2.0}, "restitution of 'body3' is 2.0"),
+        ({"step": 0.0}, "step is 0.0"), ({"step": 1e-300}, "step is 1e-300"), ({"step": 1e300}, "from 1e-12 to"),
+        ({"step": STEP, "gap": True}, "gap of 'body3' has type bool"),
+        ({"step": STEP, "restitution": 2.0}, "restitution of 'body3' is 2.0"),
         ({"step": STEP, "gap": {"body9": 1.0}}, "body9"), ({"step": STEP, "friction": -1.0}, "friction of 'body3'"),
         ({"step": STEP, "forces": np.zeros(6)}, "forces are {contact"),
         ({"step": STEP, "forces": {"body3": np.zeros(3)}}, "body6"),
