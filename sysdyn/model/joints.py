@@ -11,14 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.manifolds import (
-    inverse_cubic,
     quaternion_log,
     quaternion_rates,
     quaternion_step,
@@ -149,7 +148,7 @@ class Joint(ABC):
 
     def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
         """v (…, nv) with q0 ⊕ v = q1 (quaternions: the shortest, q1 up to its sign)."""
-        return np.asarray(q1, dtype=float) - np.asarray(q0, dtype=float)
+        return _scalars(q1) - _scalars(q0)
 
     @abstractmethod
     def random(self, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> np.ndarray:
@@ -295,8 +294,7 @@ class Planar(Joint):
         """SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω / ω, k = (1 − cos ω) / ω; θ ⊕ = ω."""
         q, v = _scalars(q), _scalars(v)
         w, angle = (x if x.ndim else x[()] for x in (v[..., 2], q[..., 2]))  # expressions have no axes
-        whole, half = (smooth(w * w)[0], smooth(0.25 * w * w)[0]) if v.dtype == object else (sinc(w), sinc(w / 2))
-        s, k = whole, w / 2 * half**2
+        s, k, _ = _arc(w)
         dx, dy = s * v[..., 0] - k * v[..., 1], k * v[..., 0] + s * v[..., 1]
         c0, s0 = cos(angle), sin(angle)
         return np.stack([q[..., 0] + c0 * dx - s0 * dy, q[..., 1] + s0 * dx + c0 * dy, q[..., 2] + w], axis=-1)
@@ -306,22 +304,31 @@ class Planar(Joint):
 
         Raises InvalidInput if no v exists: θ differs by whole turns and the position differs too.
         """
-        q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
-        d, w = q1[..., :2] - q0[..., :2], q1[..., 2] - q0[..., 2]
-        c0, s0 = cos(q0[..., 2]), sin(q0[..., 2])
+        q0, q1 = _scalars(q0), _scalars(q1)
+        d = q1 - q0
+        w, angle = (x if x.ndim else x[()] for x in (d[..., 2], q0[..., 2]))
+        c0, s0 = cos(angle), sin(angle)
         dx, dy = c0 * d[..., 0] + s0 * d[..., 1], c0 * d[..., 1] - s0 * d[..., 0]
-        s, k, square = sinc(w), w / 2 * sinc(w / 2) ** 2, sinc(w / 2) ** 2  # s² + k² = sinc²(ω/2)
-        turns = square < 1e-18
-        if np.any(turns & ((dx != 0.0) | (dy != 0.0))):
-            raise InvalidInput(
-                "no constant planar velocity joins two positions whose angles differ by whole turns; bring the angles "
-                "within 2π of each other first"
-            )
-        square = np.where(turns, 1.0, square)
+        s, k, square = _arc(w)
+        if q0.dtype != object and q1.dtype != object:
+            turns = square < 1e-18
+            if np.any(turns & ((dx != 0.0) | (dy != 0.0))):
+                raise InvalidInput(
+                    "no constant planar velocity joins two positions whose angles differ by whole turns; bring the "
+                    "angles within 2π of each other first"
+                )
+            square = np.where(turns, 1.0, square)
         return np.stack([(s * dx + k * dy) / square, (s * dy - k * dx) / square, w], axis=-1)
 
     def random(self, rng, batch=()):
         return rng.uniform((-1.0, -1.0, -math.pi), (1.0, 1.0, math.pi), (*batch, 3))
+
+
+def _arc(w: Any) -> tuple[Any, Any, Any]:
+    """sin ω / ω, (1 − cos ω)/ω and the sum of their squares, sin²(ω/2)/(ω/2)²; for numbers and expressions."""
+    numbers = isinstance(w, (float, np.ndarray))
+    whole, half = (sinc(w), sinc(w / 2)) if numbers else (smooth(w * w)[0], smooth(0.25 * w * w)[0])
+    return whole, w / 2 * half**2, half**2
 
 
 @dataclass(frozen=True)
@@ -350,7 +357,7 @@ class Spherical(Joint):
         return quaternion_step(_scalars(q), _scalars(v))
 
     def difference(self, q0, q1):
-        return quaternion_log(np.asarray(q0, dtype=float), np.asarray(q1, dtype=float))
+        return quaternion_log(_scalars(q0), _scalars(q1))[0]
 
     def random(self, rng, batch=()):
         return random_quaternion(rng, batch)
@@ -390,14 +397,12 @@ class Free(Joint):
         return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), quaternion_step(q[..., 3:], w)], axis=-1)
 
     def difference(self, q0, q1):
-        """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − sin θ · θ/(2 − 2 cos θ))/θ²; |ω| ≤ π."""
-        q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
-        w = quaternion_log(q0[..., 3:], q1[..., 3:])
-        angle = norm(w)[..., None]
-        inverse = q0[..., 3:] * (-1.0, -1.0, -1.0, 1.0)
-        d = rotate(inverse, q1[..., :3] - q0[..., :3])
+        """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − θ/2 cot θ/2)/θ²; |ω| ≤ π."""
+        q0, q1 = _scalars(q0), _scalars(q1)
+        w, rest = quaternion_log(q0[..., 3:], q1[..., 3:])
+        d = rotate(q0[..., 3:] * np.array([-1.0, -1.0, -1.0, 1.0]), q1[..., :3] - q0[..., :3])
         wd = np.cross(w, d)
-        return np.concatenate([w, d - 0.5 * wd + inverse_cubic(angle) * np.cross(w, wd)], axis=-1)
+        return np.concatenate([w, d - 0.5 * wd + rest * np.cross(w, wd)], axis=-1)
 
     def random(self, rng, batch=()):
         return np.concatenate([rng.uniform(-1.0, 1.0, (*batch, 3)), random_quaternion(rng, batch)], axis=-1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.expr import Graph, sqrt
+from sysdyn.program.expr import Graph, copysign, sqrt
 from sysdyn.program.plain import cos, dot, norm, sin
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
@@ -32,6 +32,8 @@ def cubic(angle: np.ndarray) -> np.ndarray:
 
 # Halvings of an angle before its sine and cosine are summed up, for expressions: angles to 10 rad come below 0.32.
 HALVINGS = 5
+# Halvings of an angle up to π/2 of which sine and cosine are given: it comes below 0.1.
+UNTURNS = 4
 
 
 def smooth(square: Any) -> tuple[Any, Any, Any, Any]:
@@ -67,12 +69,26 @@ def turn(w: np.ndarray) -> tuple[Any, Any, Any]:
     return sinc(angle / 2), cos(angle / 2), cubic(angle)
 
 
-def inverse_cubic(angle: np.ndarray) -> np.ndarray:
-    """(1 − sin θ · θ/(2 − 2 cos θ))/θ², by its series below 0.3 rad."""
-    t = angle * angle
-    series = 1 / 12 + t / 720 * (1 + t / 42 * (1 + t / 40 * (1 + 5 * t / 198)))
-    safe = np.where(angle < 0.3, 1.0, angle)
-    return np.where(angle < 0.3, series, (1 - sinc(safe) / sinc(safe / 2) ** 2) / safe**2)
+def unturned(cosine: Any, sine: Any) -> tuple[Any, Any]:
+    """x/sin x and (1 − x cot x)/(4 x²) of cos x ≥ 0 and sin² x, for numbers and expressions, without a branch.
+
+    They have derivatives of every order at x = 0, too. The angle is halved by cos x/2 = √((1 + cos x)/2), then follow
+    series; x cot x = x/2 (cot x/2 − tan x/2) leads back.
+    """
+    cosines, t = [], sine
+    for _ in range(UNTURNS):
+        t = t / (2.0 + 2.0 * cosine)
+        cosine = sqrt(0.5 + 0.5 * cosine)
+        cosines.append(cosine)
+    ratio = 0.0 * t + 1.0
+    for k in reversed(range(1, 8)):  # x = arcsin √t
+        ratio = 1.0 + t * ((2 * k - 1) ** 2 / (2 * k * (2 * k + 1))) * ratio
+    t = t * ratio * ratio  # x²
+    rest = 1 / 3 + t * (1 / 45 + t * (2 / 945 + t * (1 / 4725 + t * (2 / 93555 + t * (1382 / 638512875)))))
+    for cosine in reversed(cosines):
+        rest = 0.25 * (rest + 1.0 / (ratio * cosine))
+        ratio = ratio / cosine
+    return ratio, 0.25 * rest
 
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -126,13 +142,12 @@ def quaternion_rates(p: np.ndarray) -> np.ndarray:
     return N
 
 
-def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:
-    """ω (…, 3) in body coordinates, |ω| ≤ π, that turns p0 into ±p1."""
-    d = quaternion_product(p0 * (-1.0, -1.0, -1.0, 1.0), p1)
-    d = np.where(d[..., 3:] < 0.0, -d, d)
-    n = norm(d[..., :3])[..., None]
-    small = n < 1e-9
-    return d[..., :3] * np.where(small, 2.0, 2.0 * np.arctan2(n, d[..., 3:]) / np.where(small, 1.0, n))
+def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ω (…, 3) in body coordinates, |ω| ≤ π, that turns p0 into ±p1, and D (…, 1) = (1 − |ω|/2 cot |ω|/2)/|ω|²."""
+    d = unit(quaternion_product(p0 * np.array([-1.0, -1.0, -1.0, 1.0]), p1), [slice(0, 4)])
+    d = d * (np.array([copysign(1.0, d[3])]) if d.dtype == object else np.copysign(1.0, d[..., 3:]))
+    ratio, rest = unturned(d[..., 3:], (d[..., :3] ** 2).sum(axis=-1, keepdims=True))
+    return 2.0 * ratio * d[..., :3], rest
 
 
 def normalised(name: str, q: np.ndarray, first: int) -> np.ndarray:

@@ -239,6 +239,8 @@ _STATE = (
     Positions("q", "position", "$q$", "joint positions; quaternions (x, y, z, w) must have unit norm", _POSITION),
     Freedoms("qd", "velocity", r"$\dot{q}$", "joint velocities", _VELOCITY),
 )
+# A second position, at the end of a motion from q.
+_GOAL = Positions("q1", "second position", "$q_1$", "second joint positions; quaternions (x, y, z, w)", _POSITION)
 # Quantities that a user can know or ask for, in the order of outputs.
 _STATED = (
     Freedoms("tau", "torque", r"$\tau$", "joint torques and forces", FORCE),
@@ -268,7 +270,7 @@ WRENCHES = ConstraintWrenches(
     FORCE,
 )
 # Every quantity by name.
-QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, *_STATED, *_INNER)}
+QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, _GOAL, *_STATED, *_INNER)}
 # Names of the quantities that every problem has, known or not.
 QUANTITIES = tuple(x.name for x in _STATED)
 

@@ -90,6 +90,11 @@ def _integrated(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(0), *steps])
 
 
+def _difference(model: Model, q: np.ndarray, q1: np.ndarray) -> np.ndarray:
+    found = [x.difference(q[model.q_slice(i)], q1[model.q_slice(i)]) for i, x in enumerate(model.joints)]
+    return np.concatenate([np.zeros(0), *found])
+
+
 _STATE = ("q", "qd")
 
 # The functions that `kinematics` knows, by name. A new one is a line here.
@@ -122,6 +127,12 @@ ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
     ),
     "integrate": RobotFunction(
         "q after a second at q̇, in the manifold: q ⊕ q̇, of steps up to 10 rad", _STATE, ("nq",), _integrated
+    ),
+    "difference": RobotFunction(
+        "q̇ that leads from q to q1 in a second, q ⊕ q̇ = q1: quaternions by the shortest turn",
+        ("q", "q1"),
+        ("nv",),
+        _difference,
     ),
     "com": RobotFunction("centre of mass in the world [m]", ("q",), (3,), centroidal.centre_of_mass),
     "com_velocity": RobotFunction(
@@ -174,6 +185,7 @@ def kinematics(
         velocity:FRAME (6)           J q̇ [rad/s, m/s]
         bias_acceleration:FRAME (6)  J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
         integrate (nq)               q after a second at q̇: q ⊕ h q̇ by kin(q, h * q̇), of steps up to 10 rad
+        difference (nv)              q̇ with q ⊕ q̇ = q1 by kin(q, q1=q1), of the shortest turns of quaternions
         com (3)                      centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
         momentum (6)                 [k; p] about the centre of mass in world axes [N m s, N s];
                                      momentum_matrix (6, nv), momentum_bias (6): A and Ȧ q̇ of h = A q̇

@@ -121,6 +121,11 @@ def test_steps_in_manifolds_have_derivatives_at_rest(size):
     q, v, _ = model.random_state(seed=0)
     check_grads(step, (q, size * v), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4)
     np.testing.assert_allclose(step(q, size * v), model.integrate(q, size * v), atol=1e-13)
+    difference = sd.kinematics(model, "difference").to_jax()
+    there = model.integrate(q, size * v)
+    check_grads(
+        lambda q1: difference(q, q1=q1), (there,), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4
+    )
 
 
 def test_a_floating_base_is_simulated_and_differentiated():

@@ -35,9 +35,11 @@ trees = st.builds(sd.random_tree, st.integers(1, 6), st.integers(0, 10**6))
 
 
 def everything(frame: str) -> list[str]:
-    """Every name in the table, functions of a frame in each of their references."""
+    """Every name of a function of q, q̇ and fx in the table, functions of a frame in each of their references."""
     names = []
     for name, function in ROBOT_FUNCTIONS.items():
+        if not set(function.needs) <= {"q", "qd", "fx"}:
+            continue
         if function.of_frame:
             names += [f"{name}:{frame}:{x}" for x in function.references] or [f"{name}:{frame}"]
         else:
@@ -464,11 +466,55 @@ def test_steps_in_manifolds_are_those_of_the_model(size):
     np.testing.assert_allclose(step(q, v), model.integrate(q, v), rtol=0, atol=2e-14)
 
 
+MANIFOLDS = ("free", "spherical", "planar", "revolute", "prismatic")
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0, 1.8])
+def test_differences_are_those_of_the_model_and_undo_steps(size):
+    """From no turn at all to nearly half a one; the second quaternions may have the other sign, and any length."""
+    model = sd.random_tree(6, seed=9, joints=MANIFOLDS)
+    q, v, _ = model.random_state(seed=0, batch=50)
+    v *= size / np.abs(v).max()
+    q1 = model.integrate(q, v)
+    difference = sd.kinematics(model, "difference", level=0)
+    np.testing.assert_allclose(difference(q, q1=q1), v, rtol=0, atol=2e-14)
+    np.testing.assert_allclose(model.difference(q, q1), v, rtol=0, atol=2e-14)
+    for _, part in model.quaternions:
+        q1[:, part] *= -0.7
+    np.testing.assert_allclose(difference(q, q1=q1), v, rtol=0, atol=2e-14)
+
+
+def test_differences_between_any_positions_lead_there():
+    model = sd.random_tree(6, seed=9, joints=MANIFOLDS)
+    q, q1 = (model.random_state(seed=k, batch=500)[0] for k in (1, 2))
+    v = sd.kinematics(model, "difference", level=0)(q, q1=q1)
+    reached = model.integrate(q, v)
+    for name, part in model.quaternions:
+        reached[:, part] *= np.sign((reached[:, part] * q1[:, part]).sum(axis=1, keepdims=True))
+        turn = v[:, model.v_slice(model.joint_index(name))][:, :3]
+        assert np.linalg.norm(turn, axis=1).max() <= np.pi + 1e-12
+    np.testing.assert_allclose(reached, q1, rtol=0, atol=1e-11)
+
+
+def test_derivatives_of_differences_have_no_exception_where_positions_agree():
+    """Under CasADi: the derivative by v of the difference from q to q ⊕ v is the identity, and the second one is 0."""
+    casadi = pytest.importorskip("casadi")
+    model = sd.random_tree(4, seed=9, joints=MANIFOLDS)
+    step, difference = (sd.kinematics(model, x, level=0).to_casadi(x) for x in ("integrate", "difference"))
+    q, v = model.random_state(seed=3)[0], casadi.SX.sym("v", model.nv)
+    slope = casadi.jacobian(difference(q, step(q, v)), v)
+    at = casadi.Function("at", [v], [slope, casadi.jacobian(slope, v)])
+    for size in (0.0, 1e-9, 0.3):
+        first, second = (x.full() for x in at(np.full(model.nv, size)))
+        np.testing.assert_allclose(first, np.eye(model.nv), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(second, 0.0, rtol=0, atol=1e-10)
+
+
 def test_the_documentation_lists_the_table():
     """docs/kinematics.md and the docstring have every function, with its arguments and its shape."""
     text = (Path(__file__).parents[2] / "docs" / "kinematics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)(:FRAME)?` \| ([^|]+) \| \(([^|]*)\) \|", text, flags=re.MULTILINE)
-    letters = {"q": "q", "qd": "q̇", "fx": "fx"}
+    letters = {"q": "q", "qd": "q̇", "fx": "fx", "q1": "q1"}
     listed = {name: (bool(frame), needs, shape.rstrip(",")) for name, frame, needs, shape in rows}
     assert listed == {
         name: (f.of_frame, ", ".join(letters[x] for x in f.needs), ", ".join(map(str, f.shape)))
