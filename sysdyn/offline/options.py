@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from sysdyn.backends.real import DTYPES, Real
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
@@ -66,6 +67,7 @@ class Options:
     outputs: tuple[Output, ...] = QUANTITIES
     level: str = "best"
     backend: str = "llvm"
+    real: str = "float64"
     formulation: str = "auto"
     external_wrenches: bool = True
     passes: tuple[str, ...] = ALL
@@ -78,6 +80,8 @@ class Options:
         object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
         if self.level not in LEVELS:
             raise UnknownName("level", self.level, LEVELS)
+        if self.real not in DTYPES:
+            raise UnknownName("type of numbers", self.real, DTYPES)
         if self.formulation not in FORMULATIONS:
             raise UnknownName("formulation", self.formulation, FORMULATIONS)
 
@@ -95,6 +99,11 @@ class Options:
     def usual(self) -> bool:
         """True if no order, layout or treatment of known quantities is asked for."""
         return self.ordering == "auto" and self.equations == Equations()
+
+    @property
+    def numbers(self) -> Real:
+        """Type of the numbers of the machine code."""
+        return DTYPES[self.real]
 
     @property
     def code_level(self) -> int:
