@@ -8,18 +8,23 @@ from sysdyn.backends.backend import Arrays, Backend, Results
 from sysdyn.program.status import BEYOND_TOLERANCE
 
 # States that are computed, looked at and corrected together: their values stay in the cache (chosen).
-BLOCK = 512
-# Corrections of a state, at most: each leaves the share of the error that the first result had (chosen).
-CORRECTIONS = 1
+BLOCK = 1024
+# Corrections of a state, at most: each leaves as small a share of the error as the first result had of itself, so that
+# another one is for results that nearly cancel (chosen).
+CORRECTIONS = 3
+# Rounding units of double precision that an error may have beside ∂x/∂u u, the terms of results that nearly cancel
+# (chosen: results in double precision have some tens).
+AS_EXACT = 100.0
 
 
 class Certified(Backend):
     """A program in single precision with its residual in double precision. Results are float64.
 
     first: the back end of the program. residual: of a program of the first one's inputs and then its outputs, in double
-    precision. correction: of one of its inputs and then the residual, which gives what the outputs are off by.
-    tolerance: greatest error of an output, as a fraction of its greatest entry; states that are beyond it after the
-    correction have the status BEYOND_TOLERANCE.
+    precision, which gives the residual and u. correction: of one of its inputs and then the residual, which gives what
+    the outputs x are off by, ∂x/∂u times it. tolerance: greatest error of an output, as a fraction of its greatest entry.
+    States that are beyond it after the corrections have the status BEYOND_TOLERANCE, unless their results nearly cancel
+    and are as exact as in double precision.
     """
 
     name = "certified"
@@ -62,26 +67,39 @@ class Certified(Backend):
                 {name: y if every or y.ndim == 1 else y[states] for name, y in part.items()}
                 for part in (inputs, rounded, outputs)
             )
-            off, beyond = self._off(own, short, x, len(states))
+            off, beyond = self._off(own, short, x, len(states), last=not left)
             states = states[beyond]
             for name, y in outputs.items() if left else ():
                 y[states] += off[name][beyond]
         status[states] |= BEYOND_TOLERANCE
 
-    def _off(self, inputs: Arrays, rounded: Arrays, outputs: Arrays, n: int) -> tuple[Arrays, np.ndarray]:
-        """(what the outputs are off by (n, size), (n,) bool: that is beyond the tolerance)."""
+    def _off(self, inputs: Arrays, rounded: Arrays, x: Arrays, n: int, last: bool) -> tuple[Arrays, np.ndarray]:
+        """(what the outputs x are off by (n, size), (n,) bool: that is beyond the tolerance)."""
         taken = (name for name, _ in self.residual.program.input_groups)
-        own = dict(zip(taken, (*(inputs[x] for x, _ in self.program.input_groups), *outputs.values()), strict=True))
-        residual, _ = self._computed(self.residual, own, n)
-        off, _ = self._computed(self.correction, dict(rounded) | self.correction.rounded(residual), n)
+        own = dict(zip(taken, (*(inputs[x] for x, _ in self.program.input_groups), *x.values()), strict=True))
+        residual, given = self._computed(self.residual, own, n)[0].values()
+        off = self._corrections(rounded, residual, n)
+        terms = self._corrections(rounded, given, n) if last else {}
         within = np.ones(n, dtype=bool)
-        for name, x in outputs.items():
-            error, size = np.abs(off[name]).max(axis=1, initial=0.0), np.abs(x).max(axis=1, initial=0.0)
-            within &= error <= self.tolerance * size  # False where it is not a number
+        for name, y in x.items():
+            most = self.tolerance * _sizes(y)
+            if last:
+                most = np.maximum(most, AS_EXACT * self.real.rounding * _sizes(terms[name]))
+            within &= _sizes(off[name]) <= most  # False where it is not a number
         return off, ~within
+
+    def _corrections(self, rounded: Arrays, residual: np.ndarray, n: int) -> Arrays:
+        """∂x/∂u times the residual."""
+        *_, (name, _) = self.correction.program.input_groups
+        return self._computed(self.correction, dict(rounded) | self.correction.rounded({name: residual}), n)[0]
 
     @staticmethod
     def _computed(backend: Backend, inputs: Arrays, n: int) -> Results:
         outputs, status = backend.new(n)
         backend.run(inputs, outputs, status, 0, n)
         return outputs, status
+
+
+def _sizes(x: np.ndarray) -> np.ndarray:
+    """Greatest absolute value of each row."""
+    return np.abs(x).max(axis=1, initial=0.0)

@@ -29,12 +29,12 @@ from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.write import ROWS
 
-# Group of the residual, and what stands before the names of groups of solved quantities.
-RESIDUAL, SOLVED = "residual", "solved:"
+# Groups of the residual and of u, and what stands before the names of groups of solved quantities.
+RESIDUAL, GIVEN, SOLVED = "residual", "given", "solved:"
 
 
 class Certificate(NamedTuple):
-    """Programs of the residual, from inputs and solved quantities, and of the correction, from inputs and residual."""
+    """Programs of the residual and u, from inputs and solved quantities, and of the correction, from inputs and residual."""
 
     residual: Program
     correction: Program
@@ -53,10 +53,10 @@ def certificate(problem: Problem, choice: Choice, program: Program, options: Opt
     names = [f"tau[{k}]" for k in sorted(free)]
     names += [f"{value_group(m.name)}[{k}]" for m, size in values for k in range(size)]
     names += [f"qdd[{k}]" for k in every if k not in free]
-    return Certificate(_residual(problem, program, options, names, free), _correction(program, names))
+    return Certificate(_residual(problem, program, options, free, names), _correction(program, names))
 
 
-def _residual(problem: Problem, program: Program, options: Options, names: list[str], free: frozenset[int]) -> Program:
+def _residual(problem: Problem, program: Program, options: Options, free: frozenset[int], names: list[str]) -> Program:
     """names: of the single inputs that are u."""
     inverse = recursions.write(
         problem.model, frozenset(), ("tau", ROWS) if problem.constraints else ("tau",), options.external_wrenches,
@@ -67,15 +67,16 @@ def _residual(problem: Problem, program: Program, options: Options, names: list[
     given = {f"{name}[{k}]": x for name, column in groups for k, x in enumerate(column)}
     found = [(SOLVED + name, list(graph.inputs(SOLVED + name, size))) for name, size in program.output_groups]
     x = {f"{name.removeprefix(SOLVED)}[{k}]": y for name, column in found for k, y in enumerate(column)}
-    nv, scalars = problem.model.nv, inverse.scalars
-    places = [*sorted(free), *range(nv, len(scalars))]
-    own = [*evaluate(np.array([*(scalars[k] for k in places), None], dtype=object)[:-1], given | x)]
-    own += [x[f"qdd[{k}]"] for k in range(nv) if k not in free]
-    rows = [given[name] - y for name, y in zip(names, own, strict=True)]
-    return Program.from_graph(graph, groups + found, [(RESIDUAL, rows)])
+    scalars = evaluate(np.array([*inverse.scalars, None], dtype=object)[:-1], given | x).tolist()
+    nv = problem.model.nv
+    rows = [given[f"tau[{k}]"] - scalars[k] for k in sorted(free)]
+    rows += [-y for y in scalars[nv:]]  # of which the given accelerations are taken off already
+    rows += [given[f"qdd[{k}]"] - x[f"qdd[{k}]"] for k in range(nv) if k not in free]
+    return Program.from_graph(graph, groups + found, [(RESIDUAL, rows), (GIVEN, [given[name] for name in names])])
 
 
 def _correction(program: Program, names: list[str]) -> Program:
+    """names: of the single inputs that are u."""
     own = replayed(program, Graph(SHARING))
     pushing = dict(zip(names, own.graph.inputs(RESIDUAL, len(names)), strict=True))
     rates = iter(derivative([x for column in own.outputs.values() for x in column], pushing))

@@ -53,7 +53,7 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
     with np.errstate(all="ignore"):
         exact = interpreter.run_groups(program, inputs)
         sizes = np.broadcast_to(np.abs(interpreter.guarded(program, inputs)), (n, len(program.guards)))
-        loss, error = _losses(program, inputs, exact, found, real.rounding)
+        loss, error = _losses(program, inputs, exact, found, real.rounding), relative_errors(exact, found)
     weak = np.array([guard.weak for guard in program.guards])
     q = np.abs(inputs["q"][:, lengths(problem.model)]).max(axis=1, initial=0.0)
     regular = (status == 0) & (sizes >= weak).all(axis=1) & np.isfinite(error)
@@ -74,25 +74,32 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
     return replace(compiled, program=program, choice=replace(compiled.choice, safety=safety))
 
 
-def _losses(
-    program: Program, inputs: Inputs, exact: Inputs, found: Inputs, rounding: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(loss (n,), error as a fraction of the greatest entry (n,)), each the greatest of all groups of outputs."""
+def relative_errors(exact: Inputs, found: Inputs) -> np.ndarray:
+    """(n,): greatest difference of an output as a fraction of its greatest entry; not a number if one is infinite."""
+    error = np.zeros(len(next(iter(exact.values()))))
+    for name, x in exact.items():
+        if x.size:
+            size, off = np.abs(x).max(axis=1), np.abs(found[name] - x).max(axis=1)
+            size = np.maximum(size, VANISHING * np.nanmedian(size))
+            error = np.maximum(error, np.where(off == 0.0, 0.0, off / size))
+    return error
+
+
+def _losses(program: Program, inputs: Inputs, exact: Inputs, found: Inputs, rounding: float) -> np.ndarray:
+    """(n,): the greatest loss of all groups of outputs."""
     rng, n = np.random.default_rng(0), len(inputs["q"])
     drawn = [
         {name: x * (1.0 + 0.5 * rounding * rng.choice((-1.0, 1.0), x.shape)) for name, x in inputs.items()}
         for _ in range(DRAWS)
     ]
     others = [interpreter.run_groups(program, x) for x in drawn]
-    loss, error = np.zeros(n), np.zeros(n)
+    loss = np.zeros(n)
     for name, x in exact.items():
         if x.shape[1]:
             size, off = np.abs(x).max(axis=1), np.abs(found[name] - x).max(axis=1)
-            whole = np.maximum(size, VANISHING * np.nanmedian(size))
             effect = np.max([np.abs(y[name] - x).max(axis=1) for y in others], axis=0) + rounding * size
             loss = np.maximum(loss, np.where(off == 0.0, 0.0, off / effect))
-            error = np.maximum(error, np.where(off == 0.0, 0.0, off / whole))
-    return np.where(np.isnan(loss), math.inf, loss), error
+    return np.where(np.isnan(loss), math.inf, loss)
 
 
 def _weak(weak: np.ndarray, sizes: np.ndarray, near: np.ndarray, loss: np.ndarray, rounding: float) -> np.ndarray:

@@ -41,7 +41,17 @@ from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
-from sysdyn.offline.sampling import REFINED, is_ill_conditioned, is_unsolvable, pivoted, reach, refined_twice
+from sysdyn.offline.sampling import (
+    EXAMPLE_SEED,
+    REFINED,
+    is_ill_conditioned,
+    is_unsolvable,
+    pivoted,
+    reach,
+    refined_twice,
+    sample_states,
+)
+from sysdyn.offline.single import relative_errors
 from sysdyn.offline.square_root import means
 from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
@@ -67,6 +77,8 @@ from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, BEYOND_TOLER
 ON_SINGULAR = ("raise", "nan", "repivot")
 # Greatest backward error of a state that pivoting has solved (chosen).
 REPIVOTED_ERROR = 1e-9
+# States at which a report looks at errors beside a tolerance (chosen).
+REPORTED = 512
 # Text of a report in place of a count of the solve scope.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
@@ -549,13 +561,25 @@ class Solver(Translated, Called):
 
     def _in_single(self) -> list[str]:
         """Lines of the report about errors in single precision."""
-        s = self.safety
+        s, tolerance = self.safety, self.options.tolerance
         if self.options.numbers is DOUBLE:
             return []
-        return [
-            f"  {self.options.real:<11}  errors ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at half of "
+        lines = [
+            f"  {self.options.real:<11}  error ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at half of "
             f"the states; ≤ {s.single_loss:.2g} times what rounding of the inputs changes"
         ]
+        if tolerance is not None:
+            inputs = sample_states(self.problem, REPORTED, EXAMPLE_SEED, ranges=True)
+            inputs = {name: x.reshape(REPORTED, -1) for name, x in inputs.items()}
+            found, status = self.executable.results(inputs, REPORTED)
+            exact, regular = self._in_double.results(inputs, REPORTED)
+            good, beyond = (status == 0) & (regular == 0), np.count_nonzero(status & BEYOND_TOLERANCE)
+            error = relative_errors(exact, found)[good].max(initial=0.0)
+            lines.append(
+                f"  tolerance    {tolerance:g}: error ≤ {error:.1e} at {np.count_nonzero(good)} of {REPORTED} sampled "
+                f"states; {beyond} others are to be solved again"
+            )
+        return lines
 
     @property
     def considered(self) -> tuple[tuple[str, str], ...]:

@@ -31,6 +31,9 @@ enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
 /* Bytes of a cache line; rows of up to LONGEST_LEFT numbers whose memory is left for the next ones, ROWS at a time
    (chosen: 512 KiB at most). */
 enum { LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
+/* States whose doubles are rounded before they are computed, while both are in the cache; numbers rounded at a time, a
+   count that compilers make vectors of (chosen). */
+enum { ROUNDED = 128, AT_A_TIME = 8 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
 
@@ -740,7 +743,8 @@ typedef struct {
     const int64_t *words, *quaternions;
     int64_t n_words, n_quaternions, n, most, threads, region, bytes; /* the last one: of a number */
     int64_t *counter;
-    const Spread *spread; /* NULL: the states of the arrays are those of the call */
+    const int64_t *doubles; /* by word: numbers of a state that are doubles, which a kernel of floats has rounded; or 0 */
+    const Spread *spread;   /* NULL: the states of the arrays are those of the call */
 } Shared;
 
 /* Numbers of a state in the inputs and outputs of the kernel. */
@@ -770,6 +774,40 @@ static void gathered(const Shared *all, int64_t *words, char *space, int64_t beg
         if (output || next) {
             words[k] = (int64_t)(intptr_t)space;
             space += size * words[k + 1] * bytes;
+        }
+    }
+}
+
+/* Whether the quaternions of the states are normalised to the last bits, in the type that they are handed in. */
+static int turned(const Shared *all, const int64_t *words, int64_t size)
+{
+    for (int64_t j = 0; j < all->n_quaternions; j++) {
+        int64_t word = all->quaternions[2 * j], bytes = all->doubles[word] ? (int64_t)sizeof(double) : all->bytes;
+        const char *q = (const char *)(intptr_t)words[word] + all->quaternions[2 * j + 1] * bytes;
+        for (int64_t s = 0; s < size; s++)
+            if (!exact(q + s * words[word + 1] * bytes, bytes))
+                return 0;
+    }
+    return 1;
+}
+
+/* Round the inputs that are doubles to a workspace, which the words point to then. */
+static void rounded(const Shared *all, int64_t *words, float *space, int64_t size)
+{
+    for (int64_t k = 2; k < all->n_words; k += 2) {
+        int64_t count = all->doubles[k], next = words[k + 1];
+        if (!count)
+            continue;
+        const double *x = (const double *)(intptr_t)words[k];
+        words[k] = (int64_t)(intptr_t)space;
+        words[k + 1] = next ? count : 0;
+        for (int64_t s = 0; s < (next ? size : 1); s++, space += count, x += next) {
+            int64_t j = 0;
+            for (; j + AT_A_TIME <= count; j += AT_A_TIME)
+                for (int i = 0; i < AT_A_TIME; i++)
+                    space[j + i] = (float)x[j + i];
+            for (; j < count; j++)
+                space[j] = (float)x[j];
         }
     }
 }
@@ -833,14 +871,11 @@ static int64_t computed(const Shared *all, int64_t *words, char *space)
             if (all->spread)
                 gathered(all, words, space, begin, size);
             for (int64_t k = 2; !all->spread && k < all->n_words; k += 2)
-                words[k] += begin * words[k + 1] * all->bytes;
-            for (int64_t j = 0; j < all->n_quaternions; j++) {
-                int64_t word = all->quaternions[2 * j];
-                const char *q = (const char *)(intptr_t)words[word] + all->quaternions[2 * j + 1] * all->bytes;
-                for (int64_t s = 0; s < size; s++)
-                    if (!exact(q + s * words[word + 1] * all->bytes, all->bytes))
-                        return -1;
-            }
+                words[k] += begin * words[k + 1] * (all->doubles[k] ? (int64_t)sizeof(double) : all->bytes);
+            if (!turned(all, words, size))
+                return -1;
+            if (space && !all->spread)
+                rounded(all, words, (float *)space, size);
             all->kernel(words, size);
             const int64_t *status = (const int64_t *)(intptr_t)words[1];
             for (int64_t s = 0; s < size; s++)
@@ -852,8 +887,8 @@ static int64_t computed(const Shared *all, int64_t *words, char *space)
     return bits;
 }
 
-/* Whether the array is of one state or of n, and its numbers of so many bytes; its pointer and the numbers from state to
-   state are in the words then. */
+/* Whether the array is of one state or of n, and its numbers are of so many bytes; its pointer and the numbers from state
+   to state are in the words then. */
 static int shared(int64_t *words, const Target *target, PyObject *object, int64_t n, int64_t bytes)
 {
     PyArrayObject *x = (PyArrayObject *)object;
@@ -896,17 +931,24 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     if (n_words < 2 + 2 * n_outputs || counter.size < 4 || (bytes != sizeof(float) && bytes != sizeof(double)) ||
         PyTuple_GET_SIZE(arrays) * (Py_ssize_t)sizeof(Target) / 8 != targets.size)
         Py_RETURN_NONE;
-    int64_t *words = PyMem_Malloc(2 * n_words * sizeof(int64_t)), found = -1, *limits = counter.data;
+    int64_t *words = PyMem_Calloc(3 * n_words, sizeof(int64_t)), found = -1, *limits = counter.data;
     if (!words)
         return PyErr_NoMemory();
+    int64_t *rounding = words + 2 * n_words, numbers_rounded = 0;
     memcpy(words, template.data, n_words * sizeof(int64_t));
     words[0] = (int64_t)work;
     words[1] = (int64_t)(intptr_t)status.data;
     int fit = 1;
-    for (Py_ssize_t k = 0; fit && k < PyTuple_GET_SIZE(arrays); k++)
-        fit = shared(words, (const Target *)targets.data + k, PyTuple_GET_ITEM(arrays, k), n, bytes);
+    for (Py_ssize_t k = 0; fit && k < PyTuple_GET_SIZE(arrays); k++) {
+        const Target *target = (const Target *)targets.data + k;
+        fit = shared(words, target, PyTuple_GET_ITEM(arrays, k), n, bytes);
+        if (!fit && bytes == sizeof(float) && shared(words, target, PyTuple_GET_ITEM(arrays, k), n, sizeof(double))) {
+            numbers_rounded += rounding[target->at] = target->size;
+            fit = 1;
+        }
+    }
     if (spreads)
-        fit = fit && spread.widths.size == n_outputs && within(&spread, words, n_words, status.size);
+        fit = fit && !numbers_rounded && spread.widths.size == n_outputs && within(&spread, words, n_words, status.size);
     for (Py_ssize_t k = 0; fit && k < n_outputs; k++) {
         Table output;
         fit = table(PyTuple_GET_ITEM(outputs, k), &output, 'f', bytes) &&
@@ -916,10 +958,13 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     if (fit) {
         Shared all = {(Kernel)(uintptr_t)kernel, words, quaternions.data, n_words, quaternions.size / 2, status.size,
                       limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], bytes,
-                      limits, spreads ? &spread : NULL};
-        char *space = spreads ? PyMem_Calloc(numbers_of_state(&all), all.most * bytes) : NULL;
+                      limits, rounding, spreads ? &spread : NULL};
+        if (numbers_rounded && all.most > ROUNDED)
+            all.most = ROUNDED;
+        int64_t copied = spreads ? numbers_of_state(&all) : numbers_rounded;
+        char *space = copied ? PyMem_Calloc(copied, all.most * bytes) : NULL;
         Py_BEGIN_ALLOW_THREADS
-        if (space || !spreads)
+        if (space || !copied)
             found = computed(&all, words + n_words, space);
         Py_END_ALLOW_THREADS
         PyMem_Free(space);
