@@ -2,9 +2,9 @@
 
     python experiments/benchmarks/single.py [--states 1000000]
 
-Needs icub-models and example-robot-data. States a second of float32 over float64 on one thread: batches that are bound,
-plain calls by arrays of the solver's own type, and by float64 for both. Errors are the greatest, over random states with
-random torques, of the difference to float64 as a fraction of the state's greatest entry, with `tolerance=` and without.
+Needs icub-models and example-robot-data. States a second of float32 over float64 on one thread: batches that are
+bound, plain calls by arrays of the solver's own type, and by float64 for both. Errors are the greatest, over random
+states with random torques, of the difference to float64 over the state's greatest entry, with `tolerance=` and without.
 Writes experiments/results/single.csv.
 """
 
@@ -82,8 +82,15 @@ def errors(name: str, double: sd.Solver, others: dict[float | None, sd.Solver], 
             again[tolerance] += 0 if failed is None else int(np.count_nonzero(failed))
     for tolerance, error in worst.items():
         what = f"{name}, error" + (f" at tolerance {tolerance:g}" if tolerance else "")
-        print(f"  {what:<52}{error:9.1e} of {n:,} states, {again[tolerance]} solved again  target {TOLERANCES[tolerance]:g}")
-        yield {"what": what, "states": n, "target": TOLERANCES[tolerance], "error": f"{error:.2g}", "again": again[tolerance]}
+        goal = TOLERANCES[tolerance]
+        print(f"  {what:<52}{error:9.1e} of {n:,} states, {again[tolerance]} solved again  target {goal:g}")
+        yield {
+            "what": what,
+            "states": n,
+            "target": TOLERANCES[tolerance],
+            "error": f"{error:.2g}",
+            "again": again[tolerance],
+        }
 
 
 def main() -> None:

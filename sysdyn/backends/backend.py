@@ -1,7 +1,8 @@
 """The contract of a back end: a program, and a way to run it on some states of a batch.
 
 Arrays are C-contiguous, of the back end's type of numbers, by name of the program's groups: inputs (N, size), or
-(size,) for what all states share; outputs (N, size). status (N,) int64 receives for each state the bits of `sysdyn.program.status`.
+(size,) for what all states share; outputs (N, size). status (N,) int64 receives for each state the bits of
+`sysdyn.program.status`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Backend(ABC):
     """A program made ready to run. A back end is a subclass, and a line in `sysdyn.backends.registry.BACKENDS`.
 
     level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs that are the
-    constant 0 are written, too; where not, they have to be 0 beforehand. real: type of the numbers. Runs may be under way
-    on many threads.
+    constant 0 are written, too; where not, they have to be 0 beforehand. real: type of the numbers. Runs may be
+    under way on many threads.
     """
 
     name: ClassVar[str]

@@ -8,7 +8,7 @@ from sysdyn.backends.backend import Arrays, Backend, Results
 from sysdyn.program.status import BEYOND_TOLERANCE
 
 # States that are computed, looked at and corrected together: their values stay in the cache (chosen).
-BLOCK = 1024
+BETWEEN_CHECKS = 1024
 # Corrections of a state, at most: each leaves as small a share of the error as the first result had of itself, so that
 # another one is for results that nearly cancel (chosen).
 CORRECTIONS = 3
@@ -22,9 +22,9 @@ class Certified(Backend):
 
     first: the back end of the program. residual: of a program of the first one's inputs and then its outputs, in double
     precision, which gives the residual and u. correction: of one of its inputs and then the residual, which gives what
-    the outputs x are off by, ∂x/∂u times it. tolerance: greatest error of an output, as a fraction of its greatest entry.
-    States that are beyond it after the corrections have the status BEYOND_TOLERANCE, unless their results nearly cancel
-    and are as exact as in double precision.
+    the outputs x are off by, ∂x/∂u times it. tolerance: greatest error of an output over its greatest entry. States
+    beyond it after the corrections have the status BEYOND_TOLERANCE, unless results nearly cancel and are as exact as
+    in double precision.
     """
 
     name = "certified"
@@ -47,8 +47,8 @@ class Certified(Backend):
         return self.first.guarded(inputs)
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
-        for begin in range(start, start + size, BLOCK):
-            part = slice(begin, min(begin + BLOCK, start + size))
+        for begin in range(start, start + size, BETWEEN_CHECKS):
+            part = slice(begin, min(begin + BETWEEN_CHECKS, start + size))
             given = {name: x if x.ndim == 1 else x[part] for name, x in inputs.items()}
             self._block(given, {name: x[part] for name, x in outputs.items()}, status[part])
 
@@ -63,11 +63,8 @@ class Certified(Backend):
             if not len(states):
                 return
             every = len(states) == len(status)
-            own, short, x = (
-                {name: y if every or y.ndim == 1 else y[states] for name, y in part.items()}
-                for part in (inputs, rounded, outputs)
-            )
-            off, beyond = self._off(own, short, x, len(states), last=not left)
+            given, short, results = (part if every else _at(part, states) for part in (inputs, rounded, outputs))
+            off, beyond = self._off(given, short, results, len(states), last=not left)
             states = states[beyond]
             for name, y in outputs.items() if left else ():
                 y[states] += off[name][beyond]
@@ -91,13 +88,18 @@ class Certified(Backend):
     def _corrections(self, rounded: Arrays, residual: np.ndarray, n: int) -> Arrays:
         """∂x/∂u times the residual."""
         *_, (name, _) = self.correction.program.input_groups
-        return self._computed(self.correction, dict(rounded) | self.correction.rounded({name: residual}), n)[0]
+        return self._computed(self.correction, {**rounded, **self.correction.rounded({name: residual})}, n)[0]
 
     @staticmethod
     def _computed(backend: Backend, inputs: Arrays, n: int) -> Results:
         outputs, status = backend.new(n)
         backend.run(inputs, outputs, status, 0, n)
         return outputs, status
+
+
+def _at(arrays: Arrays, states: np.ndarray) -> Arrays:
+    """Arrays (N, size) at some of the states, and those (size,) that all share."""
+    return {name: x if x.ndim == 1 else x[states] for name, x in arrays.items()}
 
 
 def _sizes(x: np.ndarray) -> np.ndarray:

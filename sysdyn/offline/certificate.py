@@ -5,8 +5,8 @@ x = (q̈, w). Inverse dynamics and the rows of the constraints at x give the u t
 
     r = u − u(q, q̇, x),   δ = (∂x/∂u) r,   x + δ
 
-are the residual, the error of x up to its own relative size, as x is affine in u, and its correction. r needs the digits
-of double precision, δ none of them: one step of iterative refinement, Wilkinson (1963), Higham (2002), section 12.
+are the residual, what x is off by, as x is affine in u, and the corrected x. r needs the digits of double precision, δ
+does not: a step of iterative refinement in mixed precision. Wilkinson (1963); Higham (2002), section 12.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESIDUAL, GIVEN, SOLVED = "residual", "given", "solved:"
 
 
 class Certificate(NamedTuple):
-    """Programs of the residual and u, from inputs and solved quantities, and of the correction, from inputs and residual."""
+    """Programs of the residual and u, from inputs and x, and of the correction, from inputs and the residual."""
 
     residual: Program
     correction: Program
@@ -46,8 +46,8 @@ def certificate(problem: Problem, choice: Choice, program: Program, options: Opt
     free = recursion.applies(problem) if choice.is_recursion else None
     if not free or set(options.names) != solved:
         raise ProblemError(
-            f"tolerance= is for forward dynamics by a recursion, with outputs={sorted(solved)!r}: ask for these alone, and "
-            "leave formulation= and ordering= out; or leave real= out"
+            f"tolerance= is for forward dynamics by a recursion, with outputs={sorted(solved)!r}: ask for these alone, "
+            "and leave formulation= and ordering= out; or leave real= out"
         )
     every, values = range(problem.model.nv), [(m, len(m.components(problem.model))) for m in problem.constraints]
     names = [f"tau[{k}]" for k in sorted(free)]

@@ -86,7 +86,9 @@ class Options:
             raise UnknownName("type of numbers", self.real, DTYPES)
         if self.tolerance is not None:
             if not is_number(self.tolerance) or not 0.0 < self.tolerance < math.inf:
-                raise InvalidInput(f"tolerance is {self.tolerance!r}, but a number > 0 is needed, or None for no corrections")
+                raise InvalidInput(
+                    f"tolerance is {self.tolerance!r}, but a number > 0 is needed, or None for no corrections"
+                )
             if self.numbers is DOUBLE:
                 raise InvalidInput("tolerance= is for results in single precision: add real='float32', or leave it out")
             object.__setattr__(self, "tolerance", float(self.tolerance))

@@ -34,9 +34,9 @@ GREATEST_LOSS = 1e3
 # Draws of rounded inputs, the greatest effect of which is taken: one alone may hardly change the results (chosen).
 DRAWS = 4
 # Rounding units of its typical size below which a pivot may be that of a singular state (chosen).
-ROUNDED = 100.0
+ROUNDED_PIVOT = 100.0
 # Share of its typical size below which a quantity is nothing for its error to be relative to (chosen).
-VANISHING = 1e-3
+SMALL_SHARE = 1e-3
 # Fewest states of a long program.
 LEAST_STATES = 64
 
@@ -80,7 +80,7 @@ def relative_errors(exact: Inputs, found: Inputs) -> np.ndarray:
     for name, x in exact.items():
         if x.size:
             size, off = np.abs(x).max(axis=1), np.abs(found[name] - x).max(axis=1)
-            size = np.maximum(size, VANISHING * np.nanmedian(size))
+            size = np.maximum(size, SMALL_SHARE * np.nanmedian(size))
             error = np.maximum(error, np.where(off == 0.0, 0.0, off / size))
     return error
 
@@ -111,7 +111,7 @@ def _weak(weak: np.ndarray, sizes: np.ndarray, near: np.ndarray, loss: np.ndarra
     if not len(weak) or not near.any():
         return weak
     typical, least = np.median(sizes[near], axis=0), sizes[near].min(axis=0)
-    weak = np.maximum(weak, np.minimum(ROUNDED * rounding * typical, HARMLESS * least))
+    weak = np.maximum(weak, np.minimum(ROUNDED_PIVOT * rounding * typical, HARMLESS * least))
     shares, found = sizes / np.where(typical > 0.0, typical, 1.0), weak.copy()
     for k in np.flatnonzero(near & (loss > GREATEST_LOSS)):
         pivot = int(np.argmin(shares[k]))

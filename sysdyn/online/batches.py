@@ -134,7 +134,9 @@ class Batches:
         n, width, groups = len(status), self._executable.backend.width, self._groups
         many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]
         varying = [any(many[k] for k, *_ in group.pieces) for group in groups]
-        row = sum(self._constants.itemsize * len(x.columns) for x, varies in zip(groups, varying, strict=True) if varies)
+        row = sum(
+            self._constants.itemsize * len(x.columns) for x, varies in zip(groups, varying, strict=True) if varies
+        )
         most = max(1, min(BLOCK // row, n // threads) // width) * width
 
         def space(rows: int) -> list[np.ndarray]:

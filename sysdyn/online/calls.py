@@ -287,7 +287,10 @@ class Calls(Generic[Key]):
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         """Arrays of the results: those in `out`, and new ones for all others."""
-        shapes, dtype = {key: lead + shape for key, shape in self._results.values()}, self._executable.backend.real.dtype
+        shapes, dtype = (
+            {key: lead + shape for key, shape in self._results.values()},
+            self._executable.backend.real.dtype,
+        )
         if out is None:
             given: Mapping = {}
         elif isinstance(out, Mapping):

@@ -87,10 +87,10 @@ def compile(
                  float32, arrays of float64 are rounded when they are handed in, and `solver.report()` tells the error.
                  States at which the judge saw large losses are solved again in double precision, as those near zero
                  pivots are. Of exact problems only; derivatives stay in double precision
-    tolerance    of real="float32" and forward dynamics with outputs="qdd" (with constraints ["qdd", "w"]): each state gets
-                 a residual in double precision, and a correction if its results are off by more than this fraction of the
-                 greatest entry. What is beyond it then is solved again in double precision; bound calls tell by status
-                 64. Results are float64
+    tolerance    with real="float32", for forward dynamics, outputs="qdd" (["qdd", "w"] with constraints): each state
+                 gets a residual in double precision, and corrections if results are off by more than this fraction of
+                 their greatest entry. States beyond it after that are solved again in double precision; bound calls
+                 tell of them by status 64. Results are float64
     on_singular  action of a call if the order fails at a state: "raise", "nan" or "repivot"
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
                  "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
@@ -147,10 +147,16 @@ def compile(
 
     if real != DOUBLE.dtype.name and problem.noisy:
         raise ProblemError(
-            f"estimates are computed in double precision, as they square the digits that noise of {problem.noisy[0].name!r} "
-            "and others takes: leave real= out, or state measurements without noise"
+            f"estimates are computed in double precision, as weights like that of {problem.noisy[0].name!r} take "
+            "digits twice: leave real= out, or state measurements without noise"
         )
-    common: dict[str, Any] = {"level": level, "backend": backend, "real": real, "tolerance": tolerance, "formulation": formulation}
+    common: dict[str, Any] = {
+        "level": level,
+        "backend": backend,
+        "real": real,
+        "tolerance": tolerance,
+        "formulation": formulation,
+    }
     if problem.switchable_constraints:
         _check_switches(problem, ordering)
         each = partial(
@@ -271,8 +277,8 @@ def _warn_of_errors(safety: Safety) -> None:
     if safety.single_loss > GREATEST_LOSS:
         warnings.warn(
             f"in single precision the results of this solver may be wrong by {safety.single_error:.1e} of their size, "
-            f"{safety.single_loss:.1e} times what rounding of the inputs changes: see solver.report(); leave real= out, or "
-            "name another formulation= or ordering=",
+            f"{safety.single_loss:.1e} times what rounding of the inputs changes: see solver.report(); leave real= "
+            "out, or name another formulation= or ordering=",
             AccuracyWarning,
             stacklevel=4,
         )

@@ -27,7 +27,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
-from sysdyn.errors import FileError, SingularState, UnknownName
+from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.choice import Choice

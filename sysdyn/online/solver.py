@@ -71,7 +71,15 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, BEYOND_TOLERANCE, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.status import (
+    BAD_INPUT,
+    BAD_OUTPUT,
+    BAD_PIVOT,
+    BEYOND_TOLERANCE,
+    LOST_DIGITS,
+    OUT_OF_RANGE,
+    WEAK_PIVOT,
+)
 
 # Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -350,9 +358,10 @@ class Solver(Translated, Called):
                 states=tuple(bad.tolist()),
             )
         if run.status[bad[0]] == BAD_OUTPUT:
+            precision = "double" if self.options.numbers is DOUBLE else "single"
             return SingularState(
                 f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for "
-                f"{'double' if self.options.numbers is DOUBLE else 'single'} precision. Use on_singular='nan' to go on without it",
+                f"{precision} precision. Use on_singular='nan' to go on without it",
                 states=tuple(bad.tolist()),
             )
         parts, equation, unknown = [], "", ""
@@ -565,8 +574,8 @@ class Solver(Translated, Called):
         if self.options.numbers is DOUBLE:
             return []
         lines = [
-            f"  {self.options.real:<11}  error ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at half of "
-            f"the states; ≤ {s.single_loss:.2g} times what rounding of the inputs changes"
+            f"  {self.options.real:<11}  error ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at "
+            f"half of the states; ≤ {s.single_loss:.2g} times what rounding of the inputs changes"
         ]
         if tolerance is not None:
             inputs = sample_states(self.problem, REPORTED, EXAMPLE_SEED, ranges=True)

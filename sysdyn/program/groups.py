@@ -144,8 +144,8 @@ class Groups(Mapping[str, Group]):
             x = given[name] if name in given else group.required().astype(dtype, copy=False)
             if not is_plain(x, dtype):
                 raise InvalidInput(
-                    f"bind keeps {group.shown} and reads it in place: it must be a C-contiguous {dtype.name} array, not "
-                    "masked"
+                    f"bind keeps {group.shown} and reads it in place: it must be a C-contiguous {dtype.name} array, "
+                    "not masked"
                 )
             lead = group.leading(x)
             if len(lead) > 1:

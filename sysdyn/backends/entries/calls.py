@@ -225,9 +225,10 @@ class Batch:
         """True if every status is 0; outputs by group (N, size), status (N,).
 
         None, with nothing done, unless the arrays are of the kernel's type and of their argument's shape, C-contiguous,
-        or of N times that, with states that are. None, too, if a quaternion is not normalised to the last bits. counter: None,
-        or for threads that share the states an array of int64: 0, states of a region, states at a time, then a 0 for
-        each region, of which there are as many as threads. spread: the arrays have more states than these, see there.
+        or of N times that, with states that are; a kernel of float32 takes float64, too, and rounds it. None, too, if
+        a quaternion is not normalised to the last bits. counter: None, or for threads that share the states an array of
+        int64: 0, states of a region, states at a time, then a 0 for each region, of which there are as many as threads.
+        spread: the arrays have more states than these, see there.
         """
         call = self._call if spread is None else self._spreading
         return call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, counter, spread)
