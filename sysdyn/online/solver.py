@@ -647,8 +647,8 @@ class Solver(Translated, Called):
         return export.source(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
     def traced(self, on_singular: str) -> Traced:
-        if self.options.numbers is not DOUBLE:
-            raise ProblemError("functions of JAX and PyTorch compute in float64: compile without real='float32'")
+        if self.options.tolerance is not None:
+            raise ProblemError("functions of JAX and PyTorch have no certificates: compile without tolerance=")
 
         def settle(_: Program, run: Run) -> None:
             dead = run.status & BAD_INPUT != 0
@@ -683,7 +683,7 @@ class Solver(Translated, Called):
 
         return traced(
             export.problem_name(self.problem), self._calls, self.program, settle, settle_derivatives, direct,
-            on_singular, self.options.code_level, product,
+            on_singular, self.options.code_level, product, self.options.numbers,
         )  # fmt: skip
 
     def __reduce__(self):

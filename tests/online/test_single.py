@@ -226,7 +226,7 @@ def test_what_needs_double_precision_says_so():
     with pytest.raises(ProblemError, match="'again'.*needs double precision: leave real= out"):
         sd.compile(twice, real="float32")
     with pytest.raises(ProblemError, match="compile without real='float32'"):
-        solvers("arm, forward")[1].to_jax()
+        solvers("arm, forward")[1].to_torch()
 
 
 def test_files_copies_derivatives_and_exports(tmp_path):
