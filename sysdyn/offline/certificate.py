@@ -40,15 +40,24 @@ class Certificate(NamedTuple):
     correction: Program
 
 
-def certificate(problem: Problem, choice: Choice, program: Program, options: Options) -> Certificate:
-    """The certificate of a program that solves a problem. Raises ProblemError if the problem has none."""
+def driven(problem: Problem, options: Options) -> frozenset[int]:
+    """Degrees of freedom of given τ. Raises ProblemError if results of the problem have no certificate."""
     solved = {"qdd", problem.wrenches.name} if problem.constraints else {"qdd"}
-    free = recursion.applies(problem) if choice.is_recursion else None
-    if not free or set(options.names) != solved:
+    free = recursion.applies(problem)
+    by_recursion = options.usual and options.formulation in ("auto", "recursive")
+    if not (free and by_recursion and set(options.names) == solved):
         raise ProblemError(
             f"tolerance= is for forward dynamics by a recursion, with outputs={sorted(solved)!r}: ask for these alone, "
-            "and leave formulation= and ordering= out; or leave real= out"
+            "and leave formulation=, ordering=, layout= and known= out; or leave real= out"
         )
+    return free
+
+
+def certificate(problem: Problem, choice: Choice, program: Program, options: Options) -> Certificate:
+    """The certificate of a program that solves a problem. Raises ProblemError if the problem has none."""
+    free = driven(problem, options)
+    if not choice.is_recursion:
+        raise ProblemError("no recursion is accurate enough at every state, which tolerance= needs: leave real= out")
     every, values = range(problem.model.nv), [(m, len(m.components(problem.model))) for m in problem.constraints]
     names = [f"tau[{k}]" for k in sorted(free)]
     names += [f"{value_group(m.name)}[{k}]" for m, size in values for k in range(size)]

@@ -26,6 +26,7 @@ from sysdyn.errors import (
 )
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
+from sysdyn.offline.certificate import driven
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import GIVEN, Budget, Equations, Options
@@ -227,6 +228,8 @@ def _solver(
 ) -> Solver:  # fmt: skip
     """A solver of the whole problem, or of the rest without its redundant measurements."""
     problem = found.rest if found else whole
+    if options.tolerance is not None:
+        driven(problem, options)  # what has no certificate is told before the search
     key = cache_key(problem, replace(options, tolerance=None))  # the program is the same
     compiled = _kept(key, problem, options)
     if compiled is None:

@@ -77,6 +77,18 @@ def test_results_differ_from_double_precision_by_rounding(name):
         np.testing.assert_allclose(one[x], found[x][3], rtol=0, atol=1e-3 * np.abs(found[x][3]).max())
 
 
+@pytest.mark.parametrize(("tolerance", "most"), [(None, 1e-4), (1e-9, 1.1e-9)])
+def test_forward_dynamics_is_that_of_pinocchio(tolerance, most):
+    pin = pytest.importorskip("pinocchio")
+    from pinocchio_models import Twin
+
+    (_, single), twin, given = solvers("tree", tolerance=tolerance), Twin(TREE), arguments("tree", 40)
+    given["fx"][:] = 0.0
+    for q, qd, tau, found in zip(given["q"], given["qd"], given["tau"], single(**given).qdd, strict=True):
+        exact = twin.T.T @ pin.aba(twin.pin, twin.data, twin.position(q), twin.T @ qd, twin.T @ tau)
+        assert np.abs(found - exact).max() < most * np.abs(exact).max()
+
+
 @pytest.mark.parametrize("built", [pytest.param(True, marks=pytest.mark.skipif(not calls.built, reason="no C")), False])
 @pytest.mark.parametrize("name", ["arm, inverse", "floating base"])
 def test_arrays_of_every_kind_are_rounded_alike(name, built, monkeypatch):
@@ -325,6 +337,10 @@ def test_tolerances_that_cannot_be_kept_are_refused():
             sd.compile(problem, outputs="qdd", real="float32", tolerance=bad)
     with pytest.raises(InvalidInput, match="add real='float32'"):
         sd.compile(problem, outputs="qdd", tolerance=1e-6)
-    for other, outputs in ((problem, "all"), (sd.inverse_dynamics(ARM), "tau")):
+    for other, options in (
+        (problem, {"outputs": "all"}), (sd.inverse_dynamics(ARM), {"outputs": "tau"}),
+        (problem, {"outputs": "qdd", "formulation": "paper"}), (problem, {"outputs": "qdd", "ordering": "aba"}),
+        (PROBLEMS["contact"][0], {"outputs": "qdd"}),
+    ):  # fmt: skip
         with pytest.raises(ProblemError, match="tolerance= is for forward dynamics by a recursion"):
-            sd.compile(other, outputs=outputs, real="float32", tolerance=1e-6)
+            sd.compile(other, real="float32", tolerance=1e-6, **options)
