@@ -7,7 +7,7 @@ in single precision, and f' the one of inputs that are wrong by half a unit in t
 
 tells how much worse a program is than any that is handed inputs in single precision: about 1 if it is backward stable,
 whatever the condition of the state. Pivots are weak below sizes at which the loss was seen to be large, and lengths are
-judged only as far out as it is not.
+judged only as far out as it is not. The interpreter computes f₃₂, so that programs are the same on every processor.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.backends import interpreter
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
+from sysdyn.backends.real import DOUBLE
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.recursion import SAMPLED_OPERATIONS
 from sysdyn.offline.safety import HARMLESS, MARGIN, REACHES, SAFETY_SAMPLES, ranged
-from sysdyn.offline.sampling import SAFETY_SEED, is_far, lengths, sample_states
+from sysdyn.offline.sampling import NEAR, SAFETY_SEED, is_far, lengths, sample_states
 from sysdyn.offline.verdict import RARE, Inputs
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
@@ -48,21 +47,21 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
     inputs = {x: y.reshape(n, -1) for x, y in sample_states(problem, n, SAFETY_SEED, ranges=True).items()}
     if not options.external_wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])
-    backend = backend_named(options.backend)(program, 0, real=real)
-    found, status = Executable(backend).results(inputs, n, threads=1)
     with np.errstate(all="ignore"):
-        exact = interpreter.run_groups(program, inputs)
+        exact, found = (interpreter.run_groups(program, inputs, real=x) for x in (DOUBLE, real))
         sizes = np.broadcast_to(np.abs(interpreter.guarded(program, inputs)), (n, len(program.guards)))
         loss, error = _losses(program, inputs, exact, found, real.rounding), relative_errors(exact, found)
     weak = np.array([guard.weak for guard in program.guards])
     q = np.abs(inputs["q"][:, lengths(problem.model)]).max(axis=1, initial=0.0)
-    regular = (status == 0) & (sizes >= weak).all(axis=1) & np.isfinite(error)
+    far = np.abs(np.concatenate([inputs[name] for name, _ in program.input_groups], axis=1))
+    within = np.all([far[:, k] <= most for k, most in program.ranges], axis=0)
+    regular = within & (sizes >= weak).all(axis=1) & np.isfinite(error)
     near = regular & ~is_far(problem.model, inputs["q"])
     weak = _weak(weak, sizes, near, loss, real.rounding)
     kept = regular & (sizes >= weak).all(axis=1)
-    small = [x for x in REACHES if (loss[kept & (q <= x)] <= GREATEST_LOSS).all()]
+    small = (x for x in REACHES if (loss[kept & (q <= x)] <= GREATEST_LOSS).all())
     safety = compiled.choice.judged
-    safety = replace(safety, reach=min(safety.reach, max(small, default=REACHES[-1])))
+    safety = replace(safety, reach=min(safety.reach, next(small, NEAR)))
     guards = tuple(replace(x, weak=float(size)) for x, size in zip(program.guards, weak, strict=True))
     program = ranged(replace(program, guards=guards), problem.model, safety)
     seen = kept & (q <= safety.reach)
