@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.backends.real import DTYPES
 from sysdyn.backends.registry import BACKENDS
 from sysdyn.equations.passes import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
@@ -44,6 +45,8 @@ VALUES = {
     "layout": ("paper", "net_force"),
     "known": ("rows", "substituted"),
     "backend": ("llvm", "python"),
+    "real": ("float64", "float32"),
+    "tolerance": (None, 1e-10),
     "on_singular": ("raise", "nan", "repivot"),
     "formulation": ("auto", "paper", "elimination", "recursive"),
     "external_wrenches": (True, False),
@@ -66,6 +69,7 @@ TABLES = {
     "layout": set(LAYOUTS),
     "known": set(KNOWN),
     "backend": set(BACKENDS),
+    "real": set(DTYPES),
     "on_singular": set(ON_SINGULAR),
     "formulation": set(FORMULATIONS),
     "passes": {"all", *PASSES},
@@ -98,8 +102,10 @@ def test_every_value_of_an_option_gives_the_reference_answer(name, value):
         pytest.skip("scikit-umfpack is not installed")
     problem = problem_for(name, value)
     options = {"backend": "python", "level": "fast", name: value}
-    if name in ("passes", "wrenches") or value == "recursive":
+    if name in ("passes", "wrenches", "tolerance") or value == "recursive":
         options["outputs"] = "qdd"
+    if name == "tolerance" and value:
+        options["real"] = "float32"
     solver = sd.compile(problem, **options)
     q, qd, qdd = STATE
     known = {x: {"tau": TAU, "qdd": qdd}[x] for x in problem.known_quantities if x != "fx"}
@@ -108,8 +114,9 @@ def test_every_value_of_an_option_gives_the_reference_answer(name, value):
     expected = sd.reference.newton_euler(MODEL, q, qd, qdd)
     full = {"tau": TAU, "qdd": qdd, "fx": np.zeros((3, 6)), "a": expected.a, "f": expected.f}
     assert solver.outputs
+    precision = 1e-5 if value == "float32" else 1e-9
     for x in solver.outputs:
-        np.testing.assert_allclose(solution[x], full[x], rtol=0, atol=1e-9 * np.abs(full[x]).max(initial=1.0))
+        np.testing.assert_allclose(solution[x], full[x], rtol=0, atol=precision * np.abs(full[x]).max(initial=1.0))
 
 
 def test_every_measurement_and_joint_is_public():

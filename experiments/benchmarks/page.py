@@ -131,6 +131,25 @@ TABLES = (
             "least … greatest": spread,
         },
     ),
+    Table(
+        "single", "Single precision",
+        "States a second of `real=\"float32\"` over double precision, on one thread.",
+        {
+            "": ("what", str), "states": ("states", number), "a state": ("ns", nanoseconds),
+            "in double": ("peer_ns", nanoseconds), "ratio": ("ratio", ratio), "least … greatest": spread,
+        },
+        lambda row: bool(row["ratio"]),
+    ),
+    Table(
+        "single", "Errors in single precision",
+        "The greatest difference to double precision at random states with random torques, over the state's greatest "
+        "entry, with `tolerance=` and without.",
+        {
+            "": ("what", str), "states": ("states", number), "error": ("error", str), "reach": ("target", str),
+            "solved again in double": ("again", number),
+        },
+        lambda row: bool(row["error"]),
+    ),
     Table("long_chain", "A chain of 1,000 bodies", "Forward dynamics of one state.", LONG),
     Table(
         "contacts", "Forward dynamics in contact",

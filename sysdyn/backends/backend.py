@@ -1,7 +1,8 @@
 """The contract of a back end: a program, and a way to run it on some states of a batch.
 
-Arrays are C-contiguous float64 by name of the program's groups: inputs (N, size), or (size,) for what all states share;
-outputs (N, size). status (N,) int64 receives for each state the bits of `sysdyn.program.status`.
+Arrays are C-contiguous, of the back end's type of numbers, by name of the program's groups: inputs (N, size), or
+(size,) for what all states share; outputs (N, size). status (N,) int64 receives for each state the bits of
+`sysdyn.program.status`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from sysdyn.backends.kernel import Kernel
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.program.program import Program
 
 Arrays = Mapping[str, np.ndarray]
@@ -23,19 +25,20 @@ class Backend(ABC):
     """A program made ready to run. A back end is a subclass, and a line in `sysdyn.backends.registry.BACKENDS`.
 
     level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs that are the
-    constant 0 are written, too; where not, they have to be 0 beforehand. Runs may be under way on many threads.
+    constant 0 are written, too; where not, they have to be 0 beforehand. real: type of the numbers. Runs may be
+    under way on many threads.
     """
 
     name: ClassVar[str]
     shares: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
     width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
 
-    def __init__(self, program: Program, level: int = 2, zeros: bool = True):
+    def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
         self.require()
-        self.program, self.level, self.zeros = program, level, zeros
+        self.program, self.level, self.zeros, self.real = program, level, zeros, real
 
     def __reduce__(self):
-        return type(self), (self.program, self.level, self.zeros)
+        return type(self), (self.program, self.level, self.zeros, self.real)
 
     @classmethod
     def require(cls) -> None:
@@ -65,4 +68,12 @@ class Backend(ABC):
     def new(self, n: int) -> Results:
         """New arrays for the results at n states."""
         new = np.empty if self.zeros else np.zeros
-        return {name: new((n, size)) for name, size in self.program.output_groups}, np.empty(n, dtype=np.int64)
+        dtype = self.real.dtype
+        return {name: new((n, size), dtype) for name, size in self.program.output_groups}, np.empty(n, dtype=np.int64)
+
+    def rounded(self, inputs: Arrays) -> Arrays:
+        """Inputs of float64 in the back end's type of numbers; those that are of this type are not copied."""
+        if self.real is DOUBLE:
+            return inputs
+        with np.errstate(over="ignore"):  # what is infinite then is found by the kernel
+            return {name: x.astype(self.real.dtype, order="C", copy=False) for name, x in inputs.items()}

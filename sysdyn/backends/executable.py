@@ -32,7 +32,7 @@ CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
 class Executable:
-    """Runs a program on states, with arrays as `sysdyn.backends.backend` says."""
+    """Runs a program on states, with arrays as `sysdyn.backends.backend` says; inputs of float64 are rounded."""
 
     def __init__(self, backend: Backend):
         self.backend, self.program = backend, backend.program
@@ -40,7 +40,7 @@ class Executable:
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
         """Run all states. threads: as many as the batch is worth if None, at most `cores`. Raises InvalidInput."""
         n, backend = len(status), self.backend
-        threads = self.threads(n, threads)
+        threads, inputs = self.threads(n, threads), self.backend.rounded(inputs)
         run = partial(backend.run, inputs, outputs, status)
         if threads > 1 and backend.shares:
             TEAM.run([partial(run, *x) for x in _shares(n, SHARES * threads, backend.width)], threads)
@@ -129,6 +129,8 @@ class Executable:
         single: of one state, by the kernel of one state. Raises ProblemError if the back end has no prepared calls.
         """
         self.require_binding()
+        if self.backend.kernel(single) is None:
+            return Step(partial(self.run, inputs, outputs, status, threads), out, status, (inputs, outputs))
         made = [
             calls.prepared(self.backend, inputs, outputs, status, *share, single)
             for share in _shares(len(status), self.threads(len(status), threads), self.backend.width)

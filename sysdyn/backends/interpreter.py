@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
@@ -56,20 +57,23 @@ def run(
 
 
 def run_groups(
-    program: Program, inputs: Arrays, functions: Mapping[int, Callable] | None = None
+    program: Program, inputs: Arrays, functions: Mapping[int, Callable] | None = None, real: Real = DOUBLE
 ) -> dict[str, np.ndarray]:
-    """Outputs by group (N, size) for inputs by group, each (N, size) or (size,) for all N states."""
-    arrays = [np.asarray(inputs[name], dtype=float) for name, _ in program.input_groups]
+    """Outputs by group (N, size) for inputs by group, each (N, size) or (size,) for all N states.
+
+    real: type of the numbers.
+    """
+    arrays = [np.asarray(inputs[name], dtype=real.dtype) for name, _ in program.input_groups]
     n = max((a.shape[0] for a in arrays if a.ndim == 2), default=1)
     columns = [
         np.broadcast_to(a.T if a.ndim == 2 else a.reshape(-1, 1), (size, n))
         for a, (_, size) in zip(arrays, program.input_groups, strict=True)
     ]
     flat = [row for c in columns for row in c]
-    values = run(program, flat, functions)
+    values = run(program, flat, functions, constant=float if real is DOUBLE else real.dtype.type)
     result, at = {}, 0
     for name, size in program.output_groups:
-        rows = np.empty((size, n))  # written, and mostly read, an output at a time
+        rows = np.empty((size, n), real.dtype)  # written, and mostly read, an output at a time
         for j in range(size):
             rows[j] = values[at + j]
         result[name] = rows.T
@@ -112,7 +116,7 @@ class Interpreter(Backend):
             )
             numbers, most = zip(*self.program.ranges, strict=True)
             bits |= np.where((sizes[:, numbers] > most).any(axis=1), OUT_OF_RANGE, 0)
-        for name, x in run_groups(self.program, rows, self.functions).items():
+        for name, x in run_groups(self.program, rows, self.functions, self.real).items():
             outputs[name][part] = x
             bits |= np.where(np.isfinite(x).all(axis=-1), 0, BAD_OUTPUT)
         if self.program.guards:

@@ -31,26 +31,27 @@ def function(traced: Traced) -> Callable:
     node = JaxNode(traced, traced.program, traced.settle)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        arrays, lead = traced.arranged(args, kwargs, _converted, jax.numpy.broadcast_to)
+        convert = functools.partial(_converted, dtype=traced.real.dtype)
+        arrays, lead = traced.arranged(args, kwargs, convert, jax.numpy.broadcast_to)
         return traced.results(_primitive().bind(*arrays, node=node), lead)
 
     call.__name__ = call.__qualname__ = traced.name
     return call
 
 
-def _converted(name: str, x: Any) -> Any:
-    """An array of JAX of float64. Raises InvalidInput."""
+def _converted(name: str, x: Any, dtype: np.dtype) -> Any:
+    """An array of JAX of float64 or float32. Raises InvalidInput."""
     jnp = _library().numpy
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):
         raise InvalidInput(f"{name} is of {x.dtype}, but real numbers are needed")
-    if x.dtype == np.float64:
+    if x.dtype == dtype:
         return x
-    x = x.astype(np.float64)
-    if x.dtype != np.float64:
+    x = x.astype(dtype)
+    if x.dtype != dtype:
         raise InvalidInput(
-            f"{name} is of {x.dtype}, but programs compute in float64: call jax.config.update('jax_enable_x64', True) "
-            "before arrays are made"
+            f"{name} is of {x.dtype}, but the program computes in {dtype}: call jax.config.update('jax_enable_x64', "
+            "True) before arrays are made, or compile a solver with real='float32'"
         )
     return x
 
@@ -65,7 +66,8 @@ class JaxNode(Node):
     def target(self, single: bool) -> str:
         """Name of XLA's target of one state, or of many; it is the same in every process."""
         if single not in self._targets:
-            about = f"{self.program.digest} {single} {self.traced.level} {self.traced.about} {self.kind}"
+            traced = self.traced
+            about = f"{self.program.digest} {single} {traced.level} {traced.about} {self.kind} {traced.real.name}"
             name = f"sysdyn_{hashlib.sha256(about.encode()).hexdigest()[:32]}"
             if name not in _HANDLERS:
                 jax = _library()
@@ -96,10 +98,10 @@ class JaxNode(Node):
         outputs = {name: x for (name, _), x in zip(results, arrays[len(given) :], strict=True)}
         return inputs, outputs, np.ctypeslib.as_array((ctypes.c_int64 * n).from_address(words[1]))
 
-    @staticmethod
-    def _rows(start: int, n: int, size: int) -> np.ndarray:
-        """(n, size) float64 at this address."""
-        return np.ctypeslib.as_array((ctypes.c_double * (n * size)).from_address(start)).reshape(n, size)
+    def _rows(self, start: int, n: int, size: int) -> np.ndarray:
+        """(n, size) numbers at this address."""
+        kind = np.ctypeslib.as_ctypes_type(self.traced.real.dtype)
+        return np.ctypeslib.as_array((kind * (n * size)).from_address(start)).reshape(n, size)
 
 
 # ---- the primitive -------------------------------------------------------------------------------------------------
@@ -139,12 +141,13 @@ def _primitive() -> Any:
         rank = 1 + len(lead(args))
         like = max((x for x in args if len(x.shape) == rank), key=varying)
         return [
-            like.update(shape=(*lead(args), size), dtype=np.dtype(float), weak_type=False)
+            like.update(shape=(*lead(args), size), dtype=node.traced.real.dtype, weak_type=False)
             for _, size in node.program.output_groups
         ]
 
     def run(*args: Any, node: JaxNode) -> list:
-        shapes = [jax.ShapeDtypeStruct((*lead(args), size), float) for _, size in node.program.output_groups]
+        dtype = node.traced.real.dtype
+        shapes = [jax.ShapeDtypeStruct((*lead(args), size), dtype) for _, size in node.program.output_groups]
         return jax.ffi.ffi_call(node.target(not lead(args)), shapes)(*args)
 
     @functools.partial(jax.jit, static_argnames="node")
@@ -171,7 +174,7 @@ def _primitive() -> Any:
         primals, vectors = args[:n], unknown[n:]
         shapes = [x.aval if gone else x for x, gone in zip(args, unknown, strict=True)]
         weights = [
-            jnp.zeros((*lead(shapes), size)) if type(x) is ad.Zero else x
+            jnp.zeros((*lead(shapes), size), node.traced.real.dtype) if type(x) is ad.Zero else x
             for x, (_, size) in zip(cotangents, node.program.output_groups, strict=True)
         ]
         if node.kind == "jvp":

@@ -58,7 +58,7 @@ class Real:
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(self.dtype.type(x))))[0]:016X}"
 
 
-# The type of every program that a user compiles. Three parts of π/2 are of 53 bits each: Cody & Waite (1980).
+# The type of programs unless a user asks for another. Three parts of π/2 are of 53 bits each: Cody & Waite (1980).
 DOUBLE = Real(
     "double", np.dtype(np.float64),
     (HALF_PI, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)), LARGEST_ANGLE,
@@ -69,5 +69,6 @@ SINGLE = Real(
     ((1.57080078125, -4.453584551811218e-06, -8.706138032721356e-10),
      (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)), 4000.0, "f",
 )  # fmt: skip
-# Types of numbers by their name in C.
+# Types of numbers by their name in C, and in NumPy.
 REALS = {x.name: x for x in (DOUBLE, SINGLE)}
+DTYPES = {x.dtype.name: x for x in (DOUBLE, SINGLE)}

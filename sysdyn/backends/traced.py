@@ -16,6 +16,7 @@ import numpy as np
 from sysdyn.backends.backend import Arrays
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.machine_code import MachineCode
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.program.groups import Groups, common
 from sysdyn.program.products import pullback, pushforward
 from sysdyn.program.program import Program
@@ -33,7 +34,7 @@ class Traced(NamedTuple):
     writes results that are found another way, or not-a-number; it raises SysdynError to let the call fail.
     settle_derived: the same for derivatives of any order. product: gives the program of a first derivative, by its kind
     and the groups to differentiate by. direct: gives what a call gives, of arrays with numbers. about: of what a call
-    does at singular states.
+    does at singular states. real: type of the numbers of the program and its derivatives.
     """
 
     name: str
@@ -48,14 +49,15 @@ class Traced(NamedTuple):
     product: Callable[[str, tuple[str, ...]], Program] | None = None
     about: str = ""
     level: int = 2
+    real: Real = DOUBLE
 
     def arranged(
         self, args: tuple, kwargs: Mapping[str, Any], convert: Callable[[str, Any], Any], broadcast: Callable
     ) -> tuple[list, tuple[int, ...]]:
         """(inputs (size,) or (N, size) by group, batch axes) of a call.
 
-        convert: gives an array of float64 of an argument, by its name; broadcast: brings one to a shape. Raises
-        InvalidInput for values that are missing or of other shapes.
+        convert: gives an array of this type of numbers of an argument, by its name; broadcast: brings one to a shape.
+        Raises InvalidInput for values that are missing or of other shapes.
         """
         collected = self.collected(*args, **kwargs)
         values, leads = {}, {}
@@ -103,7 +105,7 @@ class Node:
 
     @cached_property
     def machine_code(self) -> MachineCode:
-        return MachineCode(self.program, self.traced.level)
+        return MachineCode(self.program, self.traced.level, real=self.traced.real)
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs (size,) or (N, size) of inputs of these shapes, in order. Raises SysdynError as `settle` does."""

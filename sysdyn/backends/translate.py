@@ -17,8 +17,9 @@ from sysdyn.backends import casadi, jax, torch
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.traced import Traced
-from sysdyn.errors import UnknownName
+from sysdyn.errors import ProblemError, UnknownName
 
 
 class Source(NamedTuple):
@@ -77,8 +78,10 @@ class Translated(ABC):
         traced; by q they are those of its entries, with quaternions divided by their norms. States whose pivots fail
         are solved again as in calls. on_singular: what cannot be solved is "nan", or the call raises with "raise".
 
+        Of a solver with real="float32" it computes in that, derivatives too, and JAX needs no float64.
+
         Raises BackendUnavailable if JAX is not installed; while it is traced InvalidInput for arrays of other shapes,
-        and for float32 if JAX was not told to compute in float64.
+        and for float32 if JAX was not told to compute in float64, unless the solver is of float32.
         """
         return jax.function(self.traced(_checked(on_singular)))
 
@@ -89,10 +92,13 @@ class Translated(ABC):
         batch axes. Tensors of float64 are read where they are, others are converted. Derivatives and on_singular: as
         for `to_jax`.
 
-        Raises BackendUnavailable if PyTorch is not installed; in calls it raises InvalidInput for tensors of other
-        shapes or types.
+        Raises BackendUnavailable if PyTorch is not installed, ProblemError for solvers of float32; in calls it raises
+        InvalidInput for tensors of other shapes or types.
         """
-        return torch.function(self.traced(_checked(on_singular)))
+        traced = self.traced(_checked(on_singular))
+        if traced.real is not DOUBLE:
+            raise ProblemError("functions of PyTorch compute in float64: compile without real='float32'")
+        return torch.function(traced)
 
 
 def _checked(on_singular: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from sysdyn.backends.real import DOUBLE, DTYPES, Real
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
-from sysdyn.program.reals import is_count
+from sysdyn.program.reals import is_count, is_number
 
 # Name of the caller's own ordering.
 GIVEN = "given"
@@ -59,6 +60,7 @@ class Equations:
 class Options:
     """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 
+    tolerance: error beyond which results in single precision are corrected; None: they are not.
     given: the permutations of the ordering GIVEN; unsafe: it is taken whatever the judge says.
     """
 
@@ -66,6 +68,8 @@ class Options:
     outputs: tuple[Output, ...] = QUANTITIES
     level: str = "best"
     backend: str = "llvm"
+    real: str = "float64"
+    tolerance: float | None = None
     formulation: str = "auto"
     external_wrenches: bool = True
     passes: tuple[str, ...] = ALL
@@ -78,6 +82,16 @@ class Options:
         object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
         if self.level not in LEVELS:
             raise UnknownName("level", self.level, LEVELS)
+        if self.real not in DTYPES:
+            raise UnknownName("type of numbers", self.real, DTYPES)
+        if self.tolerance is not None:
+            if not is_number(self.tolerance) or not 0.0 < self.tolerance < math.inf:
+                raise InvalidInput(
+                    f"tolerance is {self.tolerance!r}, but a number > 0 is needed, or None for no corrections"
+                )
+            if self.numbers is DOUBLE:
+                raise InvalidInput("tolerance= is for results in single precision: add real='float32', or leave it out")
+            object.__setattr__(self, "tolerance", float(self.tolerance))
         if self.formulation not in FORMULATIONS:
             raise UnknownName("formulation", self.formulation, FORMULATIONS)
 
@@ -95,6 +109,16 @@ class Options:
     def usual(self) -> bool:
         """True if no order, layout or treatment of known quantities is asked for."""
         return self.ordering == "auto" and self.equations == Equations()
+
+    @property
+    def numbers(self) -> Real:
+        """Type of the numbers of the machine code."""
+        return DTYPES[self.real]
+
+    @property
+    def results(self) -> Real:
+        """Type of the numbers of results."""
+        return self.numbers if self.tolerance is None else DOUBLE
 
     @property
     def code_level(self) -> int:

@@ -12,6 +12,7 @@ import contextlib
 import time
 from dataclasses import replace
 
+from sysdyn.backends.real import DOUBLE
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.offline.accepted import ORDER_SAMPLES
 from sysdyn.offline.choice import Compiled
@@ -21,6 +22,7 @@ from sysdyn.offline.orders import streams
 from sysdyn.offline.safety import ranged
 from sysdyn.offline.sampling import order_samples
 from sysdyn.offline.search import Search
+from sysdyn.offline.single import judged_single
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.offline.writing import written
 from sysdyn.problem import Problem
@@ -36,7 +38,11 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
     program = ranged(compiled.program, problem.model, compiled.choice.judged)
-    return replace(compiled, program=program, stages=stages.spent)
+    compiled = replace(compiled, program=program)
+    if options.numbers is not DOUBLE:
+        with stages.stage(options.real):
+            compiled = judged_single(problem, compiled, options)
+    return replace(compiled, stages=stages.spent)
 
 
 def first_formulation(problem: Problem, options: Options, stages: Stages) -> Compiled:

@@ -89,6 +89,9 @@ class Safety:
     singular: number of singular states among those drawn. Only regular ones count.
     weak: number of states with weak pivots. These do not count, either, as calls solve them with pivoting.
     reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
+    single_error, single_median: greatest and median error of a program in single precision, as a fraction of the
+        greatest entry of an output; single_loss: the greatest beside what rounding of the inputs to single precision
+        changes, see `sysdyn.offline.single`. 0 in double precision.
 
     Pivots grow with lengths: for joints that travel far they count at states with all lengths below `NEAR`.
     """
@@ -105,6 +108,9 @@ class Safety:
     singular: int = 0
     weak: int = 0
     reach: float = FARTHEST
+    single_error: float = 0.0
+    single_median: float = 0.0
+    single_loss: float = 0.0
 
     @property
     def ok(self) -> bool:

@@ -16,7 +16,7 @@ from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays, Group, Groups, common, leading, named
+from sysdyn.program.groups import DOUBLES, Arrays, Group, Groups, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
 from sysdyn.program.products import COTANGENTS, TANGENTS
 from sysdyn.program.reals import array_of, real, unmasked
@@ -153,9 +153,9 @@ class Inputs:
                 arrays[value_group(name)] = np.where(off & ~np.isfinite(value), 0.0, value)
         return arrays, lead
 
-    def in_place(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
-        """`checked` for arrays that are kept and read in place: nothing is converted or copied."""
-        arrays, lead = self.groups.in_place(self.collected(arguments, keep=True))
+    def in_place(self, arguments: Arguments, dtype: np.dtype = DOUBLES) -> tuple[Arrays, tuple[int, ...]]:
+        """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
+        arrays, lead = self.groups.in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off for good is not read

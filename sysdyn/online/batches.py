@@ -16,8 +16,6 @@ from sysdyn.errors import InvalidInput
 
 # Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18
-# Array of outputs that are not wanted.
-EMPTY = np.empty((0, 0))
 
 
 class _Group(NamedTuple):
@@ -38,7 +36,8 @@ class Batches:
         self, executable: Executable, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
         normalised: Callable[[np.ndarray], np.ndarray],
     ):  # fmt: skip
-        self._executable, self._arguments, self._constants = executable, arguments, constants
+        self._executable, self._arguments = executable, arguments
+        self._constants = constants.astype(executable.backend.real.dtype)
         self._quaternions, self._normalised = quaternions, normalised
         self._axes = [len(x.shape) for x in arguments]
 
@@ -82,10 +81,12 @@ class Batches:
         call, program = self._as_given, self._executable.program
         if call is None:
             return False
-        outputs, widths, columns = {}, [], []
+        outputs, widths, columns, empty = {}, [], [], np.empty((0, 0), self._constants.dtype)  # of what is not wanted
         for name, size in program.output_groups:
             target = into[name]
-            outputs[name], numbers = target if target is not None else (EMPTY, np.zeros(size, dtype=np.int64))
+            outputs[name], numbers = target if target is not None else (empty, np.zeros(size, dtype=np.int64))
+            if target is not None and target[0].dtype != self._constants.dtype:
+                return False
             widths.append(outputs[name].shape[-1])
             columns.append(numbers)
         where = Spread(n, rows, self._sizes, np.array(widths, dtype=np.int64), np.concatenate(columns))
@@ -133,7 +134,9 @@ class Batches:
         n, width, groups = len(status), self._executable.backend.width, self._groups
         many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]
         varying = [any(many[k] for k, *_ in group.pieces) for group in groups]
-        row = sum(8 * len(x.columns) for x, varies in zip(groups, varying, strict=True) if varies)
+        row = sum(
+            self._constants.itemsize * len(x.columns) for x, varies in zip(groups, varying, strict=True) if varies
+        )
         most = max(1, min(BLOCK // row, n // threads) // width) * width
 
         def space(rows: int) -> list[np.ndarray]:
@@ -143,7 +146,7 @@ class Batches:
             for k, entries, columns in group.pieces:
                 rows = arrays[k][own] if many[k] else arrays[k][None]
                 x[:, columns] = rows.reshape(len(rows), -1)[:, entries]
-            return self._normalised(x) if group.turning else x
+            return self._normalised(x).astype(x.dtype, copy=False) if group.turning else x
 
         def solve() -> None:
             kept = space(most)

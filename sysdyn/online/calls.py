@@ -268,7 +268,7 @@ class Calls(Generic[Key]):
         """A prepared call that reads the arrays of the arguments, and writes `out` or arrays of its own."""
         self._executable.require_binding()
         checked_threads(threads)
-        arrays, lead = self.inputs.in_place(arguments)
+        arrays, lead = self.inputs.in_place(arguments, self._executable.backend.real.dtype)
         self._require_switches(arrays, math.prod(lead))
         shown, n = self._outputs(out, lead), math.prod(lead)
         reject_shared({label_of(x): a for x, a in arrays.items()} | {f"out[{x!r}]": a for x, a in shown.items()})
@@ -287,7 +287,10 @@ class Calls(Generic[Key]):
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         """Arrays of the results: those in `out`, and new ones for all others."""
-        shapes = {key: lead + shape for key, shape in self._results.values()}
+        shapes, dtype = (
+            {key: lead + shape for key, shape in self._results.values()},
+            self._executable.backend.real.dtype,
+        )
         if out is None:
             given: Mapping = {}
         elif isinstance(out, Mapping):
@@ -299,11 +302,12 @@ class Calls(Generic[Key]):
         for name, x in given.items():
             if name not in shapes:
                 raise UnknownName("output", name, [str(key) for key in shapes])
-            if not is_plain(x) or not x.flags.writeable or x.shape != shapes[name]:
+            if not is_plain(x, dtype) or not x.flags.writeable or x.shape != shapes[name]:
                 raise InvalidInput(
-                    f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}, not masked"
+                    f"out[{name!r}] must be a writeable C-contiguous {dtype.name} array of shape {shapes[name]}, not "
+                    "masked"
                 )
-        return {key: given[key] if key in given else np.zeros(shape) for key, shape in shapes.items()}
+        return {key: given[key] if key in given else np.zeros(shape, dtype) for key, shape in shapes.items()}
 
     def _shaped(self, outputs: Arrays, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import (
     AccuracyWarning,
@@ -24,16 +26,18 @@ from sysdyn.errors import (
 )
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
+from sysdyn.offline.certificate import driven
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import GIVEN, Budget, Equations, Options
 from sysdyn.offline.orders import given_order
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.offline.pipeline import build
+from sysdyn.offline.single import GREATEST_LOSS
 from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
 from sysdyn.online import storage
-from sysdyn.online.consistency import CheckedSolver
+from sysdyn.online.consistency import TOLERANCE, CheckedSolver
 from sysdyn.online.progress import shown
 from sysdyn.online.redundancy import Redundant, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
@@ -56,6 +60,8 @@ def compile(
     layout: str = "paper",
     known: str = "rows",
     backend: str = "llvm",
+    real: str = "float64",
+    tolerance: float | None = None,
     on_singular: str = "raise",
     formulation: str = "auto",
     external_wrenches: bool = True,
@@ -78,6 +84,14 @@ def compile(
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
+    real         type of the numbers: "float64", or "float32" for twice as many states a second in batches. Results are
+                 float32, arrays of float64 are rounded when they are handed in, and `solver.report()` tells the error.
+                 States at which the judge saw large losses are solved again in double precision, as those near zero
+                 pivots are. Of exact problems only; derivatives stay in double precision
+    tolerance    with real="float32", for forward dynamics, outputs="qdd" (["qdd", "w"] with constraints): each state
+                 gets a residual in double precision, and corrections if results are off by more than this fraction of
+                 their greatest entry. States beyond it after that are solved again in double precision; bound calls
+                 tell of them by status 64. Results are float64
     on_singular  action of a call if the order fails at a state: "raise", "nan" or "repivot"
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
                  "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
@@ -132,7 +146,18 @@ def compile(
         names = ", ".join(map(output_name, asked))
         raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
-    common: dict[str, Any] = {"level": level, "backend": backend, "formulation": formulation}
+    if real != DOUBLE.dtype.name and problem.noisy:
+        raise ProblemError(
+            f"estimates are computed in double precision, as weights like that of {problem.noisy[0].name!r} take "
+            "digits twice: leave real= out, or state measurements without noise"
+        )
+    common: dict[str, Any] = {
+        "level": level,
+        "backend": backend,
+        "real": real,
+        "tolerance": tolerance,
+        "formulation": formulation,
+    }
     if problem.switchable_constraints:
         _check_switches(problem, ordering)
         each = partial(
@@ -161,6 +186,10 @@ def compile(
 
     with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
         found, told = None if problem.noisy else redundant(problem), shown(progress)
+        if found and real != DOUBLE.dtype.name:
+            raise ProblemError(
+                f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
+            )
         try:
             return _solver(problem, found, options(found), on_singular, told, check_limits)
         except ProblemError as error:
@@ -199,7 +228,9 @@ def _solver(
 ) -> Solver:  # fmt: skip
     """A solver of the whole problem, or of the rest without its redundant measurements."""
     problem = found.rest if found else whole
-    key = cache_key(problem, options)
+    if options.tolerance is not None:
+        driven(problem, options)  # what has no certificate is told before the search
+    key = cache_key(problem, replace(options, tolerance=None))  # the program is the same
     compiled = _kept(key, problem, options)
     if compiled is None:
         try:
@@ -246,6 +277,14 @@ def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | Non
 
 def _warn_of_errors(safety: Safety) -> None:
     """Warn if the judge saw errors that are not small, and no better order was found."""
+    if safety.single_loss > GREATEST_LOSS:
+        warnings.warn(
+            f"in single precision the results of this solver may be wrong by {safety.single_error:.1e} of their size, "
+            f"{safety.single_loss:.1e} times what rounding of the inputs changes: see solver.report(); leave real= "
+            "out, or name another formulation= or ordering=",
+            AccuracyWarning,
+            stacklevel=4,
+        )
     if not safety.small:
         warnings.warn(
             f"the results of this solver may be wrong by {safety.difference:.1e} of their size, with a residual of "

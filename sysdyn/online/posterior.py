@@ -27,7 +27,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
-from sysdyn.errors import FileError, SingularState, UnknownName
+from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.choice import Choice
@@ -320,14 +320,8 @@ class Posterior:
         return hashlib.sha256(f"{self._key} {name}".encode()).hexdigest() + ".posterior"
 
     def _stored(self, name: str, inputs: Sequence[tuple[str, int]]) -> Program | None:
-        payload = cache.load(self._file(name)) if self._key else None
-        if payload is None:
-            return None
-        try:
-            program = Program.from_arrays(storage.unpacked(payload))
-        except (FileError, ValueError, OSError):
-            return None  # a damaged entry is made again
-        return program if dict(program.input_groups) == dict(inputs) else None
+        program = storage.program_of(cache.load(self._file(name)) if self._key else None)
+        return program if program and dict(program.input_groups) == dict(inputs) else None
 
     def _store(self, name: str, program: Program) -> Program:
         if self._key:

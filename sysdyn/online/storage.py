@@ -169,6 +169,16 @@ def unpacked(payload: bytes) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
+def program_of(payload: bytes | None) -> Program | None:
+    """The program in an entry of the cache; None if there is none, or a damaged one, which is made again."""
+    if payload is None:
+        return None
+    try:
+        return Program.from_arrays(unpacked(payload))
+    except (FileError, ValueError, OSError):
+        return None
+
+
 def digest_of(arrays: Mapping[str, np.ndarray]) -> bytes:
     """sha256 of arrays with their names, types and shapes."""
     h = hashlib.sha256()

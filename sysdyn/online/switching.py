@@ -132,14 +132,14 @@ class Gathered:
 
     def __init__(
         self, outputs: Groups, lead: tuple[int, ...], places: Sequence[Places], inputs: Callable[[], Arrays],
-        solved: Callable[[], dict[Mode, Part]],
+        solved: Callable[[], dict[Mode, Part]], dtype: np.dtype,
     ):  # fmt: skip
-        """places: of the modes of the call."""
+        """places: of the modes of the call. dtype: of results."""
         self._outputs, self.lead, self._inputs, self._solved = outputs, lead, inputs, solved
         self.flat: Arrays = {}
         for name, group in outputs.items():
             whole = all(len(x.get(name, ())) == group.size for x in places)
-            self.flat[name] = (np.empty if whole else np.zeros)((math.prod(lead), group.size))
+            self.flat[name] = (np.empty if whole else np.zeros)((math.prod(lead), group.size), dtype)
         self._ok = np.ones(math.prod(lead), dtype=bool)
 
     def put(self, states: np.ndarray, solution: Solution, places: Places) -> None:
@@ -296,7 +296,8 @@ class SwitchingSolver(Solver):
         def solved() -> dict[Mode, Part]:
             return {mode: Part(x, self._solved(mode, x, rows, on_singular, threads)) for mode, x in by_mode.items()}
 
-        found = Gathered(self._shown, rows.lead, [self._places[mode] for mode in by_mode], inputs, solved)
+        places, dtype = [self._places[mode] for mode in by_mode], self.options.results.dtype
+        found = Gathered(self._shown, rows.lead, places, inputs, solved, dtype)
         for mode, states in by_mode.items():
             if len(by_mode) > 1 and as_given and self._spread(mode, states, rows, found, threads):
                 continue

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends.backend import Arrays
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.backends.traced import Settle, Traced
 from sysdyn.errors import InvalidInput
 from sysdyn.model.manifolds import at_unit
@@ -21,7 +22,7 @@ SettleRun = Callable[[Program, Run], None]
 
 def traced(
     name: str, calls: Calls, program: Program, settle: SettleRun, settle_derived: SettleRun, direct: Callable[..., Any],
-    about: str, level: int, product: Callable[[str, tuple[str, ...]], Program] | None = None,
+    about: str, level: int, product: Callable[[str, tuple[str, ...]], Program] | None = None, real: Real = DOUBLE,
 ) -> Traced:  # fmt: skip
     """The program of these calls; see `Traced`."""
     inputs = calls.inputs
@@ -37,12 +38,13 @@ def traced(
         name, at_unit(program, inputs.quaternions), inputs.groups, collected,
         {group: shape for group, shape in calls.groups.values()},
         lambda found: {key: found[group] for key, (group, _) in calls.groups.items()},
-        _of_run(settle), _of_run(settle_derived), direct, product, about, level,
+        _of_run(settle), _of_run(settle_derived), direct, product, about, level, real,
     )  # fmt: skip
 
 
 def _of_run(settle: SettleRun) -> Settle:
     def settled(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
-        settle(program, Run(dict(inputs), (len(status),), dict(outputs), status))
+        given = {name: x.astype(float, copy=False) for name, x in inputs.items()}
+        settle(program, Run(given, (len(status),), dict(outputs), status))
 
     return settled

@@ -21,6 +21,8 @@ from sysdyn.program.reals import real
 # Arrays by the name of a group.
 Arrays: TypeAlias = dict[str, np.ndarray]
 Shape: TypeAlias = tuple[int, ...]
+# The type of arrays unless another is asked for.
+DOUBLES = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,16 +136,16 @@ class Groups(Mapping[str, Group]):
             arrays[name] = np.ascontiguousarray(x.reshape(math.prod(lead), size))  # size may be 0
         return arrays, lead
 
-    def in_place(self, given: Mapping[str, Any]) -> tuple[Arrays, Shape]:
-        """As `arranged`, but the arrays are kept and read in place: nothing is converted or copied."""
+    def in_place(self, given: Mapping[str, Any], dtype: np.dtype = DOUBLES) -> tuple[Arrays, Shape]:
+        """As `arranged`, but the arrays are of this type, kept and read in place: nothing is converted or copied."""
         arrays: Arrays = {}
         counts = {}
         for name, group in self.items():
-            x = given[name] if name in given else group.required()
-            if not is_plain(x):
+            x = given[name] if name in given else group.required().astype(dtype, copy=False)
+            if not is_plain(x, dtype):
                 raise InvalidInput(
-                    f"bind keeps {group.shown} and reads it in place: it must be a C-contiguous float64 array, not "
-                    "masked"
+                    f"bind keeps {group.shown} and reads it in place: it must be a C-contiguous {dtype.name} array, "
+                    "not masked"
                 )
             lead = group.leading(x)
             if len(lead) > 1:
@@ -188,11 +190,11 @@ def named(
 # ---- values ------------------------------------------------------------------------------------------------------
 
 
-def is_plain(x: object) -> TypeGuard[np.ndarray]:
-    """True if a kernel can read x in place: a C-contiguous, aligned float64 array without a mask."""
+def is_plain(x: object, dtype: np.dtype = DOUBLES) -> TypeGuard[np.ndarray]:
+    """True if a kernel can read x in place: a C-contiguous, aligned array of this type without a mask."""
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         return False
-    return x.dtype == np.float64 and x.flags.c_contiguous and x.flags.aligned
+    return x.dtype == dtype and x.flags.c_contiguous and x.flags.aligned
 
 
 def leading(name: str, x: np.ndarray, shape: Shape) -> Shape:

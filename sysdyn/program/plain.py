@@ -85,8 +85,12 @@ def cos(x: Any) -> Any:
 
 def sincos(x: Any) -> tuple[Any, Any]:
     """(sin x, cos x) of a float or an array [rad]: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
-    if np.result_type(x).kind == "c" or np.result_type(x).itemsize > 8:  # complex steps, more digits
+    kind = np.result_type(x)
+    if kind.kind == "c" or kind.itemsize > 8:  # complex steps, more digits
         return np.sin(x), np.cos(x)
+    if _is_short(kind):
+        sine, cosine = sincos(np.asarray(x, dtype=float))
+        return sine.astype(kind), cosine.astype(kind)
     if isinstance(x, np.ndarray):
         usual = np.abs(x) <= LARGEST_ANGLE
         s, c, k = _octant(np.where(usual, x, 0.0))
@@ -102,6 +106,11 @@ def sincos(x: Any) -> tuple[Any, Any]:
         return (math.sin(x), math.cos(x)) if math.isfinite(x) else (math.nan, math.nan)
     s, c, k = _octant(float(x))
     return ((s, c), (c, -s), (-s, -c), (-c, s))[int(k) % 4]
+
+
+def _is_short(kind: np.dtype) -> bool:
+    """True for floating-point numbers of fewer digits than doubles, in which angles would lose theirs."""
+    return kind.kind == "f" and kind.itemsize < 8
 
 
 def _octant(x: Any) -> tuple[Any, Any, Any]:
@@ -126,6 +135,8 @@ def wrapped(x: Any) -> Any:
 
     Symbols stay as they are: the angle is the same.
     """
+    if isinstance(x, (np.ndarray, np.floating)) and _is_short(x.dtype):
+        return wrapped(np.asarray(x, dtype=float)).astype(x.dtype)
     if not isinstance(x, (float, np.ndarray)):
         return x
     k = (x * (0.5 / math.pi) + _MAGIC) - _MAGIC

@@ -67,9 +67,9 @@ def test_kernels_are_made_where_they_are_asked_for(monkeypatch):
     """Solvers ask for that of one state at once; whoever runs batches alone pays for no other."""
     made = []
 
-    def seen(program, width, *options):
+    def seen(program, width, *options, **others):
         made.append(width)
-        return compile_kernel(program, width, *options)
+        return compile_kernel(program, width, *options, **others)
 
     monkeypatch.setattr(machine_code, "compile_kernel", seen)
     program = random_program(4)

@@ -35,8 +35,8 @@ class Counting(Interpreter):
 
     name = "counting"
 
-    def __init__(self, program: Program, level: int = 2, zeros: bool = True):
-        super().__init__(program, level, zeros)
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
         functions = interpreter.numpy_functions()
         self.functions = {kind: partial(self._counted, kind, run) for kind, run in functions.items()}
 

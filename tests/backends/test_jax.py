@@ -15,7 +15,7 @@ from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaterni
 
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
-from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
+from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
@@ -301,6 +301,46 @@ print(len(jax.devices()), np.array_equal(sharded(q, qd, tau), solver(q, qd, tau)
 by = jax.jit(jax.grad(lambda *x: sharded(*x).sum()))(q, qd, tau)
 print(np.allclose(by, jax.grad(lambda *x: f(*x)["qdd"].sum())(q, qd, tau)))
 """
+
+
+@pytest.mark.parametrize("x64", [True, False], ids=["with float64", "without"])
+def test_solvers_in_single_precision(x64, request):
+    """Functions and their derivatives are of float32, whether JAX has float64 or not."""
+    problem = sd.forward_dynamics(floating_tree(5, seed=1))
+    double, single = (fast(problem, outputs="qdd", real=x) for x in ("float64", "float32"))
+    given = [x.astype(np.float32) for x in problem.model.random_state(seed=2, batch=37)]
+    exact, expected = double(*given).qdd, single(*given).qdd
+
+    def cost(q, qd, tau, f):
+        return (f(q, qd, tau)["qdd"] * exact[1]).sum() / np.abs(exact[1]).max()
+
+    slopes = jax.grad(cost, argnums=(0, 1, 2))(*at(given, 1), f=double.to_jax())
+    jax.config.update("jax_enable_x64", x64)
+    request.addfinalizer(lambda: jax.config.update("jax_enable_x64", True))
+    f = single.to_jax()
+    for call in (f, jax.jit(f), jax.vmap(f)):
+        found = call(*given)["qdd"]
+        assert found.dtype == np.float32 and found.shape == exact.shape
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(exact).max())
+    if x64:
+        assert jax.jit(f)(*(x.astype(float) for x in given))["qdd"].dtype == np.float32
+    found = jax.jit(jax.grad(cost, argnums=(0, 1, 2)), static_argnames="f")(*at(given, 1), f=f)
+    for x, y in zip(found, slopes, strict=True):
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-3 * np.abs(y).max())
+    rates = jax.jvp(lambda q: f(q, *at(given[1:], 1))["qdd"], (given[0][1],), (given[0][2],))[1]
+    assert rates.dtype == np.float32 and np.isfinite(rates).all()
+    given[0][5, -1] = 1e5  # an angle whose sine is that of double precision
+    found = jax.jit(f)(*given)["qdd"]
+    np.testing.assert_allclose(found[5], double(*at(given, 5)).qdd, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+def test_functions_have_no_certificate():
+    solver = fast(sd.forward_dynamics(sd.chain(2)), outputs="qdd", real="float32", tolerance=1e-6)
+    with pytest.raises(ProblemError, match="compile without tolerance="):
+        solver.to_jax()
+
+
 X64 = 'jax.config.update("jax_enable_x64", True)'
 
 
@@ -328,4 +368,6 @@ def test_shards_of_a_batch(tmp_path):
 @pytest.mark.slow
 def test_single_precision_is_refused_with_the_remedy(tmp_path):
     found = ran(tmp_path, "solver.to_jax()(q, qd, tau)", setting="")
-    assert "q is of float32, but programs compute in float64: call jax.config.update('jax_enable_x64', True)" in found
+    assert (
+        "q is of float32, but the program computes in float64: call jax.config.update('jax_enable_x64', True)" in found
+    )

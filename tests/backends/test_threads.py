@@ -94,7 +94,7 @@ def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
     monkeypatch.setattr(executable.TEAM, "run", lambda parts, threads: shares.append(threads))
     run = solver.executable
     worth = executable.THREAD_OPERATIONS // len(run.program)
-    backend = SimpleNamespace(shares=True, width=8, run=lambda *_: shares.append(1))
+    backend = SimpleNamespace(shares=True, width=8, run=lambda *_: shares.append(1), rounded=lambda x: x)
     monkeypatch.setattr(run, "backend", backend)
     for n in (1, worth, 2 * worth - 16, 2 * worth + 16, 9 * worth):  # calls in turn of one part, two and three
         run.run({}, {}, np.empty(n))

@@ -18,6 +18,7 @@ import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.kernel import Kernel, address, words
+from sysdyn.backends.real import DOUBLE
 from sysdyn.program.program import Program
 
 try:
@@ -151,9 +152,10 @@ def one_state(
 
     constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which unit quaternions
     begin; those of norm 1 within 1e-6 are normalised. muted: numbers of the inputs that are 0 unless they are finite.
-    Calls go the general way if a quaternion is of another norm, arrays do not fit, or the status is not zero.
+    Calls go the general way if a quaternion is of another norm, arrays do not fit, or the status is not zero, and all
+    of them unless numbers are doubles.
     """
-    program, kernel = backend.program, backend.kernel(True) if built else None
+    program, kernel = backend.program, backend.kernel(True) if built and backend.real is DOUBLE else None
     shapes = [*(x.shape for x in arguments), *shown.shapes]
     if not kernel or not held(program) or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
         return None
@@ -213,8 +215,8 @@ class Batch:
     def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
         most = TURNED if len(quaternions) else 2**62
         self._kernel, self._keep = kernel, keep
-        self._call = partial(native.batch, kernel.address, words, targets, quaternions, most)
-        self._spreading = partial(native.batch, kernel.address, words, targets, quaternions, COPIED)
+        shared = kernel.address, kernel.real.size, words, targets, quaternions
+        self._call, self._spreading = partial(native.batch, *shared, most), partial(native.batch, *shared, COPIED)
 
     def __call__(
         self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None,
@@ -222,10 +224,11 @@ class Batch:
     ) -> bool | None:  # fmt: skip
         """True if every status is 0; outputs by group (N, size), status (N,).
 
-        None, with nothing done, unless the arrays are of float64 and of their argument's shape, C-contiguous, or of N
-        times that, with states that are. None, too, if a quaternion is not normalised to the last bits. counter: None,
-        or for threads that share the states an array of int64: 0, states of a region, states at a time, then a 0 for
-        each region, of which there are as many as threads. spread: the arrays have more states than these, see there.
+        None, with nothing done, unless the arrays are of the kernel's type and of their argument's shape, C-contiguous,
+        or of N times that, with states that are; a kernel of float32 takes float64, too, and rounds it. None, too, if
+        a quaternion is not normalised to the last bits. counter: None, or for threads that share the states an array of
+        int64: 0, states of a region, states at a time, then a 0 for each region, of which there are as many as threads.
+        spread: the arrays have more states than these, see there.
         """
         call = self._call if spread is None else self._spreading
         return call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, counter, spread)

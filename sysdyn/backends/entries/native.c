@@ -31,8 +31,11 @@ enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
 /* Bytes of a cache line; rows of up to LONGEST_LEFT numbers whose memory is left for the next ones, ROWS at a time
    (chosen: 512 KiB at most). */
 enum { LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
+/* States whose doubles are rounded before they are computed, while both are in the cache; numbers rounded at a time, a
+   count that compilers make vectors of (chosen). */
+enum { ROUNDED = 128, AT_A_TIME = 8 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
-static const double EXACT = 4.0 * 2.220446049250313e-16, NEAR = 1e-6;
+static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
 
 /* See sysdyn/backends/kernel.py. */
 typedef void (*Kernel)(int64_t *words, int64_t n);
@@ -55,32 +58,33 @@ typedef struct {
     int next;                                    /* of these that takes the next one */
 } State;
 
-/* The content of a C-contiguous array of 8-byte numbers. */
+/* The content of a C-contiguous array of numbers of one size. */
 typedef struct {
     void *data;
     Py_ssize_t size;
 } Table;
 
-static int table(PyObject *x, Table *found, char kind)
+static int table(PyObject *x, Table *found, char kind, int64_t bytes)
 {
     PyArrayObject *array = (PyArrayObject *)x;
-    if (!PyArray_Check(x) || PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != 8 ||
+    if (!PyArray_Check(x) || PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != bytes ||
         !PyArray_IS_C_CONTIGUOUS(array)) {
-        PyErr_Format(PyExc_TypeError, "a C-contiguous array of 8-byte numbers of kind %c is needed", kind);
+        PyErr_Format(PyExc_TypeError, "a C-contiguous array of %d-byte numbers of kind %c is needed", (int)bytes, kind);
         return 0;
     }
     *found = (Table){PyArray_DATA(array), PyArray_SIZE(array)};
     return 1;
 }
 
-static int integers(PyObject *x, void *found) { return table(x, found, 'i'); }
-static int doubles(PyObject *x, void *found) { return table(x, found, 'f'); }
+static int integers(PyObject *x, void *found) { return table(x, found, 'i', 8); }
+static int doubles(PyObject *x, void *found) { return table(x, found, 'f', 8); }
 
-/* Whether x is an array of doubles, no subclass, with the shape of the target after so many leading axes. */
-static int suits(PyObject *object, const Target *target, int leading)
+/* Whether x is an array of NPY_DOUBLE or NPY_FLOAT, no subclass, with the shape of the target after so many leading
+   axes. */
+static int suits(PyObject *object, int type, const Target *target, int leading)
 {
     PyArrayObject *x = (PyArrayObject *)object;
-    if (!PyArray_CheckExact(object) || PyArray_TYPE(x) != NPY_DOUBLE || !PyArray_ISALIGNED(x) ||
+    if (!PyArray_CheckExact(object) || PyArray_TYPE(x) != type || !PyArray_ISALIGNED(x) ||
         !PyArray_ISNOTSWAPPED(x) || PyArray_NDIM(x) != target->axes + leading)
         return 0;
     for (int k = 0; k < target->axes; k++)
@@ -95,6 +99,18 @@ static int normal(const double *q, double *norm)
     *norm = sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
     double error = fabs(*norm - 1.0);
     return error <= EXACT ? 1 : error <= NEAR ? 0 : -1;
+}
+
+/* Whether the quaternion, of floats or doubles, is normalised to the last bits. */
+static int exact(const char *at, int64_t bytes)
+{
+    double q[4], norm;
+    if (bytes == sizeof(double))
+        return normal((const double *)at, &norm) == 1;
+    for (int k = 0; k < 4; k++)
+        q[k] = ((const float *)at)[k];
+    normal(q, &norm);
+    return fabs(norm - 1.0) <= EXACT_FLOAT;
 }
 
 static void freed(PyObject *self)
@@ -307,7 +323,7 @@ static PyObject *described(Plain *self, PyObject *name)
 static int named(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
 {
     Py_ssize_t given = names ? PyTuple_GET_SIZE(names) : 0, matched = 0;
-    if (n != self->positional || (n && self->targets.size && !suits(arguments[0], self->targets.data, 0)))
+    if (n != self->positional || (n && self->targets.size && !suits(arguments[0], NPY_DOUBLE, self->targets.data, 0)))
         return 0;
     for (Py_ssize_t j = 0; j < given; j++)
         if (described(self, PyTuple_GET_ITEM(names, j)))
@@ -328,7 +344,7 @@ static int take(Plain *self, Py_ssize_t k, PyObject *x)
             inputs[((const int64_t *)self->places.data)[target->at + i]] = PyFloat_AS_DOUBLE(x);
         return 1;
     }
-    if (!suits(x, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
+    if (!suits(x, NPY_DOUBLE, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
         return 0;
     const double *from = PyArray_DATA((PyArrayObject *)x);
     if (target->how & SCATTERED)
@@ -725,13 +741,14 @@ typedef struct {
 typedef struct {
     Kernel kernel;
     const int64_t *words, *quaternions;
-    int64_t n_words, n_quaternions, n, most, threads, region;
+    int64_t n_words, n_quaternions, n, most, threads, region, bytes; /* the last one: of a number */
     int64_t *counter;
-    const Spread *spread; /* NULL: the states of the arrays are those of the call */
+    const int64_t *doubles; /* by word: numbers of a state that are doubles, which a kernel of floats has rounded; or 0 */
+    const Spread *spread;   /* NULL: the states of the arrays are those of the call */
 } Shared;
 
 /* Numbers of a state in the inputs and outputs of the kernel. */
-static int64_t doubles_of_state(const Shared *all)
+static int64_t numbers_of_state(const Shared *all)
 {
     int64_t found = 0;
     for (Py_ssize_t k = 0; k < all->spread->sizes.size; k++)
@@ -742,20 +759,55 @@ static int64_t doubles_of_state(const Shared *all)
 }
 
 /* Copy the inputs of the states from `begin` on to a workspace, and have the outputs written behind them. */
-static void gathered(const Shared *all, int64_t *words, double *space, int64_t begin, int64_t size)
+static void gathered(const Shared *all, int64_t *words, char *space, int64_t begin, int64_t size)
 {
+    int64_t bytes = all->bytes;
     const int64_t *rows = (const int64_t *)all->spread->rows.data + begin, *sizes = all->spread->sizes.data;
     for (int64_t k = 2; k < all->n_words; k += 2) {
         int64_t group = (k - 2) / 2, next = words[k + 1], output = group >= all->spread->sizes.size;
         if (!output && next) {
-            const double *x = (const double *)(intptr_t)words[k];
+            const char *x = (const char *)(intptr_t)words[k];
             for (int64_t s = 0; s < size; s++)
-                memcpy(space + s * sizes[group], x + rows[s] * next, sizes[group] * sizeof(double));
+                memcpy(space + s * sizes[group] * bytes, x + rows[s] * next * bytes, sizes[group] * bytes);
             words[k + 1] = sizes[group];
         }
         if (output || next) {
             words[k] = (int64_t)(intptr_t)space;
-            space += size * words[k + 1];
+            space += size * words[k + 1] * bytes;
+        }
+    }
+}
+
+/* Whether the quaternions of the states are normalised to the last bits, in the type that they are handed in. */
+static int turned(const Shared *all, const int64_t *words, int64_t size)
+{
+    for (int64_t j = 0; j < all->n_quaternions; j++) {
+        int64_t word = all->quaternions[2 * j], bytes = all->doubles[word] ? (int64_t)sizeof(double) : all->bytes;
+        const char *q = (const char *)(intptr_t)words[word] + all->quaternions[2 * j + 1] * bytes;
+        for (int64_t s = 0; s < size; s++)
+            if (!exact(q + s * words[word + 1] * bytes, bytes))
+                return 0;
+    }
+    return 1;
+}
+
+/* Round the inputs that are doubles to a workspace, which the words point to then. */
+static void rounded(const Shared *all, int64_t *words, float *space, int64_t size)
+{
+    for (int64_t k = 2; k < all->n_words; k += 2) {
+        int64_t count = all->doubles[k], next = words[k + 1];
+        if (!count)
+            continue;
+        const double *x = (const double *)(intptr_t)words[k];
+        words[k] = (int64_t)(intptr_t)space;
+        words[k + 1] = next ? count : 0;
+        for (int64_t s = 0; s < (next ? size : 1); s++, space += count, x += next) {
+            int64_t j = 0;
+            for (; j + AT_A_TIME <= count; j += AT_A_TIME)
+                for (int i = 0; i < AT_A_TIME; i++)
+                    space[j + i] = (float)x[j + i];
+            for (; j < count; j++)
+                space[j] = (float)x[j];
         }
     }
 }
@@ -764,20 +816,20 @@ static void gathered(const Shared *all, int64_t *words, double *space, int64_t b
 static void scattered(const Shared *all, const int64_t *words, int64_t begin, int64_t size)
 {
     const int64_t *rows = (const int64_t *)all->spread->rows.data + begin, *columns = all->spread->columns.data;
-    int64_t n_outputs = all->spread->widths.size;
+    int64_t n_outputs = all->spread->widths.size, bytes = all->bytes;
     for (int64_t k = 0; k < n_outputs; k++) {
         int64_t word = all->n_words - 2 * (n_outputs - k), count = words[word + 1], run = 1;
         int64_t width = ((const int64_t *)all->spread->widths.data)[k];
-        const double *from = (const double *)(intptr_t)words[word];
-        double *to = (double *)(intptr_t)all->words[word];
+        const char *from = (const char *)(intptr_t)words[word];
+        char *to = (char *)(intptr_t)all->words[word];
         for (int64_t j = 1; j < count; j++)
             run &= columns[j] == columns[0] + j;
         for (int64_t s = 0; width && s < size; s++) {
-            double *row = to + rows[s] * width;
+            char *row = to + rows[s] * width * bytes;
             if (run && count)
-                memcpy(row + columns[0], from + s * count, count * sizeof(double));
+                memcpy(row + columns[0] * bytes, from + s * count * bytes, count * bytes);
             for (int64_t j = 0; !run && j < count; j++)
-                row[columns[j]] = from[s * count + j];
+                memcpy(row + columns[j] * bytes, from + (s * count + j) * bytes, bytes);
         }
         columns += count;
     }
@@ -804,7 +856,7 @@ static int within(const Spread *spread, const int64_t *words, int64_t n_words, i
 /* The bits of the status of all states that this thread takes; −1 if a quaternion is not normalised to the last bits.
    Threads that share a counter have as many regions of states. Each begins with one of its own, whose rows follow one
    another and stay in the cache of its core from call to call, and goes on with what is left of the others. */
-static int64_t computed(const Shared *all, int64_t *words, double *space)
+static int64_t computed(const Shared *all, int64_t *words, char *space)
 {
     int64_t first = __atomic_fetch_add(all->counter, 1, __ATOMIC_RELAXED), bits = 0;
     for (int64_t g = 0; g < all->threads; g++) {
@@ -819,15 +871,11 @@ static int64_t computed(const Shared *all, int64_t *words, double *space)
             if (all->spread)
                 gathered(all, words, space, begin, size);
             for (int64_t k = 2; !all->spread && k < all->n_words; k += 2)
-                words[k] += begin * words[k + 1] * (int64_t)sizeof(double);
-            for (int64_t j = 0; j < all->n_quaternions; j++) {
-                int64_t word = all->quaternions[2 * j];
-                const double *q = (const double *)(intptr_t)words[word] + all->quaternions[2 * j + 1];
-                double norm;
-                for (int64_t s = 0; s < size; s++)
-                    if (normal(q + s * words[word + 1], &norm) != 1)
-                        return -1;
-            }
+                words[k] += begin * words[k + 1] * (all->doubles[k] ? (int64_t)sizeof(double) : all->bytes);
+            if (!turned(all, words, size))
+                return -1;
+            if (space && !all->spread)
+                rounded(all, words, (float *)space, size);
             all->kernel(words, size);
             const int64_t *status = (const int64_t *)(intptr_t)words[1];
             for (int64_t s = 0; s < size; s++)
@@ -839,13 +887,14 @@ static int64_t computed(const Shared *all, int64_t *words, double *space)
     return bits;
 }
 
-/* Whether the array is of one state or of n; its pointer and the doubles from state to state are in the words then. */
-static int shared(int64_t *words, const Target *target, PyObject *object, int64_t n)
+/* Whether the array is of one state or of n, and its numbers are of so many bytes; its pointer and the numbers from state
+   to state are in the words then. */
+static int shared(int64_t *words, const Target *target, PyObject *object, int64_t n, int64_t bytes)
 {
     PyArrayObject *x = (PyArrayObject *)object;
-    npy_intp next = sizeof(double);
-    int many = !suits(object, target, 0);
-    if (many && (!suits(object, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % next))
+    npy_intp next = bytes;
+    int type = bytes == sizeof(float) ? NPY_FLOAT : NPY_DOUBLE, many = !suits(object, type, target, 0);
+    if (many && (!suits(object, type, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % next))
         return 0;
     for (int k = PyArray_NDIM(x) - 1; k >= many; k--) {
         if (PyArray_DIM(x, k) > 1 && PyArray_STRIDE(x, k) != next)
@@ -853,18 +902,18 @@ static int shared(int64_t *words, const Target *target, PyObject *object, int64_
         next *= PyArray_DIM(x, k);
     }
     words[target->at] = (int64_t)(intptr_t)PyArray_DATA(x);
-    words[target->at + 1] = many ? PyArray_STRIDE(x, 0) / (npy_intp)sizeof(double) : 0;
+    words[target->at + 1] = many ? PyArray_STRIDE(x, 0) / bytes : 0;
     return 1;
 }
 
 static PyObject *batch(PyObject *module, PyObject *arguments)
 {
     unsigned long long kernel, work;
-    long long most;
+    long long most, bytes;
     Table template, targets, quaternions, status, counter;
     PyObject *outputs, *arrays, *given, *rows;
     Spread spread;
-    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!OO:batch", &kernel, integers, &template, integers, &targets,
+    if (!PyArg_ParseTuple(arguments, "KLO&O&O&LKO!O&O!OO:batch", &kernel, &bytes, integers, &template, integers, &targets,
                           integers, &quaternions, &most, &work, &PyTuple_Type, &outputs, integers, &status,
                           &PyTuple_Type, &arrays, &given, &rows))
         return NULL;
@@ -879,33 +928,43 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     if (given != Py_None && !integers(given, &counter))
         return NULL;
     Py_ssize_t n_outputs = PyTuple_GET_SIZE(outputs), n_words = template.size;
-    if (n_words < 2 + 2 * n_outputs || counter.size < 4 ||
+    if (n_words < 2 + 2 * n_outputs || counter.size < 4 || (bytes != sizeof(float) && bytes != sizeof(double)) ||
         PyTuple_GET_SIZE(arrays) * (Py_ssize_t)sizeof(Target) / 8 != targets.size)
         Py_RETURN_NONE;
-    int64_t *words = PyMem_Malloc(2 * n_words * sizeof(int64_t)), found = -1, *limits = counter.data;
+    int64_t *words = PyMem_Calloc(3 * n_words, sizeof(int64_t)), found = -1, *limits = counter.data;
     if (!words)
         return PyErr_NoMemory();
+    int64_t *rounding = words + 2 * n_words, numbers_rounded = 0;
     memcpy(words, template.data, n_words * sizeof(int64_t));
     words[0] = (int64_t)work;
     words[1] = (int64_t)(intptr_t)status.data;
     int fit = 1;
-    for (Py_ssize_t k = 0; fit && k < PyTuple_GET_SIZE(arrays); k++)
-        fit = shared(words, (const Target *)targets.data + k, PyTuple_GET_ITEM(arrays, k), n);
+    for (Py_ssize_t k = 0; fit && k < PyTuple_GET_SIZE(arrays); k++) {
+        const Target *target = (const Target *)targets.data + k;
+        fit = shared(words, target, PyTuple_GET_ITEM(arrays, k), n, bytes);
+        if (!fit && bytes == sizeof(float) && shared(words, target, PyTuple_GET_ITEM(arrays, k), n, sizeof(double))) {
+            numbers_rounded += rounding[target->at] = target->size;
+            fit = 1;
+        }
+    }
     if (spreads)
-        fit = fit && spread.widths.size == n_outputs && within(&spread, words, n_words, status.size);
+        fit = fit && !numbers_rounded && spread.widths.size == n_outputs && within(&spread, words, n_words, status.size);
     for (Py_ssize_t k = 0; fit && k < n_outputs; k++) {
         Table output;
-        fit = doubles(PyTuple_GET_ITEM(outputs, k), &output) &&
+        fit = table(PyTuple_GET_ITEM(outputs, k), &output, 'f', bytes) &&
               (!spreads || output.size >= n * ((const int64_t *)spread.widths.data)[k]);
         words[n_words - 2 * (n_outputs - k)] = (int64_t)(intptr_t)output.data;
     }
     if (fit) {
         Shared all = {(Kernel)(uintptr_t)kernel, words, quaternions.data, n_words, quaternions.size / 2, status.size,
-                      limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], limits,
-                      spreads ? &spread : NULL};
-        double *space = spreads ? PyMem_Calloc(doubles_of_state(&all), all.most * sizeof(double)) : NULL;
+                      limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], bytes,
+                      limits, rounding, spreads ? &spread : NULL};
+        if (numbers_rounded && all.most > ROUNDED)
+            all.most = ROUNDED;
+        int64_t copied = spreads ? numbers_of_state(&all) : numbers_rounded;
+        char *space = copied ? PyMem_Calloc(copied, all.most * bytes) : NULL;
         Py_BEGIN_ALLOW_THREADS
-        if (space || !spreads)
+        if (space || !copied)
             found = computed(&all, words + n_words, space);
         Py_END_ALLOW_THREADS
         PyMem_Free(space);

@@ -12,6 +12,7 @@ from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.llvm import target
 from sysdyn.backends.llvm.kernel import compile_kernel
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.program.program import Program
 
 
@@ -21,9 +22,9 @@ class MachineCode(Backend):
     name = "llvm"
     shares = True
 
-    def __init__(self, program: Program, level: int = 2, zeros: bool = True):
-        super().__init__(program, level, zeros)
-        self.width = target.here().lanes()
+    def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
+        super().__init__(program, level, zeros, real)
+        self.width = target.here().lanes(real)
         self._made: dict[int, Kernel] = {}  # by number of states at a time
         self._local = threading.local()
 
@@ -36,7 +37,7 @@ class MachineCode(Backend):
         if width not in self._made:
             with target.LOCK:
                 if width not in self._made:
-                    self._made[width] = compile_kernel(self.program, width, self.level, self.zeros)
+                    self._made[width] = compile_kernel(self.program, width, self.level, self.zeros, real=self.real)
         return self._made[width]
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
@@ -53,7 +54,7 @@ class MachineCode(Backend):
             kept, results, bits, call, _ = self._local.one
         except AttributeError:
             program, kernel = self.program, self.kernel(True)
-            kept = {name: np.zeros(size) for name, size in program.input_groups}
+            kept = {name: np.zeros(size, self.real.dtype) for name, size in program.input_groups}
             results, bits = self.new(1)
             own = words(program, kernel.own_work(), kept, results, bits)
             call = partial(kernel.run, address(own), 1)

@@ -33,7 +33,8 @@ RESCUE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 def handler(program: Program, kernel: Kernel, rescue: ctypes._FuncPointer) -> tuple[int, object]:
     """(address of the handler, the objects that have to live as long).
 
-    Arguments and results are the groups of the program, (size,) or (N, size), of float64. rescue: a `RESCUE`.
+    Arguments and results are the groups of the program, (size,) or (N, size), of the kernel's type. rescue: a
+    `RESCUE`.
     """
     with LOCK:
         llvm = library()
