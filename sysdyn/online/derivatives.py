@@ -30,9 +30,11 @@ from sysdyn.offline.pipeline import build
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.offline.verdict import SMALL_DIFFERENCE
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
+from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
 from sysdyn.program.expr import is_constant, unsigned
@@ -160,8 +162,9 @@ def settle_derived(
 ) -> None:  # fmt: skip
     """Write derivatives at the states of a run at which its program failed.
 
-    The same operations in 50 digits, unless the system is singular there: then SingularState, or not-a-number. reject:
-    raises InvalidInput for inputs that lead to states without results.
+    The same operations in 50 digits, unless the system is singular there, or so near that rounding errors of constants
+    decide them: then SingularState, or not-a-number. reject: raises InvalidInput for inputs that lead to states without
+    results.
     """
     status, failed = run.status, np.flatnonzero(run.status)
     if reject and len(failed):
@@ -172,20 +175,36 @@ def settle_derived(
         given["q"] = unit(given["q"], [part for _, part in problem.model.quaternions])
         entries = np.broadcast_to(system.values(given)[0], (len(again), system.nnz))
         for k in again[~is_unsolvable(system, given, entries)].tolist():
-            one = run.at(np.array([k]))
-            found = np.array([float(x) for x in precise.run(program, {name: x[0] for name, x in one.items()})])
-            if np.isfinite(found).all():
+            found = _firm(program, {name: x[0] for name, x in run.at(np.array([k])).items()})
+            if found is not None:
                 status[k] = 0
-                for name, part in program.output_places.items():
-                    run.outputs[name][k] = found[part]
+                for name, x in found.items():
+                    run.outputs[name][k] = x
     bad = np.flatnonzero(status)
     if len(bad) and on_singular == "raise":
         raise SingularState(
             f"{', '.join(of)} cannot be differentiated at {len(bad)} of {len(status)} states, the first being "
-            f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
+            f"{bad[0]}: the system is singular there, or so near that rounding errors of its constants decide them. Use "
+            "on_singular='nan' to go on",
             states=tuple(bad.tolist()),
         )
     left_out(run.outputs, bad)
+
+
+def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """Outputs (size,) by group in 50 digits, inputs (size,) by group; None if constants do not determine them.
+
+    These were rounded when the program was made, and others are as good: near a singular state results follow them.
+    """
+    found, other = (
+        {name: np.array(x[part], dtype=float) for name, part in program.output_places.items()}
+        for x in (precise.run(program, inputs), precise.run(program, inputs, precise.rounded_otherwise))
+    )
+    if not all(np.isfinite(x).all() for of in (found, other) for x in of.values()):
+        return None
+    sizes = sizes_of_mean({name: x[None] for name, x in found.items()})
+    off = max(float((np.abs(x - other[name]) / sizes[name][0]).max(initial=0.0)) for name, x in found.items())
+    return found if off <= SMALL_DIFFERENCE else None
 
 
 class Differentials(Translated, Called):
