@@ -27,10 +27,11 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.pipeline import build
+from sysdyn.offline.safety import ranged
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
-from sysdyn.offline.verdict import SMALL_DIFFERENCE
+from sysdyn.offline.verdict import SMALL_DIFFERENCE, Safety
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
@@ -66,14 +67,15 @@ def compile_derivatives(
 ) -> Derivatives:
     """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself.
 
-    solution: the program that solves the problem, whose guards and ranges hold for its derivatives.
+    solution: the program that solves the problem, whose guards hold for its derivatives.
     """
     of = chosen("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
-    found = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
+    found, judged = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
     guarded = [*found.guards, *_judged(problem, found, options)]
-    program = replace(Program.from_graph(found.graph, found.inputs, blocks, guarded), ranges=solution.ranges)
+    # positions that the solution does not depend on, but its derivatives do, have ranges, too
+    program = ranged(Program.from_graph(found.graph, found.inputs, blocks, guarded), problem.model, judged)
     return (made or Derivatives)(problem, program, of, wrt, found.method, options)
 
 
@@ -100,10 +102,10 @@ def chosen(
 
 def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
-) -> Expressions:
-    """The derivatives in the form that needs the fewest operations."""
+) -> tuple[Expressions, Safety]:
+    """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
     if has_analytic(problem, of):
-        return analytic(problem, of, wrt, options.external_wrenches)
+        return analytic(problem, of, wrt, options.external_wrenches), choice.judged
     if choice.is_recursion:
         if not problem.constraints:
             raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
@@ -133,8 +135,8 @@ def _cheapest(
     first = form(rows <= columns)
     entries = system.nnz + choice.fill_in
     if max(rows, columns) * entries > BOTH:
-        return first
-    return min(first, form(rows > columns), key=lambda found: found.operations)
+        return first, choice.judged
+    return min(first, form(rows > columns), key=lambda found: found.operations), choice.judged
 
 
 def _judged(problem: Problem, found: Expressions, options: Options) -> list[tuple]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.optimize
 from estimates import dense
 
 import sysdyn as sd
+from sysdyn.backends.traced import Node
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
@@ -164,13 +166,6 @@ def slopes(problem: sd.Problem, of: str, wrt: str, inputs: dict[str, np.ndarray]
     return sum(np.outer(exact.quantity(of, k), change[:, row]) for k, row in enumerate(rows, 1))
 
 
-def feeling() -> sd.Problem:
-    """The acceleration of the first joint, by a sensor that does not feel it at some states; quaternions."""
-    model = sd.random_tree(3, 1, ("revolute", "spherical")).replace(parent=(-1, 0, 1))
-    some = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[0]])
-    return some + sd.Accelerometer(model.body_names[2], components=["a_x"], name="imu")
-
-
 DERIVED = {
     "neck": (lambda: sd.forward_dynamics(singular.robot(0)), ("qdd",), "tau", "analytic"),
     "neck, f": (lambda: sd.forward_dynamics(singular.robot(0)), ("qdd", "f"), "tau", "implicit"),
@@ -205,6 +200,53 @@ def test_derivatives_near_singular_states_are_right_or_refused(case):
     with pytest.raises(SingularState, match="at .* states, .*singular there, or so near that rounding") as caught:
         J(**inputs)
     assert caught.value.states == tuple(refused)
+
+
+@pytest.mark.parametrize("of", (("qdd",), ("qdd", "f")), ids=" and ".join)
+def test_derivatives_far_out_have_all_digits(of):
+    """In 50 digits beyond the judged lengths, also of a joint whose position the solution itself does not depend on."""
+    model = sd.random_tree(3, 4, ("revolute", "prismatic"))
+    problem = sd.forward_dynamics(model)
+    solver = sd.compile(problem, outputs="qdd" if of == ("qdd",) else "all", level="fast", backend="python")
+    q = np.where(lengths(model), np.array([[2e3], [1e5], [1e7]]), model.random_state(seed=1)[0])
+    zero = np.zeros_like(q)
+    found = solver.derivatives(of=of, wrt=("q", "tau"))(q, zero, zero)["qdd", "tau"]
+    product = solver.jvp(of="qdd", wrt="tau")
+    for k, x in enumerate(q):
+        exact = slopes(problem, "qdd", "tau", {"q": x, "qd": zero[0], "tau": zero[0]})
+        rows = np.array([product(x, zero[0], zero[0], tangents=e)["qdd"] for e in np.eye(model.nv)]).T
+        assert relative(found[k], exact) < 2e-14 and relative(rows, exact) < 2e-14
+
+
+def test_traced_derivatives_near_singular_states_are_those_of_unit_quaternions():
+    """Of numbers q that stand for q / |q|: by them whether the system is singular is decided, too."""
+    model = sd.random_tree(2, 2, ("revolute", "spherical"))
+    # the acceleration of the first joint, by a sensor that does not feel it where the second is turned so
+    problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[0]])
+    problem += sd.Accelerometer(model.body_names[1], components=["a_x"], name="imu")
+    system, zero = problem.system(), np.zeros(model.nv)
+
+    def turned(angle: float) -> np.ndarray:
+        return model.integrate(model.random_state(seed=1)[0], np.array([0.0, 0.0, angle, 0.0]))
+
+    def determinant(angle: float) -> float:
+        return float(np.linalg.det(system.matrix(system.values({"q": turned(angle), "qd": zero})[0][0]).toarray()))
+
+    ends = np.linspace(0.0, 6.0, 25)
+    start = next(x for x in ends if determinant(x) * determinant(x + 0.25) < 0.0)
+    root = scipy.optimize.brentq(determinant, start, start + 0.25, xtol=1e-15)
+    q = np.array([turned(root + x) for x in (0.0, 1e-6, 1e-4, 0.1)])
+    J = sd.compile(problem, outputs="qdd", level="fast").derivatives(wrt=("q", "imu"))
+    expected = J(q, np.zeros((4, model.nv)), y={"imu": np.zeros(1)}, qdd=np.zeros(model.nv), on_singular="nan")
+    traced = J.traced("nan")
+    node = Node(traced, traced.program, traced.settle)
+    given = {"q": np.where(np.arange(model.nq) > 0, 1e4, 1.0) * q} | {
+        name: np.zeros((4, size)) for name, size in node.program.input_groups if name != "q"
+    }
+    found = node.run([given[name] for name in node.inputs])
+    for (block, x), y in zip(expected.items(), found, strict=True):
+        assert np.isnan(x[0]).all() and np.isfinite(x[1:]).all(), block
+        np.testing.assert_allclose(y.reshape(x.shape), x, rtol=1e-9)
 
 
 def test_a_state_of_twice_the_precision_is_rounded_once():
