@@ -30,7 +30,6 @@ from sysdyn.offline.constrained import carried
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import ranged
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate, gradient
@@ -84,7 +83,6 @@ def product(
         )  # fmt: skip
         ways.append(_ByInverseDynamics(problem, whole, of, wrt, ambient, free, inverse))
     found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
-    found = found._replace(program=ranged(found.program, problem.model, choice.judged))
     parts = [part for _, part in problem.model.quaternions]
     return found._replace(program=_at_unit(found.program, parts)) if ambient and parts else found
 
@@ -114,7 +112,7 @@ class _Way:
 
     def __init__(self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str], ambient: bool):
         self.model, self.of, self.wrt, self.ambient = problem.model, of, wrt, ambient
-        self.graph = Graph(SHARING)
+        self.graph, self.ranges = Graph(SHARING), program.ranges
         self.own = replayed(program, self.graph)
         self.at = {f"{name}[{k}]": x for name, column in self.own.inputs.items() for k, x in enumerate(column)}
         self.outputs = {name: self.own.outputs[name] for name in of}
@@ -134,7 +132,7 @@ class _Way:
             else:
                 rates = iter(derivative(_flat(results), direction))
                 results = {name: [next(rates) for _ in column] for name, column in results.items()}
-        return self.own.program(further, results, ())
+        return self.own.program(further, results, self.ranges)
 
     def rates(self, direction: Slopes) -> Scalars:
         """Rates of the outputs along rates of single inputs."""
@@ -260,7 +258,7 @@ class _ByFactors(_Way):
         elimination: Elimination,
     ):  # fmt: skip
         self.model, self.of, self.wrt, self.ambient = problem.model, of, wrt, ambient
-        self.graph, self.factors = elimination.graph, elimination.factors
+        self.graph, self.ranges, self.factors = elimination.graph, program.ranges, elimination.factors
         limits = {guard.label: guard for guard in program.guards}
         pivots = [(unsigned(x), limits.get(elimination.label(k))) for k, x in enumerate(self.factors.pivots)]
         inputs = {name: list(x) for name, x in elimination.assembly.inputs}

@@ -42,7 +42,6 @@ from sysdyn.program.expr import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
-from sysdyn.program.status import BAD_INPUT
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
@@ -171,12 +170,11 @@ def settle_derived(
     status, failed = run.status, np.flatnonzero(run.status)
     if reject and len(failed):
         reject(run)
-    again = failed[status[failed] & BAD_INPUT == 0]
-    if len(again):
-        system, given = problem.system(), run.at(again)
+    if len(failed):
+        system, given = problem.system(), run.at(failed)
         given["q"] = unit(given["q"], [part for _, part in problem.model.quaternions])
-        entries = np.broadcast_to(system.values(given)[0], (len(again), system.nnz))
-        for k in again[~is_unsolvable(system, given, entries)].tolist():
+        entries = np.broadcast_to(system.values(given)[0], (len(failed), system.nnz))
+        for k in failed[~is_unsolvable(system, given, entries)].tolist():
             found = _firm(program, {name: x[0] for name, x in run.at(np.array([k])).items()})
             if found is not None:
                 status[k] = 0

@@ -325,7 +325,6 @@ def test_batches_and_prepared_calls(tree):
     assert tree(np.empty((0, model.nq)), qd[0], tau[0])["qdd", "tau"].shape == (0, model.nv, model.nv)
 
 
-@pytest.mark.slow
 def test_what_is_wrong_is_named(tree):
     solver = fast(sensors(), outputs="qdd")
     with pytest.raises(UnknownName, match=r"accelerometr.*Did you mean 'accelerometer'"):
