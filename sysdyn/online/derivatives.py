@@ -184,8 +184,8 @@ def settle_derived(
     if len(bad) and on_singular == "raise":
         raise SingularState(
             f"{', '.join(of)} cannot be differentiated at {len(bad)} of {len(status)} states, the first being "
-            f"{bad[0]}: the system is singular there, or so near that rounding errors of its constants decide them. Use "
-            "on_singular='nan' to go on",
+            f"{bad[0]}: the system is singular there, or so near that rounding errors of its constants decide them. "
+            "Use on_singular='nan' to go on",
             states=tuple(bad.tolist()),
         )
     left_out(run.outputs, bad)
@@ -310,7 +310,8 @@ class Derivatives(Differentials):
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
         (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. Where pivots come near
         zero, and beyond the judged ranges of joints, the same operations are made in 50 digits. on_singular: "raise"
-        SingularState where the system is singular or a value is not finite, or "nan".
+        SingularState where the system is singular, or so near that rounding errors of its constants change a block by
+        1e-6 of its size, or "nan".
 
         Raises InvalidInput as the solver does.
         """

@@ -18,7 +18,7 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import EVERYWHERE, ROUNDS, judge, ranged, relative_difference
+from sysdyn.offline.safety import EVERYWHERE, JUDGED_UNKNOWNS, ROUNDS, judge, ranged, relative_difference
 from sysdyn.offline.sampling import REFINED, is_singular, order_samples, pivoted_solve, sample_states, travelled
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
@@ -441,6 +441,10 @@ def test_a_program_may_lose_a_hundred_times_what_a_pivoted_solve_loses():
             found = replace(fine, **{name: 5e-2, other: lost})
             assert (found.ok, found.small) == (ok, False)
     assert replace(fine, backward_error=1e-9, pivoted=1e-10).exact
+    assert (
+        replace(fine, backward_error=1e-10).improvable
+        and not replace(fine, backward_error=1e-10, crossing=2).improvable
+    )
     assert replace(fine, weak=17, states=200).seldom and not replace(fine, weak=18, states=200).seldom
 
 
@@ -531,14 +535,18 @@ def test_answers_that_differ_at_regular_states_are_compared_once(monkeypatch):
 
     def noted(system, inputs, refine):
         d = pivoted_solve(system, inputs, refine=refine)
-        solved.append(refine)
+        solved.append((refine, len(inputs["q"])))
         left.append(system.residual(inputs, d).backward_error)
         return d
 
     monkeypatch.setattr("sysdyn.offline.safety.pivoted_solve", noted)
     safety = verdict(ARM, STEADY, np.full(N, 1e-5), told=np.zeros(N)).safety
-    assert solved == [0, REFINED] and safety.difference == pytest.approx(1e-5, rel=0.1)
+    compared = JUDGED_UNKNOWNS // ARM.system().layout.n
+    assert solved == [(0, compared), (REFINED, compared)] and safety.difference == pytest.approx(1e-5, rel=0.1)
     assert safety.pivoted == left[1].max() > left[1].min()
+    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", 1)  # of a very large system one state is compared
+    verdict(ARM, STEADY, np.full(N, 1e-5), told=np.zeros(N))
+    assert solved[2:] == [(0, 1), (REFINED, 1)]
 
 
 @pytest.mark.parametrize("share", [1e-5, 1e-6, 1e-7])

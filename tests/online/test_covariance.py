@@ -89,7 +89,9 @@ def test_small_deviations_beside_large_ones_are_no_rounding_errors():
     model = sd.chain(3, seed=2)
     noise = (1e-9, 1e-4, 1.0)
     torques = [sd.JointTorque(x, noise=s, name=x) for x, s in zip(model.joint_names, noise, strict=True)]
-    problem = sd.Problem(model, [*torques, sd.ExternalWrench("all"), sd.JointAcceleration("all", noise=3.0, name="acc")])
+    problem = sd.Problem(
+        model, [*torques, sd.ExternalWrench("all"), sd.JointAcceleration("all", noise=3.0, name="acc")]
+    )
     q, qd, _ = model.random_state(seed=1)
     y = {m.name: np.zeros(len(m.components(model))) for m in problem.custom}
     estimate = sd.compile(problem, **FAST)(q, qd, y=y)

@@ -136,7 +136,7 @@ def test_results_are_those_with_pivoting_where_factors_fail_or_the_mean_did(kind
 
 
 def test_rounding_errors_of_what_is_certain_are_no_lost_digits():
-    """Variances that are far from the declared ones: certain components of a planar robot's a have covariances 1e-20."""
+    """Under variances far from the declared ones: certain parts of a planar robot's a have covariances of 1e-20."""
     _, solver, inputs, y = solved("one")
     estimate = solver(inputs["q"], inputs["qd"], y=y, noise={"torques": 30.0})
     covariance, std = estimate.covariance("a"), estimate.std("a").reshape(len(NEAR), -1)
