@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -86,11 +86,10 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
 
 
 def chosen(
-    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Iterable[str]
+    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Collection[str]
 ) -> tuple[str, ...]:
     """Names that are asked for, or the default. Raises UnknownName, and InvalidInput if there is none."""
     names = default if asked is None else (asked,) if isinstance(asked, str) else tuple(asked)
-    valid = tuple(valid)
     for name in names:
         if name not in valid:
             raise UnknownName(kind, name, valid)
