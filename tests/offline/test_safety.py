@@ -443,6 +443,8 @@ def test_a_program_may_lose_a_hundred_times_what_a_pivoted_solve_loses():
     assert replace(fine, backward_error=1e-9, pivoted=1e-10).exact
     lossy = replace(fine, backward_error=1e-10)
     assert lossy.improvable and not fine.improvable and not replace(lossy, crossing=2).improvable
+    assert fine.firm and lossy.ok and not lossy.firm and not replace(fine, difference=1e-8).firm
+    assert not replace(fine, least_pivot=0.0).ok
     assert replace(fine, weak=17, states=200).seldom and not replace(fine, weak=18, states=200).seldom
 
 
