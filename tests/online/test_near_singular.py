@@ -85,6 +85,8 @@ def test_states_without_an_estimate_do_not_tell_what_is_exactly_known():
     for quantity in ("qdd", "tau", "f"):
         columns = problem.layout().quantity_columns(quantity)
         np.testing.assert_allclose(estimate.std(quantity).ravel(), std[columns], rtol=1e-9, atol=1e-12)
+    known = estimate.std("a") == 0.0  # in the plane, of bodies that turn about z
+    assert known[:, [0, 1, 5]].all() and not known[:, 2].any()
 
 
 def test_an_estimate_whose_worth_cannot_be_computed_says_so(monkeypatch):
