@@ -20,11 +20,27 @@ DIGITS = Context(prec=50, traps=[])
 _HALF_PI = Decimal("1.570796326794896619231321691639751442098584699687552910487472296153908203143104499314")
 
 
-def run(program: Program, inputs: Mapping[str, np.ndarray]) -> list[Decimal]:
-    """The outputs, in 50 digits, for inputs (size,) by group. The constants of the program are exact as they are."""
+def run(
+    program: Program, inputs: Mapping[str, np.ndarray], constant: Callable[[float], Decimal] = Decimal
+) -> list[Decimal]:
+    """The outputs, in 50 digits, for inputs (size,) by group. The constants of the program are exact as they are.
+
+    constant: gives a number in place of each of them, see `rounded_otherwise`.
+    """
     flat = [Decimal(x) for name, _ in program.input_groups for x in np.ravel(inputs[name]).tolist()]
     with localcontext(DIGITS):
-        return interpreter.run(program, flat, FUNCTIONS, constant=Decimal)
+        return interpreter.run(program, flat, FUNCTIONS, constant=constant)
+
+
+def rounded_otherwise(x: float) -> Decimal:
+    """A constant as other roundings might have left it: half a unit of its last place away, if it is no whole number.
+
+    Up or down by the parity of its last digit.
+    """
+    if x.is_integer():
+        return Decimal(x)
+    away = Decimal(math.ulp(x)) / 2
+    return Decimal(x) + (away if int(math.ldexp(math.frexp(x)[0], 53)) % 2 else -away)
 
 
 def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:

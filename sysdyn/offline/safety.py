@@ -252,8 +252,6 @@ class _Singular:
             require_regular(self._system)
         suspect = _suspect(seen)
         regular = _without(every, self.of(np.flatnonzero(suspect | self._doubtful(seen, suspect))))
-        if not regular.any() and len(regular) == len(self._inputs["q"]):
-            require_regular(self._system)
         return _some(regular, every)
 
     def _doubtful(self, seen: _Observed, suspect: np.ndarray) -> np.ndarray:
@@ -328,7 +326,7 @@ def _checked(
     system: System, inputs: Inputs, seen: _Observed, known: _Singular, regular: np.ndarray, rounds: int = ROUNDS
 ) -> _Checked:
     """Compare the worst of the regular states with pivoted solves; those that differ may be singular: then the rest."""
-    states = seen.worst(np.flatnonzero(regular), max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
+    states = seen.worst(np.flatnonzero(regular), max(1, JUDGED_UNKNOWNS // system.layout.n))
     part, d = _at(inputs, states), seen.d[states]
     with np.errstate(all="ignore"):
         plain, refined = (pivoted_solve(system, part, refine=k) for k in (0, REFINED))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -27,19 +27,21 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.pipeline import build
+from sysdyn.offline.safety import ranged
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.offline.verdict import SMALL_DIFFERENCE, Safety
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
+from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
 from sysdyn.program.expr import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
-from sysdyn.program.status import BAD_INPUT
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
@@ -64,14 +66,15 @@ def compile_derivatives(
 ) -> Derivatives:
     """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself.
 
-    solution: the program that solves the problem, whose guards and ranges hold for its derivatives.
+    solution: the program that solves the problem, whose guards hold for its derivatives.
     """
     of = chosen("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
-    found = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
+    found, judged = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
     guarded = [*found.guards, *_judged(problem, found, options)]
-    program = replace(Program.from_graph(found.graph, found.inputs, blocks, guarded), ranges=solution.ranges)
+    # positions that the solution does not depend on, but its derivatives do, have ranges, too
+    program = ranged(Program.from_graph(found.graph, found.inputs, blocks, guarded), problem.model, judged)
     return (made or Derivatives)(problem, program, of, wrt, found.method, options)
 
 
@@ -83,11 +86,10 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
 
 
 def chosen(
-    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Iterable[str]
+    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Collection[str]
 ) -> tuple[str, ...]:
     """Names that are asked for, or the default. Raises UnknownName, and InvalidInput if there is none."""
     names = default if asked is None else (asked,) if isinstance(asked, str) else tuple(asked)
-    valid = tuple(valid)
     for name in names:
         if name not in valid:
             raise UnknownName(kind, name, valid)
@@ -98,10 +100,10 @@ def chosen(
 
 def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
-) -> Expressions:
-    """The derivatives in the form that needs the fewest operations."""
+) -> tuple[Expressions, Safety]:
+    """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
     if has_analytic(problem, of):
-        return analytic(problem, of, wrt, options.external_wrenches)
+        return analytic(problem, of, wrt, options.external_wrenches), choice.judged
     if choice.is_recursion:
         if not problem.constraints:
             raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
@@ -131,8 +133,8 @@ def _cheapest(
     first = form(rows <= columns)
     entries = system.nnz + choice.fill_in
     if max(rows, columns) * entries > BOTH:
-        return first
-    return min(first, form(rows > columns), key=lambda found: found.operations)
+        return first, choice.judged
+    return min(first, form(rows > columns), key=lambda found: found.operations), choice.judged
 
 
 def _judged(problem: Problem, found: Expressions, options: Options) -> list[tuple]:
@@ -160,32 +162,47 @@ def settle_derived(
 ) -> None:  # fmt: skip
     """Write derivatives at the states of a run at which its program failed.
 
-    The same operations in 50 digits, unless the system is singular there: then SingularState, or not-a-number. reject:
-    raises InvalidInput for inputs that lead to states without results.
+    The same operations in 50 digits, unless the system is singular there, or so near that rounding errors of constants
+    decide them: then SingularState, or not-a-number. reject: raises InvalidInput for inputs that lead to states without
+    results.
     """
     status, failed = run.status, np.flatnonzero(run.status)
     if reject and len(failed):
         reject(run)
-    again = failed[status[failed] & BAD_INPUT == 0]
-    if len(again):
-        system, given = problem.system(), run.at(again)
+    if len(failed):
+        system, given = problem.system(), run.at(failed)
         given["q"] = unit(given["q"], [part for _, part in problem.model.quaternions])
-        entries = np.broadcast_to(system.values(given)[0], (len(again), system.nnz))
-        for k in again[~is_unsolvable(system, given, entries)].tolist():
-            one = run.at(np.array([k]))
-            found = np.array([float(x) for x in precise.run(program, {name: x[0] for name, x in one.items()})])
-            if np.isfinite(found).all():
+        entries = np.broadcast_to(system.values(given)[0], (len(failed), system.nnz))
+        for k in failed[~is_unsolvable(system, given, entries)].tolist():
+            found = _firm(program, {name: x[0] for name, x in run.at(np.array([k])).items()})
+            if found is not None:
                 status[k] = 0
-                for name, part in program.output_places.items():
-                    run.outputs[name][k] = found[part]
+                for name, x in found.items():
+                    run.outputs[name][k] = x
     bad = np.flatnonzero(status)
     if len(bad) and on_singular == "raise":
         raise SingularState(
             f"{', '.join(of)} cannot be differentiated at {len(bad)} of {len(status)} states, the first being "
-            f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
+            f"{bad[0]}: the system is singular there, or so near that rounding errors of its constants decide them. "
+            "Use on_singular='nan' to go on",
             states=tuple(bad.tolist()),
         )
     left_out(run.outputs, bad)
+
+
+def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """Outputs (size,) by group in 50 digits, inputs (size,) by group; None if constants do not determine them.
+
+    These were rounded when the program was made, and others are as good: near a singular state results follow them.
+    """
+    found, other = (
+        {name: np.array(x[part], dtype=float) for name, part in program.output_places.items()}
+        for x in (precise.run(program, inputs), precise.run(program, inputs, precise.rounded_otherwise))
+    )
+    sizes = sizes_of_mean({name: x[None] for name, x in found.items()})
+    with np.errstate(all="ignore"):
+        off = [np.abs(x - other[name]) / sizes[name][0] for name, x in found.items()]
+    return found if all((x <= SMALL_DIFFERENCE).all() for x in off) else None  # not if they are no numbers
 
 
 class Differentials(Translated, Called):
@@ -291,7 +308,8 @@ class Derivatives(Differentials):
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
         (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. Where pivots come near
         zero, and beyond the judged ranges of joints, the same operations are made in 50 digits. on_singular: "raise"
-        SingularState where the system is singular or a value is not finite, or "nan".
+        SingularState where the system is singular, or so near that rounding errors of its constants change a block by
+        1e-6 of its size, or "nan".
 
         Raises InvalidInput as the solver does.
         """

@@ -82,3 +82,22 @@ def test_what_is_exactly_known_has_no_deviation():
     y = {name: x for name, x in sd.predict(problem, q, qd, qdd, seed=1).items() if name != "ExternalWrench"}
     std = sd.compile(problem, **FAST)(q, qd, y=y).std("a")
     assert np.array_equal(std[0] == 0.0, problem.model.joints[0].S[:, 0] == 0.0)
+
+
+def test_small_deviations_beside_large_ones_are_no_rounding_errors():
+    """Of torques that are measured to 1e-9 N m and to 1 N m, beside others that are not measured."""
+    model = sd.chain(3, seed=2)
+    noise = (1e-9, 1e-4, 1.0)
+    torques = [sd.JointTorque(x, noise=s, name=x) for x, s in zip(model.joint_names, noise, strict=True)]
+    problem = sd.Problem(
+        model, [*torques, sd.ExternalWrench("all"), sd.JointAcceleration("all", noise=3.0, name="acc")]
+    )
+    q, qd, _ = model.random_state(seed=1)
+    y = {m.name: np.zeros(len(m.components(model))) for m in problem.custom}
+    estimate = sd.compile(problem, **FAST)(q, qd, y=y)
+    system, K, b = matrix(problem, q, qd, {m.name: m.noise for m in problem.noisy}, {}, y)
+    variance = np.diag(dense_inverse(K, b)[0])
+    number = {c: k for k, c in enumerate(system.plain.columns)}
+    expected = np.sqrt(variance[[number[c] for c in problem.layout().quantity_columns("tau")]])
+    np.testing.assert_allclose(estimate.std("tau"), expected, rtol=TOLERANCE)
+    assert estimate.std("tau").max() > 1e7 * estimate.std("tau").min()

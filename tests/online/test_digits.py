@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from estimates import FAST, dense_inverse, matrix, multiplied, random_problem, small
@@ -100,6 +102,46 @@ def test_each_result_is_checked(monkeypatch):
             ask()
     assert np.isnan(solver(**given, on_singular="nan").std("tau")).all()
     assert np.isfinite(solver(**{**given, "noise": {}}).std("tau")).all()
+
+
+@pytest.mark.parametrize(("seed", "decades", "lossy"), [(15, 32, 4), (10, 20, 1)])
+def test_errors_of_each_result_are_told(seed, decades, lossy, monkeypatch):
+    """Refused if ten times as many digits are to be kept, given if a thousandth of them; or the covariances alone."""
+    problem, solver, given = call(seed, decades)
+    monkeypatch.setattr(posterior, "KEPT", np.inf)
+    solution = solver(**given)
+    system, K, b = matrix(problem, **given)
+    Z, _, d = dense_inverse(K, b)
+    n, C, number = system.n_unknowns, np.pad(Z, (0, 1)), {c: k for k, c in enumerate(system.plain.columns)}
+    f, tau = ([number.get(c, -1) for c in problem.layout().quantity_columns(x)] for x in ("f", "tau"))  # -1: known
+    std = np.sqrt(np.where(np.diag(C) > 1e-22 * np.diag(C)[f].max(), np.diag(C), 0.0))
+    whitened, shares = [], []
+    for name, noise in solution._posterior.noisy.noises.items():
+        rows = {k: n + r for r, (x, k) in system.plain.noise_by_row.items() if x.name == name}
+        own = [rows[k] for k in range(noise.size)]
+        L = np.linalg.cholesky(-K[np.ix_(own, own)])
+        whitened.append(L.T @ d[own])
+        S = -L.T @ Z[np.ix_(own, own)] @ L
+        shares.append(S[np.tril_indices(noise.size)] if noise.full else np.diag(S))
+    results = {
+        "variances": (("f",), std[f] ** 2, std[f] ** 2),
+        "covariance": (("tau", "f"), C[np.ix_(tau, f)], np.outer(std[tau], std[f])),
+        "residuals": ((), np.concatenate(whitened), np.abs(np.concatenate(whitened)).max()),
+        "redundancy": ((), np.concatenate(shares), 1.0),
+    }
+    seen = 0
+    for name, (of, expected, sizes) in results.items():
+        ask = functools.partial(getattr(solution._posterior, name), *of, solution._states)
+        monkeypatch.setattr(posterior, "KEPT", np.inf)
+        error = float((np.abs(ask()[0] - expected) / np.where(sizes > 0.0, sizes, np.inf)).max())
+        if error > 1e-11:
+            seen += 1
+            monkeypatch.setattr(posterior, "KEPT", 0.1 * error)
+            with pytest.raises(sd.LostDigits):
+                ask()
+            monkeypatch.setattr(posterior, "KEPT", 1e3 * error)
+            assert np.isfinite(ask()).all(), name
+    assert seen == lossy
 
 
 def test_far_is_relative_to_what_is_declared():

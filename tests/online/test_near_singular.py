@@ -7,14 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.optimize
 from estimates import dense
 
 import sysdyn as sd
+from sysdyn.backends.traced import Node
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.sampling import lengths
 from sysdyn.online import posterior
+from sysdyn.online.states import States
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -67,9 +70,11 @@ def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dic
     )
 
 
-def test_states_without_an_estimate_do_not_tell_what_is_exactly_known():
+def test_states_without_an_estimate_do_not_tell_what_is_exactly_known(monkeypatch):
     """No torque tells a force along the stretched arm: its variance is 1 over the square of a rounding error."""
-    model = arm()
+    model, sample = arm(), posterior.sample_states
+    stretched = {"q": np.full((posterior.SAMPLES, model.nq), 1e-15)}
+    monkeypatch.setattr(posterior, "sample_states", lambda *x, **given: sample(*x, **given) | stretched)
     problem = sd.Problem(model, [
         sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.ExternalWrench(["0", "1"]),
         sd.JointTorque(["j1", "j2"], noise=0.1, name="torques"), sd.ExternalWrench("2", ["nx", "ny", "nz", "fy", "fz"]),
@@ -109,6 +114,40 @@ def test_estimates_near_singular_states_are_right(kind):
 
 
 @pytest.mark.parametrize("kind", ("one", "two"))
+def test_results_are_those_with_pivoting_where_factors_fail_or_the_mean_did(kind):
+    """Each by itself: small pivots of the factors, and states whose mean was solved so, wherever that is needed."""
+    _, solver, inputs, y = solved(kind)
+    estimate = solver(inputs["q"], inputs["qd"], y=y)
+    found, n = estimate._posterior, len(NEAR)
+
+    def worth(again: np.ndarray | None) -> dict[str, np.ndarray]:
+        states = States(estimate.inputs, n, refuse=True, again=again)
+        results = {f"variance {x}": found.variances(x, states) for x in ("tau", "a")}
+        results |= {f"covariance {x}": found.covariance("tau", x, states).reshape(n, -1) for x in ("qdd", "a")}
+        results |= {"residuals": found.residuals(states), "redundancy": found.redundancy(states)}
+        return results | {"determinant": found.log_determinant(states)[:, None]}
+
+    pivoted, guarded, last = worth(np.ones(n, dtype=bool)), worth(None), worth(np.arange(n) == 0)
+    for name, x in pivoted.items():
+        np.testing.assert_array_equal(guarded[name][2:], x[2:], err_msg=name)  # where factors fail
+        np.testing.assert_array_equal(last[name][0], x[0], err_msg=name)
+        np.testing.assert_allclose(guarded[name][0], x[0], rtol=1e-10, atol=1e-10 * np.abs(x[0]).max())
+    assert any((guarded[name][0] != x[0]).any() for name, x in pivoted.items())
+    certain = pivoted["variance a"] == 0.0
+    assert 0 < certain[0].sum() < certain.shape[1] and (certain == certain[0]).all()  # as without pivoting
+
+
+def test_rounding_errors_of_what_is_certain_are_no_lost_digits():
+    """Under variances far from the declared ones: certain parts of a planar robot's a have covariances of 1e-20."""
+    _, solver, inputs, y = solved("one")
+    estimate = solver(inputs["q"], inputs["qd"], y=y, noise={"torques": 30.0})
+    covariance, std = estimate.covariance("a"), estimate.std("a").reshape(len(NEAR), -1)
+    found = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    np.testing.assert_allclose(found, std, rtol=1e-10, atol=1e-10 * std.max())
+    assert (std == 0.0).any()
+
+
+@pytest.mark.parametrize("kind", ("one", "two"))
 def test_singular_estimates_are_refused_with_names(kind):
     _, solver, inputs, y = solved(kind)
     values = {name: x[:1] for name, x in y.items()}
@@ -127,6 +166,102 @@ def test_necks_and_gimbals_are_answered_as_in_50_digits(seed, order):
     solver = sd.compile(problem, order, outputs=["qdd"], level="fast", backend="python")
     found = singular.counted(solver, 120, np.random.default_rng(seed))
     assert found["wrong"] == found["regular"] == found["contradicted"] == 0 < found["answered"]
+
+
+def slopes(problem: sd.Problem, of: str, wrt: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """(m, n) derivative at one state of an unknown quantity by an input that equations are linear in, in 50 digits."""
+    system = problem.system()
+    ends = [system.values(inputs | {wrt: inputs[wrt] + e})[1].ravel() for e in (0.0, *np.eye(inputs[wrt].size))]
+    change = np.array(ends[1:]) - ends[0]
+    rows = np.flatnonzero(change.any(axis=0)).tolist()
+    exact = Digits(system, inputs, rows)
+    return sum(np.outer(exact.quantity(of, k), change[:, row]) for k, row in enumerate(rows, 1))
+
+
+DERIVED = {
+    "neck": (lambda: sd.forward_dynamics(singular.robot(0)), ("qdd",), "tau", "analytic"),
+    "neck, f": (lambda: sd.forward_dynamics(singular.robot(0)), ("qdd", "f"), "tau", "implicit"),
+    "gimbal, f": (lambda: sd.forward_dynamics(singular.robot(1)), ("qdd", "f"), "tau", "implicit"),
+}
+
+
+@pytest.mark.parametrize("case", DERIVED)
+def test_derivatives_near_singular_states_are_right_or_refused(case):
+    """Gimbals whose axes files turn by 1e-8 rad had derivatives two times too large: rounded constants decided them."""
+    make, of, wrt, method = DERIVED[case]
+    problem, rng = make(), np.random.default_rng(0)
+    solver = sd.compile(problem, outputs="qdd" if of == ("qdd",) else "all", level="fast", backend="python")
+    J = solver.derivatives(of=of, wrt=("q", wrt))
+    assert J.method.startswith(method)
+    q = singular.positions(60, rng)
+    at = q[np.argmin(np.linalg.svd(sd.crba(problem.model, q), compute_uv=False)[:, -1])]
+    q = np.concatenate([q, at + np.logspace(-1, -9, 9)[:, None] * np.array([0.3, 1.0, -0.7])])
+    zero = np.zeros_like(q)
+    inputs = {"q": q, "qd": zero, wrt: zero}
+    found = J(**inputs, on_singular="nan")
+    nearness = solver(**inputs, on_singular="nan").reciprocal_condition()
+    answered = np.isfinite(found["qdd", wrt]).all(axis=(1, 2))
+    for block in found.values():
+        assert np.isfinite(block[answered]).all() and np.isnan(block[~answered]).all()
+    assert (nearness < singular.SINGULAR).any() and not answered[nearness < singular.SINGULAR].any()
+    assert answered[60:63].all()  # with small pivots, as are those of some others
+    for k in np.flatnonzero(answered):
+        exact = slopes(problem, "qdd", wrt, {name: x[k] for name, x in inputs.items()})
+        assert relative(found["qdd", wrt][k], exact) <= 1e-5, q[k]
+    refused = np.flatnonzero(~answered)
+    with pytest.raises(SingularState, match="at .* states, .*singular there, or so near that rounding") as caught:
+        J(**inputs)
+    assert caught.value.states == tuple(refused)
+
+
+@pytest.mark.parametrize("of", (("qdd",), ("qdd", "f")), ids=" and ".join)
+def test_derivatives_far_out_have_all_digits(of):
+    """In 50 digits beyond the judged lengths, also of a joint whose position the solution itself does not depend on."""
+    model = sd.random_tree(3, 4, ("revolute", "prismatic"))
+    problem = sd.forward_dynamics(model)
+    solver = sd.compile(problem, outputs="qdd" if of == ("qdd",) else "all", level="fast", backend="python")
+    q = np.where(lengths(model), np.array([[2e3], [1e5], [1e7]]), model.random_state(seed=1)[0])
+    zero = np.zeros_like(q)
+    found, product = solver.derivatives(of=of, wrt=("q", "tau"))(q, zero, zero), solver.jvp(of="qdd", wrt="q")
+    for k, x in enumerate(q):
+        exact = slopes(problem, "qdd", "tau", {"q": x, "qd": zero[0], "tau": zero[0]})
+        columns = [product(x, zero[0], zero[0], tangents=e)["qdd"] for e in np.eye(model.nv)]
+        assert relative(found["qdd", "tau"][k], exact) < 2e-14
+        assert relative(np.transpose(columns), found["qdd", "q"][k]) < 2e-14
+
+
+def test_traced_derivatives_near_singular_states_are_those_of_unit_quaternions():
+    """Of numbers q that stand for q / |q|: by them whether the system is singular is decided, too."""
+    model = sd.random_tree(2, 2, ("revolute", "spherical"))
+    # the acceleration of the first joint, by a sensor that does not feel it where the second is turned so
+    problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[0]])
+    problem += sd.Accelerometer(model.body_names[1], components=["a_x"], name="imu")
+    system, zero = problem.system(), np.zeros(model.nv)
+
+    def turned(angle: float) -> np.ndarray:
+        return model.integrate(model.random_state(seed=1)[0], np.array([0.0, 0.0, angle, 0.0]))
+
+    def determinant(angle: float) -> float:
+        return float(np.linalg.det(system.matrix(system.values({"q": turned(angle), "qd": zero})[0][0]).toarray()))
+
+    ends = np.linspace(0.0, 6.0, 25)
+    start = next(x for x in ends if determinant(x) * determinant(x + 0.25) < 0.0)
+    root = scipy.optimize.brentq(determinant, start, start + 0.25, xtol=1e-15)
+    q = np.array([turned(root + x) for x in (0.0, 1e-6, 1e-4, 0.1, 0.2)])
+    J = sd.compile(problem, outputs="qdd", level="fast").derivatives(wrt=("q", "imu"))
+    expected = J(q, np.zeros(q.shape)[:, 1:], y={"imu": np.zeros(1)}, qdd=np.zeros(model.nv), on_singular="nan")
+    traced = J.traced("nan")
+    node = Node(traced, traced.program, traced.settle)
+    given = {"q": np.where(np.arange(model.nq) > 0, 1e4, 1.0) * q} | {
+        name: np.zeros((len(q), size)) for name, size in node.program.input_groups if name != "q"
+    }
+    given["qd"][4] = np.nan
+    found = node.run([given[name] for name in node.inputs])
+    for (block, x), y in zip(expected.items(), found, strict=True):
+        assert np.isnan(x[0]).all() and np.isfinite(x[1:]).all(), block
+        y = y.reshape(x.shape)
+        np.testing.assert_allclose(y[:4], x[:4], rtol=1e-9)
+        assert np.isnan(y[4]).all(), "of a state that is no number"
 
 
 def test_a_state_of_twice_the_precision_is_rounded_once():

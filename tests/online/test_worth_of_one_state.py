@@ -11,6 +11,7 @@ from solvers import in_threads
 
 import sysdyn as sd
 from sysdyn.backends import executable
+from sysdyn.online import posterior
 from sysdyn.online.posterior import AfterFactors
 
 ARM = sd.chain(3, seed=2)
@@ -114,6 +115,21 @@ def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
         expected = worth(solver(*x, **given), solver.problem)
         for one in (*both, other):
             same(one, expected)
+
+
+@pytest.mark.slow(after=2)
+def test_prepared_calls_leave_what_has_to_be_looked_at_to_the_general_way(solver, monkeypatch):
+    """Digits under covariances that are far from the declared ones, of a state for itself and after another one."""
+    (q, qd), given = next(calls(solver.problem))
+    torques = next(m for m in solver.problem.noisy if m.name == "torques").noise
+    near = solver(q, qd, **given)
+    near.std("tau")
+    far = solver(q, qd, **given, noise={"torques": 1e5 * torques})
+    far.std("tau")
+    monkeypatch.setattr(posterior, "KEPT", 0.0)
+    assert np.isfinite(near.std("tau")).all()
+    with pytest.raises(sd.LostDigits):
+        far.std("tau")
 
 
 @pytest.mark.slow(after=1)
