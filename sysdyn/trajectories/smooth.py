@@ -117,16 +117,15 @@ def with_motion(
 
     order, density: as of `smooth`. Degrees of freedom without an encoder have densities to begin learning with.
     """
-    tried = {p: Trajectory.encoders(problem, readings, p) for p in ((3, 4) if order is None else (order,))}
+    given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
+    stated = np.isfinite(given)
+    wanted = ~stated | (order is None)  # likelihoods of all encoders tell the order
+    tried = {p: Trajectory.encoders(problem, readings, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
     measured = {name: np.asarray(on.any(axis=0)) for name, on in readings.active.items()}
     trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled, measured)
-    if density is not None:
-        given = densities.by_joint(problem.model, density)
-        stated = np.isfinite(given)
-        kappa, known = np.where(stated, given, kappa), known | stated
-    return trajectory, kappa, known
+    return trajectory, np.where(stated, given, kappa), known | stated
 
 
 def _learnt(

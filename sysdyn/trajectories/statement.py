@@ -173,14 +173,19 @@ class Trajectory:
     # ---- motion --------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def encoders(problem: Problem, readings: Readings, order: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood)."""
+    def encoders(
+        problem: Problem, readings: Readings, order: int, wanted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood); wanted (nv,) bool: of these."""
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0
         for m, places in encoders_of(problem):
+            freedoms = [v for _, v in places]
+            if not wanted[freedoms].any():
+                continue
             values = readings.y[m.name], readings.active[m.name], deviations(m, model)
             kappa, likelihood = densities.of_encoders(readings.t, *values, order)
-            density[[v for _, v in places]] = kappa
+            density[freedoms] = kappa
             total += float(likelihood.sum())
         known = np.isfinite(density)
         faster = FREQUENCY ** (order - 3)
