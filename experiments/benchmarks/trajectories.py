@@ -21,7 +21,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import numpy as np

@@ -12,7 +12,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
+from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of, value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
@@ -22,6 +22,7 @@ from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 from sysdyn.trajectories.path import Path, Unknowns
 
@@ -30,6 +31,8 @@ from sysdyn.trajectories.path import Path, Unknowns
 EXACT_SHARE = 1e-2
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
 UNCHECKED_SHARE = 1e-4
+# Groups of inputs of rows of one instant: biases, and weights of rows.
+BIASES, WEIGHT = "biases", "weight"
 # Most numbers of the dense rows of instants that are held at a time: 64 MB (chosen).
 DENSE_NUMBERS = 2**23
 
@@ -168,6 +171,34 @@ class OfStates:
     def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
 
+    def single(self) -> Program:
+        """The program of the rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
+        graph = Graph(SHARING)
+        own = replayed(self.program, graph, _unbiased(graph, self.program, self.unknowns))
+        weight = list(graph.inputs(WEIGHT, len(self.names)))
+        further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases)), WEIGHT: weight}
+        r = [x * w for x, w in zip(own.outputs[RESIDUAL], weight, strict=True)]
+        entries = [x * weight[i] for x, i in zip(own.outputs[JACOBIAN], self.places[0].tolist(), strict=True)]
+        return own.program(further, {RESIDUAL: r, JACOBIAN: entries}, self.program.ranges, rewriting=False)
+
+    def default(self, name: str, size: int) -> np.ndarray:
+        """New values of an input of `single` before it is written."""
+        return np.zeros(size)
+
+    def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
+        """Write the readings of the first instant into the inputs of `single`."""
+        weight = given[WEIGHT]
+        for name, whole, one, rows in self._written:
+            given[value_group(name)][:] = readings.y[name][0]
+            on = readings.active[name][0]
+            weight[rows] = on.all() if whole else on / one
+
+    @cached_property
+    def _written(self) -> list[tuple[str, bool, np.ndarray, np.ndarray]]:
+        """(name, whether its components are correlated, their standard deviations, rows) of each sensor."""
+        noise = self._noise
+        return [(name, noise[name].full, np.sqrt(noise[name].declared), rows) for name, rows in self._rows.items()]
+
     def groups(self) -> Mapping[str, np.ndarray]:
         """Rows of each sensor."""
         return self._rows
@@ -233,6 +264,32 @@ class OfDynamics:
             else:
                 given[name] = readings.known[name]
         return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
+
+    def single(self) -> Program:
+        """The program of the rows of one instant: from the inputs of the problem, q̈ and biases."""
+        graph, program = Graph(SHARING), self._rows.program
+        own = replayed(program, graph, _unbiased(graph, program, self.unknowns))
+        further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases))}
+        sign = self._sign[self._rows.places[1]].tolist()
+        entries = [s * x for s, x in zip(sign, own.outputs[JACOBIAN], strict=True)]
+        results = {RESIDUAL: own.outputs[RESIDUAL], JACOBIAN: entries}
+        return own.program(further, results, program.ranges, rewriting=False)
+
+    def default(self, name: str, size: int) -> np.ndarray:
+        """New values of an input of `single` before it is written."""
+        written = group_of(name).role in (VALUE, SWITCH) or name in self.problem.known_quantities
+        return np.zeros(size) if written else np.array(self.problem.inputs[name].required(), dtype=float).reshape(size)
+
+    def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
+        """Write the readings of the first instant into the inputs of `single`."""
+        for name, x in given.items():
+            role, owner = group_of(name)
+            if role == VALUE and owner in readings.y:
+                x[:] = readings.y[owner][0]
+            elif role == SWITCH:
+                x[:] = readings.active[owner][0]
+            elif name in readings.known:
+                x[:] = readings.known[name][0]
 
     def at(self, path: Path, readings: Readings) -> Lines:
         """The rows about a path."""
@@ -334,6 +391,17 @@ def unbiased(name: str, path: Path, readings: Readings) -> np.ndarray:
     bias = path.unknowns.biases.get(name)
     y = readings.y[name]
     return y if bias is None else y - path.biases[:, bias.place]
+
+
+def _unbiased(graph: Graph, program: Program, unknowns: Unknowns) -> dict[str, list]:
+    """{y:NAME: readings less their bias} of the inputs of a program that have one."""
+    biases, found = graph.inputs(BIASES, unknowns.n_biases), {}
+    for name, size in program.input_groups:
+        role, owner = group_of(name)
+        if role == VALUE and owner in unknowns.biases:
+            y = graph.inputs(name, size)
+            found[name] = [x - b for x, b in zip(y, biases[unknowns.biases[owner].place], strict=True)]
+    return found
 
 
 def _switched(m: Measurement) -> Measurement:

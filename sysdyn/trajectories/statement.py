@@ -176,7 +176,7 @@ class Trajectory:
     def encoders(
         problem: Problem, readings: Readings, order: int, wanted: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood); wanted (nv,) bool: of these."""
+        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood); wanted (nv,) bool."""
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0
         for m, places in encoders_of(problem):

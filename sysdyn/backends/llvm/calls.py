@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.backends.kernel import address
+from sysdyn.backends.kernel import Kernel, address
 from sysdyn.backends.llvm import target
 
 _MAKING = threading.Lock()
@@ -59,10 +59,11 @@ _ARGUMENT = """
   %m{k} = load i64, ptr %pm{k}
   %o{k} = mul i64 %m{k}, %t
   %x{k} = getelementptr i8, ptr %a{k}, i64 %o{k}"""
-# sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of matrices (k, k), of entries (i, j) at `places`;
-# transpose(k, x, y): y = x^T; mirror(k, x): entries above the diagonal are those below it. Matrices by rows.
-_OWN = """
-define void @sparse(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
+# Matrices by rows. sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of k columns, of entries (i, j) of
+# A (k, k) at `places`; packed: the same with A (entries,) itself. transpose(n, k, x, y): y (k, n) = x^T. mirror(k, x):
+# entries above the diagonal are those below it. add(n, numbers, x, y): y[numbers[i]] += x[i].
+_SPARSE = """
+define void @NAME(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
 entry:
   %k = load i64, ptr %pk
   %n = load i64, ptr %pn
@@ -81,7 +82,7 @@ entries:
   %ik = mul i64 %i, %k
   %jk = mul i64 %j, %k
   %ij = add i64 %ik, %j
-  %pa = getelementptr double, ptr %A, i64 %ij
+  %pa = getelementptr double, ptr %A, i64 %ENTRY
   %a = load double, ptr %pa
   %one = insertelement <4 x double> poison, double %a, i64 0
   %four = shufflevector <4 x double> %one, <4 x double> poison, <4 x i32> zeroinitializer
@@ -122,10 +123,11 @@ done:
 end:
   ret void
 }
-""" + "".join(
-    f"""
-define void @{name} {{
+"""
+_TURN = """
+define void @NAME {
 entry:
+  %n = load i64, ptr %pn
   %k = load i64, ptr %pk
   br label %row
 row:
@@ -133,16 +135,16 @@ row:
   %more = icmp slt i64 %i, %k
   br i1 %more, label %column, label %end
 column:
-  %j = phi i64 [ {first}, %row ], [ %j1, %each ]
-  %inside = icmp slt i64 %j, %k
+  %j = phi i64 [ FIRST, %row ], [ %j1, %each ]
+  %inside = icmp slt i64 %j, %n
   br i1 %inside, label %each, label %rowdone
 each:
-  %ik = mul i64 %i, %k
+  %in = mul i64 %i, %n
   %jk = mul i64 %j, %k
-  %ij = add i64 %ik, %j
+  %ij = add i64 %in, %j
   %ji = add i64 %jk, %i
   %px = getelementptr double, ptr %x, i64 %ji
-  %py = getelementptr double, ptr {to}, i64 %ij
+  %py = getelementptr double, ptr TO, i64 %ij
   %v = load double, ptr %px
   store double %v, ptr %py
   %j1 = add i64 %j, 1
@@ -152,10 +154,47 @@ rowdone:
   br label %row
 end:
   ret void
-}}
+}
 """
-    for name, first, to in (("transpose(ptr %pk, ptr %x, ptr %y)", "0", "%y"), ("mirror(ptr %pk, ptr %x)", "%i", "%x"))
-)
+_ADD = """
+define void @add(ptr %pn, ptr %numbers, ptr %x, ptr %y) {
+entry:
+  %n = load i64, ptr %pn
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %each ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %each, label %end
+each:
+  %pj = getelementptr i64, ptr %numbers, i64 %i
+  %j = load i64, ptr %pj
+  %px = getelementptr double, ptr %x, i64 %i
+  %py = getelementptr double, ptr %y, i64 %j
+  %u = load double, ptr %px
+  %v = load double, ptr %py
+  %w = fadd contract double %u, %v
+  store double %w, ptr %py
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+"""
+_TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FIRST": "0", "TO": "%y"}
+_MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FIRST": "%i", "TO": "%x", "%pn": "%pk"}
+_OWN = "sparse", "packed", "transpose", "mirror", "add"
+
+
+def _own() -> str:
+    """The text of the routines of this module."""
+    parts = [(_SPARSE, {"NAME": "sparse", "ENTRY": "ij"}), (_SPARSE, {"NAME": "packed", "ENTRY": "e"}),
+             (_TURN, _TRANSPOSE), (_TURN, _MIRROR), (_ADD, {})]  # fmt: skip
+    texts = []
+    for text, changes in parts:
+        for word, by in changes.items():
+            text = text.replace(word, by)
+        texts.append(text)
+    return "".join(texts)
 
 
 class Moving:
@@ -173,12 +212,18 @@ class Tape:
     """Calls of one instant; `call(name, arguments…)` adds one, and `run` makes them instant by instant.
 
     Arguments: `Moving` arrays, arrays that stay, characters, whole numbers and floats. Matrices are by columns, as in
-    Fortran, but for `sparse`, `transpose` and `mirror`, see above.
+    Fortran, but for routines of this module, see above.
     """
 
     def __init__(self) -> None:
         self._rows: list[list[int]] = []
         self._kept: list[Any] = []
+
+    def kernel(self, kernel: Kernel, words: np.ndarray, keep: object) -> None:
+        """Add a call of machine code for one state; words: see `sysdyn.backends.kernel`; keep: owners of its arrays."""
+        self._kept += [kernel, words, keep]
+        spare = [0] * (MOST_ARGUMENTS - 2)
+        self._rows.append([kernel.address, address(words), 1, *spare, 0, 0, *spare])
 
     def call(self, name: str, *arguments: Argument) -> None:
         addresses, moves = [], []
@@ -203,12 +248,22 @@ class Tape:
         both._rows, both._kept = self._rows + other._rows, self._kept + other._kept
         return both
 
+    def once(self) -> Callable[[], None]:
+        """The calls of the first instant as one call, without the interpreter's lock."""
+        rows = np.array(self._rows, dtype=np.int64)
+        run, kept = _code()[0]["run"], (rows, self)
+        return functools.partial(_run_once, run, address(rows), len(rows), kept)
+
     def run(self, instants: range) -> None:
         """Make the calls at these instants; the interpreter's lock is released."""
         rows = np.array(self._rows, dtype=np.int64)
         if len(instants) and len(rows):
             last = instants[-1] + instants.step
             _code()[0]["run"](address(rows), len(rows), instants.start, last, instants.step)
+
+
+def _run_once(run: Callable[..., None], rows: int, count: int, kept: object) -> None:
+    run(rows, count, 0, 1, 1)
 
 
 @functools.cache
@@ -241,8 +296,8 @@ def _made() -> tuple[dict[str, Callable[..., None]], dict[str, int], Any]:
     text = text.replace("NAMES", ", ".join(f"ptr %x{k}" for k in ks))
     with target.LOCK:
         llvm = target.library()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _OWN), target.here().machine(2))
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _own()), target.here().machine(2))
         engine.finalize_object()
-        places = {name: engine.get_function_address(name) for name in ("run", "sparse", "transpose", "mirror")}
+        places = {name: engine.get_function_address(name) for name in ("run", *_OWN)}
     kinds = ctypes.c_void_p, *[ctypes.c_int64] * 4
     return {"run": ctypes.CFUNCTYPE(None, *kinds)(places.pop("run"))}, places, engine
