@@ -164,9 +164,8 @@ class OfStates:
             if weighted and name in readings.weights:
                 weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
         weight[status != 0] = 0.0
-        r, entries = np.where(weight == 0.0, 0.0, r * weight), entries * weight[:, self.places[0]]
-        entries[~np.isfinite(entries)] = 0.0
-        return self._lines(r, entries)
+        r, entries = np.where(weight == 0.0, 0.0, r), np.where(np.isfinite(entries), entries, 0.0)
+        return self._lines(r * weight, entries * weight[:, self.places[0]])
 
     def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)

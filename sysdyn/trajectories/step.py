@@ -31,7 +31,7 @@ from sysdyn.trajectories.path import Path, Unknowns
 # Groups of the programs: q, rates and biases before and after; δ; entries of Φ and Q; those of the turn of an error.
 POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
 # Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero.
-NOTHING = 1e-300
+OF_EMPTY_ROWS = 1e-300
 
 Values = dict[str, np.ndarray]
 
@@ -283,7 +283,7 @@ def variances(exact: np.ndarray, gate: bool) -> Program:
     r, known = (graph.inputs(name, len(exact)) for name in ("r", "known"))
     for e, s, holds in zip(r, known, exact.tolist(), strict=True):
         if holds:
-            found.append(EXACT_SHARE**2 * s + NOTHING)
+            found.append(EXACT_SHARE**2 * s + OF_EMPTY_ROWS)
         elif gate:
             beyond = e * e / ((s + 1.0) * FAR_SQUARED) - 1.0
             found.append(1.0 + 0.5 * (beyond + _size(beyond)))

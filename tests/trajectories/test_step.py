@@ -1,4 +1,4 @@
-"""Compiled steps of the filter against dense matrices: prediction on manifolds, updates, exact rows, limits of belief."""
+"""Compiled steps of the filter against dense matrices: prediction on manifolds, updates, limits of belief."""
 
 from __future__ import annotations
 
