@@ -31,7 +31,7 @@ from streaming import MEBI, peak_memory
 import sysdyn as sd
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.readings import read
-from sysdyn.trajectories.smooth import BLAS, with_motion
+from sysdyn.trajectories.smooth import OneThread, with_motion
 
 sys.path.insert(0, str(ROOT / "experiments" / "trajectories"))
 import logs
@@ -181,7 +181,7 @@ def main() -> None:
         table.append(row)
         print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
 
-    with BLAS.limit(limits=1, user_api="blas"):
+    with OneThread():
         for name, of in (("arm, encoders", arm), ("quadruped, encoders, IMU and feet", quadruped)):
             problem, log = of(WARM + TIMED)
             add(f"{name}: filter", unknowns(problem), filtered(problem, log, []))
