@@ -237,6 +237,11 @@ class OfDynamics:
         self.exact = self._rows.exact
         self.names = tuple(("", -1) for _ in self.exact)
 
+    @property
+    def checkable(self) -> bool:
+        """True if some readings are checked by others: rows with noise are left."""
+        return not self.exact.all()
+
     @cached_property
     def _program(self) -> Executable:
         return machine_code(self._rows.program)
