@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.kernel import words
 from sysdyn.backends.llvm.calls import Tape
 from sysdyn.model.joints import Joint
 from sysdyn.model.manifolds import smooth
@@ -49,9 +48,10 @@ class Step:
         self.unknowns, size = unknowns, unknowns.size
         self.state = {x: np.zeros(n) for x, n in _sizes(unknowns).items()}
         self.P = np.zeros((size, size))
-        self._given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
-        self._given["squares"] = density**2
-        self._ahead = self._prediction()
+        self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
+        self.given["squares"] = density**2
+        self.prediction = self._prediction()
+        self._ahead, self.moved = self.prediction.once(), moved(unknowns)
         self.updates = [Update(self, x, gate and isinstance(x, OfStates)) for x in sources]
 
     def load(self, path: Path, P: np.ndarray) -> None:
@@ -68,18 +68,18 @@ class Step:
 
     def predict(self, dt: float) -> None:
         """Move the belief on by dt [s]."""
-        given = self._given
+        given = self.given
         given["dt"][0] = dt
         if self.unknowns.n_biases:
             left, walk = self.unknowns.walk(given["dt"])
             given["left"][:], given["walk"][:] = left[0], walk[0]
         self._ahead()
 
-    def _prediction(self) -> Any:
+    def _prediction(self) -> Tape:
         """Calls of a prediction."""
         program, places, numbers = ahead(self.unknowns)
         k, tape = self.unknowns.size, Tape()
-        found = _called(tape, program, self.state | self._given)
+        found = _called(tape, program, self.state | self.given)
         W, V = np.zeros((2, k, k))
         tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
         tape.call("packed", k, len(places), places, found[TRANSITION], self.P, W)
@@ -88,7 +88,7 @@ class Step:
         tape.call("add", len(numbers), numbers, found[NOISE], self.P)
         tape.call("packed", k, len(places), places, found[TRANSITION], V, self.P)
         self.kept(tape, found)
-        return tape.once()
+        return tape
 
     def kept(self, tape: Tape, found: Mapping[str, np.ndarray]) -> None:
         """Add calls that write the state of these outputs."""
@@ -110,20 +110,22 @@ class Update:
         self.r, self.entries = self._both[:m], self._both[m:]
         self.known, self.noise, self._z = np.zeros((3, m))
         self._wrong, self._change = np.zeros(1, dtype=np.int64), np.zeros(k)
+        self.reading, self.solution = Tape(), Tape()
         if not m:
             return
-        read, nv = Tape(), step.unknowns.model.nv
+        nv = step.unknowns.model.nv
         given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
         given[BIASES] = state[BIASES]
         program = source.single()
         inputs = dict(program.input_groups)
-        self._readings = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
+        self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
         outputs = {RESIDUAL: self.r, JACOBIAN: self.entries}
         self._status = np.zeros(1, dtype=np.int64)
-        _called(read, program, given | self._readings, outputs, self._status)
-        self._read, self._solve = read.once(), self._solution(gate).once()
+        _called(self.reading, program, given | self.given, outputs, self._status)
+        self.solution = self._solution()
+        self._read, self._solve = self.reading.once(), self.solution.once()
 
-    def _solution(self, gate: bool) -> Tape:
+    def _solution(self) -> Tape:
         """Calls of the update by rows that are there."""
         tape, P, exact = Tape(), self._step.P, self._source.exact
         k, m, z, change = len(P), self.rows, self._z, self._change
@@ -135,7 +137,7 @@ class Update:
         tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
         tape.call("packed", m, len(places), places, self.entries, W, S)
         tape.call("dcopy", m, S, m + 1, self.known, 1)
-        _called(tape, variances(exact, gate), {"r": self.r, "known": self.known}, {NOISE: self.noise})
+        _called(tape, variances(exact, self._gate), {"r": self.r, "known": self.known}, {NOISE: self.noise})
         tape.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
         tape.call("dpotrf", "L", m, S, m, self._wrong)
         tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)  # by columns (k, m)
@@ -144,7 +146,7 @@ class Update:
         tape.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
         tape.call("dsyrk", "U", "N", k, m, -1.0, X, k, 1.0, P, k)
         tape.call("mirror", k, P)
-        program, places = moved(self._step.unknowns)
+        program, places = self._step.moved
         found = _called(tape, program, self._step.state | {CHANGE: change})
         self._step.kept(tape, found)
         groups = [part for _, _, part in self._step.unknowns.motion.groups]
@@ -171,7 +173,7 @@ class Update:
         if not self.rows:
             return
         if not readings.weights and not readings.variances:
-            self._source.write(self._readings, readings)
+            self._source.write(self.given, readings)
             self._read()
             if not self._status[0] and np.isfinite(self._both).all():
                 return
@@ -363,13 +365,9 @@ def _called(
     tape: Tape, program: Program, given: Mapping[str, np.ndarray], outputs: Values | None = None,
     status: np.ndarray | None = None,
 ) -> Values:  # fmt: skip
-    """The outputs of a program, of which a call with these inputs is added."""
+    """The outputs of a program, of which a run with these inputs is added."""
     kernel = machine_code(program).backend.kernel(True)
     assert kernel is not None
-    work, first = kernel.work()
     found = {name: np.zeros(size) for name, size in program.output_groups} if outputs is None else outputs
-    bits = np.zeros(1, dtype=np.int64) if status is None else status
-    tape.kernel(
-        kernel, words(program, first, given, {x: y[None] for x, y in found.items()}, bits), (work, given, found, bits)
-    )
+    tape.program(program, kernel, given, found, np.zeros(1, dtype=np.int64) if status is None else status)
     return found

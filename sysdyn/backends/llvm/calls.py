@@ -9,14 +9,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.backends.kernel import Kernel, address
+from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.llvm import target
+from sysdyn.program.program import Program
 
 _MAKING = threading.Lock()
 # Most arguments of a routine: those of dgemm.
@@ -205,27 +206,43 @@ class Moving:
         self.address = address(array) - behind * self.move + offset * array.itemsize
 
 
+class Run(NamedTuple):
+    """A run of a program at one state, between arrays (size,) by group."""
+
+    program: Program
+    inputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+
+
 Argument = Moving | np.ndarray | str | int | float
 
 
 class Tape:
-    """Calls of one instant; `call(name, arguments…)` adds one, and `run` makes them instant by instant.
+    """Calls of one instant; `call(name, arguments…)` adds one, and `run` makes them instant by instant. calls: these.
 
     Arguments: `Moving` arrays, arrays that stay, characters, whole numbers and floats. Matrices are by columns, as in
     Fortran, but for routines of this module, see above.
     """
 
     def __init__(self) -> None:
+        self.calls: list[tuple[str, Sequence[Argument]] | Run] = []
         self._rows: list[list[int]] = []
         self._kept: list[Any] = []
 
-    def kernel(self, kernel: Kernel, words: np.ndarray, keep: object) -> None:
-        """Add a call of machine code for one state; words: see `sysdyn.backends.kernel`; keep: owners of its arrays."""
-        self._kept += [kernel, words, keep]
+    def program(
+        self, program: Program, kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray],
+        status: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Add a run of a program at one state, by its machine code; arrays (size,) by group, status (1,)."""
+        work, first = kernel.work()
+        found = words(program, first, inputs, {name: x[None] for name, x in outputs.items()}, status)
+        self._kept += [kernel, found, work, inputs, outputs, status]
         spare = [0] * (MOST_ARGUMENTS - 2)
-        self._rows.append([kernel.address, address(words), 1, *spare, 0, 0, *spare])
+        self._rows.append([kernel.address, address(found), 1, *spare, 0, 0, *spare])
+        self.calls.append(Run(program, inputs, outputs))
 
     def call(self, name: str, *arguments: Argument) -> None:
+        self.calls.append((name, arguments))
         addresses, moves = [], []
         for x in arguments:
             if isinstance(x, Moving):
@@ -246,6 +263,7 @@ class Tape:
     def __add__(self, other: Tape) -> Tape:
         both = Tape()
         both._rows, both._kept = self._rows + other._rows, self._kept + other._kept
+        both.calls = self.calls + other.calls
         return both
 
     def once(self) -> Callable[[], None]:
