@@ -187,13 +187,13 @@ class OfStates:
     def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
         """Write the readings of the first instant into the inputs of `single`."""
         weight = given[WEIGHT]
-        for name, whole, one, rows in self._written:
+        for name, whole, one, rows in self.written:
             given[value_group(name)][:] = readings.y[name][0]
             on = readings.active[name][0]
             weight[rows] = on.all() if whole else on / one
 
     @cached_property
-    def _written(self) -> list[tuple[str, bool, np.ndarray, np.ndarray]]:
+    def written(self) -> list[tuple[str, bool, np.ndarray, np.ndarray]]:
         """(name, whether its components are correlated, their standard deviations, rows) of each sensor."""
         noise = self._noise
         return [(name, noise[name].full, np.sqrt(noise[name].declared), rows) for name, rows in self._rows.items()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import SupportsIndex
 
 import numpy as np
@@ -17,13 +19,14 @@ from sysdyn.program.reals import real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.equations import Readings
+from sysdyn.trajectories.export import export_filter
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import ORDER
 from sysdyn.trajectories.pieces import joined, pieces_of
 from sysdyn.trajectories.readings import readings
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smooth import OneThread, checked_outputs, first_position
-from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.statement import STRIDE, Trajectory
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
 LONG_LOG = 600.0
@@ -97,6 +100,7 @@ class Live:
         self._exact = {m.name: (m.quantity, m.places(problem.model)) for m in problem.raw}
         self._blank = readings(problem, [Chunk("now", np.array([1]), np.zeros(1), nothing, nothing, {}, {})])
         self._chosen: tuple[str, ...] = ()
+        self._dt = STRIDE
 
     def __call__(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike] | None = None) -> Run:
         """The estimate at t − lag, from what is measured up to t [s].
@@ -107,11 +111,30 @@ class Live:
         with OneThread():
             return self._estimate(t, y, active or {})
 
+    def export_c(self, folder: str | os.PathLike, name: str = "state_filter") -> Path:
+        """Write the filter as it stands as a C99 project with static memory, which needs nothing but math.h.
+
+        NAME_step(now) takes the readings of an instant, NAME_now(out) gives q, its rates, biases and their standard
+        deviations, NAME_start begins elsewhere; torques and wrenches follow from the export of a compiled problem.
+        Conditions of stances are the caller's, and so are names of readings beyond belief. main checks it against
+        steps computed here. name: a C identifier.
+
+        Raises InvalidInput for the name, before the first reading, if it stays behind or drops readings of dynamic
+        variables (coupled and robust); FileError if the folder cannot be written.
+        """
+        if self.lag or (self._trajectory.coupled and self._filter.gate):
+            what = "stays behind: give lag=0" if self.lag else "drops readings of dynamic variables: give robust=False"
+            raise InvalidInput(f"this filter {what} to export it")
+        if not self._found:
+            raise InvalidInput("this filter has no state yet: call it with some readings before it is exported")
+        return export_filter(folder, name, self._filter, self._found[-1], self._read[-1], self._dt)
+
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
         if self._found and not t > self._found[-1].path.t[0]:
             raise InvalidInput(f"time goes from {self._found[-1].path.t[0]:.9g} s to {t:.9g} s: it must increase")
         now = self._readings(float(t), y, active)
         if self._found:
+            self._dt = t - float(self._found[-1].path.t[0])
             belief = self._filter.predicted(self._found[-1], float(t))
             self._ahead.append(belief)
         else:

@@ -71,7 +71,7 @@ class Unknowns:
         return np.concatenate([np.zeros(0, dtype=bool), *starts])
 
     @cached_property
-    def _bias_walk(self) -> tuple[np.ndarray, np.ndarray]:
+    def bias_walk(self) -> tuple[np.ndarray, np.ndarray]:
         """Densities and times (biases,)."""
         density, time = ([getattr(b, x) for b in self.biases.values()] for x in ("density", "time"))
         return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
@@ -79,11 +79,11 @@ class Unknowns:
     def drive(self, name: str, density: np.ndarray) -> None:
         """Set the densities (m,) of the walk of a bias."""
         self.biases[name] = self.biases[name]._replace(density=density)
-        self.__dict__.pop("_bias_walk", None)
+        self.__dict__.pop("bias_walk", None)
 
     def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
-        density, time = self._bias_walk
+        density, time = self.bias_walk
         over, lasting = np.asarray(dt)[:, None] / time, np.isinf(time)
         spread = np.where(lasting, dt[:, None], -0.5 * np.expm1(-2.0 * over) * np.where(lasting, 1.0, time))
         return np.exp(-over), density**2 * spread

@@ -31,6 +31,9 @@ from sysdyn.trajectories.path import Path, Unknowns
 POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
 # Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero.
 OF_EMPTY_ROWS = 1e-300
+# Covariances of this size are zero: those of errors that fade in time become so small that processors take a hundred
+# times as long for them, and so do their products; any that counts is beyond (chosen).
+LEAST_COVARIANCE = 1e-150
 
 Values = dict[str, np.ndarray]
 
@@ -87,6 +90,7 @@ class Step:
         tape.call("dlaset", "A", k, k, 0.0, 0.0, self.P, k)
         tape.call("add", len(numbers), numbers, found[NOISE], self.P)
         tape.call("packed", k, len(places), places, found[TRANSITION], V, self.P)
+        tape.call("flush", k * k, LEAST_COVARIANCE, self.P)
         self.kept(tape, found)
         return tape
 
@@ -99,15 +103,16 @@ class Step:
 class Update:
     """The update of the belief of a step by the rows of a source.
 
-    r (rows,), entries (…): of the rows, as of `Lines`. known (rows,): variances that the belief gives the rows. noise
-    (rows,): their own, in units of that which is declared, > 1 beyond belief. squares: of the innovations, normalised.
+    both: r (rows,) and entries (…) of the rows, as of `Lines`. known (rows,): variances that the belief gives the rows.
+    noise (rows,): their own, in units of that which is declared, > 1 beyond belief. given: inputs of the program of the
+    rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
     """
 
     def __init__(self, step: Step, source: OfStates | OfDynamics, gate: bool):
-        self._step, self._source, self._gate, self.rows = step, source, gate, len(source.exact)
+        self._step, self.source, self._gate, self.rows = step, source, gate, len(source.exact)
         k, m, state = step.unknowns.size, len(source.exact), step.state
-        self._both = np.zeros(m + len(source.places[0]))
-        self.r, self.entries = self._both[:m], self._both[m:]
+        self.both = np.zeros(m + len(source.places[0]))
+        self.r, self.entries = self.both[:m], self.both[m:]
         self.known, self.noise, self._z = np.zeros((3, m))
         self._wrong, self._change = np.zeros(1, dtype=np.int64), np.zeros(k)
         self.reading, self.solution = Tape(), Tape()
@@ -116,7 +121,7 @@ class Update:
         nv = step.unknowns.model.nv
         given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
         given[BIASES] = state[BIASES]
-        program = source.single()
+        program = self.program = source.single()
         inputs = dict(program.input_groups)
         self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
         outputs = {RESIDUAL: self.r, JACOBIAN: self.entries}
@@ -127,9 +132,9 @@ class Update:
 
     def _solution(self) -> Tape:
         """Calls of the update by rows that are there."""
-        tape, P, exact = Tape(), self._step.P, self._source.exact
+        tape, P, exact = Tape(), self._step.P, self.source.exact
         k, m, z, change = len(P), self.rows, self._z, self._change
-        places = np.ascontiguousarray(self._source.places.T, dtype=np.int64)
+        places = np.ascontiguousarray(self.source.places.T, dtype=np.int64)
         X, W, S = np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
         tape.call("dlaset", "A", k, m, 0.0, 0.0, X, k)
         tape.call("packed", k, len(places), places, self.entries, P, X)
@@ -173,11 +178,11 @@ class Update:
         if not self.rows:
             return
         if not readings.weights and not readings.variances:
-            self._source.write(self.given, readings)
+            self.source.write(self.given, readings)
             self._read()
-            if not self._status[0] and np.isfinite(self._both).all():
+            if not self._status[0] and np.isfinite(self.both).all():
                 return
-        self.take(self._source.at(self._step.path(t), readings))
+        self.take(self.source.at(self._step.path(t), readings))
 
     def take(self, lines: Lines) -> None:
         """Take the rows of one instant."""
@@ -197,8 +202,8 @@ class Update:
         """((measurement, component), innovation in standard deviations) of the rows beyond belief."""
         if not self._gate or not self.rows or self.noise.max() <= 1.0:
             return []
-        far = np.flatnonzero((self.noise > 1.0) & ~self._source.exact)
-        return [(self._source.names[i], float((FAR_SQUARED * self.noise[i]) ** 0.5)) for i in far.tolist()]
+        far = np.flatnonzero((self.noise > 1.0) & ~self.source.exact)
+        return [(self.source.names[i], float((FAR_SQUARED * self.noise[i]) ** 0.5)) for i in far.tolist()]
 
     @property
     def squares(self) -> float:

@@ -29,7 +29,12 @@ def test_products_with_sparse_matrices_and_transposes(k):
     tape.call("transpose", 3, k, Moving(wide), Moving(turned))
     tape.call("mirror", k, Moving(mirrored))
     tape.call("add", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(packed), Moving(added))
+    flushed = wide.copy()
+    flushed[:, 0, 0] = np.nan
+    tape.call("flush", 3 * k, 0.7, Moving(flushed))
     tape.run(range(INSTANTS))
+    np.testing.assert_array_equal(flushed[:, 1:], np.where(np.abs(wide) < 0.7, 0.0, wide)[:, 1:])
+    assert np.isnan(flushed[:, 0, 0]).all()
     np.testing.assert_allclose(y, A @ x, rtol=0, atol=1e-14 * k)
     np.testing.assert_array_equal(z, y)
     np.testing.assert_array_equal(turned, wide.swapaxes(1, 2))

@@ -62,7 +62,8 @@ _ARGUMENT = """
   %x{k} = getelementptr i8, ptr %a{k}, i64 %o{k}"""
 # Matrices by rows. sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of k columns, of entries (i, j) of
 # A (k, k) at `places`; packed: the same with A (entries,) itself. transpose(n, k, x, y): y (k, n) = x^T. mirror(k, x):
-# entries above the diagonal are those below it. add(n, numbers, x, y): y[numbers[i]] += x[i].
+# entries above the diagonal are those below it. add(n, numbers, x, y): y[numbers[i]] += x[i]. flush(n, least, x): x[i]
+# is 0 if it is smaller, as numbers with leading zeros take processors a hundred times as long.
 _SPARSE = """
 define void @NAME(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
 entry:
@@ -181,15 +182,39 @@ end:
   ret void
 }
 """
+_FLUSH = """
+define void @flush(ptr %pn, ptr %pleast, ptr %x) {
+entry:
+  %n = load i64, ptr %pn
+  %least = load double, ptr %pleast
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %each ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %each, label %end
+each:
+  %px = getelementptr double, ptr %x, i64 %i
+  %v = load double, ptr %px
+  %size = call double @llvm.fabs.f64(double %v)
+  %small = fcmp olt double %size, %least
+  %w = select i1 %small, double 0.0, double %v
+  store double %w, ptr %px
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+declare double @llvm.fabs.f64(double)
+"""
 _TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FIRST": "0", "TO": "%y"}
 _MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FIRST": "%i", "TO": "%x", "%pn": "%pk"}
-_OWN = "sparse", "packed", "transpose", "mirror", "add"
+_OWN = "sparse", "packed", "transpose", "mirror", "add", "flush"
 
 
 def _own() -> str:
     """The text of the routines of this module."""
     parts = [(_SPARSE, {"NAME": "sparse", "ENTRY": "ij"}), (_SPARSE, {"NAME": "packed", "ENTRY": "e"}),
-             (_TURN, _TRANSPOSE), (_TURN, _MIRROR), (_ADD, {})]  # fmt: skip
+             (_TURN, _TRANSPOSE), (_TURN, _MIRROR), (_ADD, {}), (_FLUSH, {})]  # fmt: skip
     texts = []
     for text, changes in parts:
         for word, by in changes.items():
