@@ -212,7 +212,7 @@ def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], 
 
 {code.memory()}
 {chr(10).join(tables)}
-static int on[{largest}];
+static int there[{largest}];
 static double before = {literals(np.array(t))};
 
 {code.routines()}
@@ -221,8 +221,8 @@ static void take(int n, const double *x, const int *has, double *y)
 {{
     int k;
     for (k = 0; k < n; ++k) {{
-        on[k] = has[k] != 0 && isfinite(x[k]);
-        y[k] = on[k] ? x[k] : 0.0;
+        there[k] = has[k] != 0 && isfinite(x[k]);
+        y[k] = there[k] ? x[k] : 0.0;
     }}
 }}
 
@@ -276,7 +276,7 @@ def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables
             tables.append(f"static double {spare}[{max(len(y.labels) for y in readings)}];")
         lines.append(f"take({n}, now->{x}, now->has_{x}, {spare if value is None else code.place(value)});")
         if switch is not None:
-            lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = on[k];", "}"]
+            lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = there[k];", "}"]
         if isinstance(source, OfStates):
             whole, one, rows = next((w, s, r) for y, w, s, r in source.written if y == name)
             weight = f"{code.place(given[WEIGHT])} + {int(rows[0])}"
@@ -284,8 +284,8 @@ def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables
             if not whole:
                 tables.append(f"static const double noise_{k}[{n}] = {{{literals(np.broadcast_to(one, n))}}};")
             else:
-                lines += [f"for (k = 1; k < {n}; ++k) {{", "    on[0] &= on[k];", "}"]
-            share = "on[0]" if whole else f"on[k] / noise_{k}[k]"
+                lines += [f"for (k = 1; k < {n}; ++k) {{", "    there[0] &= there[k];", "}"]
+            share = "there[0]" if whole else f"there[k] / noise_{k}[k]"
             lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({weight})[k] = {share};", "}"]
     for name, quantity, places, n in _exact(update):
         x, k = members[name].member, len(tables)
