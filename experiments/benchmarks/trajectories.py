@@ -4,7 +4,8 @@
 
 An arm of seven joints with encoders alone at 1 kHz, and the trotting quadruped of experiments/trajectories/logs.py with
 encoders, IMU and feet that stand at 500 Hz. A row of the filter is `live(t, y)`, without reading its result and with
-the torques read; one of the kinematic smoother is what `smooth` needs for another row, covariances included. Of the
+the torques read, and a step of its export by the C compiler, if there is one; one of the kinematic smoother is what
+`smooth` needs for another row, covariances included. Of the
 coupled level a row of one iteration, linearised and solved, of chains of 9, 20 and 40 joints: 27, 60 and 120 unknowns
 an instant. Ratio: over a row of the same number of unknowns of a block-tridiagonal Cholesky factorisation by SciPy's
 potrf, trsm and syrk, called block by block, in the same run; processor times of one thread. Memory is the largest
@@ -16,11 +17,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -38,15 +42,15 @@ import logs
 
 # Rows before the filter is timed, and rows that are.
 WARM, TIMED = 50, 300
-# Rows of the two logs whose times of smoothing differ by those of a row.
-SHORT, LONG = 200, 600
+# Rows of the two logs whose times of smoothing differ by those of a row: of the arm, and of the quadruped.
+SHORT, LONG = (1000, 100), (6000, 500)
 # Joints of the chains of the coupled level, rows of their logs, and seconds between these.
 JOINTS, CHAIN_ROWS, STEP = (9, 20, 40), 200, 2e-3
 # Densities of jerk of the arm and the chains, and of the quadruped (as learnt from its log), and order of all motions.
 MOTION, ORDER = 100.0, 3
 TURNS, SHIFTS, LEG = 126.0, 16.0, (70.0, 730.0, 1300.0)
-# Runs of which the median is taken.
-REPEAT = 3
+# Runs of which the median is taken, and steps of the export in each.
+REPEAT, C_STEPS = 3, 2000
 
 Row = tuple[float, dict[str, np.ndarray], dict[str, float]]
 
@@ -105,14 +109,57 @@ def filtered(problem: sd.Problem, log: dict[str, np.ndarray], outputs: list[str]
     return median(found)
 
 
-def smoothed(of: Callable[[int], tuple[sd.Problem, dict[str, np.ndarray]]]) -> float:
-    """Seconds of a further row of the kinematic smoother."""
+# A main that takes the readings of one instant again and again.
+MAIN = """
+#include <stdio.h>
+#include <time.h>
+#include "robot.h"
+#include "test_vectors.h"
+int main(void)
+{
+    static robot_readings now;
+    int k;
+    clock_t began;
+    now = test_readings[0];
+    began = clock();
+    for (k = 0; k < STEPS; ++k) {
+        now.t += 0.002;
+        if (robot_step(&now)) {
+            return 1;
+        }
+    }
+    printf("%.17g", (double)(clock() - began) / CLOCKS_PER_SEC / STEPS);
+    return 0;
+}
+"""
+
+
+def exported(problem: sd.Problem, log: dict[str, np.ndarray]) -> float | None:
+    """Seconds of a step of the filter's export; None without a compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    live = sd.filter(problem, [], motion=densities(problem), order=ORDER)
+    for row in rows_of(log)[:WARM]:
+        live(*row)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = live.export_c(Path(parent) / "robot", "robot")
+        (folder / "main.c").write_text(MAIN.replace("STEPS", str(C_STEPS)))
+        sources = [x.name for x in folder.glob("*.c")]
+        command = [compiler, "-O3", "-march=native", "-std=c99", *sources, "-o", "main", "-lm"]
+        subprocess.run(command, cwd=folder, check=True)
+        times = (subprocess.run([folder / "main"], check=True, capture_output=True, text=True) for _ in range(REPEAT))
+        return median(float(x.stdout) for x in times)
+
+
+def smoothed(of: Callable[[int], tuple[sd.Problem, dict[str, np.ndarray]]], short: int, long: int) -> float:
+    """Seconds of a further row of the kinematic smoother, from logs of these rows."""
     times = []
-    for rows in (SHORT, LONG):
+    for rows in (short, long):
         problem, log = of(rows)
         kappa = densities(problem)
         times.append(spent(lambda p=problem, x=log, k=kappa: sd.smooth(p, x, [], order=ORDER, density=k)))
-    return (times[1] - times[0]) / (LONG - SHORT)
+    return (times[1] - times[0]) / (long - short)
 
 
 def coupled(joints: int) -> tuple[int, float]:
@@ -182,11 +229,15 @@ def main() -> None:
         print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
 
     with OneThread():
-        for name, of in (("arm, encoders", arm), ("quadruped, encoders, IMU and feet", quadruped)):
+        logs_of = (("arm, encoders", arm), ("quadruped, encoders, IMU and feet", quadruped))
+        for (name, of), short, long in zip(logs_of, SHORT, LONG, strict=True):
             problem, log = of(WARM + TIMED)
             add(f"{name}: filter", unknowns(problem), filtered(problem, log, []))
             add(f"{name}: filter, torques read", unknowns(problem), filtered(problem, log, ["tau"]))
-            add(f"{name}: smoother", unknowns(problem), smoothed(of))
+            step = exported(problem, log)
+            if step is not None:
+                add(f"{name}: filter, a step in C", unknowns(problem), step)
+            add(f"{name}: smoother", unknowns(problem), smoothed(of, short, long))
         for joints in JOINTS:
             size, seconds = coupled(joints)
             add(f"chain of {joints}, coupled: an iteration", size, seconds)
