@@ -12,7 +12,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of, value_group
+from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, Holder, group_of, value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
@@ -188,9 +188,13 @@ class OfStates:
         """Write the readings of the first instant into the inputs of `single`."""
         weight = given[WEIGHT]
         for name, whole, one, rows in self.written:
-            given[value_group(name)][:] = readings.y[name][0]
+            given[self._values[name]][:] = readings.y[name][0]
             on = readings.active[name][0]
             weight[rows] = on.all() if whole else on / one
+
+    @cached_property
+    def _values(self) -> dict[str, str]:
+        return {name: value_group(name) for name in self._rows}
 
     @cached_property
     def written(self) -> list[tuple[str, bool, np.ndarray, np.ndarray]]:
@@ -287,13 +291,17 @@ class OfDynamics:
     def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
         """Write the readings of the first instant into the inputs of `single`."""
         for name, x in given.items():
-            role, owner = group_of(name)
+            role, owner = self._owners[name]
             if role == VALUE and owner in readings.y:
                 x[:] = readings.y[owner][0]
             elif role == SWITCH:
                 x[:] = readings.active[owner][0]
             elif name in readings.known:
                 x[:] = readings.known[name][0]
+
+    @cached_property
+    def _owners(self) -> dict[str, Holder]:
+        return {name: group_of(name) for name in self.problem.inputs} | {"qdd": group_of("qdd")}
 
     def at(self, path: Path, readings: Readings) -> Lines:
         """The rows about a path."""

@@ -45,18 +45,35 @@ class Filter:
     squares: float = 0.0
     freedoms: int = 0
     _seen: int = 0
+    _held: Belief | None = None
     _noise: tuple[float, np.ndarray] | None = None
 
     @cached_property
     def _calls(self) -> Step:
         return Step(self.unknowns, self.sources, self.density, self.gate)
 
+    def _loaded(self, belief: Belief) -> Step:
+        """The calls, with a belief, of which they hold the one that they gave last."""
+        if belief is not self._held:
+            self._calls.load(belief.path, belief.P)
+        self._held = None
+        return self._calls
+
+    def _given(self, t: float) -> Belief:
+        """A copy of the belief that the calls hold."""
+        self._held = Belief(self._calls.path(t), self._calls.P.copy())
+        return self._held
+
     def predicted(self, belief: Belief, t: float) -> Belief:
         """The belief at a later time."""
-        calls = self._calls
-        calls.load(belief.path, belief.P)
-        calls.predict(t - float(belief.path.t[0]))
-        return Belief(calls.path(t), calls.P.copy())
+        self._loaded(belief).predict(t - float(belief.path.t[0]))
+        return self._given(t)
+
+    def advanced(self, belief: Belief, readings: Readings) -> Belief:
+        """The belief at the time of readings, after these: `predicted`, then `updated`."""
+        t = float(readings.t[0])
+        self._loaded(belief).predict(t - float(belief.path.t[0]))
+        return self._after(readings, t)
 
     def step(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(Φ, Q) (unknowns, unknowns) of the error of a path of one instant."""
@@ -73,8 +90,12 @@ class Filter:
 
     def updated(self, belief: Belief, readings: Readings) -> Belief:
         """The belief after the readings of one instant, the first of `readings`."""
-        calls, t, self.squares, self.freedoms = self._calls, float(belief.path.t[0]), 0.0, 0
-        calls.load(belief.path, belief.P)
+        self._loaded(belief)
+        return self._after(readings, float(belief.path.t[0]))
+
+    def _after(self, readings: Readings, t: float) -> Belief:
+        """The belief after these readings, of the one that the calls hold."""
+        calls, self.squares, self.freedoms = self._calls, 0.0, 0
         for source, update in zip(self.sources, calls.updates, strict=True):
             if self.gate and isinstance(source, OfDynamics) and source.outputs:
                 readings, events = snooped(source, calls.path(t), readings, calls.P[None])
@@ -88,7 +109,7 @@ class Filter:
             self.squares += update.squares
             self.freedoms += update.freedoms
         self._seen += 1
-        return Belief(calls.path(t), calls.P.copy())
+        return self._given(t)
 
     def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
         """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""

@@ -135,17 +135,11 @@ class Live:
         now = self._readings(float(t), y, active)
         if self._found:
             self._dt = t - float(self._found[-1].path.t[0])
-            belief = self._filter.predicted(self._found[-1], float(t))
-            self._ahead.append(belief)
+        if self._found and not self.lag:
+            self._found, self._read = [self._filter.advanced(self._found[-1], now)], [now]
         else:
-            belief, self._chosen = self._trajectory.belief(now, self._first, self._density)
-        self._found.append(self._filter.updated(belief, now))
-        self._read.append(now)
-        while len(self._found) > 1 and self._found[1].path.t[0] <= t - self.lag:
-            del self._found[0], self._ahead[0], self._read[0]
+            self._take(now)
         smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self._found[-1]
-        if not self.lag:
-            self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
         events, self._filter.events = self._filter.events, []
         fit, read, gate = (self._filter.squares, self._filter.freedoms), self._read[0], self._filter.gate
 
@@ -156,6 +150,18 @@ class Live:
 
         return _Later(result)
 
+    def _take(self, now: Readings) -> None:
+        """Take in the first readings, or further ones if the estimate stays behind."""
+        if self._found:
+            belief = self._filter.predicted(self._found[-1], float(now.t[0]))
+            self._ahead.append(belief)
+        else:
+            belief, self._chosen = self._trajectory.belief(now, self._first, self._density)
+        self._found.append(self._filter.updated(belief, now))
+        self._read.append(now)
+        while len(self._found) > 1 and self._found[1].path.t[0] <= now.t[0] - self.lag:
+            del self._found[0], self._ahead[0], self._read[0]
+
     def _readings(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Readings:
         """The readings of one instant, checked. Raises UnknownName, InvalidInput."""
         measured = self._measured
@@ -164,7 +170,8 @@ class Live:
                 raise UnknownName("measurement", name, measured)
         values, on = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, value in y.items():
-            x, whole = real(name, value).reshape(1, -1), self._whole[name]
+            plain = value if isinstance(value, np.ndarray) and value.dtype == np.float64 else real(name, value)
+            x, whole = plain.reshape(1, -1).copy(), self._whole[name]  # callers write into their arrays again
             finite = np.isfinite(x)
             there = bool(finite.all())
             if x.size != whole.size or not (there or np.isfinite(x[~np.isnan(x)]).all()):

@@ -84,8 +84,11 @@ class Unknowns:
     def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
         density, time = self.bias_walk
-        over, lasting = np.asarray(dt)[:, None] / time, np.isinf(time)
-        spread = np.where(lasting, dt[:, None], -0.5 * np.expm1(-2.0 * over) * np.where(lasting, 1.0, time))
+        over = np.asarray(dt)[:, None] / time
+        fading = np.flatnonzero(time < np.inf)
+        spread = np.repeat(dt[:, None], len(time), axis=1)
+        if len(fading):
+            spread[:, fading] = -0.5 * np.expm1(-2.0 * over[:, fading]) * time[fading]
         return np.exp(-over), density**2 * spread
 
     def turned(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:

@@ -97,6 +97,19 @@ def test_results_are_made_when_they_are_read():
         found[5].torque  # noqa: B018
 
 
+def test_results_do_not_follow_the_arrays_of_the_caller():
+    problem, log, _ = arm(True)
+    live, other = (sd.filter(problem, ["tau"], **MOTION) for _ in range(2))
+    held = {name: np.empty(3) for name in ("encoders", "torques")}
+    found = []
+    for t, y in rows(log):
+        for name, x in held.items():
+            x[:] = y[name]
+        found.append(live(t, held))
+    expected = [other(*row)["tau"] for row in rows(log)]
+    np.testing.assert_array_equal([x["tau"] for x in found], expected)
+
+
 def base() -> sd.Problem:
     """A floating base with a gyroscope, a slow load cell, and a foot that stands while the cell is pressed."""
     model = floating_tree(2, seed=1)
