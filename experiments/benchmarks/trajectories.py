@@ -2,7 +2,8 @@
 
     python experiments/benchmarks/trajectories.py [--rows 2000 20000]
 
-An arm of seven joints with encoders alone at 1 kHz, and the trotting quadruped of experiments/trajectories/logs.py with
+A free body with an IMU and two points that stand, an arm of seven joints with encoders alone at 1 kHz, and the trotting
+quadruped of experiments/trajectories/logs.py with
 encoders, IMU and feet that stand at 500 Hz. A row of the filter is `live(t, y)`, without reading its result and with
 the torques read, and a step of its export by the C compiler, if there is one; one of the kinematic smoother is what
 `smooth` needs for another row, covariances included. Of the
@@ -79,9 +80,25 @@ def quadruped(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
     return sd.Problem(log.model, [*kept, sd.ExternalWrench("all", name="no wrench")]), given
 
 
+def body(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    """A free body at rest with an IMU, whose biases walk, and two points that stand."""
+    model, rng = sd.random_tree(1, seed=0, joints=("free",)), np.random.default_rng(0)
+    imu, aside = (model.body_names[0], np.eye(4)), np.eye(4)
+    aside[:3, 3] = 0.1, 0.0, 0.2
+    problem = sd.Problem(model, [
+        sd.Gyroscope(imu, noise=2e-3, bias=sd.RandomWalk(1e-5), name="gyro"),
+        sd.Accelerometer(imu, noise=0.05, bias=sd.RandomWalk(1e-4), name="acc"),
+        sd.Stance(imu, noise=1e-2, name="left"), sd.Stance((model.body_names[0], aside), noise=1e-2, name="right"),
+        sd.ExternalWrench("all", name="no wrench"),
+    ])  # fmt: skip
+    log = {"t": STEP * np.arange(rows), "gyro": 2e-3 * rng.standard_normal((rows, 3)),
+           "acc": np.array([0.0, 0.0, 9.81]) + 0.05 * rng.standard_normal((rows, 3))}  # fmt: skip
+    return problem, log | {f"active: {name}": np.ones(rows) for name in ("left", "right")}
+
+
 def densities(problem: sd.Problem) -> float | np.ndarray:
     """Densities of the jerk of a motion, see `MOTION`."""
-    if problem.model.nv == len(problem.model.joints):
+    if problem.model.nv != 6 + len(LEG) * len(logs.LEGS):
         return MOTION
     return np.array([TURNS] * 3 + [SHIFTS] * 3 + [*LEG] * len(logs.LEGS))
 
@@ -229,6 +246,12 @@ def main() -> None:
         print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
 
     with OneThread():
+        problem, log = body(WARM + TIMED)
+        what = "free body, IMU and two feet"
+        add(f"{what}: filter", unknowns(problem), filtered(problem, log, []))
+        step = exported(problem, log)
+        if step is not None:
+            add(f"{what}: filter, a step in C", unknowns(problem), step)
         logs_of = (("arm, encoders", arm), ("quadruped, encoders, IMU and feet", quadruped))
         for (name, of), short, long in zip(logs_of, SHORT, LONG, strict=True):
             problem, log = of(WARM + TIMED)
