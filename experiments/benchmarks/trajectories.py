@@ -1,17 +1,16 @@
 """Time and memory of trajectories from raw logs, by row: the live filter, both smoothers, and long logs.
 
-    python experiments/benchmarks/trajectories.py [--rows 2000 20000]
+    python experiments/benchmarks/trajectories.py [--rows 2000 20000 100000]
 
 A free body with an IMU and two points that stand, an arm of seven joints with encoders alone at 1 kHz, and the trotting
-quadruped of experiments/trajectories/logs.py with
-encoders, IMU and feet that stand at 500 Hz. A row of the filter is `live(t, y)`, without reading its result and with
-the torques read, and a step of its export by the C compiler, if there is one; one of the kinematic smoother is what
-`smooth` needs for another row, covariances included. Of the
-coupled level a row of one iteration, linearised and solved, of chains of 9, 20 and 40 joints: 27, 60 and 120 unknowns
-an instant. Ratio: over a row of the same number of unknowns of a block-tridiagonal Cholesky factorisation by SciPy's
-potrf, trsm and syrk, called block by block, in the same run; processor times of one thread. Memory is the largest
-resident one of a process that smooths a log of so many rows of the arm. Writes
-experiments/results/trajectory_rows.csv.
+quadruped of experiments/trajectories/logs.py with encoders, IMU and feet that stand at 500 Hz. A row of the filter is
+`live(t, y)`, without reading its result and with the torques read, and a step of its export by the C compiler, if there
+is one; one of the kinematic smoother is what `smooth` needs for another row, covariances included. Of the coupled level
+a row of one iteration, linearised and solved, of chains of 9, 20 and 40 joints: 27, 60 and 120 unknowns an instant.
+
+Ratio: over a row of the same number of unknowns of a block-tridiagonal Cholesky factorisation by SciPy's potrf, trsm
+and syrk, called block by block, in the same run; processor times of one thread. Memory is the largest resident one of a
+process that smooths a log of so many rows of the arm. Writes experiments/results/trajectory_rows.csv.
 """
 
 from __future__ import annotations
@@ -230,7 +229,9 @@ def of_rows(rows: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[2000, 20_000], help="of the logs of the arm for memory")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[2000, 20_000, 100_000], help="of the logs of the arm for memory"
+    )
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore", sd.errors.LogWarning)
