@@ -170,19 +170,21 @@ class OfStates:
     def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
 
-    def single(self) -> Program:
-        """The program of the rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
+    @cached_property
+    def single(self) -> Executable:
+        """The rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
         graph = Graph(SHARING)
         own = replayed(self.program, graph, _unbiased(graph, self.program, self.unknowns))
         weight = list(graph.inputs(WEIGHT, len(self.names)))
         further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases)), WEIGHT: weight}
         r = [x * w for x, w in zip(own.outputs[RESIDUAL], weight, strict=True)]
         entries = [x * weight[i] for x, i in zip(own.outputs[JACOBIAN], self.places[0].tolist(), strict=True)]
-        return own.program(further, {RESIDUAL: r, JACOBIAN: entries}, self.program.ranges, rewriting=False)
+        results = {RESIDUAL: r, JACOBIAN: entries}
+        return machine_code(own.program(further, results, self.program.ranges, rewriting=False))
 
     def default(self, name: str, size: int) -> np.ndarray:
-        """New values of an input of `single` before it is written."""
-        return np.zeros(size)
+        """New values of an input of `single` before it is written; rows that hold exactly keep their weight, 1."""
+        return np.full(size, 1.0 if name == WEIGHT else 0.0)
 
     def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
         """Write the readings of the first instant into the inputs of `single`."""
@@ -247,22 +249,19 @@ class OfDynamics:
         return not self.exact.all()
 
     @cached_property
-    def _program(self) -> Executable:
-        return machine_code(self._rows.program)
-
-    @cached_property
     def _results(self) -> Executable:
         return machine_code(self._instant.results())
 
-    def _inputs(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
-        given = path.state()
+    def _inputs(self, path: Path, readings: Readings, biases: bool = False) -> dict[str, np.ndarray]:
+        """Inputs of the programs; biases: of `single`, which takes these and the readings as they are."""
+        given = path.state() | ({BIASES: path.biases} if biases else {})
         for name, group in self.problem.inputs.items():
             role = group_of(name).role
             if name in given:
                 continue
             owner = group_of(name).name
             if role == VALUE and owner in readings.y:
-                given[name] = unbiased(owner, path, readings)
+                given[name] = readings.y[owner] if biases else unbiased(owner, path, readings)
             elif role == SWITCH:
                 given[name] = readings.active[owner].astype(float)
             elif role == NOISE and owner in readings.variances:
@@ -273,15 +272,16 @@ class OfDynamics:
                 given[name] = readings.known[name]
         return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
 
-    def single(self) -> Program:
-        """The program of the rows of one instant: from the inputs of the problem, q̈ and biases."""
+    @cached_property
+    def single(self) -> Executable:
+        """The rows of instants: from the inputs of the problem, q̈ and biases."""
         graph, program = Graph(SHARING), self._rows.program
         own = replayed(program, graph, _unbiased(graph, program, self.unknowns))
         further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases))}
         sign = self._sign[self._rows.places[1]].tolist()
         entries = [s * x for s, x in zip(sign, own.outputs[JACOBIAN], strict=True)]
-        results = {RESIDUAL: own.outputs[RESIDUAL], JACOBIAN: entries}
-        return own.program(further, results, program.ranges, rewriting=False)
+        results = {**own.outputs, JACOBIAN: entries}
+        return machine_code(own.program(further, results, program.ranges, rewriting=False))
 
     def default(self, name: str, size: int) -> np.ndarray:
         """New values of an input of `single` before it is written."""
@@ -306,8 +306,8 @@ class OfDynamics:
     def at(self, path: Path, readings: Readings) -> Lines:
         """The rows about a path."""
         n = len(path)
-        outputs, _ = self._program.results(self._inputs(path, readings), n)
-        r, entries = outputs[RESIDUAL], outputs[JACOBIAN] * self._sign[self._rows.places[1]]
+        outputs, _ = self.single.results(self._inputs(path, readings, biases=True), n)
+        r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
         bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(entries).all(axis=1))
         r[bad], entries[bad] = 0.0, 0.0
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
@@ -322,7 +322,7 @@ class OfDynamics:
 
         In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
         """
-        outputs, _ = self._program.results(self._inputs(path, readings), len(path))
+        outputs, _ = self.single.results(self._inputs(path, readings, biases=True), len(path))
         errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, SHARES))
         return {name: (e, shares[name]) for name, e in errors.items()}
 

@@ -83,7 +83,7 @@ def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
     """(measurement, quantity, places in it, size) of what is known exactly and read by a program."""
     source, found = update.source, []
     if isinstance(source, OfDynamics):
-        program = update.program
+        program = source.single.program
         for m in source.problem.raw:
             if m.quantity in update.given:
                 places = m.places(source.problem.model)

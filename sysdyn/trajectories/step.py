@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.calls import Tape
 from sysdyn.model.joints import Joint
 from sysdyn.model.manifolds import smooth
@@ -54,7 +55,7 @@ class Step:
         self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
         self.given["squares"] = density**2
         self.prediction = self._prediction()
-        self._ahead, self.moved = self.prediction.once(), moved(unknowns)
+        self._ahead, self.moved = self.prediction.once(), _compiled(*moved(unknowns))
         self.updates = [Update(self, x, gate and isinstance(x, OfStates)) for x in sources]
 
     def load(self, path: Path, P: np.ndarray) -> None:
@@ -82,7 +83,7 @@ class Step:
         """Calls of a prediction."""
         program, places, numbers = ahead(self.unknowns)
         k, tape = self.unknowns.size, Tape()
-        found = _called(tape, program, self.state | self.given)
+        found = _called(tape, machine_code(program), self.state | self.given)
         W, V = np.zeros((2, k, k))
         tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
         tape.call("packed", k, len(places), places, found[TRANSITION], self.P, W)
@@ -121,12 +122,12 @@ class Update:
         nv = step.unknowns.model.nv
         given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
         given[BIASES] = state[BIASES]
-        program = self.program = source.single()
-        inputs = dict(program.input_groups)
+        inputs = dict(source.single.program.input_groups)
         self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
-        outputs = {RESIDUAL: self.r, JACOBIAN: self.entries}
+        outputs = {name: np.zeros(size) for name, size in source.single.program.output_groups}
+        outputs |= {RESIDUAL: self.r, JACOBIAN: self.entries}
         self._status = np.zeros(1, dtype=np.int64)
-        _called(self.reading, program, given | self.given, outputs, self._status)
+        _called(self.reading, source.single, given | self.given, outputs, self._status)
         self.solution = self._solution()
         self._read, self._solve = self.reading.once(), self.solution.once()
 
@@ -142,7 +143,9 @@ class Update:
         tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
         tape.call("packed", m, len(places), places, self.entries, W, S)
         tape.call("dcopy", m, S, m + 1, self.known, 1)
-        _called(tape, variances(exact, self._gate), {"r": self.r, "known": self.known}, {NOISE: self.noise})
+        _called(
+            tape, machine_code(variances(exact, self._gate)), {"r": self.r, "known": self.known}, {NOISE: self.noise}
+        )
         tape.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
         tape.call("dpotrf", "L", m, S, m, self._wrong)
         tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)  # by columns (k, m)
@@ -366,12 +369,16 @@ def _sizes(unknowns: Unknowns) -> dict[str, int]:
     return {POSITION: unknowns.model.nq, RATES: (unknowns.motion.order - 1) * nv, BIASES: unknowns.n_biases}
 
 
+def _compiled(program: Program, places: np.ndarray) -> tuple[Executable, np.ndarray]:
+    return machine_code(program), places
+
+
 def _called(
-    tape: Tape, program: Program, given: Mapping[str, np.ndarray], outputs: Values | None = None,
+    tape: Tape, executable: Executable, given: Mapping[str, np.ndarray], outputs: Values | None = None,
     status: np.ndarray | None = None,
 ) -> Values:  # fmt: skip
     """The outputs of a program, of which a run with these inputs is added."""
-    kernel = machine_code(program).backend.kernel(True)
+    program, kernel = executable.program, executable.backend.kernel(True)
     assert kernel is not None
     found = {name: np.zeros(size) for name, size in program.output_groups} if outputs is None else outputs
     tape.program(program, kernel, given, found, np.zeros(1, dtype=np.int64) if status is None else status)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sysdyn as sd
+from sysdyn.model.closures import Coupling
 from sysdyn.trajectories.believed import FAR_SQUARED
 from sysdyn.trajectories.equations import EXACT_SHARE, Readings
 from sysdyn.trajectories.path import Path
@@ -102,6 +103,19 @@ def test_steps_are_those_of_dense_matrices(seed, kinds, order, dt, missing):
     assert total == pytest.approx(squares, rel=1e-9, abs=1e-12)
     if missing == 1.0:
         assert not squares and not any(update.freedoms for update in step.updates)
+
+
+def test_couplings_of_joints_hold():
+    model = sd.chain(4, seed=2).replace(closures=(Coupling("joint2", "joint0", (0.1, -0.5, 0.3)),))
+    own, rng = trajectory(model, 3), np.random.default_rng(0)
+    path, P = begun(own, rng)
+    read, step = readings(own, rng, 0.0), Step(own.unknowns, own.kinematic, np.ones(4), gate=True)
+    step.load(path, P)
+    for update in step.updates:
+        update.read(read, 0.0)
+        update()
+    assert own.states.exact.any()
+    agree(step, *updated(own, path, P, read, gate=True)[:2], 1e-9)
 
 
 def test_a_reading_beyond_belief_counts_as_if_it_were_at_the_limit():
