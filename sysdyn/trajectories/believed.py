@@ -89,7 +89,7 @@ def snooped(
     path, P (N, unknowns, unknowns): the states before these readings.
     """
     events: list[Event] = []
-    for _ in range(MOST_DROPPED):
+    for _ in range(MOST_DROPPED if source.checkable else 0):
         errors = source.normalised(path, readings, P)
         known = {name: e for name, e in errors.items() if name in readings.active}
         off, now = beyond(source, [(slice(0, len(path)), known)], path, readings, FAR)

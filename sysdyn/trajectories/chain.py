@@ -246,7 +246,7 @@ def _predict(
     W, V = np.zeros((2, k, k))
     tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
     tape.call("sparse", k, len(steps), steps, F, Moving(P, 1), W)
-    tape.call("transpose", k, W, V)
+    tape.call("transpose", k, k, W, V)
     tape.call("dcopy", k * k, Moving(Q, 1), 1, L, 1)
     tape.call("sparse", k, len(steps), steps, F, V, L)
     tape.call("dcopy", k, L, k + 1, Moving(checks.variances), 1)
@@ -306,7 +306,7 @@ def _spread_back(
     W, V, R = np.zeros((3, k, k))
     tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
     tape.call("sparse", k, len(steps), steps, F, now, W)
-    tape.call("transpose", k, W, V)
+    tape.call("transpose", k, k, W, V)
     tape.call("dpotrs", "U", k, k, L, k, V, k, np.zeros(1, dtype=np.int64))  # K, by rows
     tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(m), 1)
     tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(P, -1), k, 0.0, Moving(C), k)
@@ -315,7 +315,7 @@ def _spread_back(
     tape.call("sparse", k, len(steps), steps, F, now, R)
     tape.call("dcopy", k * k, Moving(C), 1, W, 1)
     tape.call("daxpy", k * k, -1.0, R, 1, W, 1)
-    tape.call("transpose", k, V, R)
+    tape.call("transpose", k, k, V, R)
     tape.call("sparse", k, len(noise), noise, Moving(Q), R, W)
     tape.call("dgemm", "N", "N", k, k, k, 1.0, W, k, V, k, 1.0, now, k)
 

@@ -12,7 +12,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
+from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, Holder, group_of, value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
@@ -22,6 +22,7 @@ from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 from sysdyn.trajectories.path import Path, Unknowns
 
@@ -30,8 +31,10 @@ from sysdyn.trajectories.path import Path, Unknowns
 EXACT_SHARE = 1e-2
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
 UNCHECKED_SHARE = 1e-4
-# Most numbers of the dense rows of instants that are held at a time: 64 MB (chosen).
-DENSE_NUMBERS = 2**23
+# Groups of inputs of rows of one instant: biases, and weights of rows.
+BIASES, WEIGHT = "biases", "weight"
+# Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
+DENSE_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
@@ -161,12 +164,45 @@ class OfStates:
             if weighted and name in readings.weights:
                 weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
         weight[status != 0] = 0.0
-        r, entries = np.where(weight == 0.0, 0.0, r * weight), entries * weight[:, self.places[0]]
-        entries[~np.isfinite(entries)] = 0.0
-        return self._lines(r, entries)
+        r, entries = np.where(weight == 0.0, 0.0, r), np.where(np.isfinite(entries), entries, 0.0)
+        return self._lines(r * weight, entries * weight[:, self.places[0]])
 
     def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
+
+    @cached_property
+    def single(self) -> Executable:
+        """The rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
+        graph = Graph(SHARING)
+        own = replayed(self.program, graph, _unbiased(graph, self.program, self.unknowns))
+        weight = list(graph.inputs(WEIGHT, len(self.names)))
+        further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases)), WEIGHT: weight}
+        r = [x * w for x, w in zip(own.outputs[RESIDUAL], weight, strict=True)]
+        entries = [x * weight[i] for x, i in zip(own.outputs[JACOBIAN], self.places[0].tolist(), strict=True)]
+        results = {RESIDUAL: r, JACOBIAN: entries}
+        return machine_code(own.program(further, results, self.program.ranges, rewriting=False))
+
+    def default(self, name: str, size: int) -> np.ndarray:
+        """New values of an input of `single` before it is written; rows that hold exactly keep their weight, 1."""
+        return np.full(size, 1.0 if name == WEIGHT else 0.0)
+
+    def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
+        """Write the readings of the first instant into the inputs of `single`."""
+        weight = given[WEIGHT]
+        for name, whole, one, rows in self.written:
+            given[self._values[name]][:] = readings.y[name][0]
+            on = readings.active[name][0]
+            weight[rows] = on.all() if whole else on / one
+
+    @cached_property
+    def _values(self) -> dict[str, str]:
+        return {name: value_group(name) for name in self._rows}
+
+    @cached_property
+    def written(self) -> list[tuple[str, bool, np.ndarray, np.ndarray]]:
+        """(name, whether its components are correlated, their standard deviations, rows) of each sensor."""
+        noise = self._noise
+        return [(name, noise[name].full, np.sqrt(noise[name].declared), rows) for name, rows in self._rows.items()]
 
     def groups(self) -> Mapping[str, np.ndarray]:
         """Rows of each sensor."""
@@ -207,23 +243,25 @@ class OfDynamics:
         self.exact = self._rows.exact
         self.names = tuple(("", -1) for _ in self.exact)
 
-    @cached_property
-    def _program(self) -> Executable:
-        return machine_code(self._rows.program)
+    @property
+    def checkable(self) -> bool:
+        """True if some readings are checked by others: rows with noise are left."""
+        return not self.exact.all()
 
     @cached_property
     def _results(self) -> Executable:
         return machine_code(self._instant.results())
 
-    def _inputs(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
-        given = path.state()
+    def _inputs(self, path: Path, readings: Readings, biases: bool = False) -> dict[str, np.ndarray]:
+        """Inputs of the programs; biases: of `single`, which takes these and the readings as they are."""
+        given = path.state() | ({BIASES: path.biases} if biases else {})
         for name, group in self.problem.inputs.items():
             role = group_of(name).role
             if name in given:
                 continue
             owner = group_of(name).name
             if role == VALUE and owner in readings.y:
-                given[name] = unbiased(owner, path, readings)
+                given[name] = readings.y[owner] if biases else unbiased(owner, path, readings)
             elif role == SWITCH:
                 given[name] = readings.active[owner].astype(float)
             elif role == NOISE and owner in readings.variances:
@@ -234,11 +272,42 @@ class OfDynamics:
                 given[name] = readings.known[name]
         return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
 
+    @cached_property
+    def single(self) -> Executable:
+        """The rows of instants: from the inputs of the problem, q̈ and biases."""
+        graph, program = Graph(SHARING), self._rows.program
+        own = replayed(program, graph, _unbiased(graph, program, self.unknowns))
+        further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases))}
+        sign = self._sign[self._rows.places[1]].tolist()
+        entries = [s * x for s, x in zip(sign, own.outputs[JACOBIAN], strict=True)]
+        results = {**own.outputs, JACOBIAN: entries}
+        return machine_code(own.program(further, results, program.ranges, rewriting=False))
+
+    def default(self, name: str, size: int) -> np.ndarray:
+        """New values of an input of `single` before it is written."""
+        written = group_of(name).role in (VALUE, SWITCH) or name in self.problem.known_quantities
+        return np.zeros(size) if written else np.array(self.problem.inputs[name].required(), dtype=float).reshape(size)
+
+    def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
+        """Write the readings of the first instant into the inputs of `single`."""
+        for name, x in given.items():
+            role, owner = self._owners[name]
+            if role == VALUE and owner in readings.y:
+                x[:] = readings.y[owner][0]
+            elif role == SWITCH:
+                x[:] = readings.active[owner][0]
+            elif name in readings.known:
+                x[:] = readings.known[name][0]
+
+    @cached_property
+    def _owners(self) -> dict[str, Holder]:
+        return {name: group_of(name) for name in self.problem.inputs} | {"qdd": group_of("qdd")}
+
     def at(self, path: Path, readings: Readings) -> Lines:
         """The rows about a path."""
         n = len(path)
-        outputs, _ = self._program.results(self._inputs(path, readings), n)
-        r, entries = outputs[RESIDUAL], outputs[JACOBIAN] * self._sign[self._rows.places[1]]
+        outputs, _ = self.single.results(self._inputs(path, readings, biases=True), n)
+        r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
         bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(entries).all(axis=1))
         r[bad], entries[bad] = 0.0, 0.0
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
@@ -253,7 +322,7 @@ class OfDynamics:
 
         In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
         """
-        outputs, _ = self._program.results(self._inputs(path, readings), len(path))
+        outputs, _ = self.single.results(self._inputs(path, readings, biases=True), len(path))
         errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, SHARES))
         return {name: (e, shares[name]) for name, e in errors.items()}
 
@@ -334,6 +403,17 @@ def unbiased(name: str, path: Path, readings: Readings) -> np.ndarray:
     bias = path.unknowns.biases.get(name)
     y = readings.y[name]
     return y if bias is None else y - path.biases[:, bias.place]
+
+
+def _unbiased(graph: Graph, program: Program, unknowns: Unknowns) -> dict[str, list]:
+    """{y:NAME: readings less their bias} of the inputs of a program that have one."""
+    biases, found = graph.inputs(BIASES, unknowns.n_biases), {}
+    for name, size in program.input_groups:
+        role, owner = group_of(name)
+        if role == VALUE and owner in unknowns.biases:
+            y = graph.inputs(name, size)
+            found[name] = [x - b for x, b in zip(y, biases[unknowns.biases[owner].place], strict=True)]
+    return found
 
 
 def _switched(m: Measurement) -> Measurement:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.trajectories.believed import FAR_SQUARED, Event, snooped
-from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
+from sysdyn.trajectories.believed import Event, snooped
+from sysdyn.trajectories.equations import EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.step import Step
 
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
@@ -43,15 +45,35 @@ class Filter:
     squares: float = 0.0
     freedoms: int = 0
     _seen: int = 0
+    _held: Belief | None = None
     _noise: tuple[float, np.ndarray] | None = None
+
+    @cached_property
+    def _calls(self) -> Step:
+        return Step(self.unknowns, self.sources, self.density, self.gate)
+
+    def _loaded(self, belief: Belief) -> Step:
+        """The calls, with a belief, of which they hold the one that they gave last."""
+        if belief is not self._held:
+            self._calls.load(belief.path, belief.P)
+        self._held = None
+        return self._calls
+
+    def _given(self, t: float) -> Belief:
+        """A copy of the belief that the calls hold."""
+        self._held = Belief(self._calls.path(t), self._calls.P.copy())
+        return self._held
 
     def predicted(self, belief: Belief, t: float) -> Belief:
         """The belief at a later time."""
-        path, own, dt = belief.path, self.unknowns, np.array([t - belief.path.t[0]])
-        q, rates = own.motion.predicted(path.q, path.rates, dt)
-        F, Q = self.step(path, dt)
-        biases = own.walk(dt)[0] * path.biases
-        return Belief(Path(own, np.array([t]), q, rates, biases), F @ belief.P @ F.T + Q)
+        self._loaded(belief).predict(t - float(belief.path.t[0]))
+        return self._given(t)
+
+    def advanced(self, belief: Belief, readings: Readings) -> Belief:
+        """The belief at the time of readings, after these: `predicted`, then `updated`."""
+        t = float(readings.t[0])
+        self._loaded(belief).predict(t - float(belief.path.t[0]))
+        return self._after(readings, t)
 
     def step(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(Φ, Q) (unknowns, unknowns) of the error of a path of one instant."""
@@ -68,44 +90,26 @@ class Filter:
 
     def updated(self, belief: Belief, readings: Readings) -> Belief:
         """The belief after the readings of one instant, the first of `readings`."""
-        path, P, self.squares, self.freedoms = belief.path, belief.P, 0.0, 0
-        for source in self.sources:
-            if self.gate and isinstance(source, OfDynamics) and source.outputs:
-                readings, events = snooped(source, path, readings, P[None])
-                self.events += [e._replace(instant=self._seen, why="innovation") for e in events]
-            lines = source.at(path, readings)
-            J, r = lines.J[0], lines.r[0]
-            if self.gate and isinstance(source, OfStates):
-                weight = self._believed(lines, P, path)
-                J, r = J * weight[:, None], r * weight
-            keep = (J != 0.0).any(axis=1)
-            J, r, exact = J[keep], r[keep], lines.exact[keep]
-            if not len(r):
-                continue
-            PJ = P @ J.T
-            S = J @ PJ
-            S[np.arange(len(r)), np.arange(len(r))] += np.where(exact, EXACT_SHARE**2 * np.diagonal(S), 1.0)
-            factor = scipy.linalg.cho_factor(S, lower=True, check_finite=False)
-            K = scipy.linalg.cho_solve(factor, PJ.T, check_finite=False).T
-            step, P = -(K @ r), P - K @ PJ.T
-            self.squares += float(r @ scipy.linalg.cho_solve(factor, r, check_finite=False))
-            self.freedoms += len(r)
-            path, P = path.moved(step[None]), self.unknowns.turned(0.5 * (P + P.T), step)
-        self._seen += 1
-        return Belief(path, P)
+        self._loaded(belief)
+        return self._after(readings, float(belief.path.t[0]))
 
-    def _believed(self, lines: Lines, P: np.ndarray, path: Path) -> np.ndarray:
-        """(rows,): weights of rows, less than 1 for innovations beyond belief."""
-        J, r = lines.J[0], lines.r[0]
-        far = r * r / (np.einsum("ij,ij->i", J @ P, J) + 1.0)
-        wrong = (far > FAR_SQUARED) & ~lines.exact
-        if self._seen >= UNTESTED:
-            for i in np.flatnonzero(wrong):
-                name, k = lines.names[i]
-                self.events.append(
-                    Event(self._seen, float(path.t[0]), name, str(k), float(far[i] ** 0.5), "innovation")
-                )
-        return np.where(wrong, np.sqrt(FAR_SQUARED / np.where(wrong, far, 1.0)), 1.0)
+    def _after(self, readings: Readings, t: float) -> Belief:
+        """The belief after these readings, of the one that the calls hold."""
+        calls, self.squares, self.freedoms = self._calls, 0.0, 0
+        for source, update in zip(self.sources, calls.updates, strict=True):
+            if self.gate and isinstance(source, OfDynamics) and source.outputs:
+                readings, events = snooped(source, calls.path(t), readings, calls.P[None])
+                self.events += [e._replace(instant=self._seen, why="innovation") for e in events]
+            update.read(readings, t)
+            update()
+            if self._seen >= UNTESTED:
+                self.events += [
+                    Event(self._seen, t, name, str(k), size, "innovation") for (name, k), size in update.beyond()
+                ]
+            self.squares += update.squares
+            self.freedoms += update.freedoms
+        self._seen += 1
+        return self._given(t)
 
     def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
         """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""

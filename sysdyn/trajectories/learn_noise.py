@@ -25,7 +25,7 @@ from sysdyn.program.reals import is_count
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_motion
 from sysdyn.trajectories.readings import read
-from sysdyn.trajectories.smooth import BLAS, first_position, window_rows, with_motion
+from sysdyn.trajectories.smooth import OneThread, first_position, window_rows, with_motion
 from sysdyn.trajectories.statement import Trajectory
 
 
@@ -120,7 +120,7 @@ def learn_noise_of_log(
     trajectory, kappa, _ = with_motion(problem, (), False, order, density, readings)
     stated = np.isfinite(densities.by_joint(problem.model, density)) if density is not None else False
     readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
-    with BLAS.limit(limits=1, user_api="blas"):
+    with OneThread():
         learning = Learning(trajectory, kappa, readings, first, robust, _names(trajectory, learn), stated)
         found, history, converged = learning.run(iterations, tolerance, told, CHANGE_LEFT)
     return _result(learning, found, history, converged)

@@ -35,6 +35,15 @@ class _Unknowns(NamedTuple):
     single: bool = False
 
 
+class _Rows(NamedTuple):
+    """Rows of a source with entries in some columns of a chain; places there, and numbers of these entries."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    local: np.ndarray
+    chosen: np.ndarray
+
+
 @dataclass
 class Linearised:
     """The equations of a path, linearised about it, with a prior of its first instant.
@@ -90,15 +99,15 @@ class Linearised:
                 weight = self._row_scale(lines)
                 r, entries = lines.r * weight, lines.entries * weight[:, lines.places[0]]
                 total += float((r * r).sum())
-                for i, x in enumerate(self._parts):
-                    for j, (rows, local, chosen) in enumerate(self._local(number, i)):
-                        if not len(rows):
-                            continue
-                        J = np.zeros((len(r), len(rows), x.columns.shape[1]))
-                        J[:, local[0], local[1]] = entries[:, chosen]
-                        Jt = J.swapaxes(1, 2)
-                        H[i][part, j] += Jt @ J
-                        h[i][part, j] += (Jt @ r[:, rows, None])[..., 0]
+                for i in range(len(self._parts)):
+                    for j, rows_of_one in enumerate(self._local(number, i)):
+                        own_H, own_h = H[i][part, j], h[i][part, j]
+                        for rows, columns, local, chosen in rows_of_one:
+                            J = np.zeros((len(r), len(rows), len(columns)))
+                            J[:, local[0], local[1]] = entries[:, chosen]
+                            Jt = J.swapaxes(1, 2)
+                            own_H[:, columns[:, None], columns] += Jt @ J
+                            own_h[:, columns] += (Jt @ r[:, rows, None])[..., 0]
         dt, motion = np.diff(path.t), own.motion
         e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
         total += motion.objective(e, dt, self.density)
@@ -112,16 +121,25 @@ class Linearised:
             found.append(chain.Part(x.columns, chain.Linear(own_H, own_h, Phi, c, Q, -away[x.columns], P)))
         return Least(path, found, total)
 
-    def _local(self, source: int, part: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Rows of a source that belong to each chain of a part, places there, and numbers of the entries."""
+    def _local(self, source: int, part: int) -> list[list[_Rows]]:
+        """Rows of a source that belong to each chain of a part, measurement by measurement."""
         if (source, part) not in self._kept:
             row, column = self.sources[source].places
+            names = [name for name, _ in self.sources[source].names]
             found = []
             for columns in self._parts[part].columns:
-                chosen = np.flatnonzero(np.isin(column, columns))
-                rows = np.unique(row[chosen])
-                local = np.array([np.searchsorted(rows, row[chosen]), np.searchsorted(columns, column[chosen])])
-                found.append((rows, local, chosen))
+                here = np.isin(column, columns)
+                own: dict[str, list[int]] = {}
+                for i in np.unique(row[here]).tolist():
+                    own.setdefault(names[i], []).append(i)
+                parts = []
+                for numbers in own.values():
+                    rows = np.array(numbers)
+                    chosen = np.flatnonzero(here & np.isin(row, rows))
+                    seen = np.unique(column[chosen])
+                    local = np.array([np.searchsorted(rows, row[chosen]), np.searchsorted(seen, column[chosen])])
+                    parts.append(_Rows(rows, np.searchsorted(columns, seen), local, chosen))
+                found.append(parts)
             self._kept[source, part] = found
         return self._kept[source, part]
 
@@ -141,19 +159,7 @@ class Linearised:
             return left[:, biases, None] * one, walk[:, biases, None] * one, -change[:, biases]
         columns, k, f = x.columns[0], x.columns.shape[1], motion.order * len(x.freedoms)
         Phi, Q, c = np.zeros((n, k, k)), np.zeros((n, k, k)), np.zeros((n, k))
-        F0, F1 = motion.jacobians(e, step, dt, x.freedoms)
-        Phi[:, :f, :f], c[:, :f] = -F0, -e[:, :, x.freedoms].reshape(n, f)
-        Q[:, :f, :f] = motion.noise(dt, self.density[x.freedoms])
-        for joint, _, whole in motion.groups:  # F1 is 1 but for positions of groups
-            if whole.start not in x.freedoms:
-                continue
-            first = int(np.searchsorted(x.freedoms, whole.start))
-            group = slice(first, first + joint.nv)
-            inverse = np.linalg.inv(F1[:, group, group])
-            Phi[:, group, :f] = inverse @ Phi[:, group, :f]
-            c[:, group] = (inverse @ c[:, group, None])[..., 0]
-            Q[:, group, :f] = inverse @ Q[:, group, :f]
-            Q[:, :f, group] = Q[:, :f, group] @ inverse.swapaxes(1, 2)
+        motion.ahead(e, step, dt, self.density, x.freedoms, Phi, Q, c)
         j, biases = np.arange(f, k), columns[f:] - own.n_states
         Phi[:, j, j], Q[:, j, j], c[:, f:] = left[:, biases], walk[:, biases], -change[:, biases]
         return Phi[:, None], Q[:, None], c[:, None]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,13 +19,14 @@ from sysdyn.program.reals import real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.equations import Readings
+from sysdyn.trajectories.export import export_filter
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import ORDER
 from sysdyn.trajectories.pieces import joined, pieces_of
 from sysdyn.trajectories.readings import readings
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smooth import BLAS, checked_outputs, first_position
-from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.smooth import OneThread, checked_outputs, first_position
+from sysdyn.trajectories.statement import STRIDE, Trajectory
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
 LONG_LOG = 600.0
@@ -59,6 +63,24 @@ def filter(
     return Live(trajectory, density, float(lag), first, robust)
 
 
+class _Later(Run):
+    """A Run that is made when something of it is first read; then it is one as others are."""
+
+    def __init__(self, make: Callable[[], Run]):
+        self.__dict__["_make"] = make
+
+    def _read(self) -> Run:
+        self.__dict__.update(self.__dict__.pop("_make")().__dict__)
+        object.__setattr__(self, "__class__", Run)
+        return self
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._read(), name)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple:
+        return self._read().__reduce_ex__(protocol)
+
+
 class Live:
     """A filter that runs; see `filter`. It belongs to one thread."""
 
@@ -70,8 +92,15 @@ class Live:
         self._ahead: list[Belief] = []
         self._read: list[Readings] = []
         self._standing = Standing(self.problem)
-        self._groups = {**self.problem.values, **self.problem.state_values}
+        problem, nothing = self.problem, np.empty((1, 0))
+        self._measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
+        groups = {**problem.values, **problem.state_values}
+        self._whole = {name: np.ones((1, groups[name].size), dtype=bool) for name in self._measured}
+        self._needed = [m for m in self._measured.values() if m.noise is None and not m.has_default]
+        self._exact = {m.name: (m.quantity, m.places(problem.model)) for m in problem.raw}
+        self._blank = readings(problem, [Chunk("now", np.array([1]), np.zeros(1), nothing, nothing, {}, {})])
         self._chosen: tuple[str, ...] = ()
+        self._dt = STRIDE
 
     def __call__(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike] | None = None) -> Run:
         """The estimate at t − lag, from what is measured up to t [s].
@@ -79,56 +108,89 @@ class Live:
         y {measurement: (m,)}: what is left out, or NaN, is not measured now. active {measurement: bool}: of stances,
         for instance. Raises InvalidInput if t is not later than before, or for values that do not fit.
         """
-        with BLAS.limit(limits=1, user_api="blas"):
+        with OneThread():
             return self._estimate(t, y, active or {})
+
+    def export_c(self, folder: str | os.PathLike, name: str = "state_filter") -> Path:
+        """Write the filter as it stands as a C99 project with static memory, which needs nothing but math.h.
+
+        NAME_step(now) takes the readings of an instant, NAME_now(out) gives q, its rates, biases and their standard
+        deviations, NAME_start begins elsewhere; torques and wrenches follow from the export of a compiled problem.
+        Conditions of stances are the caller's, and so are names of readings beyond belief. main checks it against
+        steps computed here. name: a C identifier.
+
+        Raises InvalidInput for the name, before the first reading, if it stays behind or drops readings of dynamic
+        variables (coupled and robust); FileError if the folder cannot be written.
+        """
+        if self.lag or (self._trajectory.coupled and self._filter.gate):
+            what = "stays behind: give lag=0" if self.lag else "drops readings of dynamic variables: give robust=False"
+            raise InvalidInput(f"this filter {what} to export it")
+        if not self._found:
+            raise InvalidInput("this filter has no state yet: call it with some readings before it is exported")
+        return export_filter(folder, name, self._filter, self._found[-1], self._read[-1], self._dt)
 
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
         if self._found and not t > self._found[-1].path.t[0]:
             raise InvalidInput(f"time goes from {self._found[-1].path.t[0]:.9g} s to {t:.9g} s: it must increase")
         now = self._readings(float(t), y, active)
         if self._found:
-            belief = self._filter.predicted(self._found[-1], float(t))
+            self._dt = t - float(self._found[-1].path.t[0])
+        if self._found and not self.lag:
+            self._found, self._read = [self._filter.advanced(self._found[-1], now)], [now]
+        else:
+            self._take(now)
+        smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self._found[-1]
+        events, self._filter.events = self._filter.events, []
+        fit, read, gate = (self._filter.squares, self._filter.freedoms), self._read[0], self._filter.gate
+
+        def result() -> Run:
+            pieces = pieces_of(self._trajectory, smoothed.path, Covariances.of_one(smoothed.P), read, gate, events)
+            own = [e._replace(instant=0) for e in events]
+            return joined(self._trajectory, pieces, own, self._chosen, self._density, read, fit).first()
+
+        return _Later(result)
+
+    def _take(self, now: Readings) -> None:
+        """Take in the first readings, or further ones if the estimate stays behind."""
+        if self._found:
+            belief = self._filter.predicted(self._found[-1], float(now.t[0]))
             self._ahead.append(belief)
         else:
             belief, self._chosen = self._trajectory.belief(now, self._first, self._density)
         self._found.append(self._filter.updated(belief, now))
         self._read.append(now)
-        while len(self._found) > 1 and self._found[1].path.t[0] <= t - self.lag:
+        while len(self._found) > 1 and self._found[1].path.t[0] <= now.t[0] - self.lag:
             del self._found[0], self._ahead[0], self._read[0]
-        smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self._found[-1]
-        if not self.lag:
-            self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
-        events, self._filter.events = self._filter.events, []
-        covariances, fit = Covariances.of_one(smoothed.P), (self._filter.squares, self._filter.freedoms)
-        pieces = pieces_of(self._trajectory, smoothed.path, covariances, self._read[0], self._filter.gate, events)
-        events = [e._replace(instant=0) for e in events]
-        return joined(self._trajectory, pieces, events, self._chosen, self._density, self._read[0], fit).first()
 
     def _readings(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Readings:
         """The readings of one instant, checked. Raises UnknownName, InvalidInput."""
-        problem, on = self.problem, dict[str, np.ndarray]()
-        measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
+        measured = self._measured
         for name in (*y, *active):
             if name not in measured:
                 raise UnknownName("measurement", name, measured)
-        values = {}
+        values, on = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, value in y.items():
-            size = self._groups[name].size
-            x = real(name, value)
-            if x.size != size or np.isinf(x).any():
+            plain = value if isinstance(value, np.ndarray) and value.dtype == np.float64 else real(name, value)
+            x, whole = plain.reshape(1, -1).copy(), self._whole[name]  # callers write into their arrays again
+            finite = np.isfinite(x)
+            there = bool(finite.all())
+            if x.size != whole.size or not (there or np.isfinite(x[~np.isnan(x)]).all()):
                 raise InvalidInput(
-                    f"{name!r} has the value {value!r}: {size} numbers are needed, NaN for a missing one"
+                    f"{name!r} has the value {value!r}: {whole.size} numbers are needed, NaN for a missing one"
                 )
-            on[name] = np.isfinite(x).reshape(1, size)
-            values[name] = np.where(on[name], x.reshape(1, size), 0.0)
-            if measured[name].noise is None and not on[name].all():
+            values[name], on[name] = (x, whole) if there else (np.where(finite, x, 0.0), finite)
+            if measured[name].noise is None and not there:
                 raise InvalidInput(f"{name!r} is exact and has to have a value at every instant: give it noise")
-        for name, m in measured.items():
-            if name not in y and m.noise is None and not m.has_default:
-                raise InvalidInput(f"no value was given for {name!r}: pass {m.pass_as}")
+        for m in self._needed:
+            if m.name not in y:
+                raise InvalidInput(f"no value was given for {m.name!r}: pass {m.pass_as}")
         for name, switch in active.items():
-            whole = np.ones((1, self._groups[name].size), dtype=bool)
-            on[name] = on.get(name, whole) & (np.asarray(switch, dtype=float) != 0.0)
-        self._standing.switch(values, on, active.keys(), 1)
-        nothing, rows = np.empty((1, 0)), np.array([1])
-        return readings(problem, [Chunk("now", rows, np.array([t]), nothing, nothing, values, on)])
+            on[name] = on.get(name, self._whole[name]) & (np.asarray(switch, dtype=float) != 0.0)
+        if self.problem.conditions:
+            self._standing.switch(values, on, active.keys(), 1)
+        blank, known = self._blank, self._blank.known
+        for name in values.keys() & self._exact.keys():
+            quantity, places = self._exact[name]
+            known = {**known, quantity: known[quantity].copy()}
+            known[quantity][:, places] = values.pop(name)
+        return Readings(np.array([t]), {**blank.y, **values}, {**blank.active, **on}, known)

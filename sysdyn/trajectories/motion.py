@@ -149,6 +149,39 @@ class Motion:
                 F0[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return F0.reshape(n, p * f, p * f), F1.reshape(n, p * f, p * f)
 
+    def ahead(
+        self, e: np.ndarray, step: np.ndarray, dt: np.ndarray, density: np.ndarray, freedoms: np.ndarray,
+        Phi: np.ndarray, Q: np.ndarray, c: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Write Φ, Q (N, k, k) and c (N, k) of the error that follows, δ⁺ = Φ δ + c + N(0, Q), k ≥ p f, zero before.
+
+        Of these degrees of freedom, whole joints, and the errors of pairs of states, see `errors`: Φ = −F1⁻¹ F0,
+        c = −F1⁻¹ e and Q ← F1⁻¹ Q F1⁻^T, see `jacobians`.
+        """
+        p, f, squares = self.order, len(freedoms), np.square(density[freedoms])
+        phi, spread, own = transition(dt, p), covariance(dt, p), np.arange(f)
+        c[:, : p * f] = -e[:, :, freedoms].reshape(len(dt), -1)
+        for i in range(p):
+            for j in range(p):
+                Q[:, i * f + own, j * f + own] = spread[:, i, j, None] * squares
+                if j >= i:
+                    Phi[:, i * f + own, j * f + own] = phi[:, i, j, None]
+        for joint, _, whole in self.groups:
+            if not np.isin(whole.start, freedoms):
+                continue
+            first = int(np.searchsorted(freedoms, whole.start))
+            parts = [slice(j * f + first, j * f + first + joint.nv) for j in range(p)]
+            part, change = parts[0], e[:, 0, whole]
+            turn, back = _adjoint(joint, -change), _series(joint, -change, 1)
+            along = turn @ _series(joint, -step[:, whole], 1)
+            Phi[:, part, part] = turn @ _adjoint(joint, -step[:, whole])
+            c[:, part] = (back @ c[:, part, None])[..., 0]
+            for j in range(1, p):
+                Phi[:, part, parts[j]] = along * phi[:, 0, j, None, None]
+                cross = back * (spread[:, 0, j, None, None] * squares[part])
+                Q[:, part, parts[j]], Q[:, parts[j], part] = cross, cross.swapaxes(1, 2)
+            Q[:, part, part] = back * (spread[:, 0, 0, None, None] * squares[part]) @ back.swapaxes(1, 2)
+
     def turned(self, step: np.ndarray) -> np.ndarray:
         """J (nv, nv): an error e of a step (nv,) of positions is J e behind it, q ⊕ (step + e) = q ⊕ step ⊕ J e."""
         found = np.eye(self.model.nv)

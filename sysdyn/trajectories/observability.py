@@ -27,7 +27,7 @@ from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import with_biases
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import HARDLY_KNOWN, TOLD
-from sysdyn.trajectories.smooth import BLAS, first_position, window_rows, with_motion
+from sysdyn.trajectories.smooth import OneThread, first_position, window_rows, with_motion
 from sysdyn.trajectories.statement import Trajectory
 
 
@@ -55,7 +55,7 @@ def observability(
         if instant is None or not instant.missing:
             raise
         return Observability(rows=rows, of=rows, coupled=coupled, instant=instant)
-    with BLAS.limit(limits=1, user_api="blas"):
+    with OneThread():
         readings = readings.part(slice(0, window_rows(trajectory)))
         found = _Log(trajectory, kappa, readings, first)
         left = found.without()

@@ -71,7 +71,7 @@ class Unknowns:
         return np.concatenate([np.zeros(0, dtype=bool), *starts])
 
     @cached_property
-    def _bias_walk(self) -> tuple[np.ndarray, np.ndarray]:
+    def bias_walk(self) -> tuple[np.ndarray, np.ndarray]:
         """Densities and times (biases,)."""
         density, time = ([getattr(b, x) for b in self.biases.values()] for x in ("density", "time"))
         return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
@@ -79,13 +79,16 @@ class Unknowns:
     def drive(self, name: str, density: np.ndarray) -> None:
         """Set the densities (m,) of the walk of a bias."""
         self.biases[name] = self.biases[name]._replace(density=density)
-        self.__dict__.pop("_bias_walk", None)
+        self.__dict__.pop("bias_walk", None)
 
     def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
-        density, time = self._bias_walk
-        over, lasting = np.asarray(dt)[:, None] / time, np.isinf(time)
-        spread = np.where(lasting, dt[:, None], -0.5 * np.expm1(-2.0 * over) * np.where(lasting, 1.0, time))
+        density, time = self.bias_walk
+        over = np.asarray(dt)[:, None] / time
+        fading = np.flatnonzero(time < np.inf)
+        spread = np.repeat(dt[:, None], len(time), axis=1)
+        if len(fading):
+            spread[:, fading] = -0.5 * np.expm1(-2.0 * over[:, fading]) * time[fading]
         return np.exp(-over), density**2 * spread
 
     def turned(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:

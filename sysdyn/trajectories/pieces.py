@@ -189,14 +189,13 @@ def joined(
     q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
     t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
     deviations = dict(zip(("q", "qd", "qdd"), np.split(std[:, : 3 * own.model.nv], 3, axis=1), strict=True))
-    groups = {x.name: x for x in problem.outputs(trajectory.dynamics.outputs).values()}
+    groups = trajectory.groups
     values = {}
     for name in map(output_name, trajectory.dynamics.outputs):
         both = (np.concatenate([x.values[name][k] for x in pieces]) for k in (0, 1))
         values[name], deviations[name] = (x.reshape(len(t), *groups[name].shape) for x in both)
     of_biases = std[:, own.n_states :]
-    components = {m.name: m.components(problem.model) for m in problem.measurements}
-    named = [e._replace(component=components[e.measurement][int(e.component)]) for e in events]
+    named = [e._replace(component=trajectory.components[e.measurement][int(e.component)]) for e in events]
     contacts = {
         m.name: np.concatenate([x.active[m.name].any(axis=1) for x in pieces])
         for m in problem.state_sensors if isinstance(m.of, Stance)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -33,13 +35,36 @@ from sysdyn.trajectories.statement import Trajectory
 WINDOW_NUMBERS = 2**25
 # Share of the work that is done when learning begins, and when smoothing does (chosen).
 LEARNING, COMPILED = 0.15, 0.3
-# Blocks of a chain are too small for the threads of a BLAS, which wait for each other ten times as long (measured).
-BLAS = threadpoolctl.ThreadpoolController()
 # Instants over which densities are learnt, at least and at most; most iterations, and gain of the log-likelihood by the
 # number of instants that ends them (chosen).
 LEAST_LEARNT_FROM, LEARNT_OVER, ITERATIONS, GAIN_LEFT = 3, 600, 15, 1e-2
 # Least rows of a window, and overlap of windows as a share of their length (chosen).
 LEAST_WINDOW, OVERLAP = 100, 0.1
+
+
+class OneThread:
+    """A context in which BLAS has one thread.
+
+    Blocks of a chain are too small for more, which wait for each other ten times as long (measured).
+    """
+
+    def __enter__(self) -> None:
+        self._before = [(x, x.get_num_threads()) for x in _libraries()]
+        for x, threads in self._before:
+            if threads > 1:
+                x.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        for x, threads in self._before:
+            if threads > 1:
+                x.set_num_threads(threads)
+
+
+@functools.cache
+def _libraries() -> list[Any]:
+    """Controllers of the threads of BLAS."""
+    import_module("scipy.linalg.cython_blas")  # whose library may not be there yet
+    return list(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def smooth(
@@ -83,7 +108,7 @@ def smooth(
     if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
     told = Stages(None, progress)
-    with BLAS.limit(limits=1, user_api="blas"):
+    with OneThread():
         told.say("compiling the equations of an instant", 0.05)
         trajectory, kappa, known = with_motion(problem, wanted, coupled, order, density, readings)
         told.say("learning how the robot moves", LEARNING)
@@ -117,16 +142,15 @@ def with_motion(
 
     order, density: as of `smooth`. Degrees of freedom without an encoder have densities to begin learning with.
     """
-    tried = {p: Trajectory.encoders(problem, readings, p) for p in ((3, 4) if order is None else (order,))}
+    given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
+    stated = np.isfinite(given)
+    wanted = ~stated | (order is None)  # likelihoods of all encoders tell the order
+    tried = {p: Trajectory.encoders(problem, readings, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
     measured = {name: np.asarray(on.any(axis=0)) for name, on in readings.active.items()}
     trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled, measured)
-    if density is not None:
-        given = densities.by_joint(problem.model, density)
-        stated = np.isfinite(given)
-        kappa, known = np.where(stated, given, kappa), known | stated
-    return trajectory, kappa, known
+    return trajectory, np.where(stated, given, kappa), known | stated
 
 
 def _learnt(

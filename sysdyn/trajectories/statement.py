@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from sysdyn.errors import ProblemError
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.state_sensors import JointPosition
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Group
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split, without_states
 from sysdyn.trajectories.filtering import Belief, Filter
@@ -76,6 +78,16 @@ class Trajectory:
         ]  # fmt: skip
         self.slow = np.array(slow, dtype=int)
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Groups of the outputs by name."""
+        return {x.name: x for x in self.problem.outputs(self.dynamics.outputs).values()}
+
+    @cached_property
+    def components(self) -> dict[str, tuple[str, ...]]:
+        """Names of the components of all measurements."""
+        return {m.name: m.components(self.model) for m in self.problem.measurements}
 
     def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
         """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
@@ -173,14 +185,19 @@ class Trajectory:
     # ---- motion --------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def encoders(problem: Problem, readings: Readings, order: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood)."""
+    def encoders(
+        problem: Problem, readings: Readings, order: int, wanted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood); wanted (nv,) bool."""
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0
         for m, places in encoders_of(problem):
+            freedoms = [v for _, v in places]
+            if not wanted[freedoms].any():
+                continue
             values = readings.y[m.name], readings.active[m.name], deviations(m, model)
             kappa, likelihood = densities.of_encoders(readings.t, *values, order)
-            density[[v for _, v in places]] = kappa
+            density[freedoms] = kappa
             total += float(likelihood.sum())
         known = np.isfinite(density)
         faster = FREQUENCY ** (order - 3)

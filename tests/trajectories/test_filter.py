@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -77,6 +80,34 @@ def test_motion_is_that_of_a_run():
     live = sd.filter(problem, motion=run)
     now = [live(*row) for row in rows(log)][-1]
     assert now.motion == run.motion and now.order == run.order
+
+
+def test_results_are_made_when_they_are_read():
+    """Of the instant they belong to, in any order; copies are of whole ones."""
+    problem, log, _ = arm(False)
+    live, other = (sd.filter(problem, ["tau"], **MOTION) for _ in range(2))
+    found = [live(*row) for row in rows(log)]
+    at_once = [other(*row)["tau"] for row in rows(log)]
+    for k in (70, 3, 79):
+        for run in (pickle.loads(pickle.dumps(found[k])), copy.deepcopy(found[k]), found[k]):
+            assert isinstance(run, sd.Run) and run.t == log["t"][k]
+            np.testing.assert_array_equal(run["tau"], at_once[k])
+    assert type(found[3]) is sd.Run and "kinematic level" in repr(found[4])
+    with pytest.raises(AttributeError, match="torque"):
+        found[5].torque  # noqa: B018
+
+
+def test_results_do_not_follow_the_arrays_of_the_caller():
+    problem, log, _ = arm(True)
+    live, other = (sd.filter(problem, ["tau"], **MOTION) for _ in range(2))
+    held = {name: np.empty(3) for name in ("encoders", "torques")}
+    found = []
+    for t, y in rows(log):
+        for name, x in held.items():
+            x[:] = y[name]
+        found.append(live(t, held))
+    expected = [other(*row)["tau"] for row in rows(log)]
+    np.testing.assert_array_equal([x["tau"] for x in found], expected)
 
 
 def base() -> sd.Problem:

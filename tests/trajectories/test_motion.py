@@ -47,6 +47,13 @@ def test_jacobians_of_steps_are_those_of_differences(seed, kinds, order, dt):
     q, rates = motion.predicted(*before, dt)
     after = moved(model, (q, rates), 0.4 * rng.standard_normal(order * model.nv))
     found = motion.between(before, after, dt)
+    k, density = order * model.nv, rng.uniform(1.0, 30.0, model.nv)
+    Phi, Q, c = np.zeros((1, k, k)), np.zeros((1, k, k)), np.zeros((1, k))
+    motion.ahead(*motion.errors(before, after, dt), dt, density, np.arange(model.nv), Phi, Q, c)
+    np.testing.assert_allclose(found.F1 @ Phi, -found.F0, rtol=0, atol=1e-12)
+    np.testing.assert_allclose((found.F1 @ c[..., None])[..., 0], -found.e, rtol=0, atol=1e-12)
+    noise = motion.noise(dt, density)
+    np.testing.assert_allclose(found.F1 @ Q @ found.F1.swapaxes(1, 2), noise, rtol=0, atol=1e-12 * noise.max())
     h = 1e-5
     for F, which in ((found.F0, 0), (found.F1, 1)):
         for k in range(order * model.nv):

@@ -9,14 +9,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.backends.kernel import address
+from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.llvm import target
+from sysdyn.program.program import Program
 
 _MAKING = threading.Lock()
 # Most arguments of a routine: those of dgemm.
@@ -59,10 +60,12 @@ _ARGUMENT = """
   %m{k} = load i64, ptr %pm{k}
   %o{k} = mul i64 %m{k}, %t
   %x{k} = getelementptr i8, ptr %a{k}, i64 %o{k}"""
-# sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of matrices (k, k), of entries (i, j) at `places`;
-# transpose(k, x, y): y = x^T; mirror(k, x): entries above the diagonal are those below it. Matrices by rows.
-_OWN = """
-define void @sparse(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
+# Matrices by rows. sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of k columns, of entries (i, j) of
+# A (k, k) at `places`; packed: the same with A (entries,) itself. transpose(n, k, x, y): y (k, n) = x^T. mirror(k, x):
+# entries above the diagonal are those below it. add(n, numbers, x, y): y[numbers[i]] += x[i]. flush(n, least, x): x[i]
+# is 0 if it is smaller, as numbers with leading zeros take processors a hundred times as long.
+_SPARSE = """
+define void @NAME(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
 entry:
   %k = load i64, ptr %pk
   %n = load i64, ptr %pn
@@ -81,7 +84,7 @@ entries:
   %ik = mul i64 %i, %k
   %jk = mul i64 %j, %k
   %ij = add i64 %ik, %j
-  %pa = getelementptr double, ptr %A, i64 %ij
+  %pa = getelementptr double, ptr %A, i64 %ENTRY
   %a = load double, ptr %pa
   %one = insertelement <4 x double> poison, double %a, i64 0
   %four = shufflevector <4 x double> %one, <4 x double> poison, <4 x i32> zeroinitializer
@@ -122,10 +125,11 @@ done:
 end:
   ret void
 }
-""" + "".join(
-    f"""
-define void @{name} {{
+"""
+_TURN = """
+define void @NAME {
 entry:
+  %n = load i64, ptr %pn
   %k = load i64, ptr %pk
   br label %row
 row:
@@ -133,16 +137,16 @@ row:
   %more = icmp slt i64 %i, %k
   br i1 %more, label %column, label %end
 column:
-  %j = phi i64 [ {first}, %row ], [ %j1, %each ]
-  %inside = icmp slt i64 %j, %k
+  %j = phi i64 [ FIRST, %row ], [ %j1, %each ]
+  %inside = icmp slt i64 %j, %n
   br i1 %inside, label %each, label %rowdone
 each:
-  %ik = mul i64 %i, %k
+  %in = mul i64 %i, %n
   %jk = mul i64 %j, %k
-  %ij = add i64 %ik, %j
+  %ij = add i64 %in, %j
   %ji = add i64 %jk, %i
   %px = getelementptr double, ptr %x, i64 %ji
-  %py = getelementptr double, ptr {to}, i64 %ij
+  %py = getelementptr double, ptr TO, i64 %ij
   %v = load double, ptr %px
   store double %v, ptr %py
   %j1 = add i64 %j, 1
@@ -152,10 +156,71 @@ rowdone:
   br label %row
 end:
   ret void
-}}
+}
 """
-    for name, first, to in (("transpose(ptr %pk, ptr %x, ptr %y)", "0", "%y"), ("mirror(ptr %pk, ptr %x)", "%i", "%x"))
-)
+_ADD = """
+define void @add(ptr %pn, ptr %numbers, ptr %x, ptr %y) {
+entry:
+  %n = load i64, ptr %pn
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %each ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %each, label %end
+each:
+  %pj = getelementptr i64, ptr %numbers, i64 %i
+  %j = load i64, ptr %pj
+  %px = getelementptr double, ptr %x, i64 %i
+  %py = getelementptr double, ptr %y, i64 %j
+  %u = load double, ptr %px
+  %v = load double, ptr %py
+  %w = fadd contract double %u, %v
+  store double %w, ptr %py
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+"""
+_FLUSH = """
+define void @flush(ptr %pn, ptr %pleast, ptr %x) {
+entry:
+  %n = load i64, ptr %pn
+  %least = load double, ptr %pleast
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %each ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %each, label %end
+each:
+  %px = getelementptr double, ptr %x, i64 %i
+  %v = load double, ptr %px
+  %size = call double @llvm.fabs.f64(double %v)
+  %small = fcmp olt double %size, %least
+  %w = select i1 %small, double 0.0, double %v
+  store double %w, ptr %px
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+declare double @llvm.fabs.f64(double)
+"""
+_TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FIRST": "0", "TO": "%y"}
+_MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FIRST": "%i", "TO": "%x", "%pn": "%pk"}
+_OWN = "sparse", "packed", "transpose", "mirror", "add", "flush"
+
+
+def _own() -> str:
+    """The text of the routines of this module."""
+    parts = [(_SPARSE, {"NAME": "sparse", "ENTRY": "ij"}), (_SPARSE, {"NAME": "packed", "ENTRY": "e"}),
+             (_TURN, _TRANSPOSE), (_TURN, _MIRROR), (_ADD, {}), (_FLUSH, {})]  # fmt: skip
+    texts = []
+    for text, changes in parts:
+        for word, by in changes.items():
+            text = text.replace(word, by)
+        texts.append(text)
+    return "".join(texts)
 
 
 class Moving:
@@ -166,21 +231,43 @@ class Moving:
         self.address = address(array) - behind * self.move + offset * array.itemsize
 
 
+class Run(NamedTuple):
+    """A run of a program at one state, between arrays (size,) by group."""
+
+    program: Program
+    inputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+
+
 Argument = Moving | np.ndarray | str | int | float
 
 
 class Tape:
-    """Calls of one instant; `call(name, arguments…)` adds one, and `run` makes them instant by instant.
+    """Calls of one instant; `call(name, arguments…)` adds one, and `run` makes them instant by instant. calls: these.
 
     Arguments: `Moving` arrays, arrays that stay, characters, whole numbers and floats. Matrices are by columns, as in
-    Fortran, but for `sparse`, `transpose` and `mirror`, see above.
+    Fortran, but for routines of this module, see above.
     """
 
     def __init__(self) -> None:
+        self.calls: list[tuple[str, Sequence[Argument]] | Run] = []
         self._rows: list[list[int]] = []
         self._kept: list[Any] = []
 
+    def program(
+        self, program: Program, kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray],
+        status: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Add a run of a program at one state, by its machine code; arrays (size,) by group, status (1,)."""
+        work, first = kernel.work()
+        found = words(program, first, inputs, {name: x[None] for name, x in outputs.items()}, status)
+        self._kept += [kernel, found, work, inputs, outputs, status]
+        spare = [0] * (MOST_ARGUMENTS - 2)
+        self._rows.append([kernel.address, address(found), 1, *spare, 0, 0, *spare])
+        self.calls.append(Run(program, inputs, outputs))
+
     def call(self, name: str, *arguments: Argument) -> None:
+        self.calls.append((name, arguments))
         addresses, moves = [], []
         for x in arguments:
             if isinstance(x, Moving):
@@ -201,7 +288,14 @@ class Tape:
     def __add__(self, other: Tape) -> Tape:
         both = Tape()
         both._rows, both._kept = self._rows + other._rows, self._kept + other._kept
+        both.calls = self.calls + other.calls
         return both
+
+    def once(self) -> Callable[[], None]:
+        """The calls of the first instant as one call, without the interpreter's lock."""
+        rows = np.array(self._rows, dtype=np.int64)
+        run, kept = _code()[0]["run"], (rows, self)
+        return functools.partial(_run_once, run, address(rows), len(rows), kept)
 
     def run(self, instants: range) -> None:
         """Make the calls at these instants; the interpreter's lock is released."""
@@ -209,6 +303,10 @@ class Tape:
         if len(instants) and len(rows):
             last = instants[-1] + instants.step
             _code()[0]["run"](address(rows), len(rows), instants.start, last, instants.step)
+
+
+def _run_once(run: Callable[..., None], rows: int, count: int, kept: object) -> None:
+    run(rows, count, 0, 1, 1)
 
 
 @functools.cache
@@ -241,8 +339,8 @@ def _made() -> tuple[dict[str, Callable[..., None]], dict[str, int], Any]:
     text = text.replace("NAMES", ", ".join(f"ptr %x{k}" for k in ks))
     with target.LOCK:
         llvm = target.library()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _OWN), target.here().machine(2))
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _own()), target.here().machine(2))
         engine.finalize_object()
-        places = {name: engine.get_function_address(name) for name in ("run", "sparse", "transpose", "mirror")}
+        places = {name: engine.get_function_address(name) for name in ("run", *_OWN)}
     kinds = ctypes.c_void_p, *[ctypes.c_int64] * 4
     return {"run": ctypes.CFUNCTYPE(None, *kinds)(places.pop("run"))}, places, engine

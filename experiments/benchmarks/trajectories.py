@@ -1,0 +1,276 @@
+"""Time and memory of trajectories from raw logs, by row: the live filter, both smoothers, and long logs.
+
+    python experiments/benchmarks/trajectories.py [--rows 2000 20000 100000]
+
+A free body with an IMU and two points that stand, an arm of seven joints with encoders alone at 1 kHz, and the trotting
+quadruped of experiments/trajectories/logs.py with encoders, IMU and feet that stand at 500 Hz. A row of the filter is
+`live(t, y)`, without reading its result and with the torques read, and a step of its export by the C compiler, if there
+is one; one of the kinematic smoother is what `smooth` needs for another row, covariances included. Of the coupled level
+a row of one iteration, linearised and solved, of chains of 9, 20 and 40 joints: 27, 60 and 120 unknowns an instant.
+
+Ratio: over a row of the same number of unknowns of a block-tridiagonal Cholesky factorisation by SciPy's potrf, trsm
+and syrk, called block by block, in the same run; processor times of one thread. Memory is the largest resident one of a
+process that smooths a log of so many rows of the arm. Writes experiments/results/trajectory_rows.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import scipy.linalg
+from common import ROOT, write_csv
+from streaming import MEBI, peak_memory
+
+import sysdyn as sd
+from sysdyn.trajectories.linearised import Linearised
+from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.smooth import OneThread, with_motion
+
+sys.path.insert(0, str(ROOT / "experiments" / "trajectories"))
+import logs
+
+# Rows before the filter is timed, and rows that are.
+WARM, TIMED = 50, 300
+# Rows of the two logs whose times of smoothing differ by those of a row: of the arm, and of the quadruped.
+SHORT, LONG = (1000, 100), (6000, 500)
+# Joints of the chains of the coupled level, rows of their logs, and seconds between these.
+JOINTS, CHAIN_ROWS, STEP = (9, 20, 40), 200, 2e-3
+# Densities of jerk of the arm and the chains, and of the quadruped (as learnt from its log), and order of all motions.
+MOTION, ORDER = 100.0, 3
+TURNS, SHIFTS, LEG = 126.0, 16.0, (70.0, 730.0, 1300.0)
+# Runs of which the median is taken, and steps of the export in each.
+REPEAT, C_STEPS = 3, 2000
+
+Row = tuple[float, dict[str, np.ndarray], dict[str, float]]
+
+
+def spent(call: Callable[[], object]) -> float:
+    """Processor time of this thread [s], which other processes do not add to: the median of a few."""
+    found = []
+    for _ in range(REPEAT):
+        began = time.thread_time()
+        call()
+        found.append(time.thread_time() - began)
+    return median(found)
+
+
+def arm(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    log = logs.arm(rows / 1000.0)
+    return logs.arm_problem(log), log.log
+
+
+def quadruped(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    """The quadruped of logs.py with its IMU, encoders and feet: torques are not measured."""
+    log = logs.quadruped(rows)
+    given = {name: x for name, x in logs.with_contacts(log).items() if name != "torques"}
+    problem = logs.quadruped_problem(log)
+    kept = [m for m in problem.measurements if m.of_state or m.name == "acc"]
+    return sd.Problem(log.model, [*kept, sd.ExternalWrench("all", name="no wrench")]), given
+
+
+def body(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    """A free body at rest with an IMU, whose biases walk, and two points that stand."""
+    model, rng = sd.random_tree(1, seed=0, joints=("free",)), np.random.default_rng(0)
+    imu, aside = (model.body_names[0], np.eye(4)), np.eye(4)
+    aside[:3, 3] = 0.1, 0.0, 0.2
+    problem = sd.Problem(model, [
+        sd.Gyroscope(imu, noise=2e-3, bias=sd.RandomWalk(1e-5), name="gyro"),
+        sd.Accelerometer(imu, noise=0.05, bias=sd.RandomWalk(1e-4), name="acc"),
+        sd.Stance(imu, noise=1e-2, name="left"), sd.Stance((model.body_names[0], aside), noise=1e-2, name="right"),
+        sd.ExternalWrench("all", name="no wrench"),
+    ])  # fmt: skip
+    log = {"t": STEP * np.arange(rows), "gyro": 2e-3 * rng.standard_normal((rows, 3)),
+           "acc": np.array([0.0, 0.0, 9.81]) + 0.05 * rng.standard_normal((rows, 3))}  # fmt: skip
+    return problem, log | {f"active: {name}": np.ones(rows) for name in ("left", "right")}
+
+
+def densities(problem: sd.Problem) -> float | np.ndarray:
+    """Densities of the jerk of a motion, see `MOTION`."""
+    if problem.model.nv != 6 + len(LEG) * len(logs.LEGS):
+        return MOTION
+    return np.array([TURNS] * 3 + [SHIFTS] * 3 + [*LEG] * len(logs.LEGS))
+
+
+def rows_of(log: dict[str, np.ndarray]) -> list[Row]:
+    """(t, y, active) of each row."""
+    found = []
+    for k, t in enumerate(log["t"].tolist()):
+        y = {name: x[k] for name, x in log.items() if name != "t" and ":" not in name}
+        active = {name.partition(": ")[2]: float(x[k]) for name, x in log.items() if name.startswith("active: ")}
+        found.append((t, y, active))
+    return found
+
+
+def filtered(problem: sd.Problem, log: dict[str, np.ndarray], outputs: list[str]) -> float:
+    """Seconds of a row of the filter; outputs: read from each result."""
+    live, rows, found = sd.filter(problem, outputs, motion=densities(problem), order=ORDER), rows_of(log), []
+    for at, row in enumerate(rows[: WARM + TIMED]):
+        began = time.thread_time()
+        now = live(*row)
+        for name in outputs:
+            now.std(name)
+        if at >= WARM:
+            found.append(time.thread_time() - began)
+    return median(found)
+
+
+# A main that takes the readings of one instant again and again.
+MAIN = """
+#include <stdio.h>
+#include <time.h>
+#include "robot.h"
+#include "test_vectors.h"
+int main(void)
+{
+    static robot_readings now;
+    int k;
+    clock_t began;
+    now = test_readings[0];
+    began = clock();
+    for (k = 0; k < STEPS; ++k) {
+        now.t += 0.002;
+        if (robot_step(&now)) {
+            return 1;
+        }
+    }
+    printf("%.17g", (double)(clock() - began) / CLOCKS_PER_SEC / STEPS);
+    return 0;
+}
+"""
+
+
+def exported(problem: sd.Problem, log: dict[str, np.ndarray]) -> float | None:
+    """Seconds of a step of the filter's export; None without a compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    live = sd.filter(problem, [], motion=densities(problem), order=ORDER)
+    for row in rows_of(log)[:WARM]:
+        live(*row)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = live.export_c(Path(parent) / "robot", "robot")
+        (folder / "main.c").write_text(MAIN.replace("STEPS", str(C_STEPS)))
+        sources = [x.name for x in folder.glob("*.c")]
+        command = [compiler, "-O3", "-march=native", "-std=c99", *sources, "-o", "main", "-lm"]
+        subprocess.run(command, cwd=folder, check=True)
+        times = (subprocess.run([folder / "main"], check=True, capture_output=True, text=True) for _ in range(REPEAT))
+        return median(float(x.stdout) for x in times)
+
+
+def smoothed(of: Callable[[int], tuple[sd.Problem, dict[str, np.ndarray]]], short: int, long: int) -> float:
+    """Seconds of a further row of the kinematic smoother, from logs of these rows."""
+    times = []
+    for rows in (short, long):
+        problem, log = of(rows)
+        kappa = densities(problem)
+        times.append(spent(lambda p=problem, x=log, k=kappa: sd.smooth(p, x, [], order=ORDER, density=k)))
+    return (times[1] - times[0]) / (long - short)
+
+
+def coupled(joints: int) -> tuple[int, float]:
+    """(unknowns, seconds of a row and iteration of the coupled level) of a chain with encoders and torques."""
+    model, t = sd.chain(joints, seed=1), STEP * np.arange(CHAIN_ROWS)
+    omega, rng = np.linspace(1.0, 4.0, joints), np.random.default_rng(0)
+    angle = t[:, None] * omega
+    q, qd, qdd = 0.1 * np.sin(angle), 0.1 * omega * np.cos(angle), -0.1 * omega**2 * np.sin(angle)
+    log = {"t": t, "encoders": q + 1e-3 * rng.standard_normal(q.shape), "torques": sd.rnea(model, q, qd, qdd)}
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=1e-3, name="encoders"), sd.JointTorque("all", noise=0.3, name="torques"),
+        sd.ExternalWrench("all", name="no wrench"),
+    ])  # fmt: skip
+    readings = read(problem, log)
+    trajectory, kappa, _ = with_motion(problem, (), True, ORDER, MOTION, readings)
+    belief, _ = trajectory.belief(readings, None, kappa)
+    equations = Linearised(trajectory.unknowns, trajectory.sources, kappa, belief)
+    path = trajectory.first_path(belief, readings, kappa)
+    equations.sweep(equations.about(path, readings))  # compiles
+    return trajectory.unknowns.size, spent(lambda: equations.sweep(equations.about(path, readings))) / CHAIN_ROWS
+
+
+def blocks(k: int) -> float:
+    """Seconds of a row of a block-tridiagonal Cholesky factorisation with k unknowns each, by calls of LAPACK."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((k, k))
+    own, beside = np.asfortranarray(x @ x.T + 4.0 * k * np.eye(k)), np.asfortranarray(rng.standard_normal((k, k)))
+    potrf, trsm, syrk = scipy.linalg.lapack.dpotrf, scipy.linalg.blas.dtrsm, scipy.linalg.blas.dsyrk
+
+    def factored() -> None:
+        A = own
+        for _ in range(CHAIN_ROWS):
+            L, _ = potrf(A, lower=1)
+            A = syrk(-1.0, trsm(1.0, L, beside, lower=1), trans=1, beta=1.0, c=own, lower=1)
+
+    return spent(factored) / CHAIN_ROWS
+
+
+def unknowns(problem: sd.Problem) -> int:
+    sizes = (len(m.components(problem.model)) for m in problem.biased)
+    return ORDER * problem.model.nv + sum(sizes)
+
+
+def of_rows(rows: int) -> dict:
+    """{seconds, peak memory} of smoothing so many rows of the arm."""
+    problem, log = arm(rows)
+    began = time.perf_counter()
+    sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
+    return {"seconds": time.perf_counter() - began, "peak": peak_memory()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[2000, 20_000, 100_000], help="of the logs of the arm for memory"
+    )
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", sd.errors.LogWarning)
+    if options.one:
+        print(json.dumps(of_rows(options.one)))
+        return
+    table: list[dict[str, object]] = []
+
+    def add(what: str, size: int, seconds: float, memory: str = "") -> None:
+        ratio = "" if memory else f"{seconds / blocks(size):.3g}"
+        row = {"what": what, "unknowns": size, "seconds": f"{seconds:.3g}", "ratio": ratio, "peak_memory_MiB": memory}
+        table.append(row)
+        print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
+
+    with OneThread():
+        problem, log = body(WARM + TIMED)
+        what = "free body, IMU and two feet"
+        add(f"{what}: filter", unknowns(problem), filtered(problem, log, []))
+        step = exported(problem, log)
+        if step is not None:
+            add(f"{what}: filter, a step in C", unknowns(problem), step)
+        logs_of = (("arm, encoders", arm), ("quadruped, encoders, IMU and feet", quadruped))
+        for (name, of), short, long in zip(logs_of, SHORT, LONG, strict=True):
+            problem, log = of(WARM + TIMED)
+            add(f"{name}: filter", unknowns(problem), filtered(problem, log, []))
+            add(f"{name}: filter, torques read", unknowns(problem), filtered(problem, log, ["tau"]))
+            step = exported(problem, log)
+            if step is not None:
+                add(f"{name}: filter, a step in C", unknowns(problem), step)
+            add(f"{name}: smoother", unknowns(problem), smoothed(of, short, long))
+        for joints in JOINTS:
+            size, seconds = coupled(joints)
+            add(f"chain of {joints}, coupled: an iteration", size, seconds)
+    for rows in options.rows:
+        command = [sys.executable, __file__, "--one", str(rows)]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        add(f"arm: smoother, {rows:,} rows", 21, found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
+    write_csv("trajectory_rows", table)
+
+
+if __name__ == "__main__":
+    main()

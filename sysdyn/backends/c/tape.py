@@ -1,0 +1,267 @@
+"""C99 for tapes: the calls of one instant over static arrays, with the routines that they need; nothing but math.h.
+
+Arrays of the calls become static arrays of the file, runs of programs calls of their C99 (`sysdyn.backends.c.code`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from sysdyn.backends.c.code import Code, Description
+from sysdyn.backends.kernel import address
+from sysdyn.backends.llvm.calls import Moving, Run, Tape
+from sysdyn.backends.real import DOUBLE
+
+# Routines by their name and their arguments that are characters, as in BLAS and LAPACK: matrices by columns, but for
+# those that are ours (`sysdyn.backends.llvm.calls`), by rows.
+_ROUTINES = {
+    "dcopy": """(int n, const double *x, int dx, double *y, int dy)
+{
+    int i;
+    for (i = 0; i < n; ++i) {
+        y[i * dy] = x[i * dx];
+    }
+}""",
+    "daxpy": """(int n, double a, const double *x, int dx, double *y, int dy)
+{
+    int i;
+    for (i = 0; i < n; ++i) {
+        y[i * dy] += a * x[i * dx];
+    }
+}""",
+    "dlaset_A": """(int m, int n, double off, double on, double *A, int lda)
+{
+    int i, j;
+    for (j = 0; j < n; ++j) {
+        for (i = 0; i < m; ++i) {
+            A[i + j * lda] = i == j ? on : off;
+        }
+    }
+}""",
+    "dgemv_N": """(
+    int m, int n, double a, const double *A, int lda, const double *x, int dx, double b, double *y, int dy)
+{
+    int i, j;
+    for (i = 0; i < m; ++i) {
+        y[i * dy] = b == 0.0 ? 0.0 : b * y[i * dy];
+    }
+    for (j = 0; j < n; ++j) {
+        for (i = 0; i < m; ++i) {
+            y[i * dy] += a * x[j * dx] * A[i + j * lda];
+        }
+    }
+}""",
+    "dsyrk_U_N": """(int n, int k, double a, const double *A, int lda, double b, double *C, int ldc)
+{
+    int i, j, l;
+    for (j = 0; j < n; ++j) {
+        double *restrict c = C + j * ldc;
+        for (i = 0; i <= j; ++i) {
+            c[i] = b == 0.0 ? 0.0 : b * c[i];
+        }
+        for (l = 0; l < k; ++l) {
+            const double *restrict x = A + l * lda;
+            const double y = a * x[j];
+            for (i = 0; i <= j; ++i) {
+                c[i] += y * x[i];
+            }
+        }
+    }
+}""",
+    "dtrsm_R_L_T_N": """(int m, int n, double a, const double *A, int lda, double *B, int ldb)
+{
+    int i, j, l;
+    for (j = 0; j < n; ++j) {
+        double *restrict b = B + j * ldb;
+        for (i = 0; i < m; ++i) {
+            b[i] *= a;
+        }
+        for (l = 0; l < j; ++l) {
+            const double *restrict x = B + l * ldb;
+            const double y = A[j + l * lda];
+            for (i = 0; i < m; ++i) {
+                b[i] -= y * x[i];
+            }
+        }
+        for (i = 0; i < m; ++i) {
+            b[i] /= A[j + j * lda];
+        }
+    }
+}""",
+    "dtrsm_L_L_N_N": """(int m, int n, double a, const double *A, int lda, double *B, int ldb)
+{
+    int i, j, l;
+    for (j = 0; j < n; ++j) {
+        for (i = 0; i < m; ++i) {
+            B[i + j * ldb] *= a;
+        }
+        for (l = 0; l < m; ++l) {
+            B[l + j * ldb] /= A[l + l * lda];
+            for (i = l + 1; i < m; ++i) {
+                B[i + j * ldb] -= B[l + j * ldb] * A[i + l * lda];
+            }
+        }
+    }
+}""",
+    "dpotrf_L": """(int n, double *A, int lda)
+{
+    int i, j, l, good = 1;
+    for (j = 0; j < n; ++j) {
+        good &= A[j + j * lda] > 0.0;
+        A[j + j * lda] = sqrt(A[j + j * lda]);
+        for (i = j + 1; i < n; ++i) {
+            A[i + j * lda] /= A[j + j * lda];
+        }
+        for (l = j + 1; l < n; ++l) {
+            for (i = l; i < n; ++i) {
+                A[i + l * lda] -= A[i + j * lda] * A[l + j * lda];
+            }
+        }
+    }
+    return !good;
+}""",
+    "packed": """(int k, int n, const int *places, const double *A, const double *x, double *y)
+{
+    int c, e;
+    for (e = 0; e < n; ++e) {
+        const double *restrict from = x + places[2 * e + 1] * k;
+        double *restrict to = y + places[2 * e] * k;
+        for (c = 0; c < k; ++c) {
+            to[c] += A[e] * from[c];
+        }
+    }
+}""",
+    "transpose": """(int n, int k, const double *x, double *y)
+{
+    int i, j;
+    for (i = 0; i < k; ++i) {
+        for (j = 0; j < n; ++j) {
+            y[i * n + j] = x[j * k + i];
+        }
+    }
+}""",
+    "mirror": """(int k, double *x)
+{
+    int i, j;
+    for (i = 0; i < k; ++i) {
+        for (j = i + 1; j < k; ++j) {
+            x[i * k + j] = x[j * k + i];
+        }
+    }
+}""",
+    "flush": """(int n, double least, double *x)
+{
+    int i;
+    for (i = 0; i < n; ++i) {
+        x[i] = fabs(x[i]) < least ? 0.0 : x[i];
+    }
+}""",
+    "add": """(int n, const int *numbers, const double *x, double *y)
+{
+    int i;
+    for (i = 0; i < n; ++i) {
+        y[numbers[i]] += x[i];
+    }
+}""",
+}
+# The routine that says whether it went well, by its return value in place of its last argument.
+_SAYS = "dpotrf_L"
+
+
+class TapeCode:
+    """C99 of tapes. name: of the project; kept: arrays that begin with their values, all others with zeros.
+
+    programs: the code of the programs that they run.
+    """
+
+    def __init__(self, name: str, kept: Collection[np.ndarray] = ()):
+        self.name, self.programs = name, list[Code]()
+        self._numbers: dict[int, int] = {}
+        self._arrays: dict[int, tuple[str, np.ndarray]] = {}
+        self._used: dict[str, None] = {}
+        self._kept = {id(_root(x)) for x in kept}
+
+    def place(self, x: np.ndarray) -> str:
+        """C for the address of the first entry of an array, which is not empty."""
+        root = _root(x)
+        name, _ = self._arrays.setdefault(id(root), (f"a{len(self._arrays)}", root))
+        behind = (address(x) - address(root)) // root.itemsize
+        return f"{name} + {behind}" if behind else name
+
+    def function(self, head: str, tape: Tape, failed: str) -> str:
+        """A function of this head that makes the calls of a tape, and returns the bits of the status of its programs.
+
+        failed: the word of the bit if a matrix has no factor.
+        """
+        lines = []
+        for call in tape.calls:
+            if isinstance(call, Run):
+                lines += self._run(call)
+                continue
+            name, arguments = call
+            if any(isinstance(x, np.ndarray) and not x.size for x in arguments):
+                continue  # nothing is copied
+            name = "_".join([name, *(x for x in arguments if isinstance(x, str))])
+            self._used[name] = None
+            kept = arguments[:-1] if name == _SAYS else arguments
+            given = ", ".join(self._argument(x) for x in kept if not isinstance(x, str))
+            lines.append(f"status |= {name}({given}) ? {failed} : 0;" if name == _SAYS else f"{name}({given});")
+        text = "\n".join(f"    {line}" for line in lines)
+        return f"{head}\n{{\n    int status = 0;\n{text}\n    return status;\n}}"
+
+    def _argument(self, x: np.ndarray | Moving | float) -> str:
+        if isinstance(x, Moving):
+            raise TypeError("a tape of one instant has no arrays that move")
+        return self.place(x) if isinstance(x, np.ndarray) else DOUBLE.literal(x) if isinstance(x, float) else str(x)
+
+    def _run(self, run: Run) -> list[str]:
+        k = self._numbers.setdefault(id(run.program), len(self.programs))
+        if k == len(self.programs):
+            self.programs.append(Code(f"{self.name}_{k}", run.program, Description(f"part {k} of {self.name}")))
+        code, lines = self.programs[k], []
+        for m in code.inputs:
+            lines.append(f"memcpy(in_{k}.{m.name}, {self.place(run.inputs[m.group])}, sizeof in_{k}.{m.name});")
+        lines.append(f"status |= {code.name}_run(&in_{k}, &out_{k}, &work_{k});")
+        for m in code.outputs:
+            lines.append(f"memcpy({self.place(run.outputs[m.group])}, out_{k}.{m.name}, sizeof out_{k}.{m.name});")
+        return lines
+
+    def memory(self) -> str:
+        """Declarations of all arrays that functions have used until now."""
+        lines = [f"static {x.name}_{what} {short}_{k};" for k, x in enumerate(self.programs)
+                 for what, short in (("inputs", "in"), ("outputs", "out"), ("work", "work"))]  # fmt: skip
+        for name, x in self._arrays.values():
+            numbers = x.dtype.kind == "i"
+            kind, flat = "const int" if numbers else "double", x.reshape(-1).tolist()
+            if numbers or id(x) in self._kept:
+                values = ", ".join(map(str, flat) if numbers else map(DOUBLE.literal, flat))
+                lines.append(f"static {kind} {name}[{x.size}] = {{{values}}};")
+            else:
+                lines.append(f"static {kind} {name}[{x.size}];")
+        return "\n".join(lines)
+
+    def routines(self) -> str:
+        """The routines that functions have used until now."""
+        parts = (f"static {'int' if name == _SAYS else 'void'} {name}{_ROUTINES[name]}" for name in self._used)
+        return "\n\n".join(parts)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all arrays."""
+        return sum((4 if x.dtype.kind == "i" else 8) * x.size for _, x in self._arrays.values()) + sum(
+            8 * (x.program.n_inputs + x.program.n_outputs + max(1, x.n_work)) for x in self.programs
+        )
+
+
+def literals(x: np.ndarray) -> str:
+    """Numbers of an array as C writes them, with commas."""
+    return ", ".join(map(DOUBLE.literal, np.asarray(x, dtype=float).reshape(-1).tolist()))
+
+
+def _root(x: np.ndarray) -> np.ndarray:
+    """The array that owns the memory."""
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return x

@@ -1,0 +1,436 @@
+"""A filter as C99: a step with static memory, its programs and routines, and an example that checks it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.backends.c.code import MARK, check_name, comment, identifier
+from sysdyn.backends.c.project import write_folder
+from sysdyn.backends.c.tape import TapeCode, literals
+from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
+from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
+from sysdyn.trajectories.filtering import Belief, Filter
+from sysdyn.trajectories.step import POSITION, RATES, Step, Update
+
+# Rows of the test vectors, share of their readings that is missing, and their error that is allowed, as a share of the
+# greatest entry of a member: covariances of which standard deviations are far apart have as many digits (chosen).
+TEST_ROWS, TEST_MISSING, TEST_ERROR = 5, 0.2, 1e-9
+# Bits of the status beside those of programs: time does not go on; a covariance of readings has no factor.
+NOT_LATER, NOT_POSITIVE = 256, 512
+
+
+class Reading(NamedTuple):
+    """A measurement as a member of the struct of readings."""
+
+    name: str
+    member: str
+    labels: tuple[str, ...]
+
+
+def export_filter(
+    folder: str | os.PathLike, name: str, filter_: Filter, belief: Belief, last: Readings, dt: float
+) -> Path:  # fmt: skip
+    """Write the project of a filter from a belief on. last: readings of which test vectors are made, dt [s] apart.
+
+    Raises InvalidInput for the name, FileError.
+    """
+    check_name(name)
+    step = Step(filter_.unknowns, filter_.sources, filter_.density, filter_.gate)
+    step.load(belief.path, belief.P)
+    readings = _readings(step)
+    rows, expected = _vectors(filter_, belief, last, readings, dt)
+    code = TapeCode(name, [step.P, *step.state.values(), *step.given.values(), *(
+        x for update in step.updates if update.rows for x in update.given.values())])  # fmt: skip
+    source = _source(name, code, step, readings, float(belief.path.t[0]))
+    files = {f"{name}.h": _header(name, code, step, readings), f"{name}.c": source}
+    for program in code.programs:
+        files |= {f"{program.name}.h": program.header(), f"{program.name}.c": program.source()}
+    files["test_vectors.h"] = _test_vectors(name, readings, rows, expected)
+    files["main.c"] = _main(name, _members(step))
+    files["CMakeLists.txt"] = _cmake(name, [x.name for x in code.programs])
+    return write_folder(folder, files)
+
+
+def _readings(step: Step) -> list[Reading]:
+    """The measurements that a step reads."""
+    names: dict[str, None] = {}
+    for update in step.updates:
+        if update.rows:
+            names |= {group_of(x).name: None for x in update.given if group_of(x).role in (VALUE, SWITCH)}
+            names |= {m: None for m, _, _, _ in _exact(update)}
+    measurements = {m.name: m for update in step.updates for m in _measurements(update)}
+    found: list[Reading] = []
+    for name in names:
+        member = identifier(name)
+        while member == "t" or any(member in (x.member, f"has_{x.member}") for x in found):
+            member += "_"
+        found.append(Reading(name, member, measurements[name].components(step.unknowns.model)))
+    return found
+
+
+def _measurements(update: Update) -> Sequence:
+    source = update.source
+    return source.sensors if isinstance(source, OfStates) else source.problem.measurements
+
+
+def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
+    """(measurement, quantity, places in it, size) of what is known exactly and read by a program."""
+    source, found = update.source, []
+    if isinstance(source, OfDynamics):
+        program = source.single.program
+        for m in source.problem.raw:
+            if m.quantity in update.given:
+                places = m.places(source.problem.model)
+                if program.used_inputs[program.input_places[m.quantity]][places].any():
+                    found.append((m.name, m.quantity, places, len(places)))
+    return found
+
+
+def _members(step: Step) -> dict[str, int]:
+    """Arrays of the struct of the state, with their sizes."""
+    own, nv = step.unknowns, step.unknowns.model.nv
+    rates = dict.fromkeys(("qd", "qdd", "qddd")[: own.motion.order - 1], nv)
+    return {x: n for x, n in {"q": own.model.nq, **rates, "biases": own.n_biases, "std": own.size}.items() if n}
+
+
+def _header(name: str, code: TapeCode, step: Step, readings: Sequence[Reading]) -> str:
+    own, model, guard = step.unknowns, step.unknowns.model, f"{name.upper()}_H"
+    members = []
+    for x in readings:
+        n, labels = len(x.labels), comment(f"{x.name}: {', '.join(x.labels)}")
+        members += [f"    /* {labels} */", f"    double {x.member}[{n}];", f"    int has_{x.member}[{n}];"]
+    biases = [f"{b}: {c}" for b, x in own.biases.items() for c in x.measurement.components(model)]
+    texts = {
+        "q": "positions of joints", "qd": ", ".join(model.dof_names), "qdd": "as qd", "qddd": "as qd",
+        "biases": ", ".join(biases), "std": "standard deviations of q (in its tangent space), its rates, biases",
+    }  # fmt: skip
+    state = [f"    double {x}[{n}]; /* {comment(texts[x])} */" for x, n in _members(step).items()]
+    rates, size = (own.motion.order - 1) * model.nv, own.size
+    return f"""/* {MARK}: {comment(f"a filter of the motion of {model.name}")} */
+/*
+ * C99, no heap, no library but math.h; {code.bytes} bytes of static memory: one such filter is in a program.
+ * It begins where the filter stood when it was exported. Do not compile with -ffast-math.
+ */
+#ifndef {guard}
+#define {guard}
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* What is measured at t [s]; has_...: 1 where there is a value now (of a stance: where it stands), else 0. */
+typedef struct {{
+    double t;
+{chr(10).join(members)}
+}} {name}_readings;
+
+/* The estimate at t [s]. */
+typedef struct {{
+    double t;
+{chr(10).join(state)}
+}} {name}_state;
+
+/* Bits of what {name}_step returns beside those of {name}_0.h; 0 where all went well. */
+enum {{
+    {name.upper()}_NOT_LATER = {NOT_LATER}, /* t is not later than before: nothing has changed */
+    {name.upper()}_NOT_POSITIVE = {NOT_POSITIVE} /* the covariance of the readings has no factor: start again */
+}};
+
+/*
+ * Begins at t with q [{model.nq}], rates [{rates}] (first and further derivatives), biases [{own.n_biases}] and the
+ * covariance P [{size}][{size}] of their errors, in the order of std.
+ */
+void {name}_start(double t, const double *q, const double *rates, const double *biases, const double *P);
+
+/* Goes on to the time of these readings and takes them in. Returns 0, or bits of the enumeration above. */
+int {name}_step(const {name}_readings *now);
+
+/* The estimate after the last step. */
+void {name}_now({name}_state *out);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], t: float) -> str:
+    own, upper = step.unknowns, name.upper()
+    failed, parts, body = f"{upper}_NOT_POSITIVE", [], []
+    parts.append(code.function("static int predict(void)", step.prediction, failed))
+    largest = max([1, *(len(x.labels) for x in readings)])
+    tables: list[str] = []
+    for k, update in enumerate(step.updates):
+        if not update.rows:
+            continue
+        parts.append(code.function(f"static int read_{k}(void)", update.reading, failed))
+        parts.append(code.function(f"static int update_{k}(void)", update.solution, failed))
+        body += _written(code, update, readings, tables)
+        both, size = code.place(update.both), update.both.size
+        body += [
+            f"if (read_{k}() & {BAD_INPUT | BAD_OUTPUT}) {{", f"    memset({both}, 0, {size} * sizeof(double));", "}",
+            f"status |= update_{k}();",
+        ]  # fmt: skip
+    density, time = own.bias_walk
+    places = {x: code.place(y) for x, y in (step.state | step.given).items() if y.size}
+    members, nv = _members(step), own.model.nv
+    nb, size, nq, rates = own.n_biases, own.size, own.model.nq, (own.motion.order - 1) * own.model.nv
+    out = [f"memcpy(out->q, {places[POSITION]}, {nq} * sizeof(double));"]
+    for j, x in enumerate([x for x in members if x.startswith("qd")]):
+        out.append(f"memcpy(out->{x}, {places[RATES]} + {j * nv}, {nv} * sizeof(double));")
+    if nb:
+        out.append(f"memcpy(out->biases, {places[BIASES]}, {nb} * sizeof(double));")
+    P = code.place(step.P)
+    walk = f"""
+    for (k = 0; k < {nb}; ++k) {{
+        const double over = isinf(times[k]) ? 0.0 : dt / times[k];
+        ({places["left"]})[k] = exp(-over);
+        ({places["walk"]})[k] = densities[k] * densities[k]
+            * (isinf(times[k]) ? dt : -0.5 * expm1(-2.0 * over) * times[k]);
+    }}""" if nb else ""  # fmt: skip
+    text = "\n".join(f"    {line}" for line in body)
+    includes = "\n".join(f'#include "{x.name}.h"' for x in code.programs)
+    if nb:
+        tables += [f"static const double {x}[{nb}] = {{{literals(y)}}};"
+                   for x, y in (("densities", density), ("times", time))]  # fmt: skip
+    functions = "\n\n".join(parts)
+    return f"""/* {MARK}: {comment(f"a filter of the motion of {own.model.name}")} */
+#include "{name}.h"
+
+#include <math.h>
+#include <string.h>
+
+{includes}
+
+{code.memory()}
+{chr(10).join(tables)}
+static int there[{largest}];
+static double before = {literals(np.array(t))};
+
+{code.routines()}
+
+static void take(int n, const double *x, const int *has, double *y)
+{{
+    int k;
+    for (k = 0; k < n; ++k) {{
+        there[k] = has[k] != 0 && isfinite(x[k]);
+        y[k] = there[k] ? x[k] : 0.0;
+    }}
+}}
+
+{functions}
+
+void {name}_start(double t, const double *q, const double *rates, const double *biases, const double *P)
+{{
+    before = t;
+    memcpy({places[POSITION]}, q, {nq} * sizeof(double));
+    memcpy({places[RATES]}, rates, {rates} * sizeof(double));
+    {f"memcpy({places[BIASES]}, biases, {nb} * sizeof(double));" if nb else "(void)biases;"}
+    memcpy({P}, P, {size * size} * sizeof(double));
+}}
+
+int {name}_step(const {name}_readings *now)
+{{
+    const double dt = now->t - before;
+    int k, status;
+    (void)k;
+    if (!(dt > 0.0)) {{
+        return {upper}_NOT_LATER;
+    }}
+    before = now->t;
+    ({places["dt"]})[0] = dt;{walk}
+    status = predict();
+{text}
+    return status;
+}}
+
+void {name}_now({name}_state *out)
+{{
+    int k;
+    out->t = before;
+    {(chr(10) + "    ").join(out)}
+    for (k = 0; k < {size}; ++k) {{
+        out->std[k] = sqrt(fmax(0.0, ({P})[k * {size + 1}]));
+    }}
+}}
+"""
+
+
+def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables: list[str]) -> list[str]:
+    """Statements that write readings into the inputs of the rows of a source; tables: declarations that are added."""
+    members, lines, source = {x.name: x for x in readings}, [], update.source
+    given = update.given
+    for name in dict.fromkeys(group_of(x).name for x in given if group_of(x).role in (VALUE, SWITCH)):
+        x, n = members[name].member, len(members[name].labels)
+        value, switch = given.get(value_group(name)), given.get(f"{SWITCH}:{name}")
+        spare = "spare"
+        if value is None and not any(spare in y for y in tables):
+            tables.append(f"static double {spare}[{max(len(y.labels) for y in readings)}];")
+        lines.append(f"take({n}, now->{x}, now->has_{x}, {spare if value is None else code.place(value)});")
+        if switch is not None:
+            lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = there[k];", "}"]
+        if isinstance(source, OfStates):
+            whole, one, rows = next((w, s, r) for y, w, s, r in source.written if y == name)
+            weight = f"{code.place(given[WEIGHT])} + {int(rows[0])}"
+            k = len(tables)
+            if not whole:
+                tables.append(f"static const double noise_{k}[{n}] = {{{literals(np.broadcast_to(one, n))}}};")
+            else:
+                lines += [f"for (k = 1; k < {n}; ++k) {{", "    there[0] &= there[k];", "}"]
+            share = "there[0]" if whole else f"there[k] / noise_{k}[k]"
+            lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({weight})[k] = {share};", "}"]
+    for name, quantity, places, n in _exact(update):
+        x, k = members[name].member, len(tables)
+        tables.append(f"static const int places_{k}[{n}] = {{{', '.join(map(str, places))}}};")
+        lines += [f"for (k = 0; k < {n}; ++k) {{",
+                  f"    ({code.place(given[quantity])})[places_{k}[k]] = now->{x}[k];", "}"]  # fmt: skip
+    return lines
+
+
+# ---- test vectors ----------------------------------------------------------------------------------------------------
+
+
+def _vectors(
+    filter_: Filter, belief: Belief, last: Readings, readings: Sequence[Reading], dt: float
+) -> tuple[list[dict[str, np.ndarray]], list[Belief]]:
+    """(readings {member: values, has_member: switches, t}, beliefs after them) of rows like the last one."""
+    own, rng = Filter(filter_.unknowns, filter_.sources, filter_.density, filter_.gate), np.random.default_rng(0)
+    rows, found = [], []
+    for _ in range(TEST_ROWS):
+        t = float(belief.path.t[0]) + dt
+        active = {name: x[:1] & (rng.random(x[:1].shape) >= TEST_MISSING) for name, x in last.active.items()}
+        now = Readings(np.array([t]), {name: x[:1] for name, x in last.y.items()}, active, last.known)
+        belief = own.updated(own.predicted(belief, t), now)
+        row: dict[str, np.ndarray] = {"t": np.array(t)}
+        for x in readings:
+            row[x.member] = now.y[x.name][0] if x.name in now.y else _known(filter_, now, x.name)
+            on = now.active[x.name][0] if x.name in now.active else np.ones(len(x.labels))
+            row[f"has_{x.member}"] = on.astype(int)
+        rows.append(row)
+        found.append(belief)
+    return rows, found
+
+
+def _known(filter_: Filter, now: Readings, name: str) -> np.ndarray:
+    """The value of what is known exactly."""
+    for source in filter_.sources:
+        if isinstance(source, OfDynamics):
+            for m in source.problem.raw:
+                if m.name == name:
+                    return np.asarray(now.known[m.quantity][0][m.places(source.problem.model)])
+    raise KeyError(name)
+
+
+def _test_vectors(
+    name: str, readings: Sequence[Reading], rows: Sequence[Mapping[str, np.ndarray]], found: Sequence[Belief]
+) -> str:
+    guard, given, expected = f"{name.upper()}_TEST_VECTORS_H", [], []
+    for row, belief in zip(rows, found, strict=True):
+        parts = [literals(row["t"])]
+        for x in readings:
+            switches = ", ".join(map(str, row[f"has_{x.member}"].tolist()))
+            parts += [f"{{{literals(row[x.member])}}}", f"{{{switches}}}"]
+        given.append("    {" + ",\n     ".join(parts) + "}")
+        path = belief.path
+        arrays = [path.q[0], *path.rates[0], path.biases[0], np.sqrt(np.diagonal(belief.P))]
+        expected.append(
+            "    {" + ",\n     ".join([literals(path.t), *(f"{{{literals(x)}}}" for x in arrays if x.size)]) + "}"
+        )
+    return f"""/* {MARK}: rows of readings, and the estimates of the filter after them */
+#ifndef {guard}
+#define {guard}
+
+#include "{name}.h"
+
+#define TEST_COUNT {len(rows)}
+#define TEST_TOLERANCE {TEST_ERROR!r} /* relative to the greatest expected entry */
+
+static const {name}_readings test_readings[TEST_COUNT] = {{
+{("," + chr(10)).join(given)}
+}};
+
+static const {name}_state test_states[TEST_COUNT] = {{
+{("," + chr(10)).join(expected)}
+}};
+
+#endif
+"""
+
+
+def _main(name: str, members: Mapping[str, int]) -> str:
+    checks = "\n".join(
+        f'        failed += differs("{x}", k, found.{x}, test_states[k].{x}, {n});' for x, n in members.items()
+    )
+    return f"""/* {MARK}: an example of use, and the check of the test vectors */
+#include <math.h>
+#include <stdio.h>
+
+#include "{name}.h"
+#include "test_vectors.h"
+
+/* Whether found[n] differs from expected[n] by more than the tolerance. */
+static int differs(const char *what, int row, const double *found, const double *expected, int n)
+{{
+    double size = 0.0, error = 0.0;
+    int k;
+    for (k = 0; k < n; ++k) {{
+        size = fmax(size, fabs(expected[k]));
+        error = fmax(error, fabs(found[k] - expected[k]));
+    }}
+    printf("row %d: %s differs by %.1e; its greatest entry is %.3g\\n", row, what, error, size);
+    return !(error <= TEST_TOLERANCE * size);
+}}
+
+int main(void)
+{{
+    static {name}_state found;
+    int k, failed = 0;
+
+    for (k = 0; k < TEST_COUNT; ++k) {{
+        failed += {name}_step(&test_readings[k]) != 0;
+        {name}_now(&found);
+{checks}
+    }}
+    if ({name}_step(&test_readings[0]) != {name.upper()}_NOT_LATER) {{
+        printf("a time that does not go on is not reported\\n");
+        ++failed;
+    }}
+    printf(failed ? "%d checks failed\\n" : "all checks passed\\n", failed);
+    return failed != 0;
+}}
+"""
+
+
+def _cmake(name: str, programs: Sequence[str]) -> str:
+    sources = " ".join(f"{x}.c" for x in (name, *programs))
+    return f"""# {MARK}: a filter
+cmake_minimum_required(VERSION 3.10)
+project({name} C)
+
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library({name} {sources})
+target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+if(UNIX)
+  target_link_libraries({name} PUBLIC m)
+endif()
+
+add_executable({name}_main main.c test_vectors.h)
+target_link_libraries({name}_main {name})
+
+enable_testing()
+add_test(NAME {name}_test_vectors COMMAND {name}_main)
+"""

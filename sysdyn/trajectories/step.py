@@ -1,0 +1,385 @@
+"""A step of the filter in compiled calls: prediction, and updates by the rows of readings.
+
+Programs compute what is nonlinear, about one state: the state after a time with the entries of Φ and Q, the rows of
+each source, and the state behind a step δ. Routines of BLAS and LAPACK do the rest, on memory that stays:
+
+    P ← Φ P Φ^T + Q;    S = J P J^T + D = L L^T,  X = P J^T L^-T,  P ← P − X X^T,  δ = −X L⁻¹ r.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.llvm.calls import Tape
+from sysdyn.model.joints import Joint
+from sysdyn.model.manifolds import smooth
+from sysdyn.offline.instant import JACOBIAN, RESIDUAL
+from sysdyn.program.evaluate import derivative
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.operations import COPYSIGN
+from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.program import Program
+from sysdyn.trajectories.believed import FAR_SQUARED
+from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, machine_code
+from sysdyn.trajectories.path import Path, Unknowns
+
+# Groups of the programs: q, rates and biases before and after; δ; entries of Φ and Q; those of the turn of an error.
+POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
+# Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero.
+OF_EMPTY_ROWS = 1e-300
+# Covariances of this size are zero: those of errors that fade in time become so small that processors take a hundred
+# times as long for them, and so do their products; any that counts is beyond (chosen).
+LEAST_COVARIANCE = 1e-150
+
+Values = dict[str, np.ndarray]
+
+
+class Step:
+    """Steps of a filter of the rows of `sources`. density (nv,): of the motion.
+
+    gate: readings of states beyond belief count as if they were at its limit. state, P (size, size): the belief, which
+    `load` writes.
+    """
+
+    def __init__(
+        self, unknowns: Unknowns, sources: Sequence[OfStates | OfDynamics], density: np.ndarray, gate: bool
+    ):  # fmt: skip
+        self.unknowns, size = unknowns, unknowns.size
+        self.state = {x: np.zeros(n) for x, n in _sizes(unknowns).items()}
+        self.P = np.zeros((size, size))
+        self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
+        self.given["squares"] = density**2
+        self.prediction = self._prediction()
+        self._ahead, self.moved = self.prediction.once(), _compiled(*moved(unknowns))
+        self.updates = [Update(self, x, gate and isinstance(x, OfStates)) for x in sources]
+
+    def load(self, path: Path, P: np.ndarray) -> None:
+        """Write a belief; path: of one instant."""
+        for name, x in ((POSITION, path.q), (RATES, path.rates), (BIASES, path.biases)):
+            self.state[name][:] = x.reshape(-1)
+        self.P[:] = P
+
+    def path(self, t: float) -> Path:
+        """A copy of the state, at t."""
+        own, x = self.unknowns, self.state
+        rates = x[RATES].reshape(1, -1, own.model.nv).copy()
+        return Path(own, np.array([t]), x[POSITION][None].copy(), rates, x[BIASES][None].copy())
+
+    def predict(self, dt: float) -> None:
+        """Move the belief on by dt [s]."""
+        given = self.given
+        given["dt"][0] = dt
+        if self.unknowns.n_biases:
+            left, walk = self.unknowns.walk(given["dt"])
+            given["left"][:], given["walk"][:] = left[0], walk[0]
+        self._ahead()
+
+    def _prediction(self) -> Tape:
+        """Calls of a prediction."""
+        program, places, numbers = ahead(self.unknowns)
+        k, tape = self.unknowns.size, Tape()
+        found = _called(tape, machine_code(program), self.state | self.given)
+        W, V = np.zeros((2, k, k))
+        tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
+        tape.call("packed", k, len(places), places, found[TRANSITION], self.P, W)
+        tape.call("transpose", k, k, W, V)
+        tape.call("dlaset", "A", k, k, 0.0, 0.0, self.P, k)
+        tape.call("add", len(numbers), numbers, found[NOISE], self.P)
+        tape.call("packed", k, len(places), places, found[TRANSITION], V, self.P)
+        tape.call("flush", k * k, LEAST_COVARIANCE, self.P)
+        self.kept(tape, found)
+        return tape
+
+    def kept(self, tape: Tape, found: Mapping[str, np.ndarray]) -> None:
+        """Add calls that write the state of these outputs."""
+        for name, x in self.state.items():
+            tape.call("dcopy", len(x), found[name], 1, x, 1)
+
+
+class Update:
+    """The update of the belief of a step by the rows of a source.
+
+    both: r (rows,) and entries (…) of the rows, as of `Lines`. known (rows,): variances that the belief gives the rows.
+    noise (rows,): their own, in units of that which is declared, > 1 beyond belief. given: inputs of the program of the
+    rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
+    """
+
+    def __init__(self, step: Step, source: OfStates | OfDynamics, gate: bool):
+        self._step, self.source, self._gate, self.rows = step, source, gate, len(source.exact)
+        k, m, state = step.unknowns.size, len(source.exact), step.state
+        self.both = np.zeros(m + len(source.places[0]))
+        self.r, self.entries = self.both[:m], self.both[m:]
+        self.known, self.noise, self._z = np.zeros((3, m))
+        self._wrong, self._change = np.zeros(1, dtype=np.int64), np.zeros(k)
+        self.reading, self.solution = Tape(), Tape()
+        if not m:
+            return
+        nv = step.unknowns.model.nv
+        given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
+        given[BIASES] = state[BIASES]
+        inputs = dict(source.single.program.input_groups)
+        self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
+        outputs = {name: np.zeros(size) for name, size in source.single.program.output_groups}
+        outputs |= {RESIDUAL: self.r, JACOBIAN: self.entries}
+        self._status = np.zeros(1, dtype=np.int64)
+        _called(self.reading, source.single, given | self.given, outputs, self._status)
+        self.solution = self._solution()
+        self._read, self._solve = self.reading.once(), self.solution.once()
+
+    def _solution(self) -> Tape:
+        """Calls of the update by rows that are there."""
+        tape, P, exact = Tape(), self._step.P, self.source.exact
+        k, m, z, change = len(P), self.rows, self._z, self._change
+        places = np.ascontiguousarray(self.source.places.T, dtype=np.int64)
+        X, W, S = np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
+        tape.call("dlaset", "A", k, m, 0.0, 0.0, X, k)
+        tape.call("packed", k, len(places), places, self.entries, P, X)
+        tape.call("transpose", m, k, X, W)
+        tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
+        tape.call("packed", m, len(places), places, self.entries, W, S)
+        tape.call("dcopy", m, S, m + 1, self.known, 1)
+        _called(
+            tape, machine_code(variances(exact, self._gate)), {"r": self.r, "known": self.known}, {NOISE: self.noise}
+        )
+        tape.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
+        tape.call("dpotrf", "L", m, S, m, self._wrong)
+        tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)  # by columns (k, m)
+        tape.call("dcopy", m, self.r, 1, z, 1)
+        tape.call("dtrsm", "L", "L", "N", "N", m, 1, 1.0, S, m, z, m)
+        tape.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
+        tape.call("dsyrk", "U", "N", k, m, -1.0, X, k, 1.0, P, k)
+        tape.call("mirror", k, P)
+        program, places = self._step.moved
+        found = _called(tape, program, self._step.state | {CHANGE: change})
+        self._step.kept(tape, found)
+        groups = [part for _, _, part in self._step.unknowns.motion.groups]
+        if groups:  # P ← J P J^T, J = 1 but for rows of groups
+            turned = np.zeros((k, k))
+            self._turn(tape, P, groups, places, found[TURN])
+            tape.call("transpose", k, k, P, turned)
+            self._turn(tape, turned, groups, places, found[TURN])
+            tape.call("dcopy", k * k, turned, 1, P, 1)
+        return tape
+
+    def _turn(self, tape: Tape, P: np.ndarray, groups: list[slice], places: np.ndarray, entries: np.ndarray) -> None:
+        """Calls for P ← J P."""
+        k = len(P)
+        before = np.zeros((k, k))
+        for part in groups:
+            size = part.stop - part.start
+            tape.call("dcopy", size * k, P[part], 1, before[part], 1)
+            tape.call("dlaset", "A", k, size, 0.0, 0.0, P[part], k)
+        tape.call("packed", k, len(places), places, entries, before, P)
+
+    def read(self, readings: Readings, t: float) -> None:
+        """Find the rows of the first instant of some readings."""
+        if not self.rows:
+            return
+        if not readings.weights and not readings.variances:
+            self.source.write(self.given, readings)
+            self._read()
+            if not self._status[0] and np.isfinite(self.both).all():
+                return
+        self.take(self.source.at(self._step.path(t), readings))
+
+    def take(self, lines: Lines) -> None:
+        """Take the rows of one instant."""
+        self.r[:], self.entries[:] = lines.r[0], lines.entries[0]
+
+    def __call__(self) -> None:
+        """Update the belief. Raises LinAlgError if the covariance of the rows is not positive."""
+        if not self.rows:
+            return
+        self._solve()
+        if self._wrong[0]:
+            raise np.linalg.LinAlgError(
+                f"the covariance of row {int(self._wrong[0]) - 1} of the readings is not positive"
+            )
+
+    def beyond(self) -> list[tuple[tuple[str, int], float]]:
+        """((measurement, component), innovation in standard deviations) of the rows beyond belief."""
+        if not self._gate or not self.rows or self.noise.max() <= 1.0:
+            return []
+        far = np.flatnonzero((self.noise > 1.0) & ~self.source.exact)
+        return [(self.source.names[i], float((FAR_SQUARED * self.noise[i]) ** 0.5)) for i in far.tolist()]
+
+    @property
+    def squares(self) -> float:
+        """Sum of the squared innovations, normalised."""
+        return float(self._z @ self._z)
+
+    @property
+    def freedoms(self) -> int:
+        """Number of rows that say something of the state."""
+        return int(np.count_nonzero(self.known))
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
+    """(program of a state after dt with entries of Φ and Q, places (…, 2) of the former, numbers of the latter in P).
+
+    Inputs: q, rates, biases, dt, what is left of each bias and what its walk adds, and squares of densities.
+    """
+    graph, motion, nv, k = Graph(SHARING), unknowns.motion, unknowns.model.nv, unknowns.size
+    p, n_biases = motion.order, unknowns.n_biases
+    sizes = {**_sizes(unknowns), "dt": 1, "left": n_biases, "walk": n_biases, "squares": nv}
+    x = {name: graph.inputs(name, size) for name, size in sizes.items()}
+    powers: list[Any] = [1.0]
+    for _ in range(2 * p - 1):
+        powers.append(powers[-1] * x["dt"][0])
+    phi = [powers[j] / float(math.factorial(j)) for j in range(p)]
+    rates = x[RATES].reshape(p - 1, nv)
+    change = [sum(phi[j] * rates[j - 1, v] for j in range(1, p)) for v in range(nv)]
+    after = [sum(phi[j - i] * rates[j - 1, v] for j in range(i, p)) for i in range(1, p) for v in range(nv)]
+    entries: dict[tuple[int, int], Any] = {}
+    for v in range(nv):
+        entries |= {(i * nv + v, j * nv + v): phi[j - i] for i in range(p) for j in range(i, p)}
+    for joint, _, part in motion.groups:
+        adjoint, along = _replayed_turns(graph, joint, [-y for y in change[part]])
+        for a, row in enumerate(range(part.start, part.stop)):
+            for b, column in enumerate(range(part.start, part.stop)):
+                entries[row, column] = adjoint[a, b]
+                entries |= {(row, j * nv + column): along[a, b] * phi[j] for j in range(1, p)}
+    n = unknowns.n_states
+    entries |= {(n + b, n + b): x["left"][b] for b in range(n_biases)}
+    entries = {place: y for place, y in entries.items() if not is_zero(y)}
+    noise: dict[int, Any] = {}
+    for i in range(p):
+        for j in range(p):
+            power = 2 * p - 1 - i - j
+            share = powers[power] / float(power * math.factorial(p - 1 - i) * math.factorial(p - 1 - j))
+            noise |= {(i * nv + v) * k + j * nv + v: share * x["squares"][v] for v in range(nv)}
+    noise |= {(n + b) * (k + 1): x["walk"][b] for b in range(n_biases)}
+    q, rate = _integrated(unknowns, x[POSITION], change), [a * b for a, b in zip(x["left"], x[BIASES], strict=True)]
+    outputs = [
+        (POSITION, q),
+        (RATES, after),
+        (BIASES, rate),
+        (TRANSITION, [*entries.values()]),
+        (NOISE, [*noise.values()]),
+    ]
+    program = Program.from_graph(graph, tuple(x.items()), outputs)
+    return program, np.array([*entries], dtype=np.int64).reshape(-1, 2), np.array([*noise], dtype=np.int64)
+
+
+def moved(unknowns: Unknowns) -> tuple[Program, np.ndarray]:
+    """(program of a state behind a step δ (unknowns,), with entries of `Motion.turned`; their places (…, 2))."""
+    graph, nv, n = Graph(SHARING), unknowns.model.nv, unknowns.n_states
+    x = {name: graph.inputs(name, size) for name, size in (_sizes(unknowns) | {CHANGE: unknowns.size}).items()}
+    change, entries = x[CHANGE], dict[tuple[int, int], Any]()
+    for joint, _, part in unknowns.motion.groups:
+        _, along = _replayed_turns(graph, joint, [-y for y in change[part]])
+        entries |= {(part.start + a, part.start + b): y for (a, b), y in np.ndenumerate(along) if not is_zero(y)}
+    outputs = [
+        (POSITION, _integrated(unknowns, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
+        (BIASES, list(x[BIASES] + change[n:])), (TURN, [*entries.values()]),
+    ]  # fmt: skip
+    return Program.from_graph(graph, tuple(x.items()), outputs), np.array([*entries], dtype=np.int64).reshape(-1, 2)
+
+
+def variances(exact: np.ndarray, gate: bool) -> Program:
+    """The program of the variances of rows, from their residuals r and the variances that are known of them.
+
+    1, and with `gate` as large as makes a residual as far from zero as is believed; of exact rows see EXACT_SHARE.
+    """
+    graph, found = Graph(SHARING), []
+    r, known = (graph.inputs(name, len(exact)) for name in ("r", "known"))
+    for e, s, holds in zip(r, known, exact.tolist(), strict=True):
+        if holds:
+            found.append(EXACT_SHARE**2 * s + OF_EMPTY_ROWS)
+        elif gate:
+            beyond = e * e / ((s + 1.0) * FAR_SQUARED) - 1.0
+            found.append(1.0 + 0.5 * (beyond + _size(beyond)))
+        else:
+            found.append(1.0)
+    return Program.from_graph(graph, (("r", r), ("known", known)), [(NOISE, found)])
+
+
+def _size(x: Any) -> Any:
+    """|x|."""
+    return x.applied(COPYSIGN, x, 1.0)
+
+
+def turns(joint: Joint) -> Program:
+    """The program of exp(ad x) and Σ ad(x)^n/(n + 1)! (nv, nv), of a twist x in the group of a joint.
+
+    By ω alone 1 + s ω× + b ω×² and 1 + b ω× + e ω×², with `smooth` of |ω|²; shifts come in as the derivative of these
+    along v (free joints), or by one division less (planar ones).
+    """
+    graph = Graph(SHARING)
+    x = graph.inputs("x", joint.nv)
+    if joint.kind == "planar":
+        w = x[2]
+        s, c, e, b = smooth(w * w)
+        found = [_planar(x, *y) for y in ((c, s, s, b), (s, b, b, e))]
+    else:
+        w = x[:3]
+        s, _, e, b = smooth(w @ w)
+        W = np.array([[0.0, -w[2], w[1]], [w[2], 0.0, -w[0]], [-w[1], w[0], 0.0]], dtype=object)
+        square = np.array(
+            [[w[i] * w[j] - (w @ w if i == j else 0.0) for j in range(3)] for i in range(3)], dtype=object
+        )
+        found = []
+        for one, two in ((s, b), (b, e)):
+            turn = np.eye(3) + one * W + two * square
+            if joint.nv == 6:
+                along = derivative(list(turn.reshape(-1)), {f"x[{k}]": x[3 + k] for k in range(3)})
+                below = np.array(along, dtype=object).reshape(3, 3)
+                turn = np.block([[turn, np.zeros((3, 3), dtype=object)], [below, turn]])
+            found.append(turn)
+    outputs = [(name, list(np.asarray(y).reshape(-1))) for name, y in zip(("adjoint", "along"), found, strict=True)]
+    return Program.from_graph(graph, (("x", x),), outputs)
+
+
+def _planar(x: np.ndarray, even: Any, odd: Any, even_of_shift: Any, odd_of_shift: Any) -> np.ndarray:
+    """f(ad x) of a planar joint with f(ω×) = even + odd ω×, and (f(ω×) − 1)/ω× the same of the shift."""
+    w, u = x[2], (x[1], -x[0])
+    a, b = even_of_shift, odd_of_shift * w
+    return np.array([
+        [even, -(odd * w), a * u[0] - b * u[1]], [odd * w, even, b * u[0] + a * u[1]], [0.0, 0.0, 1.0],
+    ], dtype=object)  # fmt: skip
+
+
+def _replayed_turns(graph: Graph, joint: Joint, x: list) -> tuple[np.ndarray, np.ndarray]:
+    """The two matrices of `turns` of expressions x (nv,)."""
+    found = replayed(turns(joint), graph, {"x": x}).outputs
+    adjoint, along = (np.array(found[name], dtype=object).reshape(joint.nv, -1) for name in ("adjoint", "along"))
+    return adjoint, along
+
+
+def _integrated(unknowns: Unknowns, q: np.ndarray, change: Sequence | np.ndarray) -> list:
+    """q ⊕ change of expressions."""
+    model, found, step = unknowns.model, [], np.array(change, dtype=object)
+    for i, joint in enumerate(model.joints):
+        if joint.nq:
+            found += list(joint.integrate(q[model.q_slice(i)], step[model.v_slice(i)]))
+    return found
+
+
+def _sizes(unknowns: Unknowns) -> dict[str, int]:
+    """Sizes of the groups of a state."""
+    nv = unknowns.model.nv
+    return {POSITION: unknowns.model.nq, RATES: (unknowns.motion.order - 1) * nv, BIASES: unknowns.n_biases}
+
+
+def _compiled(program: Program, places: np.ndarray) -> tuple[Executable, np.ndarray]:
+    return machine_code(program), places
+
+
+def _called(
+    tape: Tape, executable: Executable, given: Mapping[str, np.ndarray], outputs: Values | None = None,
+    status: np.ndarray | None = None,
+) -> Values:  # fmt: skip
+    """The outputs of a program, of which a run with these inputs is added."""
+    program, kernel = executable.program, executable.backend.kernel(True)
+    assert kernel is not None
+    found = {name: np.zeros(size) for name, size in program.output_groups} if outputs is None else outputs
+    tape.program(program, kernel, given, found, np.zeros(1, dtype=np.int64) if status is None else status)
+    return found
