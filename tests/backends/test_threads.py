@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from estimates import FAST, small
 from programs import random_program
 
 import sysdyn as sd
@@ -23,6 +24,7 @@ from sysdyn.backends.interpreter import Interpreter
 from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.team import Team, cores
 from sysdyn.errors import InvalidInput, SysdynError
+from sysdyn.online import posterior
 
 
 @pytest.fixture(scope="module")
@@ -338,6 +340,35 @@ def test_a_forked_process_starts_threads_of_its_own(solver):
         threading.Timer(30.0, os._exit, (2,)).start()
         step()
         os._exit(int((step.out["qdd"] != expected).any()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_asks_what_another_thread_was_asking(monkeypatch):
+    """Of an estimate, whose programs are made one at a time."""
+    problem, began, go_on, making = small(), threading.Event(), threading.Event(), posterior.square_root
+
+    def waiting(*given):
+        began.set()
+        go_on.wait(10.0)
+        return making(*given)
+
+    monkeypatch.setattr(posterior, "square_root", waiting)
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    q, qd, _ = problem.model.random_state(seed=1)
+    y = {m.name: np.zeros(len(m.components(problem.model))) for m in problem.custom}
+    estimate = sd.compile(problem, **FAST, outputs="tau")(q, qd, y=y)
+    busy = threading.Thread(target=lambda: estimate.std("tau"))
+    busy.start()
+    began.wait(10.0)
+    child = os.fork()
+    if not child:
+        threading.Timer(30.0, os._exit, (2,)).start()
+        go_on.set()
+        os._exit(int(not np.isfinite(estimate.std("tau")).all()))
+    go_on.set()
+    busy.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

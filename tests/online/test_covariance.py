@@ -6,11 +6,12 @@ import copy
 
 import numpy as np
 import pytest
-from estimates import FAST, dense_inverse, matrix, multiplied, random_problem, small
+from estimates import FAST, dense, dense_inverse, matrix, multiplied, random_problem, small
 
 import sysdyn as sd
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.online import posterior
 
 TOLERANCE = 1e-10  # of standard deviations, each relative to itself
 NOTHING = 1e-22  # variance relative to the greatest of its kind: zero but for the last digit of the matrix
@@ -101,3 +102,24 @@ def test_small_deviations_beside_large_ones_are_no_rounding_errors():
     expected = np.sqrt(variance[[number[c] for c in problem.layout().quantity_columns("tau")]])
     np.testing.assert_allclose(estimate.std("tau"), expected, rtol=TOLERANCE)
     assert estimate.std("tau").max() > 1e7 * estimate.std("tau").min()
+
+
+def test_what_vanishes_at_some_states_is_not_known(monkeypatch):
+    """Of a planar arm that is stretched at one of the sampled states: no joint moves anything along it there."""
+    model, sample = sd.auto_tree(3), posterior.sample_states
+
+    def stretched(*asked, **given) -> dict[str, np.ndarray]:
+        states = sample(*asked, **given)
+        return states | {"q": states["q"] * (np.arange(len(states["q"])) > 0)[:, None]}
+
+    monkeypatch.setattr(posterior, "sample_states", stretched)
+    problem = sd.Problem(model, [
+        sd.JointAcceleration("all", noise=0.3, name="acc"), sd.JointTorque("all", noise=0.1, name="torques"),
+        sd.ExternalWrench("all"),
+    ])  # fmt: skip
+    q, qd, _ = model.random_state(seed=1)
+    y = {m.name: np.zeros(model.nv) for m in problem.noisy}
+    std = sd.compile(problem, **FAST)(q, qd, y=y).std("a").ravel()
+    variance = np.diagonal(dense(problem, q, qd, y)["C"])[problem.layout().quantity_columns("a")]
+    np.testing.assert_allclose(std, np.sqrt(variance), rtol=1e-9, atol=1e-12)
+    assert (std[-6:] > 0.0).sum() == 3  # of the tip: about z, in x and in y

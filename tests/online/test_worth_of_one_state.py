@@ -176,18 +176,35 @@ def test_states_of_several_threads_do_not_meet(solver, times):
 def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     """As a signal's handler may ask, between any two steps."""
     x, given = next(calls(solver.problem))
-    other = x[0], x[1] + 0.5
+    other = solver.model.integrate(x[0], np.full(solver.model.nv, 0.5)), x[1]
     first, second = solver(*x, **given), solver(*other, **given)
     expected = first.std("tau"), second.std("tau")
+    assert not np.array_equal(*expected)
     near, nested = type(first._posterior.distance).is_near, []
 
-    def asking(self, row):
+    def ask() -> None:
         if not nested:
             nested.append(None)
             nested.append(second.std("tau"))
+
+    def asking(self, row):
+        ask()
         return near(self, row)
 
     monkeypatch.setattr(type(first._posterior.distance), "is_near", asking)
+    assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
+    factors, _ = first._posterior._executables["variance tau"]._one
+    run = factors.run
+
+    def between() -> None:
+        """After the factors, before what follows from them."""
+        run()
+        ask()
+
+    monkeypatch.setattr(type(first._posterior.distance), "is_near", near)
+    second.std("tau")  # the factors are of another state
+    nested.clear()
+    monkeypatch.setattr(factors, "run", between)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
 
 
