@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sysdyn.errors import UnknownName
 from sysdyn.program.plain import HALF_PI
 from sysdyn.program.status import LARGEST_ANGLE
 
@@ -72,3 +73,11 @@ SINGLE = Real(
 # Types of numbers by their name in C, and in NumPy.
 REALS = {x.name: x for x in (DOUBLE, SINGLE)}
 DTYPES = {x.dtype.name: x for x in (DOUBLE, SINGLE)}
+
+
+def real_of(what: str | type | np.dtype) -> Real:
+    """The type of numbers of this name in NumPy, or of a type of NumPy. Raises UnknownName."""
+    name = what if isinstance(what, str) else np.dtype(what).name if isinstance(what, (type, np.dtype)) else repr(what)
+    if name not in DTYPES:
+        raise UnknownName("type of numbers", name, DTYPES)
+    return DTYPES[name]

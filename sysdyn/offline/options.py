@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from sysdyn.backends.real import DOUBLE, DTYPES, Real
+from sysdyn.backends.real import DOUBLE, Real, real_of
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
@@ -82,8 +82,7 @@ class Options:
         object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
         if self.level not in LEVELS:
             raise UnknownName("level", self.level, LEVELS)
-        if self.real not in DTYPES:
-            raise UnknownName("type of numbers", self.real, DTYPES)
+        object.__setattr__(self, "real", real_of(self.real).dtype.name)
         if self.tolerance is not None:
             if not is_number(self.tolerance) or not 0.0 < self.tolerance < math.inf:
                 raise InvalidInput(
@@ -113,7 +112,7 @@ class Options:
     @property
     def numbers(self) -> Real:
         """Type of the numbers of the machine code."""
-        return DTYPES[self.real]
+        return real_of(self.real)
 
     @property
     def results(self) -> Real:

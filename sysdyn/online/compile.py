@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.real import DOUBLE
+from sysdyn.backends.real import DOUBLE, real_of
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import (
     AccuracyWarning,
@@ -60,7 +60,7 @@ def compile(
     layout: str = "paper",
     known: str = "rows",
     backend: str = "llvm",
-    real: str = "float64",
+    real: str | type = "float64",
     tolerance: float | None = None,
     on_singular: str = "raise",
     formulation: str = "auto",
@@ -146,7 +146,7 @@ def compile(
         names = ", ".join(map(output_name, asked))
         raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
-    if real != DOUBLE.dtype.name and problem.noisy:
+    if real_of(real) is not DOUBLE and problem.noisy:
         raise ProblemError(
             f"estimates are computed in double precision, as weights like that of {problem.noisy[0].name!r} take "
             "digits twice: leave real= out, or state measurements without noise"
@@ -186,7 +186,7 @@ def compile(
 
     with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
         found, told = None if problem.noisy else redundant(problem), shown(progress)
-        if found and real != DOUBLE.dtype.name:
+        if found and real_of(real) is not DOUBLE:
             raise ProblemError(
                 f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
             )
