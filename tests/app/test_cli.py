@@ -107,6 +107,7 @@ def test_solve_reads_and_writes_states(tmp_path, kind, suffix):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([given.name, result.name])
 
 
+@pytest.mark.slow
 def test_solve_writes_measured_outputs(tmp_path):
     task, out = tmp_path / "task.toml", tmp_path / "out.csv"
     task.write_text(

@@ -234,7 +234,7 @@ def hopped() -> hop.Hop:
     return hop.simulate(task("hopping_leg").problem.model, end=0.6, every=8)
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
 def test_a_hop_without_noise_is_found(tmp_path, suffix):
     """One compiled problem through stance, flight and landing, switched by columns of the log."""

@@ -255,6 +255,7 @@ def test_wrong_commands_are_told_and_leave_what_is_there(files, monkeypatch, arg
 # ---- pages and views -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("which", ["run", "ball"])
 def test_the_page_of_a_run(which, request, tmp_path):
     run = request.getfixturevalue(which)

@@ -128,6 +128,7 @@ def test_steps_in_manifolds_have_derivatives_at_rest(size):
     )
 
 
+@pytest.mark.slow
 def test_a_floating_base_is_simulated_and_differentiated():
     """The momentum of a free robot in free fall changes by its weight alone, and so do its derivatives."""
     model = floating_tree(3, seed=4)
@@ -154,6 +155,7 @@ def test_a_floating_base_is_simulated_and_differentiated():
 # ---- states that fail ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_states_that_fail_are_solved_again_or_not_a_number():
     solver, given = singular()
     expected = solver(**given, on_singular="nan")
@@ -303,6 +305,7 @@ print(np.allclose(by, jax.grad(lambda *x: f(*x)["qdd"].sum())(q, qd, tau)))
 """
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("x64", [True, False], ids=["with float64", "without"])
 def test_solvers_in_single_precision(x64, request):
     """Functions and their derivatives are of float32, whether JAX has float64 or not."""

@@ -549,6 +549,7 @@ def test_measured_outputs_have_columns(tmp_path):
     assert (solution.std("imu") > 0.0).any()
 
 
+@pytest.mark.slow
 def test_what_nothing_depends_on_needs_no_column():
     """The position of a floating base: torques and their deviations are the same wherever it is."""
     model = floating_tree(3, seed=1)

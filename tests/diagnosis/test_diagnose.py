@@ -190,7 +190,7 @@ def check_directions(problem: Problem, found: sd.Diagnosis, number: dict[str, in
     assert rank(np.array(vectors)) == found.missing
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
 def test_additions_do_and_none_can_be_left_out(noisy):
     did = refused = 0

@@ -62,7 +62,7 @@ def placed(oracle: Pinocchio, frame: str):
     return found.parentJoint, found.placement
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_both_feet_of_icub_on_the_ground(seed):
     """Six-dimensional contacts; feet at rest, all else moving, under torques and wrenches on every body."""
@@ -244,7 +244,7 @@ def test_estimates_keep_contacts():
     close(solution["w", "tool"], found[n : n + 3], 1e-8)
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [["qdd", "w"], ["w"]], ids=str)
 def test_derivatives_in_contact(outputs):
     """Against central differences of the solution, in the tangent space of q."""

@@ -27,7 +27,7 @@ def icub_with_accelerometer() -> Model:
     return model.replace(frames={**model.frames, "imu": imu})
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["python", "llvm"])
 def test_an_accelerometer_in_place_of_an_encoder(backend):
     """The knee's acceleration from one axis of an accelerometer on the shin, through the whole chain."""

@@ -98,7 +98,7 @@ def test_a_turned_frame_leaves_the_residual_as_large(turned):
 # ---- what must not happen again -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", ["all", "qdd"])
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
 def test_sliders_that_travel_far(outputs, scale):

@@ -37,7 +37,7 @@ def _cases():
     }
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", _cases())
 def test_results_are_those_of_dense_matrices(case):
     """By H of the composite bodies, and by the wrenches and accelerations of the compiled problem."""
@@ -67,6 +67,7 @@ def test_results_are_those_of_dense_matrices(case):
     np.testing.assert_allclose(alone, found["delassus"], rtol=0, atol=1e-9 * np.abs(alone).max())
 
 
+@pytest.mark.slow
 def test_the_two_names_of_the_field():
     model = sd.chain(7, seed=0)
     q = model.random_state(seed=1)[0]
@@ -88,6 +89,7 @@ def _rigid(oracle: Pinocchio):
     return models, datas
 
 
+@pytest.mark.slow
 def test_delassus_and_impacts_of_the_icub_are_those_of_pinocchio():
     model = icub("floating")
     oracle = Pinocchio(model, icub_urdf())
@@ -118,6 +120,7 @@ def test_delassus_and_impacts_of_the_icub_are_those_of_pinocchio():
         np.testing.assert_allclose(hit.impulses[name], impulse, rtol=0, atol=1e-8 * np.abs(impulse).max())
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("e", [0.0, 0.5, 1.0])
 def test_impacts_obey_newton_and_bring_in_no_energy(e):
     model = _floating(3)

@@ -109,6 +109,7 @@ def test_a_stretched_limb_that_moves_contradicts_what_holds_it():
     assert not left.ok and np.isnan(left.qdd).all() and left.undetermined == ()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("turn", [0.0, 0.3])
 @pytest.mark.parametrize(
     "held",

@@ -60,6 +60,7 @@ def off(found, exact, outputs) -> float:
     return worst
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_results_differ_from_double_precision_by_rounding(name):
     double, single = solvers(name)

@@ -122,6 +122,7 @@ def test_each_mode_is_its_own_problem(name):
         np.testing.assert_allclose(one.qdd, found.qdd[which[0]], rtol=1e-12, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_feet_against_pinocchio():
     """At rest: of a foot that moves Pinocchio holds the spatial acceleration."""
     twin, n = Twin(MODEL), 4

@@ -56,7 +56,7 @@ def complaints(tmp_path_factory) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_the_pages_are_clean(complaints, page):
     assert not complaints[f"{page}.py"]

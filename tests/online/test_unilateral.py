@@ -109,6 +109,7 @@ def test_a_point_that_cannot_move_is_told_by_its_residual():
         np.testing.assert_allclose(found.signorini, max(0.0, -pull), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_laws_are_copied_and_called_from_threads():
     rows = [3, 3, 1, 2]
     problems = [_contact_problem(seed, rows, False) for seed in range(40)]
@@ -153,6 +154,7 @@ def _pinocchio(twin: Twin, points: list[tuple[int, np.ndarray]], mu: float, free
     return dense, result.retrieveConstraintImpulses()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("redundant", [False, True])
 def test_forces_are_those_of_pinocchio(redundant):
     """Its ADMM on its own Ω and our b; of two, or of four points of a body the motion alone is unique."""
@@ -301,6 +303,7 @@ def test_friction_is_along_the_tangents_that_a_contact_has(kind, brakes):
     assert found.ok and {len(x) for x in found.forces.values()} == {{"point": 3, "line": 2, "normal": 1}[kind]}
 
 
+@pytest.mark.slow
 def test_feet_that_press_and_stick_are_bilateral_contacts():
     """At rest: by the elimination of contacts; impulses as a step becomes an instant: by `impact`."""
     ground = _walker(friction=50.0)
@@ -323,6 +326,7 @@ def test_feet_that_press_and_stick_are_bilateral_contacts():
         np.testing.assert_allclose(h * landed.forces[foot][stuck], hit.impulses[foot][stuck], atol=1e-5)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("loop", [False, True])
 def test_the_motion_is_that_of_the_forces_and_no_energy_comes_in(loop):
     ground = _walker(loop=loop)
@@ -352,7 +356,7 @@ def test_the_motion_is_that_of_the_forces_and_no_energy_comes_in(loop):
     assert power[found.ok].max() < 1e-6  # at the end of the step contacts take energy out, or none
 
 
-@pytest.mark.slow(after=3)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("reference", "loop", "wrenches"), [("world", False, True), ("local", False, False), ("world", True, False)]
 )

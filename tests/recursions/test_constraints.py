@@ -79,7 +79,7 @@ def test_contacts_of_each_kind(kind):
     agree(forward(legged(), Contact("l", kind, name="left")))
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("names", [("l", "r"), ("r", "tail"), ("l", "r", "tail")])
 @pytest.mark.parametrize("kind", ["fixed", "point"])
 def test_several_contacts(names, kind):
@@ -99,6 +99,7 @@ def test_a_foot_that_holds_is_the_root():
     assert counts[1] < 1.15 * counts[0] and counts[2] < 1.8 * counts[0]
 
 
+@pytest.mark.slow
 def test_stabilised_contacts_and_those_in_axes_of_the_world():
     T = np.eye(4)
     T[:3, 3] = 0.1, 0.2, 0.3
@@ -121,7 +122,7 @@ def test_loops_couplings_and_contacts():
     agree(forward(fixed, Contact("body5", "point", name="tip")), "composite")
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [(), ("classical_accelerations",), ("canonical_frames", "base_parameters"),
                                     tuple(x for x in PASSES if x != "symmetric_elimination")])  # fmt: skip
 def test_constraints_with_some_of_the_passes(passes):
@@ -165,6 +166,7 @@ def test_a_coupling_of_heavy_links_behind_light_ones():
     assert solver.ordering in ("articulated", "composite") and solver.safety.backward_error < 1e-10
 
 
+@pytest.mark.slow
 def test_hybrid_dynamics_on_a_foot():
     """Which torques hold a motion: q̈ of the joints is known, τ of the free base, and a foot holds."""
     model = legged(4)
@@ -242,6 +244,7 @@ def test_what_recursions_of_constraints_cannot_do():
         write(model, "tau", ["a"], constraints=carried(held))
 
 
+@pytest.mark.slow
 def test_derivatives_and_products_on_two_feet():
     """A directional difference of the solution, its product with a vector, and the Jacobian agree."""
     problem = forward(legged(), *(Contact(x, name=x) for x in "lr"))

@@ -106,6 +106,7 @@ def call(code: ctypes.CDLL, readings: type[ctypes.Structure], t: float, y: dict,
     return code.robot_step(ctypes.byref(now))
 
 
+@pytest.mark.slow(after=1)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES)
 def test_steps_are_those_of_the_filter(case, tmp_path):

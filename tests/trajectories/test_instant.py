@@ -173,6 +173,7 @@ def test_rows_have_the_curvature_of_what_is_left(kind):
         assert np.isclose(0.5 * sum(ends) / h**2, (J @ along) @ (J @ along), rtol=1e-4)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_results_are_those_of_a_known_state(kind):
     problem, rows, _, program, known = built(kind)

@@ -217,7 +217,7 @@ def covered(draws: int, coupled: bool, order: int) -> None:
     assert 0.85 < bias[0] <= 1.0 and bias[1] < 1.6, bias  # three of each draw: they stay the same along the log
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("coupled, order", [(False, 3), (True, 3), (False, 4), (True, 4)])
 def test_deviations_are_honest(coupled, order):
     covered(20, coupled, order)
@@ -265,7 +265,7 @@ def test_biases_are_found():
         run.bias("encoders")
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 90])
 def test_a_tilt_that_passes_for_a_bias_is_told_by_torques_over_time(window):
     """A base whose accelerometer is biased, held by a joint whose torque is measured with a bias, too.
