@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -15,8 +13,6 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.backend import Backend
-from sysdyn.backends.certified import Certified
 from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.real import DOUBLE
@@ -28,34 +24,30 @@ from sysdyn.diagnosis.words import at_states, few, massless_among, stated
 from sysdyn.equations.augmented import System
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
-from sysdyn.files import cache, html
+from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline import products as offline
-from sysdyn.offline.certificate import Certificate, certificate
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import (
-    EXAMPLE_SEED,
     REFINED,
     is_ill_conditioned,
     is_unsolvable,
     pivoted,
     reach,
     refined_twice,
-    sample_states,
 )
-from sysdyn.offline.single import relative_errors
 from sysdyn.offline.square_root import means
 from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
-from sysdyn.online import export, storage
+from sysdyn.online import export, precision, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
@@ -85,8 +77,6 @@ from sysdyn.program.status import (
 ON_SINGULAR = ("raise", "nan", "repivot")
 # Greatest backward error of a state that pivoting has solved (chosen).
 REPIVOTED_ERROR = 1e-9
-# States at which a report looks at errors beside a tolerance (chosen).
-REPORTED = 512
 # Text of a report in place of a count of the solve scope.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
@@ -125,7 +115,7 @@ class Solver(Translated, Called):
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
-        self.executable = Executable(self._backend())
+        self.executable = Executable(precision.backend(problem, options, compiled))
         self.executable.backend.kernel(True)
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
@@ -138,32 +128,6 @@ class Solver(Translated, Called):
         self._posterior = posteriors.posterior if posteriors else None
         self._solution = Estimate if problem.noisy else Solution
         self._about = About(problem, outputs, posteriors, on_singular == "raise", options.measured)
-
-    def _backend(self) -> Backend:
-        """The program, with its certificate if there is a tolerance."""
-        options, make = self.options, backend_named(self.options.backend)
-        first = make(self.program, options.code_level, real=options.numbers)
-        if options.tolerance is None:
-            return first
-        residual, correction = self._certificate()
-        return Certified(
-            first, make(residual, options.code_level), make(correction, options.code_level, real=options.numbers),
-            options.tolerance,
-        )  # fmt: skip
-
-    def _certificate(self) -> Certificate:
-        """Programs of residual and correction, out of the cache if they are there."""
-        key = cache_key(self.problem, replace(self.options, tolerance=None))
-        about = (f"{key} {self.program.digest} {x}" for x in Certificate._fields)
-        files = [hashlib.sha256(x.encode()).hexdigest() + ".certificate" for x in about]
-        residual, correction = (storage.program_of(cache.load(x) if key else None) for x in files)
-        if residual and correction:
-            return Certificate(residual, correction)
-        made = certificate(self.problem, self.choice, self.program, self.options)
-        for name, program in zip(files, made, strict=True):
-            if key:
-                cache.store(name, storage.packed(program.to_arrays()))
-        return made
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -358,10 +322,10 @@ class Solver(Translated, Called):
                 states=tuple(bad.tolist()),
             )
         if run.status[bad[0]] == BAD_OUTPUT:
-            precision = "double" if self.options.numbers is DOUBLE else "single"
+            numbers = "double" if self.options.numbers is DOUBLE else "single"
             return SingularState(
                 f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for "
-                f"{precision} precision. Use on_singular='nan' to go on without it",
+                f"{numbers} precision. Use on_singular='nan' to go on without it",
                 states=tuple(bad.tolist()),
             )
         parts, equation, unknown = [], "", ""
@@ -559,7 +523,7 @@ class Solver(Translated, Called):
             f"  safety       over {s.states} states, every joint at multiples of π/2 and its limits among them: "
             f"backward error ≤ {s.backward_error:.1e} row by row, growth ≤ {s.growth:.3g}",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
-            *self._in_single(),
+            *precision.said(self.problem, self.options, s, self.executable, self._in_double),
             f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
             f"  passes       {', '.join(self.passes) or 'none'}",
             f"  offline      {self._offline()}",
@@ -567,28 +531,6 @@ class Solver(Translated, Called):
         ]
         lines += [f"    {name}: {what}" for name, what in self.considered]
         return "\n".join(lines)
-
-    def _in_single(self) -> list[str]:
-        """Lines of the report about errors in single precision."""
-        s, tolerance = self.safety, self.options.tolerance
-        if self.options.numbers is DOUBLE:
-            return []
-        lines = [
-            f"  {self.options.real:<11}  error ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at "
-            f"half of the states; ≤ {s.single_loss:.2g} times what rounding of the inputs changes"
-        ]
-        if tolerance is not None:
-            inputs = sample_states(self.problem, REPORTED, EXAMPLE_SEED, ranges=True)
-            inputs = {name: x.reshape(REPORTED, -1) for name, x in inputs.items()}
-            found, status = self.executable.results(inputs, REPORTED)
-            exact, regular = self._in_double.results(inputs, REPORTED)
-            good, beyond = (status == 0) & (regular == 0), np.count_nonzero(status & BEYOND_TOLERANCE)
-            error = relative_errors(exact, found)[good].max(initial=0.0)
-            lines.append(
-                f"  tolerance    {tolerance:g}: error ≤ {error:.1e} at {np.count_nonzero(good)} of {REPORTED} sampled "
-                f"states; {beyond} others are to be solved again"
-            )
-        return lines
 
     @property
     def considered(self) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.backends.c.code import MARK, check_name, comment, identifier
-from sysdyn.backends.c.project import write_folder
+from sysdyn.backends.c.project import cmake, differs, write_folder
 from sysdyn.backends.c.tape import TapeCode, literals
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
@@ -53,7 +53,7 @@ def export_filter(
         files |= {f"{program.name}.h": program.header(), f"{program.name}.c": program.source()}
     files["test_vectors.h"] = _test_vectors(name, readings, rows, expected)
     files["main.c"] = _main(name, _members(step))
-    files["CMakeLists.txt"] = _cmake(name, [x.name for x in code.programs])
+    files["CMakeLists.txt"] = cmake(name, "a filter", [f"{x}.c" for x in (name, *(p.name for p in code.programs))])
     return write_folder(folder, files)
 
 
@@ -376,19 +376,7 @@ def _main(name: str, members: Mapping[str, int]) -> str:
 #include "{name}.h"
 #include "test_vectors.h"
 
-/* Whether found[n] differs from expected[n] by more than the tolerance. */
-static int differs(const char *what, int row, const double *found, const double *expected, int n)
-{{
-    double size = 0.0, error = 0.0;
-    int k;
-    for (k = 0; k < n; ++k) {{
-        size = fmax(size, fabs(expected[k]));
-        error = fmax(error, fabs(found[k] - expected[k]));
-    }}
-    printf("row %d: %s differs by %.1e; its greatest entry is %.3g\\n", row, what, error, size);
-    return !(error <= TEST_TOLERANCE * size);
-}}
-
+{differs("row")}
 int main(void)
 {{
     static {name}_state found;
@@ -406,31 +394,4 @@ int main(void)
     printf(failed ? "%d checks failed\\n" : "all checks passed\\n", failed);
     return failed != 0;
 }}
-"""
-
-
-def _cmake(name: str, programs: Sequence[str]) -> str:
-    sources = " ".join(f"{x}.c" for x in (name, *programs))
-    return f"""# {MARK}: a filter
-cmake_minimum_required(VERSION 3.10)
-project({name} C)
-
-set(CMAKE_C_STANDARD 99)
-set(CMAKE_C_STANDARD_REQUIRED ON)
-set(CMAKE_C_EXTENSIONS OFF)
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-
-add_library({name} {sources})
-target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-if(UNIX)
-  target_link_libraries({name} PUBLIC m)
-endif()
-
-add_executable({name}_main main.c test_vectors.h)
-target_link_libraries({name}_main {name})
-
-enable_testing()
-add_test(NAME {name}_test_vectors COMMAND {name}_main)
 """

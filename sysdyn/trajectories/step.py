@@ -20,8 +20,7 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.manifolds import smooth
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
 from sysdyn.program.evaluate import derivative
-from sysdyn.program.expr import Graph, is_zero
-from sysdyn.program.operations import COPYSIGN
+from sysdyn.program.expr import Graph, copysign, is_zero
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 from sysdyn.trajectories.believed import FAR_SQUARED
@@ -296,15 +295,10 @@ def variances(exact: np.ndarray, gate: bool) -> Program:
             found.append(EXACT_SHARE**2 * s + OF_EMPTY_ROWS)
         elif gate:
             beyond = e * e / ((s + 1.0) * FAR_SQUARED) - 1.0
-            found.append(1.0 + 0.5 * (beyond + _size(beyond)))
+            found.append(1.0 + 0.5 * (beyond + copysign(beyond, 1.0)))
         else:
             found.append(1.0)
     return Program.from_graph(graph, (("r", r), ("known", known)), [(NOISE, found)])
-
-
-def _size(x: Any) -> Any:
-    """|x|."""
-    return x.applied(COPYSIGN, x, 1.0)
 
 
 def turns(joint: Joint) -> Program:

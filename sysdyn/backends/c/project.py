@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,7 @@ def export(
         f"{name}.c": code.source(),
         "test_vectors.h": _test_vectors(code, inputs, outputs, tolerance),
         "main.c": _main(code),
-        "CMakeLists.txt": _cmake(code),
+        "CMakeLists.txt": cmake(code.name, code.description.title, [f"{code.name}.c"]),
     }
     return write_folder(folder, files)
 
@@ -135,19 +135,7 @@ def _main(code: Code) -> str:
 #include "{name}.h"
 #include "test_vectors.h"
 
-/* Whether found[n] differs from expected[n] by more than the tolerance. */
-static int differs(const char *what, int state, const {code.real.name} *found, const {code.real.name} *expected, int n)
-{{
-    double size = 0.0, error = 0.0;
-    int k;
-    for (k = 0; k < n; ++k) {{
-        size = fmax(size, fabs(expected[k]));
-        error = fmax(error, fabs(found[k] - expected[k]));
-    }}
-    printf("state %d: %s differs by %.1e; its greatest entry is %.3g\\n", state, what, error, size);
-    return !(error <= TEST_TOLERANCE * size);
-}}
-
+{differs("state", code.real)}
 int main(void)
 {{
     static {name}_inputs in; /* static: they may be larger than the stack of a small machine */
@@ -177,9 +165,26 @@ int main(void)
 """
 
 
-def _cmake(code: Code) -> str:
-    name = code.name
-    return f"""# {MARK}: {comment(code.description.title)}
+def differs(row: str, real: Real = DOUBLE) -> str:
+    """The function of a check that compares arrays. row: what they are of."""
+    return f"""/* Whether found[n] differs from expected[n] by more than the tolerance. */
+static int differs(const char *what, int {row}, const {real.name} *found, const {real.name} *expected, int n)
+{{
+    double size = 0.0, error = 0.0;
+    int k;
+    for (k = 0; k < n; ++k) {{
+        size = fmax(size, fabs(expected[k]));
+        error = fmax(error, fabs(found[k] - expected[k]));
+    }}
+    printf("{row} %d: %s differs by %.1e; its greatest entry is %.3g\\n", {row}, what, error, size);
+    return !(error <= TEST_TOLERANCE * size);
+}}
+"""
+
+
+def cmake(name: str, title: str, sources: Sequence[str]) -> str:
+    """CMakeLists.txt of a library of these sources beside NAME.h, and of main.c, which is its test."""
+    return f"""# {MARK}: {comment(title)}
 cmake_minimum_required(VERSION 3.10)
 project({name} C)
 
@@ -190,7 +195,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
-add_library({name} {name}.c {name}.h)
+add_library({name} {" ".join(sources)} {name}.h)
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 if(UNIX)
   target_link_libraries({name} PUBLIC m)

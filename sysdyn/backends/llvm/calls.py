@@ -158,8 +158,8 @@ end:
   ret void
 }
 """
-_ADD = """
-define void @add(ptr %pn, ptr %numbers, ptr %x, ptr %y) {
+_EACH = """
+define void @NAME {
 entry:
   %n = load i64, ptr %pn
   br label %next
@@ -168,44 +168,27 @@ next:
   %more = icmp slt i64 %i, %n
   br i1 %more, label %each, label %end
 each:
+  %px = getelementptr double, ptr %x, i64 %i
+  %u = load double, ptr %pxBODY
+  %i1 = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+"""
+_ADD = """
   %pj = getelementptr i64, ptr %numbers, i64 %i
   %j = load i64, ptr %pj
-  %px = getelementptr double, ptr %x, i64 %i
   %py = getelementptr double, ptr %y, i64 %j
-  %u = load double, ptr %px
   %v = load double, ptr %py
   %w = fadd contract double %u, %v
-  store double %w, ptr %py
-  %i1 = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
-"""
+  store double %w, ptr %py"""
 _FLUSH = """
-define void @flush(ptr %pn, ptr %pleast, ptr %x) {
-entry:
-  %n = load i64, ptr %pn
   %least = load double, ptr %pleast
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %i1, %each ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %each, label %end
-each:
-  %px = getelementptr double, ptr %x, i64 %i
-  %v = load double, ptr %px
-  %size = call double @llvm.fabs.f64(double %v)
+  %size = call double @llvm.fabs.f64(double %u)
   %small = fcmp olt double %size, %least
-  %w = select i1 %small, double 0.0, double %v
-  store double %w, ptr %px
-  %i1 = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
-declare double @llvm.fabs.f64(double)
-"""
+  %w = select i1 %small, double 0.0, double %u
+  store double %w, ptr %px"""
 _TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FIRST": "0", "TO": "%y"}
 _MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FIRST": "%i", "TO": "%x", "%pn": "%pk"}
 _OWN = "sparse", "packed", "transpose", "mirror", "add", "flush"
@@ -214,8 +197,10 @@ _OWN = "sparse", "packed", "transpose", "mirror", "add", "flush"
 def _own() -> str:
     """The text of the routines of this module."""
     parts = [(_SPARSE, {"NAME": "sparse", "ENTRY": "ij"}), (_SPARSE, {"NAME": "packed", "ENTRY": "e"}),
-             (_TURN, _TRANSPOSE), (_TURN, _MIRROR), (_ADD, {}), (_FLUSH, {})]  # fmt: skip
-    texts = []
+             (_TURN, _TRANSPOSE), (_TURN, _MIRROR),
+             (_EACH, {"NAME": "add(ptr %pn, ptr %numbers, ptr %x, ptr %y)", "BODY": _ADD}),
+             (_EACH, {"NAME": "flush(ptr %pn, ptr %pleast, ptr %x)", "BODY": _FLUSH})]  # fmt: skip
+    texts = ["declare double @llvm.fabs.f64(double)\n"]
     for text, changes in parts:
         for word, by in changes.items():
             text = text.replace(word, by)
