@@ -18,6 +18,7 @@ from sysdyn.papers.nori.arms import load_arm
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.program import Program
 from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.step import ahead, moved
 
 FILES = Path(__file__).parent
 # Problems whose products of derivatives are compared, too: one for each way that these go.
@@ -84,6 +85,11 @@ PROBLEMS: dict[str, Callable[[], tuple[sd.Problem, dict]]] = {
     "load cells": lambda: (load_cells(4), {"level": "best"}),
     "sensors": lambda: (sensed(), {}),
     "estimate": lambda: (estimated(), {}),
+    "single precision, contact": lambda: (held(), {"outputs": ["qdd"], "real": "float32"}),
+    "single precision, URDF": lambda: (
+        sd.forward_dynamics(sd.load(FILES / "models" / "branched.urdf")),
+        {"outputs": ["qdd"], "real": "float32"},
+    ),
 }
 
 
@@ -118,7 +124,9 @@ def programs(name: str) -> dict[str, Program]:
     problem, outputs = moving(), ("tau", "fx")
     instant = Instant(problem.instant, outputs)
     found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}
-    return found | {"states": Trajectory(problem, outputs, 1.0, 3, coupled=True).states.program}
+    trajectory = Trajectory(problem, outputs, 1.0, 3, coupled=True)
+    found |= {"ahead": ahead(trajectory.unknowns)[0], "moved": moved(trajectory.unknowns)[0]}
+    return found | {"states": trajectory.states.program}
 
 
 def digests(names: list[str]) -> dict[str, list]:
