@@ -251,6 +251,7 @@ def test_a_hop_without_noise_is_found(tmp_path, suffix):
     assert {"t", "tau:knee", "std:tau:knee", "fx:foot.fz", "std:fx:foot.fz"} < set(header)
 
 
+@pytest.mark.slow
 def test_error_bars_of_a_hop_tell_the_truth(tmp_path):
     t, motion, solve = task("hopping_leg"), hopped(), solver("hopping_leg")
     path = squat.write_log(tmp_path / "hop.npz", t, hop.log_of(t, motion, seed=3))

@@ -214,6 +214,7 @@ def test_readings_that_contradict_are_listed(run):
     assert int(tip[1]) == sum(e.measurement == "tip" for e in run.events)
 
 
+@pytest.mark.slow
 def test_ways_with_the_state(files, tmp_path):
     problem, raw = files / "problem.toml", files / "raw.npz"
     text = command("solve", problem, "--log", raw, "--states", "unknown", "--order", 3, "--outputs", "tau").stdout

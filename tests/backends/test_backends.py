@@ -83,6 +83,7 @@ def test_kernels_are_made_where_they_are_asked_for(monkeypatch):
     assert made == [1]
 
 
+@pytest.mark.slow(after=3)
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_repeated_pieces_share_machine_code_and_give_the_same(name, seed):

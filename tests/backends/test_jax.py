@@ -69,6 +69,7 @@ def test_derivatives_of_first_and_second_order(case):
                 eps=1e-5, atol=1e-3, rtol=1e-3)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_derivatives_of_batches(case):
     """In a batch, of what all states share, and of a loop."""
     _, f, args, kwargs = case
@@ -114,6 +115,7 @@ def test_a_simulation_and_its_gradient():
         assert float(slope[k]) == pytest.approx(float(last(tau + e) - last(tau - e)) / 2e-4, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1.0])
 def test_steps_in_manifolds_have_derivatives_at_rest(size):
     model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))

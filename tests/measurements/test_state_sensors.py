@@ -285,6 +285,7 @@ def test_biases_are_part_of_the_digest_and_others_keep_theirs():
     assert problem.instant is problem
 
 
+@pytest.mark.slow
 def test_solvers_leave_sensors_of_the_state_aside_and_name_biases():
     model = leg()
     problem = sd.Problem(model, whole(model))

@@ -326,7 +326,7 @@ CLOSING = {
 }
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("free", ["", "<freejoint/>"])
 @pytest.mark.parametrize("case", CLOSING)
 def test_robots_with_loops_have_solvers(case, free):

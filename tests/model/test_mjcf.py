@@ -108,6 +108,7 @@ def solver(name: str, kind: str) -> sd.Solver:
     return sd.compile(sd.forward_dynamics(model), "aba", outputs=["qdd"], **quick)
 
 
+@pytest.mark.slow(after=3)
 @pytest.mark.parametrize("kind", ["inverse", "forward"])
 @pytest.mark.parametrize("name", MODELS)
 def test_compiled_solvers_agree_with_mujoco(name, kind):

@@ -118,7 +118,7 @@ def test_sliders_that_travel_far(outputs, scale):
     assert not both.any() or relative_error(solution.qdd[both], expected) <= 1e-9
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", ["all", pytest.param("qdd", marks=pytest.mark.slow)])
 def test_a_named_order_loses_no_digits_far_out(outputs):
     """Accelerations were wrong by 2e-4 at 1 km."""

@@ -141,7 +141,7 @@ def eliminated(system, state: dict[str, np.ndarray]) -> Elimination:
     return Elimination(system, rows, columns)
 
 
-@pytest.mark.slow(after=2 * (len(PROBLEMS) - 1))
+@pytest.mark.slow(after=3)
 @pytest.mark.parametrize("case", [case for case in PROBLEMS if case != "branches"])
 @pytest.mark.parametrize(("known", "passes"), [*zip(KNOWN, (PAPER, "all"), strict=True),
                                                *zip(KNOWN, ("all", PAPER), strict=True)])  # fmt: skip

@@ -48,7 +48,7 @@ def errors(problem: sd.Problem, given: dict, solution: sd.Estimate) -> tuple[flo
     return max(mean), max(deviation)
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "decades"), [(3, 16), (8, 24), (10, 20)])
 def test_digits_are_kept(seed, decades):
     """The program alone leaves 3e-5, 3e-2 and 3e-5: the square-root form takes its place."""

@@ -23,7 +23,7 @@ def test_inverse_dynamics_of_icub_agrees_with_oracle(base, oracle):
     assert relative_error(tau, expected) <= TOLERANCE
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", [Pinocchio, MuJoCo])
 @pytest.mark.parametrize("base", BASES)
 def test_forward_dynamics_of_icub_agrees_with_oracle(base, oracle):

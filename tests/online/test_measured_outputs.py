@@ -217,6 +217,7 @@ def test_outputs_of_a_problem_with_parameters():
 # ---- what they cost ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("formulation", ["elimination", "recursive", "auto"])
 def test_counts_are_those_of_an_execution(formulation):
     model, q, qd, values = known("floating")

@@ -37,7 +37,7 @@ def _cases():
     }
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _cases())
 def test_results_are_those_of_dense_matrices(case):
     """By H of the composite bodies, and by the wrenches and accelerations of the compiled problem."""

@@ -149,6 +149,7 @@ def test_products_against_differences_and_one_another(case):
         close(slopes[name].reshape(STATES, -1), whole, 1e-9)
 
 
+@pytest.mark.slow
 def test_one_state_many_states_and_prepared_calls_agree(case):
     solver, state, wrt, _ = case
     v, w = vectors(solver, state, wrt, seed=1)

@@ -148,6 +148,7 @@ def test_feet_against_pinocchio():
         np.testing.assert_allclose(found.qdd[k], expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_switches_of_every_shape():
     made, n = solver("feet"), 6  # as many states as components of the left foot: switches are those of states
     given, on = states(n), np.array([True, False, True, True, False, False])
@@ -267,6 +268,7 @@ def of_three(n: int) -> dict:
     return {"q": q, "qd": qd, "tau": rng.standard_normal((n, 4)), "fx": rng.standard_normal((n, 4, 6))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3, None])
 def test_rows_that_are_read_in_place_and_copies(threads):
     """All of the modes, in no order; arrays that are converted, repeated, or read backwards, on some threads."""
@@ -520,6 +522,7 @@ def test_problem_files_and_logs(tmp_path):
     assert result.exit_code != 0 and "solver.mode" in " ".join(result.output.split()), result.output
 
 
+@pytest.mark.slow
 def test_simulations_are_of_one_mode():
     problem = arm()
     q, qd = np.array([0.5, -1.0]), np.zeros(2)

@@ -62,6 +62,7 @@ def test_the_examples_of_the_pages_are_clean(complaints, page):
     assert not complaints[f"{page}.py"]
 
 
+@pytest.mark.slow
 def test_mistakes_are_seen(complaints):
     expected = {
         (number, found[1])

@@ -326,7 +326,7 @@ def test_feet_that_press_and_stick_are_bilateral_contacts():
         np.testing.assert_allclose(h * landed.forces[foot][stuck], hit.impulses[foot][stuck], atol=1e-5)
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", [False, True])
 def test_the_motion_is_that_of_the_forces_and_no_energy_comes_in(loop):
     ground = _walker(loop=loop)

@@ -55,7 +55,7 @@ def test_several_small_pivots_at_once_are_solved_with_pivoting(seed, state):
     assert ok[0] and residual[ok].max() <= worth.OFF and chi2[ok].max() <= worth.OFF
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_results_are_those_with_pivoting(seed):
     """Deviations, residuals and the determinant, of the fixed order and of dense matrices with pivoting."""

@@ -156,6 +156,7 @@ def test_threads_share_the_blocks_of_a_batch(solver, monkeypatch):
     same(worth(solver(*arrays, **given), solver.problem), alone)
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("times", [40, pytest.param(200, marks=pytest.mark.slow)])
 def test_states_of_several_threads_do_not_meet(solver, times):
     (q, qd), given = next(calls(solver.problem, 8))

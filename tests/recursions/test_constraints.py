@@ -135,6 +135,7 @@ def test_constraints_with_some_of_the_passes(passes):
     assert solver.vjp(of="qdd", wrt="q").program.flops.total
 
 
+@pytest.mark.slow
 def test_rotors_and_links_welded_to_the_base():
     """Armatures of joints that turn the other way, and a loop to a link that a fixed joint holds to the base."""
     model = legged(6)

@@ -179,6 +179,7 @@ def icub_states(base: str):
     return model, q, qd, 10.0 * tau, wrenches(model, 1, (1000,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_forward_dynamics_of_icub_agrees_with_aba_and_pinocchio(base):
     model, q, qd, tau, fx = icub_states(base)

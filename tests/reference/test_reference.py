@@ -68,6 +68,7 @@ def icub_states(base: str):
     return model, q, qd, 10.0 * x, random_wrenches(model, STATES, seed=1)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("oracle", [Pinocchio, MuJoCo])
 def test_rnea_agrees_with_oracle_on_icub(base, oracle):

@@ -170,6 +170,7 @@ def test_functions_of_the_table_run_on_floats(zoo):
         agree(x, np.asarray(function.compute(ZOO, *(given[y] for y in function.needs), *place)))
 
 
+@pytest.mark.slow
 def test_batches_are_as_many_single_calls_on_either_back_end(zoo):
     q, qd, _, fx = state(ZOO, 7, 2, 3)
     many = zoo(q, qd, fx)

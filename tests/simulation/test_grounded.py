@@ -76,7 +76,7 @@ def _stop(seconds: float, qd: np.ndarray) -> np.ndarray:
     return solve_ivp(slope, (0.0, seconds), start, method="Radau", rtol=1e-8, atol=1e-10).y[:3, -1]
 
 
-@pytest.mark.slow(after=3)
+@pytest.mark.slow
 def test_a_puck_that_spins_and_slides_stops_where_it_does_in_the_plane():
     """On three points, for the loads of four are not unique, and neither is what their friction does to the motion.
 

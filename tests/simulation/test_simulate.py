@@ -125,6 +125,7 @@ def test_momentum_of_a_free_robot_is_kept():
 # ---- torques ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_ways_to_give_torques_agree(integrator):
     """Arrays, a function, and feedback, which Euler's method samples at the same times as a function."""

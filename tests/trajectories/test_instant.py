@@ -142,6 +142,7 @@ def directions(rows, seed: int, n: int = 2) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, len(rows.columns)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_rows_hold_all_that_the_equations_say(kind):
     """|r|² is what no dynamic variables explain of the readings, and 2 R^T r its derivative."""

@@ -529,7 +529,7 @@ def test_a_run_and_its_parts():
 # ---- χ² --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("coupled, order", [(True, 3), (False, 3), (True, 4), (False, 4)])
 def test_chi2_is_in_its_band(coupled, order):
     """Of logs that are drawn as declared: its mean, its spread, and 95 % of them in the band, in windows as well."""
