@@ -27,10 +27,11 @@ from sysdyn.measurements.measurement import Context, Measurement, Names, Place, 
 from sysdyn.measurements.noise import noise_part
 from sysdyn.measurements.sensor import Instrument, place_of, placed
 from sysdyn.model import Model
+from sysdyn.model.manifolds import smooth, unturned
 from sysdyn.model.poses import se3_log
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
 from sysdyn.model.spatial import cross
-from sysdyn.program.expr import Expr, sin, sqrt
+from sysdyn.program.expr import Expr, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
 TWIST = ("omega_x", "omega_y", "omega_z", "v_x", "v_y", "v_z")
@@ -45,12 +46,8 @@ UNITS = {
 _RATE = dict(zip(ACCELERATION, TWIST, strict=True))
 # The vector of a Direction that points against gravity.
 GRAVITY = "gravity"
-# Added to the square of an angle before its root is taken: angles beyond 1e-150 rad do not see it, and none is 0.
-_TINY = 1e-300
-# Added to the square of the cosine of half an angle: a few times its rounding, so that it stays positive.
-_ROUNDING = 1e-15
-# Halvings of a fourth of an angle before the series of the arc tangent, and terms of that: tan(π/32)^20 is below 1e-20.
-_HALVINGS, _TERMS = 3, 10
+# Added to the square of twice the cosine of half an angle: a few times its rounding, so that it stays positive.
+COSINE_ROUNDING = 1e-15
 
 
 class StateMeasurement(Measurement):
@@ -524,14 +521,12 @@ def rotation_difference(R: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def rotation_matrix(y: np.ndarray) -> np.ndarray:
-    """exp(y×) = 1 + s y× + b y×² (3, 3) of y (3,) [rad], floats or Expr; s = sin θ/θ, b = 2 (sin(θ/2)/θ)².
+    """exp(y×) = 1 + s y× + b y×² (3, 3) of y (3,) [rad], floats or Expr; s = sin θ/θ, b = (1 − cos θ)/θ².
 
-    Smooth at every y: θ = √(y·y + 1e-300) is never 0. Rodrigues; see `sysdyn.model.poses.se3_exp`.
+    Smooth at every y, to 15 digits up to 10 rad. Rodrigues; see `sysdyn.model.poses.se3_exp`.
     """
     x, y, z = np.asarray(y, dtype=object)
-    angle = sqrt(x * x + y * y + z * z + _TINY)
-    half = sin(0.5 * angle) / angle
-    s, b = sin(angle) / angle, 2.0 * half * half
+    s, _, _, b = smooth(x * x + y * y + z * z)
     return _vector(
         1.0 - b * (y * y + z * z), b * x * y - s * z, b * x * z + s * y,
         b * x * y + s * z, 1.0 - b * (x * x + z * z), b * y * z - s * x,
@@ -542,26 +537,18 @@ def rotation_matrix(y: np.ndarray) -> np.ndarray:
 def rotation_vector(R: np.ndarray) -> np.ndarray:
     """y (3,) [rad] with exp(y×) = R (3, 3) and |y| ≤ π, floats or Expr.
 
-    For Expr the angle is halved until its arc tangent is a short series, so that no digit cancels; near half a turn,
-    where no smooth function is the rotation vector, its error grows as 1e-15/(π − |y|)².
+    Near half a turn, where no smooth function is the rotation vector, the error for Expr grows as 1e-15/(π − |y|)².
     """
     R = np.asarray(R, dtype=object)
     if not any(isinstance(x, (Expr, np.ndarray)) for x in R.flat):
         T = np.eye(4)
         T[:3, :3] = R.astype(float)
         return se3_log(T)[:3].astype(object)
-    # u = sin(θ/2) n and w = cos(θ/2) of the quaternion; t is the tangent of θ/4, θ/8, … along n, divided by |u|
-    w = sqrt(1.0 + R[0, 0] + R[1, 1] + R[2, 2] + _ROUNDING) * 0.5
+    # u = sin(θ/2) n and w = cos(θ/2) of the quaternion
+    w = 0.5 * sqrt(1.0 + R[0, 0] + R[1, 1] + R[2, 2] + COSINE_ROUNDING)
     u = _vee(R) / (w + w)
-    square = u @ u
-    t = 1.0 / (1.0 + w)
-    for _ in range(_HALVINGS):
-        t = t / (1.0 + sqrt(1.0 + t * t * square))
-    z = t * t * square
-    series: Any = 0.0
-    for k in reversed(range(_TERMS)):
-        series = (-1.0) ** k / (2 * k + 1) + z * series
-    return u * (4.0 * 2.0**_HALVINGS * t * series)
+    ratio, _ = unturned(w, u @ u)
+    return 2.0 * ratio * u
 
 
 def _vee(M: np.ndarray) -> np.ndarray:
