@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import ctypes
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
+from sysdyn.errors import SysdynError
 from sysdyn.sparse.dulmage import maximum_matching
 
 # Patterns of which it is kept whether they have a pivot in each column; states of a problem share few (chosen).
@@ -102,10 +104,23 @@ class Factored:
 
 
 def _factors(matrix: scipy.sparse.csc_matrix, **options: Any) -> scipy.sparse.linalg.SuperLU | None:
+    _check_interpreter()
     try:
         return scipy.sparse.linalg.splu(matrix, **options)
     except RuntimeError:
         return None
+
+
+@cache
+def _check_interpreter() -> None:
+    """Raise SysdynError in a sub-interpreter: SuperLU's memory waits there for the lock of the main one, for ever."""
+    own, main = ctypes.pythonapi.PyInterpreterState_Get, ctypes.pythonapi.PyInterpreterState_Main
+    own.restype = main.restype = ctypes.c_void_p
+    if own() != main():
+        raise SysdynError(
+            "SciPy's SuperLU, which every compilation needs, would wait for ever in a sub-interpreter of Python: run "
+            "sysdyn in the main one (mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        )
 
 
 def _has_pivots(matrix: scipy.sparse.csc_matrix) -> bool:

@@ -94,3 +94,29 @@ def test_matrices_of_one_pattern_have_the_factors_of_each(density):
                     for trans in "NT":
                         assert np.array_equal(found.solve(x, trans), expected.solve(x, trans), equal_nan=True)
     assert min(seen.values()) > 10
+
+
+SUB_INTERPRETER = """
+try:
+    import _interpreters as interpreters
+    own = interpreters.create("legacy")
+except ImportError:  # before 3.13
+    import _xxsubinterpreters as interpreters
+    own = interpreters.create(isolated=False)
+interpreters.run_string(own, '''
+import scipy.sparse
+from sysdyn.errors import SysdynError
+from sysdyn.sparse.superlu import factors
+try:
+    factors(scipy.sparse.eye(3, format="csc"))
+except SysdynError as error:
+    print(error)
+''')
+"""
+
+
+def test_sub_interpreters_are_refused_in_place_of_waiting_for_ever():
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SUB_INTERPRETER], capture_output=True, text=True, timeout=60
+    )
+    assert "main one" in run.stdout, run.stderr
