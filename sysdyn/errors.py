@@ -6,6 +6,8 @@ Every message says what failed, the value found, what is valid, and what to do n
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 # Most characters of a name that are shown, and compared with other names (chosen).
@@ -19,6 +21,14 @@ _MOST_TRIED = 3
 DISTRIBUTION = "sysdyn-robotics"
 # Version of the package; its build takes it from here.
 VERSION = "0.3.0"
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of this package from which it was called, however many functions are between."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def install(extra: str) -> str:

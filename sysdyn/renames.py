@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
+
+from sysdyn.errors import warn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,7 +26,7 @@ NAMES = {
 def warn_of_name(old: str) -> tuple[str, str]:
     """(module, name) that replace the name `old` of the top level; the warning points at the caller's caller."""
     place, name = NAMES[old]
-    warnings.warn(f"sysdyn.{old} is now {place}.{name}", DeprecationWarning, stacklevel=3)
+    warn(f"sysdyn.{old} is now {place}.{name}", DeprecationWarning)
     return place, name
 
 
@@ -39,7 +40,7 @@ def renamed(**keywords: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 if old in given:
                     if new in given:
                         raise TypeError(f"{function.__name__}() got {old}= and {new}=, which are the same: drop {old}=")
-                    warnings.warn(f"{old}= of {function.__name__} is now {new}=", DeprecationWarning, stacklevel=2)
+                    warn(f"{old}= of {function.__name__} is now {new}=", DeprecationWarning)
                     given[new] = given.pop(old)
             return function(*args, **given)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from sysdyn.data.log_columns import OK, TIME
 from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
-from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError
+from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError, warn
 from sysdyn.files.table_writers import write_table
 from sysdyn.online.solver import Solver
 
@@ -102,7 +102,7 @@ def _gathered(log: Log, solver: Solver, client: Any) -> Iterator[Estimates]:
         if told - log.told:
             log.told |= told
             for message in messages:
-                warnings.warn(message, LogWarning, stacklevel=2)
+                warn(message, LogWarning)
         for name, count in vars(summary).items():
             setattr(log.summary, name, getattr(log.summary, name) + count)
         if found:

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, LogWarning, UnknownName
+from sysdyn.errors import InvalidInput, LogWarning, UnknownName, warn
 from sysdyn.files.tables import Table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.measurement import Measurement
@@ -186,9 +185,7 @@ class LogColumns:
         if left_out:
             if told is not None:
                 told.update(left_out)
-            warnings.warn(
-                f"{where}: left out what this problem does not know: {', '.join(left_out)}", LogWarning, stacklevel=4
-            )
+            warn(f"{where}: left out what this problem does not know: {', '.join(left_out)}", LogWarning)
         return list(used.values()), list(used)
 
     def _meant(self, name: str, other: str, where: str) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 
 from sysdyn.data.log_columns import STATES, TIME, LogColumns, listed
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
-from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName
+from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName, warn
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
@@ -174,10 +173,10 @@ class Log:
         off = [x for x in names if f"off:{x}" not in self.told]
         if off:
             self.told.update(f"off:{x}" for x in off)
-            warnings.warn(
+            warn(
                 f"{where} has no columns of {', '.join(map(repr, off))}: off in all its states; it has "
                 f"{listed(table.header)}. A column 'active: {off[0]}' says where one is on without a value of its own",
-                LogWarning, stacklevel=4,
+                LogWarning,
             )  # fmt: skip
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -235,11 +234,11 @@ class Log:
         self.told.add(VELOCITIES[1])
         step = float(np.median(np.diff(t)))
         lacking = listed([self.columns.names[n] for n in file.lacking])
-        warnings.warn(
+        warn(
             f"{file.where} lacks {lacking}: q̇ follows from q by parabolas over {WINDOW} rows "
             f"({2 * HALF * step:.3g} s), with a group delay of 0 s (of a causal filter: {HALF * step:.3g} s); motions "
             f"faster than {FLAT / step if step else 0:.3g} Hz are smoothed by more than 10 %",
-            LogWarning, stacklevel=3,
+            LogWarning,
         )  # fmt: skip
 
     def _kept(self, file: _File, x: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -14,13 +14,12 @@ import os
 import re
 import stat
 import time
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import platformdirs
 
-from sysdyn.errors import CacheWarning
+from sysdyn.errors import CacheWarning, warn
 from sysdyn.files.atomic import replace_file
 
 # First bytes of every entry: a word with the version; sha256 of the key and the content follows.
@@ -203,4 +202,4 @@ def _complain(path: Path, why: str) -> None:
 def _warn(about: str, message: str) -> None:
     if about not in _complained:
         _complained.add(about)
-        warnings.warn(message, CacheWarning, stacklevel=5)
+        warn(message, CacheWarning)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.errors import ModelError, PlausibilityWarning
+from sysdyn.errors import ModelError, PlausibilityWarning, warn
 from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.tree import Model
@@ -88,7 +87,7 @@ def _carried(model: Model, idle: list[bool]) -> set[int]:
     return {i for i, others in group.items() if not all(idle[j] for j in others)}
 
 
-def warn_of_idle_joints(model: Model, strict: bool, stacklevel: int) -> None:
+def warn_of_idle_joints(model: Model, strict: bool) -> None:
     """Warn with PlausibilityWarning of joints that move no inertia; strict: raise ModelError instead."""
     found = idle_joints(model) if model.inertias.any() else ()  # a robot without any is there for its kinematics
     if not found:
@@ -100,7 +99,7 @@ def warn_of_idle_joints(model: Model, strict: bool, stacklevel: int) -> None:
     help = "Give the body an inertia or the joint an armature, or make the joint fixed"
     if strict:
         raise ModelError(f"{message}. {help}; with strict=False the model is used as it is.")
-    warnings.warn(f"{message}. {help}.", PlausibilityWarning, stacklevel=stacklevel + 1)
+    warn(f"{message}. {help}.", PlausibilityWarning)
 
 
 def _subtree(model: Model, i: int) -> list[int]:

@@ -6,14 +6,13 @@ MuJoCo (the package `mujoco`) reads the file; its compiled mjModel is converted,
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning
+from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning, warn
 from sysdyn.model.checks import check_count, unique
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.frames import Sensor
@@ -109,16 +108,15 @@ def _convert(m: Any, strict: bool, right: bool) -> Model:
         raise ModelError(f"{name!r} has {m.nflex} flexes, but bodies have to be rigid: remove <flex> and <flexcomp>")
     ignored = ", ".join(_ignored(m))
     if ignored:
-        warnings.warn(f"{name!r}: not part of the model, and ignored: {ignored}", IgnoredWarning, stacklevel=3)
+        warn(f"{name!r}: not part of the model, and ignored: {ignored}", IgnoredWarning)
     links, joint_names = names_of(m)
     steps = _steps(m, joint_names)
     split = [joint_names[m.body_jntadr[b]] for b in range(m.nbody) if len(steps[b]) > m.body_jntnum[b]]
     if split:
-        warnings.warn(
+        warn(
             f"{name!r}: free joints with an armature, as no free body has, become three slides and a ball: "
             f"{', '.join(split)}",
             PlausibilityWarning,
-            stacklevel=3,
         )
 
     tree, taken = GrowingTree(), set(links)
@@ -133,7 +131,7 @@ def _convert(m: Any, strict: bool, right: bool) -> Model:
         sensors=_sensors(m, links, joint_names, right),
         **tree.parts(np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity),
     )
-    warn_of_idle_joints(model, strict, stacklevel=3)
+    warn_of_idle_joints(model, strict)
     return model
 
 

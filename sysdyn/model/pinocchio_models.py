@@ -100,7 +100,7 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
         name=m.name or "pinocchio", base="floating" if floating else "fixed", strict=strict,
         **tree.parts(np.array(m.gravity.linear)),
     )  # fmt: skip
-    warn_of_idle_joints(model, strict, stacklevel=3)
+    warn_of_idle_joints(model, strict)
     return model
 
 

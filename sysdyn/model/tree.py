@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
+from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, warn
 from sysdyn.files import html
 from sysdyn.files.html import Table
 from sysdyn.model.checks import (
@@ -526,7 +525,7 @@ class Model:
         if strict:
             raise ModelError(f"{message}. Correct them, or load with strict=False to use them as they are.")
         message = f"{message}. They are used as they are; strict=True makes this an error"
-        warnings.warn(message, PlausibilityWarning, stacklevel=4)
+        warn(message, PlausibilityWarning)
 
 
 def _slices(sizes: Sequence[int]) -> tuple[slice, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import FormatWarning, UnknownName
+from sysdyn.errors import FormatWarning, UnknownName, warn
 from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
@@ -62,7 +61,7 @@ def load_urdf(
     """
     robot = read_urdf(source, strict, snap)
     if robot.departures:
-        warnings.warn(_words(robot.departures), FormatWarning, stacklevel=2)
+        warn(_words(robot.departures), FormatWarning)
     kept = _kept(fixed_joints, robot)
     tree = GrowingTree()
     root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
@@ -95,7 +94,7 @@ def load_urdf(
         tree.name(j.child, place, j.name if lumped else "")
         places[j.child] = place
     model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
-    warn_of_idle_joints(model, strict, stacklevel=2)
+    warn_of_idle_joints(model, strict)
     return remember(model, origin_of(source))
 
 

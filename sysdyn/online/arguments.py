@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, PlausibilityWarning, UnknownName
+from sysdyn.errors import InvalidInput, PlausibilityWarning, UnknownName, warn
 from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
@@ -337,10 +336,10 @@ class Inputs:
             reject_beyond_limits(model, q)
         if not self._told_of_quaternions and (joint := scalar_first(model, q, qd)):
             self._told_of_quaternions = True
-            warnings.warn(
+            warn(
                 f"the quaternion of joint {joint!r} is (1, 0, 0, 0) at rest: quaternions are x, y, z, w here, so that "
                 "this is half a turn about x. No rotation is (0, 0, 0, 1); np.roll(quaternion, -1) turns w, x, y, z",
-                PlausibilityWarning, stacklevel=2,
+                PlausibilityWarning,
             )  # fmt: skip
 
     def _reject_wrenches(self, arrays: Arrays) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from sysdyn.errors import (
     StructurallySingular,
     SysdynError,
     UnknownName,
+    warn,
 )
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
@@ -132,10 +132,10 @@ def compile(
         inputs = (inputs,)
     if problem.biased:
         named = ", ".join(repr(m.name) for m in problem.biased)
-        warnings.warn(
+        warn(
             f"bias of {named} is left out: a solver takes one state by itself, and biases are estimated over a log; "
             "without bias= nothing is left out",
-            IgnoredWarning, stacklevel=3,
+            IgnoredWarning,
         )  # fmt: skip
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
     if on_singular not in ON_SINGULAR:
@@ -146,52 +146,48 @@ def compile(
         names = ", ".join(map(output_name, asked))
         raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
-    if real_of(real) is not DOUBLE and problem.noisy:
+    options = Options(
+        ordering=ordering if isinstance(ordering, str) else GIVEN, outputs=asked, level=level, backend=backend,
+        real=real_of(real).dtype.name, tolerance=tolerance, formulation=formulation,
+        external_wrenches=bool(external_wrenches), passes=named_passes(passes), equations=Equations(layout, known),
+        budget=Budget(effort, seconds, seed),
+    )  # fmt: skip
+    if options.numbers is not DOUBLE and problem.noisy:
         raise ProblemError(
             f"estimates are computed in double precision, as weights like that of {problem.noisy[0].name!r} take "
             "digits twice: leave real= out, or state measurements without noise"
         )
-    common: dict[str, Any] = {
-        "level": level,
-        "backend": backend,
-        "real": real,
-        "tolerance": tolerance,
-        "formulation": formulation,
-    }
+    made = partial(_compiled, ordering=ordering, on_singular=on_singular, check_limits=check_limits)
     if problem.switchable_constraints:
         _check_switches(problem, ordering)
-        each = partial(
-            compile, ordering=ordering, layout=layout, known=known, on_singular=on_singular, effort=effort,
-            passes=passes, seconds=seconds, seed=seed, external_wrenches=external_wrenches, check_limits=check_limits,
-            **common,
-        )  # fmt: skip
-        shared = Options(
-            outputs=asked, external_wrenches=bool(external_wrenches), passes=named_passes(passes),
-            equations=Equations(layout, known), **common,
-        )  # fmt: skip
-        return SwitchingSolver(problem, shared, each, on_singular, progress, check_limits)
+        return SwitchingSolver(problem, options, made, on_singular, progress, check_limits)
+    return made(problem, options, progress)
 
-    def options(found: Redundant | None) -> Options:
-        """Options for the problem, without its redundant measurements if some were found."""
-        given: tuple[tuple[int, ...], ...] = ()
+
+def _compiled(
+    problem: Problem, options: Options, progress: Progress | bool, *, ordering: str | Given, on_singular: str,
+    check_limits: bool,
+) -> Solver:  # fmt: skip
+    """The solver of a problem without switches; permutations of the caller's own order are added to the options."""
+
+    def solver(found: Redundant | None) -> Solver:
+        """The solver, of the rest without redundant measurements if some were found."""
+        own = options
+        if found:
+            own = replace(own, outputs=found.outputs(options.outputs))
         if not isinstance(ordering, str):
-            given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
-        name = ordering if isinstance(ordering, str) else GIVEN
-        return Options(
-            ordering=name, outputs=found.outputs(asked) if found else asked,
-            external_wrenches=bool(external_wrenches), passes=named_passes(passes),
-            equations=Equations(layout, known), budget=Budget(effort, seconds, seed), given=given,
-            unsafe=bool(given) and on_singular == "repivot", **common,
-        )  # fmt: skip
+            given = given_order(found.rest if found else problem, ordering, options.equations)
+            own = replace(own, given=given, unsafe=on_singular == "repivot")
+        return _solver(problem, found, own, on_singular, told, check_limits)
 
     with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
         found, told = None if problem.noisy else redundant(problem), shown(progress)
-        if found and real_of(real) is not DOUBLE:
+        if found and options.numbers is not DOUBLE:
             raise ProblemError(
                 f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
             )
         try:
-            return _solver(problem, found, options(found), on_singular, told, check_limits)
+            return solver(found)
         except ProblemError as error:
             if problem.noisy:
                 by_value = not isinstance(error, NoSafeOrdering)
@@ -200,7 +196,7 @@ def compile(
             found = redundant(problem, by_value=True) if by_value else None
             if not found:
                 raise
-            return _solver(problem, found, options(found), on_singular, told, check_limits)
+            return solver(found)
         finally:
             if told:
                 told("done", 1.0)
@@ -278,19 +274,17 @@ def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | Non
 def _warn_of_errors(safety: Safety) -> None:
     """Warn if the judge saw errors that are not small, and no better order was found."""
     if safety.single_loss > GREATEST_LOSS:
-        warnings.warn(
+        warn(
             f"in single precision the results of this solver may be wrong by {safety.single_error:.1e} of their size, "
             f"{safety.single_loss:.1e} times what rounding of the inputs changes: see solver.report(); leave real= "
             "out, or name another formulation= or ordering=",
             AccuracyWarning,
-            stacklevel=4,
         )
     if not safety.small:
-        warnings.warn(
+        warn(
             f"the results of this solver may be wrong by {safety.difference:.1e} of their size, with a residual of "
             f"{safety.backward_error:.1e}, at the worst of {safety.states} sampled states, where a solve with pivoting "
             f"is wrong by {safety.pivoted_difference:.1e}: see solver.report(); ordering= or formulation= may name a "
             "better order, and problem.diagnose() says what is nearly singular",
             AccuracyWarning,
-            stacklevel=4,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.words import few
-from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, UnknownName
+from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, UnknownName, warn
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.online.arguments import Named
 from sysdyn.online.estimate import Estimate
@@ -268,11 +267,11 @@ def _warn(solver: Solver, errors: Mapping[str, np.ndarray]) -> None:
         if chosen:
             told.append(f"{name!r}: {few(tuple(chosen))}")
     if told:
-        warnings.warn(
+        warn(
             f"the log does not determine all standard deviations: relative errors beyond {UNDETERMINED:g} have "
             f"{'; '.join(told)}. Learn fewer of them (learn=), take a longer log, or add a measurement that "
             "checks them",
-            AccuracyWarning, stacklevel=3,
+            AccuracyWarning,
         )  # fmt: skip
 
 

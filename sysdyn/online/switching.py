@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from threading import RLock
 from typing import Any, NamedTuple
@@ -195,7 +196,7 @@ class SwitchingSolver(Solver):
         self, problem: Problem, options: Options, made: Callable[..., Solver], on_singular: str = "raise",
         progress: Progress | bool = True, check_limits: bool = False,
     ):  # fmt: skip
-        """made: compiles the problem of a mode; options: with the outputs, as of the whole problem."""
+        """made: compiles the problem of a mode, with options; options: with the outputs, as of the whole problem."""
         if on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.problem = self.whole = problem
@@ -247,7 +248,7 @@ class SwitchingSolver(Solver):
         there = stated.quantities
         asked = tuple(x for x in self.options.outputs if isinstance(x, Measurement) or x in there)
         try:
-            solver = self._made(stated.instant, outputs=asked or (PLACEHOLDER,), progress=self._progress)
+            solver = self._made(stated.instant, replace(self.options, outputs=asked or (PLACEHOLDER,)), self._progress)
         except SysdynError as error:
             error.args = (f"{self._words(mode)}: {error}", *error.args[1:])
             raise

@@ -6,13 +6,12 @@ of the step before. J. J. Moreau's time-stepping, with impacts as part of the st
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import AccuracyWarning, InvalidInput, ProblemError, SingularState
+from sysdyn.errors import AccuracyWarning, InvalidInput, ProblemError, SingularState, warn
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.model.spatial import translation
@@ -92,10 +91,10 @@ def simulated(
                 raise lost(t, np.flatnonzero(~np.isfinite(np.atleast_2d(qd)).all(axis=1)))
             q = turn(q, step * qd)
     if worst > ground.tolerance:
-        warnings.warn(
+        warn(
             f"at some step the laws of contact are met within {worst:.1e} m/s alone, beyond the tolerance of "
             f"{ground.tolerance:.0e} m/s: take more iterations, or fewer points that are redundant",
-            AccuracyWarning, stacklevel=4,
+            AccuracyWarning,
         )  # fmt: skip
     return {name: np.stack([x[name] for x in records]) for name in records[0]}, events
 

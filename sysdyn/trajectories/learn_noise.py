@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.words import few
-from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
+from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, warn
 from sysdyn.measurements.drifts import Drift, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import Wrapped
@@ -181,8 +180,8 @@ def _warn_untold(found: LearnedMotion) -> None:
     worst = {x: float(np.max(error, initial=0.0)) for x, error in found.error.items() if x != "motion"}
     told = [f"{name} ({x:.2g})" for name, x in worst.items() if x > UNDETERMINED]
     if told:
-        warnings.warn(
+        warn(
             f"the log does not tell all standard deviations: relative errors beyond {UNDETERMINED:g} have "
             f"{', '.join(told)}. Learn fewer of them (learn=), take a longer log, or add a sensor that checks them",
-            AccuracyWarning, stacklevel=4,
+            AccuracyWarning,
         )  # fmt: skip

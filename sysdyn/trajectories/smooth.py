@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -13,7 +12,7 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, LogWarning, UnknownName
+from sysdyn.errors import InvalidInput, LogWarning, UnknownName, warn
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
@@ -188,10 +187,10 @@ def _run(
             smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief), robust)
             found, left = smoother.run(found.path, part)
         if not found.converged:
-            warnings.warn(
+            warn(
                 f"rows {at + 1} to {end} have not converged: values are near the right ones at best, and standard "
                 "deviations do not hold. Give start= near the first position, density=, or sensors of more",
-                LogWarning, stacklevel=3,
+                LogWarning,
             )  # fmt: skip
         kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
         path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
@@ -234,9 +233,9 @@ def _tell_gaps(trajectory: Trajectory, kappa: np.ndarray, t: np.ndarray) -> None
     # half of the gap from either side
     std = np.sqrt(0.5 * np.diagonal(trajectory.motion.noise(dt[k : k + 1] / 2.0, kappa)[0])[:nv])
     worst = int(np.argmax(std))
-    warnings.warn(
+    warn(
         f"no readings from {t[k]:.6g} to {t[k + 1]:.6g} s: in the middle, the position of "
-        f"{trajectory.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning, stacklevel=4,
+        f"{trajectory.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning,
     )  # fmt: skip
 
 

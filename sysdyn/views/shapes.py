@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, install
+from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, install, warn
 from sysdyn.model import Model, origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.mjcf import TO_XYZW, names_of
@@ -131,7 +131,7 @@ def shapes_of(model: Model, source: Any = None) -> list[Visual]:
             )
         if faults:
             more = [f"… ({len(faults)} in all)"] if len(faults) > MOST_SHOWN else []
-            warnings.warn("\n".join([*faults[:MOST_SHOWN], *more]), FormatWarning, stacklevel=3)
+            warn("\n".join([*faults[:MOST_SHOWN], *more]), FormatWarning)
     shown = {x.body for x in found}
     return found + [x for i in range(-1, model.nb) if i not in shown for x in _inertia(model, i)]
 
