@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, Holder, group_of, value_group
@@ -18,13 +17,13 @@ from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
 from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES, Instant
 from sysdyn.offline.sensitivity_implicit import tangents
-from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.turns import machine_code
 
 # Standard deviation of a row that holds exactly, as a share of that of the unknown of it that is known best without it:
 # less would cost covariances digits, since the rows are squared (chosen).
@@ -86,10 +85,6 @@ class Lines:
         found = np.zeros((*self.r.shape, self.size))
         found[:, self.places[0], self.places[1]] = self.entries
         return found
-
-
-def machine_code(program: Program) -> Executable:
-    return Executable(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
 
 
 class OfStates:
