@@ -25,10 +25,12 @@ from sysdyn.errors import SingularState
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
 LEAST_SHARE_LEFT = 1e-9
-# Variance that the unknowns give to a reading, in units of its noise, up to which P − X^T X keeps eleven digits.
-MOST_TOLD = 1e5
-# Instants at the start that are read through factors, since little is known before (chosen: twice the order of motion).
-START = 8
+# Variance that the unknowns give to a reading, in units of its noise, up to which P − X^T X keeps the digits that are
+# asked for: ten of covariances, four of the gains of a step of Gauss-Newton, which the next one makes good.
+MOST_TOLD, MOST_TOLD_FOR_STEPS = 1e6, 1e12
+# Instants at the start that are read through factors, since little is known before, and instants behind them after
+# which is looked whether the others need it, too (chosen: twice the order of motion).
+START, TRIED = 8, 4
 
 
 class Linear(NamedTuple):
@@ -222,7 +224,9 @@ def _swept(x: Part, covariances: bool, pairs: bool) -> Solved:
     factorisations (Kaminski, Bryson and Schmidt 1971), which keep all digits and take twice as long, if Cholesky's of
     the sums lose too many.
     """
-    for form in (_Chain(x, START), _Chain(x, len(x.r)), _Chain(x, len(x.r), roots=True)):
+    n, most = len(x.r), MOST_TOLD if covariances else MOST_TOLD_FOR_STEPS
+    for start, roots in ((START, False), (n, False), (n, True)):
+        form = _Chain(x, start, roots, most)
         if form.forwards():
             found = form.back_with_covariances(pairs) if covariances else form.back()
             if found is not None:
@@ -233,12 +237,12 @@ def _swept(x: Part, covariances: bool, pairs: bool) -> Solved:
 class _Chain:
     """A chain (N, k) that is solved: means before and after readings, and P after them.
 
-    start: instants that are read through factors. roots: by QR factorisations, see `_swept`. factors (N, k, k): of the
+    start: instants that are read through factors. most: variance of readings beyond which digits are lost. roots: by QR factorisations, see `_swept`. factors (N, k, k): of the
     covariances before readings, then. bad: the first instant that has lost its digits.
     """
 
-    def __init__(self, x: Part, start: int, roots: bool = False):
-        self.x, self.start, self.roots, self.bad = x, start, roots, 0
+    def __init__(self, x: Part, start: int, roots: bool, most: float):
+        self.x, self.start, self.roots, self.most, self.bad = x, start, roots, most, 0
         n, k = len(x.r), len(x.columns)
         self.n, self.k, self.rows = n, k, x.r.shape[1]
         self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), np.empty((n, k, k))
@@ -246,7 +250,7 @@ class _Chain:
         self.variances, self.pivots = np.zeros((n, k)), np.ones((n, k))
         self.wrong = np.zeros((n, 3), dtype=np.int64)
         # of readings: what is left of them, its factor's pivots, and the variances that the unknowns give them
-        self.z, self.sizes, self.told = np.zeros((3, n, self.rows))
+        self.z, self.sizes, self.told = np.zeros((n, self.rows)), np.ones((n, self.rows)), np.zeros((n, self.rows))
         self.G = np.zeros((k, k))
         self.arrays = [np.ascontiguousarray(y) for y in (x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries)]
         self.noise = np.ascontiguousarray(x.Q.places @ [k, 1])
@@ -274,17 +278,21 @@ class _Chain:
                 through = through_all + through
             (ahead + through).run(range(1, head))
             self._read(plain)
-            (ahead + plain).run(range(head, n))
+            tried = min(head + TRIED, n)
+            (ahead + plain).run(range(head, tried))
+            if self._lost(head):
+                return False
+            (ahead + plain).run(range(tried, n))
         return not self._lost(head)
 
     def _lost(self, head: int) -> bool:
         """True if digits are lost; the first instants have been read through factors."""
-        own = np.square(self.pivots[:head])
-        variances = np.square(self.pivots[:head]) if self.roots else self.variances[:head]
         bad = np.zeros(self.n, dtype=bool)
-        bad[:head] = ~(own >= LEAST_SHARE_LEFT * variances).all(axis=1)
+        if not self.roots:  # the first instant is as it is given
+            own, variances = np.square(self.pivots[1:head]), self.variances[1:head]
+            bad[1:head] = ~(own >= LEAST_SHARE_LEFT * variances).all(axis=1)
         bad |= self.wrong.any(axis=1) | ~np.isfinite(self.sizes).all(axis=1)
-        bad[head:] |= ~(np.abs(self.told[head:]) <= MOST_TOLD).all(axis=1)
+        bad[head:] |= ~(np.abs(self.told[head:]) <= self.most).all(axis=1)
         self.bad = int(np.argmax(bad))
         return bool(bad.any())
 
