@@ -19,8 +19,11 @@ MOST_STEPS = 60
 # Steps after readings are dropped or come back, before all are tested again (chosen).
 STEPS_A_ROUND = 3
 # Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
-# freedom; at the end, and while readings are tested (chosen).
-DECREASE, ROUGH_DECREASE = 1e-4, 1e-1
+# freedom; at the end, while readings are tested, and while those far beyond belief are (chosen).
+DECREASE, ROUGH_DECREASE, EARLY_DECREASE = 1e-4, 1e-1, 10.0
+# Difference of the objective from what the chain foretold of a step up to which there is nothing left to decrease, in
+# units of the above (chosen: what the next step brings is of second order in it).
+FORETOLD = 0.1
 # Share of the objective below which a decrease is rounding, in units of the above (chosen).
 ROUNDING = 1e-4
 # Root mean square of a further step, in standard deviations, up to which a path that stays is good enough (chosen):
@@ -68,11 +71,12 @@ class Smoother:
         best, share, waited = own.about(path, readings), 1.0, 0
         now = best
         for _ in range(most):
-            now = own.about(now.path.moved(share * own.sweep(now).step), readings)
+            swept = own.sweep(now)
+            now, whole = own.about(now.path.moved(share * swept.step), readings), share == 1.0
             change, small = best.objective - now.objective, enough * max(1.0, ROUNDING * best.objective)
             if change >= 0.0:
                 best, share, waited = now, min(1.0, 2.0 * share), 0
-            if abs(change) <= small:
+            if abs(change) <= small or (best is now and whole and abs(now.objective - swept.least) <= FORETOLD * small):
                 return best, True
             if not change >= 0.0:
                 waited += 1
@@ -98,13 +102,16 @@ class Smoother:
         if self.robust:
             path, left = self._believed(*self._without_false_stances(path, readings))
         best, converged = self.solve(path, left)
-        return Smoothed(best.path, own.covariances(best), converged, best.objective), left
+        found = own.sweep(best, covariances=True)
+        if converged and abs(best.objective - found.least) <= DECREASE * max(1.0, ROUNDING * best.objective):
+            best = own.about(best.path.moved(found.step), left)  # a step for nothing
+        return Smoothed(best.path, found.covariances, converged, best.objective), left
 
     # ---- robustness --------------------------------------------------------------------------------------------
 
     def _believed(self, path: Path, readings: Readings, refused: list[Event]) -> tuple[Path, Readings]:
         """(a path, the readings that agree with it); refused: events before."""
-        own, left, off, events = self.equations, readings, Dropped(), list[Event]()
+        own, left, off, events, converged = self.equations, readings, Dropped(), list[Event](), False
         covariances: Covariances | None = None  # of the coupled level
         for round_, limit in enumerate(LIMITS):
             before = dict(off)
@@ -114,10 +121,16 @@ class Smoother:
                 now, more = tested(source, path, readings if anew else left, limit, covariances)
                 events += more
                 off |= now if anew else {x: y | off.get(x, False) for x, y in now.items()}
-            if round_ and limit > FAR and same(off, before):
+            unchanged = bool(round_) and same(off, before)
+            if unchanged and limit > FAR:
                 continue
-            left = replace(readings.without(off), weights=self._weights(path, readings, round_ == 0))
-            least, _ = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND)
+            weights = self._weights(path, readings, round_ == 0)
+            if unchanged and converged and not weights and not left.weights:
+                continue
+            left = replace(readings.without(off), weights=weights)
+            least, converged = self.solve(
+                path, left, ROUGH_DECREASE if limit == FAR else EARLY_DECREASE, STEPS_A_ROUND
+            )
             path = least.path
             if any(isinstance(x, OfDynamics) and x.outputs for x in own.sources):
                 covariances = own.covariances(least)
