@@ -22,6 +22,8 @@ import scipy  # which loads scipy.linalg and scipy.sparse where they are first u
 
 from sysdyn.backends.llvm.calls import Moving, Tape
 from sysdyn.errors import SingularState
+from sysdyn.trajectories import beside
+from sysdyn.trajectories.beside import Part, Sparse
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
 LEAST_SHARE_LEFT = 1e-9
@@ -31,6 +33,9 @@ MOST_TOLD, MOST_TOLD_FOR_STEPS = 1e6, 1e12
 # Instants at the start that are read through factors, since little is known before, and instants behind them after
 # which is looked whether the others need it, too (chosen: twice the order of motion).
 START, TRIED = 8, 4
+# Unknowns of chains that are solved side by side by programs, and instants of all chains that are worth compiling these
+# (chosen: routines of BLAS take 1 to 4 µs for such a chain and instant, programs 0.05; compiling takes 0.1 s).
+FEW, WORTH_A_PROGRAM = 4, 10_000
 
 
 class Linear(NamedTuple):
@@ -46,50 +51,6 @@ class Linear(NamedTuple):
     Q: np.ndarray
     m: np.ndarray
     P: np.ndarray
-
-
-class Sparse(NamedTuple):
-    """Matrices of one pattern: entries (N, …, e) at places (e, 2), rows and columns."""
-
-    entries: np.ndarray
-    places: np.ndarray
-
-    def dense(self, rows: int, columns: int) -> np.ndarray:
-        """(N, …, rows, columns)."""
-        found = np.zeros((*self.entries.shape[:-1], rows, columns))
-        found[..., self.places[:, 0], self.places[:, 1]] = self.entries
-        return found
-
-    @classmethod
-    def of(cls, x: np.ndarray) -> Sparse:
-        """Of matrices (N, rows, columns)."""
-        places = np.ascontiguousarray(np.argwhere((x != 0.0).any(axis=0)), dtype=np.int64)
-        return cls(np.ascontiguousarray(x[:, places[:, 0], places[:, 1]]), places)
-
-
-class Part(NamedTuple):
-    """Chains side by side of some unknowns: their numbers (chains, k), with an axis of chains behind N.
-
-    Rows J δ + r, r (N, chains, m); Phi, Q, c of N − 1 steps, where an axis of length 1 is of all chains; m, P of the
-    first instant.
-    """
-
-    columns: np.ndarray
-    J: Sparse
-    r: np.ndarray
-    Phi: Sparse
-    c: np.ndarray
-    Q: Sparse
-    m: np.ndarray
-    P: np.ndarray
-
-    def one(self, i: int) -> Part:
-        """A chain of them, without the axis."""
-        def own(x: np.ndarray) -> np.ndarray:
-            return x[:, i if x.shape[1] > 1 else 0]
-
-        J, Phi, Q = (Sparse(own(x.entries), x.places) for x in (self.J, self.Phi, self.Q))
-        return Part(self.columns[i], J, own(self.r), Phi, own(self.c), Q, self.m[i], self.P[i])
 
 
 class Solved(NamedTuple):
@@ -208,6 +169,14 @@ def sweep(
     """
     step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
     for part in parts:
+        k = part.columns.shape[1]
+        if k <= FEW and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
+            together = beside.solved(part, covariances, pairs, LEAST_SHARE_LEFT)
+            if together is not None:
+                step[:, part.columns] = together.step
+                least, logdet = least + together.least, logdet + together.logdet
+                blocks += [Block(part.columns, together.P, together.C)] if covariances else []
+                continue
         found = [_swept(part.one(i), covariances, pairs) for i in range(len(part.columns))]
         for own, one in zip(part.columns, found, strict=True):
             step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
+from sysdyn.backends.executable import Executable
 from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.llvm import target
 from sysdyn.program.program import Program
@@ -314,6 +315,29 @@ class Tape:
         spare = [0] * (MOST_ARGUMENTS - 2)
         self._rows.append([kernel.address, address(found), 1, *spare, 0, 0, *spare])
         self.calls.append(Run(program, inputs, outputs))
+
+    def batch(
+        self, executable: Executable, inputs: Mapping[str, Moving | np.ndarray], outputs: Mapping[str, Moving], n: int,
+        instants: int,
+    ) -> None:  # fmt: skip
+        """Add a run of a program at n states, which moves from instant to instant up to this number of them.
+
+        Arrays (N, n, size), (N, 1, size) that all states share, and those that stay (n, size).
+        """
+        program, kernel = executable.program, executable.backend.kernel(n == 1)
+        assert kernel is not None
+        (work, first), status = kernel.work(), np.zeros(n, dtype=np.int64)
+        found, moves = [first, address(status)], [0, 0]
+        for groups, arrays in ((program.input_groups, inputs), (program.output_groups, outputs)):
+            for name, size in groups:
+                x = arrays[name]
+                shared = isinstance(x, Moving) and x.array.shape[1] == 1
+                found += [x.address if isinstance(x, Moving) else address(x), 0 if shared else size]
+                moves += [x.move if isinstance(x, Moving) else 0, 0]
+        table = np.array(found) + np.arange(instants)[:, None] * np.array(moves)
+        self._kept += [kernel, table, work, inputs, outputs, status]
+        spare = [0] * (MOST_ARGUMENTS - 2)
+        self._rows.append([kernel.address, address(table), n, *spare, table.strides[0], 0, *spare])
 
     def call(self, name: str, *arguments: Argument) -> None:
         self.calls.append((name, arguments))
