@@ -83,11 +83,11 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
     n, (chains, k) = len(x.r), x.columns.shape
     m, tri, J, Phi, Q = x.r.shape[2], k * (k + 1) // 2, _key(x.J), _key(x.Phi), _key(x.Q)
     r, c, j, phi, noise = (np.ascontiguousarray(y) for y in (x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries))
-    before, mean, P = (np.empty((n, chains, size)) for size in (k, k, tri))
+    before, mean, lower_P = (np.empty((n, chains, size)) for size in (k, k, tri))
     z, sizes, shares = (np.ones((n, chains, size)) for size in (m, m, k))
     before[0] = x.m
     given = {"J": Moving(j), "r": Moving(r)}
-    found = {"mean": Moving(mean), "P": Moving(P), "z": Moving(z), "sizes": Moving(sizes)}
+    found = {"mean": Moving(mean), "P": Moving(lower_P), "z": Moving(z), "sizes": Moving(sizes)}
     lower = np.tril_indices(k)
     first = Tape()
     start = {"before": Moving(before), "prior": np.ascontiguousarray(x.P[:, lower[0], lower[1]])}
@@ -97,7 +97,7 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
     steps = {"Phi": Moving(phi), "Q": Moving(noise)}
     if n > 1:
         ahead, moved = Tape(), {"Phi": Moving(phi, 1), "Q": Moving(noise, 1), "c": Moving(c, 1)}
-        given |= moved | {"m": Moving(mean, 1), "P": Moving(P, 1)}
+        given |= moved | {"m": Moving(mean, 1), "P": Moving(lower_P, 1)}
         found |= {"before": Moving(before), "shares": Moving(shares)}
         ahead.batch(_ahead(k, m, J, Phi, Q), given, found, chains, n)
         ahead.run(range(1, n))
@@ -107,11 +107,11 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
     C = np.empty((max(n - 1, 0) if pairs else 0, chains, k * k))
     step = np.empty((n, chains, k))
     step[-1] = mean[-1]
-    given = steps | {"mean": Moving(mean), "P": Moving(P), "before": Moving(before, -1), "step": Moving(step, -1)}
+    given = steps | {"mean": Moving(mean), "P": Moving(lower_P), "before": Moving(before, -1), "step": Moving(step, -1)}
     found = {"found": Moving(step)}
     if covariances:
         full = np.zeros((chains, k, k))
-        full[:, lower[0], lower[1]] = full[:, lower[1], lower[0]] = P[-1]
+        full[:, lower[0], lower[1]] = full[:, lower[1], lower[0]] = lower_P[-1]
         whole[-1] = full.reshape(chains, k * k)
         given["after"], found["whole"] = Moving(whole, -1), Moving(whole)
     if pairs:
@@ -121,7 +121,8 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
         back.batch(_back(k, Phi, Q, covariances, pairs), given, found, chains, n)
         back.run(range(n - 2, -1, -1))
     least, logdet = float(np.vdot(z, z)), 2.0 * float(np.log(sizes).sum())
-    return Beside(step, *(y.reshape(len(y), chains, k, k) for y in (whole, C)), least, logdet)
+    P, C = (y.reshape(len(y), chains, k, k) for y in (whole, C))
+    return Beside(step, P, C, least, logdet)
 
 
 def _key(x: Sparse) -> Places:
@@ -133,7 +134,7 @@ def _key(x: Sparse) -> Places:
 
 @functools.cache
 def _first(k: int, m: int, J: Places) -> Executable:
-    """The program of the first instant: from its mean `before`, the lower triangle `prior` of its covariance, J and r."""
+    """The program of the first instant: from its mean `before`, the lower triangle `prior` of its P, J and r."""
     graph, sizes = Graph(SHARING), {"J": len(J), "r": m, "before": k, "prior": k * (k + 1) // 2}
     x = {name: list(graph.inputs(name, size)) for name, size in sizes.items()}
     return _program(graph, x, _read(k, _symmetric(k, x["prior"]), x["before"], _matrix(m, k, J, x["J"]), x["r"]))

@@ -9,7 +9,9 @@ here Q is added to covariances. Readings that leave most of a covariance come in
 Cholesky factor of the covariance, P = U U^T, U (1 + U^T J^T J U)⁻¹ U^T, in which what is large and what is small keep
 their digits (Bierman 1977). Steps alone need no factors on the way back: with what comes after an instant as λ,
 
-    δ_t = m_t − P_t Φ_t^T λ_{t+1},    λ_t = Φ_t^T λ_{t+1} + J_t^T (r_t + J_t δ_t)                     (Bryson and Frazier 1963)
+    δ_t = m_t − P_t Φ_t^T λ_{t+1},    λ_t = Φ_t^T λ_{t+1} + J_t^T (r_t + J_t δ_t)
+
+(Bryson and Frazier 1963).
 """
 
 from __future__ import annotations
@@ -98,6 +100,15 @@ class Covariances:
             found[:, columns[:, :, None], columns[:, None, :]] = P
         return found
 
+    def among(self, columns: np.ndarray) -> np.ndarray:
+        """(N, c, c) of these unknowns (c,)."""
+        found = np.zeros((len(self.blocks[0].P), len(columns), len(columns)))
+        for own, P, _ in self.blocks:
+            for c, unknowns in enumerate(own):
+                here, place = np.nonzero(columns[:, None] == unknowns)
+                found[:, here[:, None], here] = P[:, c, place[:, None], place]
+        return found
+
     def diagonal(self) -> np.ndarray:
         """Variances (N, size)."""
         found = np.zeros((len(self.blocks[0].P), self.size))
@@ -146,9 +157,9 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     parts = []
     for chosen in components(couplings(x)):
         rows, columns = chosen[:, None], chosen
-        J, r = _rows(x.H[:, rows, columns], x.h[:, chosen])
-        J, Phi, Q = (Sparse.of(y) for y in (J, x.Phi[:, rows, columns], x.Q[:, rows, columns]))
-        J, Phi, Q = (Sparse(y.entries[:, None], y.places) for y in (J, Phi, Q))
+        root, r = _rows(x.H[:, rows, columns], x.h[:, chosen])
+        sparse = (Sparse.of(y) for y in (root, x.Phi[:, rows, columns], x.Q[:, rows, columns]))
+        J, Phi, Q = (Sparse(y.entries[:, None], y.places) for y in sparse)
         c, m, P = x.c[:, None, chosen], x.m[None, chosen], x.P[None, rows, columns]
         parts.append(Part(chosen[None], J, r[:, None], Phi, c, Q, m, P))
     found = sweep(parts, n, k, covariances, covariances)
@@ -160,12 +171,25 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     return Solved(found.step, found.covariances.dense(), C, found.least, found.logdet)
 
 
+class Room:
+    """Memory for covariances that nobody asks for, which stays from sweep to sweep, as new memory costs more."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, ...], np.ndarray] = {}
+
+    def of(self, *shape: int) -> np.ndarray:
+        """An array that the next call with this shape gives, too."""
+        if shape not in self._kept:
+            self._kept[shape] = np.empty(shape)
+        return self._kept[shape]
+
+
 def sweep(
-    parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False
+    parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False, room: Room | None = None
 ) -> Sweep:  # fmt: skip
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
 
-    covariances: of instants; pairs: of successive ones as well.
+    covariances: of instants; pairs: of successive ones as well. room: for covariances that are not asked for.
     """
     step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
     for part in parts:
@@ -177,7 +201,7 @@ def sweep(
                 least, logdet = least + together.least, logdet + together.logdet
                 blocks += [Block(part.columns, together.P, together.C)] if covariances else []
                 continue
-        found = [_swept(part.one(i), covariances, pairs) for i in range(len(part.columns))]
+        found = [_swept(part.one(i), covariances, pairs, room or Room()) for i in range(len(part.columns))]
         for own, one in zip(part.columns, found, strict=True):
             step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet
         if covariances:
@@ -186,7 +210,7 @@ def sweep(
     return Sweep(step, Covariances(size, blocks), least, logdet)
 
 
-def _swept(x: Part, covariances: bool, pairs: bool) -> Solved:
+def _swept(x: Part, covariances: bool, pairs: bool, room: Room) -> Solved:
     """A chain, by routines of BLAS and LAPACK that compiled code calls.
 
     Through factors where P − X^T X would cost digits; by factors of covariances from those of their terms by QR
@@ -195,7 +219,8 @@ def _swept(x: Part, covariances: bool, pairs: bool) -> Solved:
     """
     n, most = len(x.r), MOST_TOLD if covariances else MOST_TOLD_FOR_STEPS
     for start, roots in ((START, False), (n, False), (n, True)):
-        form = _Chain(x, start, roots, most)
+        k = len(x.columns)
+        form = _Chain(x, start, roots, most, np.empty((n, k, k)) if covariances else room.of(n, k, k))
         if form.forwards():
             found = form.back_with_covariances(pairs) if covariances else form.back()
             if found is not None:
@@ -206,15 +231,16 @@ def _swept(x: Part, covariances: bool, pairs: bool) -> Solved:
 class _Chain:
     """A chain (N, k) that is solved: means before and after readings, and P after them.
 
-    start: instants that are read through factors. most: variance of readings beyond which digits are lost. roots: by QR factorisations, see `_swept`. factors (N, k, k): of the
+    start: instants that are read through factors. most: variance of readings beyond which digits are lost. P (N, k, k):
+    memory for it. roots: by QR factorisations, see `_swept`. factors (N, k, k): of the
     covariances before readings, then. bad: the first instant that has lost its digits.
     """
 
-    def __init__(self, x: Part, start: int, roots: bool, most: float):
+    def __init__(self, x: Part, start: int, roots: bool, most: float, P: np.ndarray):
         self.x, self.start, self.roots, self.most, self.bad = x, start, roots, most, 0
         n, k = len(x.r), len(x.columns)
         self.n, self.k, self.rows = n, k, x.r.shape[1]
-        self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), np.empty((n, k, k))
+        self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), P
         self.factors = np.zeros((n if roots else 1, k, k))
         self.variances, self.pivots = np.zeros((n, k)), np.ones((n, k))
         self.wrong = np.zeros((n, 3), dtype=np.int64)
@@ -228,7 +254,7 @@ class _Chain:
 
     def forwards(self) -> bool:
         """Go forwards; False if digits are lost."""
-        x, n, k, head = self.x, self.n, self.k, min(self.start, self.n)
+        x, n, head = self.x, self.n, min(self.start, self.n)
         self.before[0], self.P[0] = x.m, x.P
         first, ahead, through, plain = Tape(), Tape(), Tape(), Tape()
         if self.roots:
@@ -341,9 +367,7 @@ class _Chain:
         """Calls for G = R⁻¹ L^T with R R^T = 1 + L^T J^T J L, P = G^T G, and the mean after readings."""
         k, m, places, G, P = self.k, self.rows, self.x.J.places, self.G, Moving(self.P)
         L = Moving(self.factors) if self.roots else self.factors[0]
-        J, R, B, S, y, right = Moving(self.arrays[2]), *np.zeros((1, k, k)), np.zeros((m, k)), *(
-            np.zeros(z) for z in ((m, m), m, k)
-        )
+        J, R, B, S, right = Moving(self.arrays[2]), np.zeros((k, k)), np.zeros((m, k)), np.zeros((m, m)), np.zeros(k)
         half = "LN"
         tape.call("dcopy", k, Moving(self.before), 1, Moving(self.m), 1)
         tape.call("dcopy", k * k, L, 1, G, 1)
@@ -435,7 +459,10 @@ class _Chain:
         tape, now, places, R = Tape(), Moving(self.P), x.Phi.places, np.zeros((k, k))
         F, noise = Moving(self.arrays[3]), Moving(self.arrays[4])
         d, L, W, V = self._moved(tape)
-        tape.call("dpotrs", "U", k, k, L, k, V, k, np.zeros(1, dtype=np.int64))  # K, by rows
+        tape.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
+        tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
+        tape.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, R, k)
+        tape.call("transpose", k, k, R, V)  # by rows
         tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(self.m), 1)
         tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(self.P, -1), k, 0.0, kept, k)
         if pairs:

@@ -86,6 +86,15 @@ class Lines:
         found[:, self.places[0], self.places[1]] = self.entries
         return found
 
+    def within(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(these rows (N, rows, c) of J, in ascending order, the unknowns (c,) in which they have entries)."""
+        chosen = np.flatnonzero(np.isin(self.places[0], rows))
+        columns = np.unique(self.places[1, chosen])
+        found = np.zeros((len(self.r), len(rows), len(columns)))
+        at = np.searchsorted(rows, self.places[0, chosen]), np.searchsorted(columns, self.places[1, chosen])
+        found[:, at[0], at[1]] = self.entries[:, chosen]
+        return found, columns
+
 
 class OfStates:
     """Rows of the sensors of states: h(q, q̇) + bias = y + noise, and of coupled joints."""
@@ -376,8 +385,12 @@ class OfDynamics:
     def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""
         n, found = len(path), {}
+        if not self.outputs:
+            return {}
         outputs, _ = self._results.results(self._inputs(path, readings), n)
-        chosen = P[:, self._columns[:, None], self._columns[None, :]] * (self._sign[:, None] * self._sign)
+        chosen = P
+        if len(self._columns) < P.shape[1] or (np.diff(self._columns) != 1).any() or (self._sign < 0.0).any():
+            chosen = P[:, self._columns[:, None], self._columns[None, :]] * (self._sign[:, None] * self._sign)
         for name in [x for x in outputs if not x.startswith(("d ", "var "))]:
             x = outputs[name]
             slopes = outputs[f"d {name}"].reshape(n, x.shape[1], len(self._columns))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.trajectories import chain
+from sysdyn.trajectories import beside, chain
 from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.path import Path, Unknowns
@@ -19,7 +19,7 @@ class Least(NamedTuple):
     """A path with the chain about it in parts, and the objective there."""
 
     path: Path
-    parts: list[chain.Part]
+    parts: list[beside.Part]
     objective: float
 
 
@@ -63,6 +63,7 @@ class Linearised:
     start: Belief
     sizes: np.ndarray | None = None
     _known_steps: _Steps | None = None
+    _room: chain.Room = field(default_factory=chain.Room)
 
     @cached_property
     def _parts(self) -> list[_Unknowns]:
@@ -107,10 +108,8 @@ class Linearised:
         f, k = own.motion.order * freedoms.shape[1], columns.shape[1]
         beside = np.repeat(np.arange(f, k)[:, None], 2, axis=1)
         Phi, Q = (np.concatenate([x, beside]) for x in own.motion.pattern(freedoms[0]))
-        return _Unknowns(
-            columns, freedoms, tuple(rows), tuple(entries), np.ascontiguousarray(np.concatenate(places), dtype=np.int64),
-            Phi, Q,
-        )  # fmt: skip
+        both = np.ascontiguousarray(np.concatenate(places), dtype=np.int64)
+        return _Unknowns(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
 
     def about(self, path: Path, readings: Readings) -> Least:
         """The chain about a path, and the objective there."""
@@ -134,25 +133,26 @@ class Linearised:
         parts = []
         for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
             r = _chosen([y for y, _ in found], x.rows)
-            J = _chosen([y for _, y in found], x.entries)
+            J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
             phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
             P = start[x.columns[:, :, None], x.columns[:, None, :]]
-            J, Phi, Q = chain.Sparse(J, x.places), chain.Sparse(phi, x.Phi), chain.Sparse(noise, x.Q)
-            parts.append(chain.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
+            Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
+            parts.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
         return Least(path, parts, total)
 
     def _steps(self, path: Path) -> _Steps:
         """Of the times of a path; the last ones are kept."""
         if self._known_steps is None or self._known_steps.t is not path.t:
-            own, dt, found = self.unknowns, np.diff(path.t), []
+            own, dt, found = self.unknowns, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
             left, walk = own.walk(dt)
             for x in self._parts:
                 biases = x.columns[:, own.motion.order * x.freedoms.shape[1] :] - own.n_states
-                both = [own.motion.alone(dt, self.density, v) for v in x.freedoms]
-                found.append(tuple(
-                    np.stack([np.concatenate([y[k], z[:, b]], axis=1) for y, b in zip(both, biases, strict=True)], axis=1)
-                    for k, z in ((0, left), (1, walk))
-                ))  # fmt: skip
+                alone = zip(*(own.motion.alone(dt, self.density, v) for v in x.freedoms), strict=True)
+                phi, noise = (
+                    np.stack([np.concatenate([y, z[:, b]], axis=1) for y, b in zip(of_chains, biases, strict=True)], 1)
+                    for of_chains, z in zip(alone, (left, walk), strict=True)
+                )
+                found.append((phi, noise))
             self._known_steps = _Steps(path.t, dt, left, walk, found)
         return self._known_steps
 
@@ -191,7 +191,7 @@ class Linearised:
 
     def sweep(self, least: Least, covariances: bool = False, pairs: bool = False) -> chain.Sweep:
         """The step of Gauss-Newton from there, and covariances if asked for, with those of successive instants."""
-        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs)
+        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs, self._room)
 
     def counted(self, readings: Readings) -> int:
         """Degrees of freedom of the objective at its least: rows of all instants."""

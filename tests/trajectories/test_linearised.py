@@ -62,7 +62,8 @@ def _curvature(equations: Linearised, path: Path, readings, step: np.ndarray) ->
     for part in equations.about(path, readings).parts:
         for i, chosen in enumerate(part.columns):
             x, d = part.one(i), step[:, chosen]
-            J, Phi, Q = (y.dense(n, d.shape[1]) for y, n in ((x.J, x.r.shape[1]), *((z, d.shape[1]) for z in (x.Phi, x.Q))))
+            k = d.shape[1]
+            J, Phi, Q = x.J.dense(x.r.shape[1], k), x.Phi.dense(k, k), x.Q.dense(k, k)
             e, shown = d[1:] - np.einsum("nij,nj->ni", Phi, d[:-1]), np.einsum("nij,nj->ni", J, d)
             total += float(d[0] @ np.linalg.solve(x.P, d[0])) + float((shown * shown).sum())
             total += sum(float(a @ np.linalg.solve(y, a)) for a, y in zip(e, Q, strict=True))
