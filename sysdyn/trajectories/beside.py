@@ -90,8 +90,14 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
     found = {"mean": Moving(mean), "P": Moving(lower_P), "z": Moving(z), "sizes": Moving(sizes)}
     lower = np.tril_indices(k)
     first = Tape()
-    start = {"before": Moving(before), "prior": np.ascontiguousarray(x.P[:, lower[0], lower[1]])}
-    first.batch(_first(k, m, J), given | start, found | {"shares": Moving(shares)}, chains, 1)
+    prior = np.ascontiguousarray(x.P[:, lower[0], lower[1]])
+    first.batch(
+        _first(k, m, J),
+        {**given, "before": Moving(before), "prior": prior},
+        found | {"shares": Moving(shares)},
+        chains,
+        1,
+    )
     first.run(range(1))
     shares[0] = 1.0  # the first instant is as it is given
     steps = {"Phi": Moving(phi), "Q": Moving(noise)}

@@ -34,10 +34,10 @@ LEAST_SHARE_LEFT = 1e-9
 MOST_TOLD, MOST_TOLD_FOR_STEPS = 1e6, 1e12
 # Instants at the start that are read through factors, since little is known before, and instants behind them after
 # which is looked whether the others need it, too (chosen: twice the order of motion).
-START, TRIED = 8, 4
+START, PROBED = 8, 4
 # Unknowns of chains that are solved side by side by programs, and instants of all chains that are worth compiling these
 # (chosen: routines of BLAS take 1 to 4 µs for such a chain and instant, programs 0.05; compiling takes 0.1 s).
-FEW, WORTH_A_PROGRAM = 4, 10_000
+FEW_UNKNOWNS, WORTH_A_PROGRAM = 4, 10_000
 
 
 class Linear(NamedTuple):
@@ -157,7 +157,7 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     parts = []
     for chosen in components(couplings(x)):
         rows, columns = chosen[:, None], chosen
-        root, r = _rows(x.H[:, rows, columns], x.h[:, chosen])
+        root, r = rows_of(x.H[:, rows, columns], x.h[:, chosen])
         sparse = (Sparse.of(y) for y in (root, x.Phi[:, rows, columns], x.Q[:, rows, columns]))
         J, Phi, Q = (Sparse(y.entries[:, None], y.places) for y in sparse)
         c, m, P = x.c[:, None, chosen], x.m[None, chosen], x.P[None, rows, columns]
@@ -194,7 +194,7 @@ def sweep(
     step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
     for part in parts:
         k = part.columns.shape[1]
-        if k <= FEW and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
+        if k <= FEW_UNKNOWNS and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
             together = beside.solved(part, covariances, pairs, LEAST_SHARE_LEFT)
             if together is not None:
                 step[:, part.columns] = together.step
@@ -273,7 +273,7 @@ class _Chain:
                 through = through_all + through
             (ahead + through).run(range(1, head))
             self._read(plain)
-            tried = min(head + TRIED, n)
+            tried = min(head + PROBED, n)
             (ahead + plain).run(range(head, tried))
             if self._lost(head):
                 return False
@@ -491,7 +491,7 @@ def _roots(Q: np.ndarray) -> np.ndarray:
         raise _lost(int(np.argmax(bad)) + 1) from None
 
 
-def _rows(H: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(H: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(X (N, k, k), y (N, k)) with X^T X = H and X^T y = h, of H without negative eigenvalues but for rounding."""
     size = np.sqrt(np.einsum("nii->ni", H))
     size[size == 0.0] = 1.0
