@@ -1,11 +1,17 @@
 """Least squares along a chain: each instant is coupled with its neighbours alone.
 
-    δ_1 ~ N(m, P₁),    δ_{t+1} = Φ_t δ_t + c_t + N(0, Q_t),    least δ_t^T H_t δ_t + 2 h_t^T δ_t of what is measured
+    δ_1 ~ N(m, P₁),    δ_{t+1} = Φ_t δ_t + c_t + N(0, Q_t),    least Σ |r_t + J_t δ_t|² of what is measured
 
 is solved forwards and back (Kalman 1960; Rauch, Tung and Striebel 1965), with all covariances on the way. The normal
 equations of the chain would hold Q⁻¹, of which the motion of a millisecond leaves no digits (Δ^7 at order 4);
-here Q is added to covariances, and a reading comes in through the Cholesky factor L of a covariance,
-(L⁻^T L⁻¹ + H)⁻¹ = L (1 + L^T H L)⁻¹ L^T, in which what is large and what is small keep their digits (Bierman 1977).
+here Q is added to covariances. Readings that leave most of a covariance come in by P − X^T X, X = L⁻¹ J P of
+1 + J P J^T = L L^T; those that take more than digits allow, as of a start of which nothing is known, through the
+Cholesky factor of the covariance, P = U U^T, U (1 + U^T J^T J U)⁻¹ U^T, in which what is large and what is small keep
+their digits (Bierman 1977). Steps alone need no factors on the way back: with what comes after an instant as λ,
+
+    δ_t = m_t − P_t Φ_t^T λ_{t+1},    λ_t = Φ_t^T λ_{t+1} + J_t^T (r_t + J_t δ_t)
+
+(Bryson and Frazier 1963).
 """
 
 from __future__ import annotations
@@ -18,13 +24,27 @@ import scipy  # which loads scipy.linalg and scipy.sparse where they are first u
 
 from sysdyn.backends.llvm.calls import Moving, Tape
 from sysdyn.errors import SingularState
+from sysdyn.trajectories import beside
+from sysdyn.trajectories.beside import Part, Sparse
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
 LEAST_SHARE_LEFT = 1e-9
+# Variance that the unknowns give to a reading, in units of its noise, up to which P − X^T X keeps the digits that are
+# asked for: ten of covariances, four of the gains of a step of Gauss-Newton, which the next one makes good.
+MOST_TOLD, MOST_TOLD_FOR_STEPS = 1e6, 1e12
+# Instants at the start that are read through factors, since little is known before, and instants behind them after
+# which is looked whether the others need it, too (chosen: twice the order of motion).
+START, PROBED = 8, 4
+# Unknowns of chains that are solved side by side by programs, and instants of all chains that are worth compiling these
+# (chosen: routines of BLAS take 1 to 4 µs for such a chain and instant, programs 0.05; compiling takes 0.1 s).
+FEW_UNKNOWNS, WORTH_A_PROGRAM = 4, 10_000
 
 
 class Linear(NamedTuple):
-    """A chain: H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant."""
+    """A chain by dense matrices, readings as δ^T H δ + 2 h^T δ.
+
+    H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant.
+    """
 
     H: np.ndarray
     h: np.ndarray
@@ -35,22 +55,17 @@ class Linear(NamedTuple):
     P: np.ndarray
 
 
-class Part(NamedTuple):
-    """Chains side by side of some unknowns: their numbers (chains, k), and arrays with an axis of chains behind N."""
-
-    columns: np.ndarray
-    linear: Linear
-
-
 class Solved(NamedTuple):
     """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t.
 
-    logdet: logarithm of the determinant of the covariance of all that is measured, in units of its noise.
+    least: the sum of squares that is left. logdet: logarithm of the determinant of the covariance of all that is
+    measured, in units of its noise.
     """
 
     step: np.ndarray
     P: np.ndarray
     C: np.ndarray
+    least: float
     logdet: float
 
 
@@ -85,6 +100,15 @@ class Covariances:
             found[:, columns[:, :, None], columns[:, None, :]] = P
         return found
 
+    def among(self, columns: np.ndarray) -> np.ndarray:
+        """(N, c, c) of these unknowns (c,)."""
+        found = np.zeros((len(self.blocks[0].P), len(columns), len(columns)))
+        for own, P, _ in self.blocks:
+            for c, unknowns in enumerate(own):
+                here, place = np.nonzero(columns[:, None] == unknowns)
+                found[:, here[:, None], here] = P[:, c, place[:, None], place]
+        return found
+
     def diagonal(self) -> np.ndarray:
         """Variances (N, size)."""
         found = np.zeros((len(self.blocks[0].P), self.size))
@@ -107,10 +131,11 @@ class Covariances:
 
 
 class Sweep(NamedTuple):
-    """δ (N, size) of a chain, its covariances if asked for, and the logarithm of `Solved`."""
+    """δ (N, size) of a chain, its covariances if asked for, and the last two of `Solved`."""
 
     step: np.ndarray
     covariances: Covariances
+    least: float
     logdet: float
 
 
@@ -132,197 +157,327 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     parts = []
     for chosen in components(couplings(x)):
         rows, columns = chosen[:, None], chosen
-        H, Phi, Q = (y[:, None, rows, columns] for y in (x.H, x.Phi, x.Q))
-        own = Linear(H, x.h[:, None, chosen], Phi, x.c[:, None, chosen], Q, x.m[None, chosen], x.P[None, rows, columns])
-        parts.append(Part(chosen[None], own))
-    found = sweep(parts, n, k, covariances)
+        root, r = rows_of(x.H[:, rows, columns], x.h[:, chosen])
+        sparse = (Sparse.of(y) for y in (root, x.Phi[:, rows, columns], x.Q[:, rows, columns]))
+        J, Phi, Q = (Sparse(y.entries[:, None], y.places) for y in sparse)
+        c, m, P = x.c[:, None, chosen], x.m[None, chosen], x.P[None, rows, columns]
+        parts.append(Part(chosen[None], J, r[:, None], Phi, c, Q, m, P))
+    found = sweep(parts, n, k, covariances, covariances)
     if not covariances:
-        return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)), found.logdet)
+        return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)), found.least, found.logdet)
     C = np.zeros((max(n - 1, 0), k, k))
     for block in found.covariances.blocks:
         C[:, block.columns[:, :, None], block.columns[:, None, :]] = block.C
-    return Solved(found.step, found.covariances.dense(), C, found.logdet)
+    return Solved(found.step, found.covariances.dense(), C, found.least, found.logdet)
 
 
-def sweep(parts: Sequence[Part], n: int, size: int, covariances: bool = False) -> Sweep:
-    """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`."""
-    step, blocks, logdet = np.zeros((n, size)), [], 0.0
-    for columns, x in parts:
-        found = []
-        for i in range(len(columns)):
-            H, h, Phi, c, Q = (y[:, i] for y in (x.H, x.h, x.Phi, x.c, x.Q))
-            found.append(_swept(Linear(H, h, Phi, c, Q, x.m[i], x.P[i]), covariances))
-        for own, one in zip(columns, found, strict=True):
-            step[:, own], logdet = one.step, logdet + one.logdet
+class Room:
+    """Memory for covariances that nobody asks for, which stays from sweep to sweep, as new memory costs more."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, ...], np.ndarray] = {}
+
+    def of(self, *shape: int) -> np.ndarray:
+        """An array that the next call with this shape gives, too."""
+        if shape not in self._kept:
+            self._kept[shape] = np.empty(shape)
+        return self._kept[shape]
+
+
+def sweep(
+    parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False, room: Room | None = None
+) -> Sweep:  # fmt: skip
+    """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
+
+    covariances: of instants; pairs: of successive ones as well. room: for covariances that are not asked for.
+    """
+    step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
+    for part in parts:
+        k = part.columns.shape[1]
+        if k <= FEW_UNKNOWNS and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
+            together = beside.solved(part, covariances, pairs, LEAST_SHARE_LEFT)
+            if together is not None:
+                step[:, part.columns] = together.step
+                least, logdet = least + together.least, logdet + together.logdet
+                blocks += [Block(part.columns, together.P, together.C)] if covariances else []
+                continue
+        found = [_swept(part.one(i), covariances, pairs, room or Room()) for i in range(len(part.columns))]
+        for own, one in zip(part.columns, found, strict=True):
+            step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet
         if covariances:
             P, C = (np.stack([getattr(one, name) for one in found], axis=1) for name in ("P", "C"))
-            blocks.append(Block(columns, P, C))
-    return Sweep(step, Covariances(size, blocks), logdet)
+            blocks.append(Block(part.columns, P, C))
+    return Sweep(step, Covariances(size, blocks), least, logdet)
 
 
-def _swept(x: Linear, covariances: bool, roots: bool = False) -> Solved:
-    """A chain (N, k, k), by routines of BLAS and LAPACK that compiled code calls.
+def _swept(x: Part, covariances: bool, pairs: bool, room: Room) -> Solved:
+    """A chain, by routines of BLAS and LAPACK that compiled code calls.
 
-    roots: factors of covariances from those of their terms by QR factorisations (Kaminski, Bryson and Schmidt 1971),
-    which keep all digits and take twice as long; used if Cholesky's of the sums lose too many.
+    Through factors where P − X^T X would cost digits; by factors of covariances from those of their terms by QR
+    factorisations (Kaminski, Bryson and Schmidt 1971), which keep all digits and take twice as long, if Cholesky's of
+    the sums lose too many.
     """
-    n, k = x.h.shape
-    h, Phi, c, Q = (np.ascontiguousarray(y) for y in (x.h, x.Phi, x.c, x.Q))
-    seen = np.flatnonzero((x.H != 0.0).any(axis=(0, 1)))  # what readings tell directly
-    H = np.ascontiguousarray(x.H[:, seen[:, None], seen])
-    m, before, P, factors = np.empty((n, k)), np.empty((n, k)), np.empty((n, k, k)), np.zeros((n, k, k))
-    try:
-        before[0], factors[0] = x.m, np.linalg.cholesky(x.P)
-    except np.linalg.LinAlgError:
-        raise _lost(0) from None
-    steps = _pattern(Phi)
-    checks = _Checks(np.zeros((n, k)), np.ones((n, k)), np.zeros((n, 2), dtype=np.int64))
-    right, told = np.zeros(k), Tape()
-    G = np.zeros((k, k))
-    _read(told, h, H, seen, before, factors, checks, G, right, roots)
-    told.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, Moving(P), k)
-    told.call("mirror", k, Moving(P))
-    told.call("dcopy", k, Moving(before), 1, Moving(m), 1)
-    told.call("dgemv", "N", k, k, -1.0, Moving(P), k, right, 1, 1.0, Moving(m), 1)
-    told.run(range(1))
-    if n > 1:
-        ahead = Tape()
-        ahead.call("dcopy", k, Moving(c, 1), 1, Moving(before), 1)
-        ahead.call("dgemv", "T", k, k, 1.0, Moving(Phi, 1), k, Moving(m, 1), 1, 1.0, Moving(before), 1)
-        _predict(ahead, Phi, Q, steps, P, factors, checks, G, roots)
-        (ahead + told).run(range(1, n))
-    bad = checks.lost(factors)
-    if bad.any():
-        if roots:
-            raise _lost(int(np.argmax(bad)))
-        return _swept(x, covariances, roots=True)
-    logdet = 2.0 * float(np.log(np.abs(checks.pivots)).sum())
-    C, d = np.zeros((max(n - 1, 0) if covariances else 0, k, k)), np.zeros(k)
-    if n == 1:
-        return Solved(m, P if covariances else P[:0], C, logdet)
-    back, L = Tape(), Moving(factors, -1)
-    back.call("dcopy", k, Moving(m, -1), 1, d, 1)
-    back.call("daxpy", k, -1.0, Moving(before, -1), 1, d, 1)
-    if covariances:
-        _spread_back(back, Phi, Q, steps, m, P, C, L, d)
-    else:
-        back.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.int64))
-        back.call("dgemv", "N", k, k, 1.0, Moving(Phi), k, d, 1, 0.0, right, 1)
-        back.call("dgemv", "N", k, k, 1.0, Moving(P), k, right, 1, 1.0, Moving(m), 1)
-    back.run(range(n - 2, -1, -1))
-    return Solved(m, P if covariances else P[:0], C, logdet)
+    n, most = len(x.r), MOST_TOLD if covariances else MOST_TOLD_FOR_STEPS
+    for start, roots in ((START, False), (n, False), (n, True)):
+        k = len(x.columns)
+        form = _Chain(x, start, roots, most, np.empty((n, k, k)) if covariances else room.of(n, k, k))
+        if form.forwards():
+            found = form.back_with_covariances(pairs) if covariances else form.back()
+            if found is not None:
+                return found
+    raise _lost(form.bad)
 
 
-class _Checks(NamedTuple):
-    """By instant: variances (N, k) before factorisation, pivots (N, k) of readings, and LAPACK's signs (N, 2)."""
+class _Chain:
+    """A chain (N, k) that is solved: means before and after readings, and P after them.
 
-    variances: np.ndarray
-    pivots: np.ndarray
-    wrong: np.ndarray
-
-    def lost(self, factors: np.ndarray) -> np.ndarray:
-        """(N,) bool: instants of which a pivot of a covariance is what rounding leaves."""
-        own = np.square(np.einsum("nii->ni", factors[1:]))
-        left = (own >= LEAST_SHARE_LEFT * self.variances[1:]).all(axis=1)
-        found = self.wrong.any(axis=1) | ~np.isfinite(self.pivots).all(axis=1)
-        found[1:] |= ~left
-        return np.asarray(found)
-
-
-def _predict(
-    tape: Tape, Phi: np.ndarray, Q: np.ndarray, steps: np.ndarray, P: np.ndarray, factors: np.ndarray,
-    checks: _Checks, G: np.ndarray, roots: bool,
-) -> None:  # fmt: skip
-    """Calls for L of Φ P Φ^T + Q, P of the instant before, = G^T G."""
-    k, F, L, wrong = len(G), Moving(Phi, 1), Moving(factors), Moving(checks.wrong)
-    if roots:
-        noise = np.ascontiguousarray(_roots(Q).swapaxes(1, 2))  # by columns
-        both, tau, work = np.zeros((k, 2 * k)), np.zeros(k), np.zeros(64 * k)
-        tape.call("dgemm", "N", "N", k, k, k, 1.0, G, k, F, k, 0.0, both, 2 * k)
-        tape.call("dlacpy", "A", k, k, Moving(noise, 1), k, both.reshape(-1)[k:], 2 * k)
-        tape.call("dgeqrf", 2 * k, k, both, 2 * k, tau, work, len(work), wrong)
-        tape.call("dlacpy", "U", k, k, both, 2 * k, L, k)
-        return
-    W, V = np.zeros((2, k, k))
-    tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
-    tape.call("sparse", k, len(steps), steps, F, Moving(P, 1), W)
-    tape.call("transpose", k, k, W, V)
-    tape.call("dcopy", k * k, Moving(Q, 1), 1, L, 1)
-    tape.call("sparse", k, len(steps), steps, F, V, L)
-    tape.call("dcopy", k, L, k + 1, Moving(checks.variances), 1)
-    tape.call("dpotrf", "U", k, L, k, wrong)
-    if k > 1:
-        tape.call("dlaset", "L", k - 1, k - 1, 0.0, 0.0, Moving(factors, offset=1), k)
-
-
-def _read(
-    tape: Tape, h: np.ndarray, H: np.ndarray, seen: np.ndarray, before: np.ndarray, factors: np.ndarray,
-    checks: _Checks, G: np.ndarray, right: np.ndarray, roots: bool,
-) -> None:  # fmt: skip
-    """Calls for G = R⁻¹ L^T with R R^T = 1 + L^T H L, and for h + H m."""
-    k, s = len(G), len(seen)
-    R, B, HB, at, y = np.zeros((k, k)), np.zeros((s, k)), np.zeros((s, k)), np.zeros(s), np.zeros(s)
-    runs, place = (np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1) if s else []), 0
-    tape.call("dcopy", k, Moving(h), 1, right, 1)
-    for run in runs:
-        first, size = int(run[0]), len(run)
-        tape.call("dlacpy", "A", k, size, Moving(factors, offset=k * first), k, B[place:], k)
-        tape.call("dcopy", size, Moving(before, offset=first), 1, at[place:], 1)
-        place += size
-    if s:
-        tape.call("dgemv", "N", s, s, 1.0, Moving(H), s, at, 1, 0.0, y, 1)
-    place = 0
-    for run in runs:
-        tape.call("daxpy", len(run), 1.0, y[place:], 1, right[int(run[0]) :], 1)
-        place += len(run)
-    wrong, pivots, half = Moving(checks.wrong, offset=1), Moving(checks.pivots), "LN"
-    if roots and s:
-        rows = np.ascontiguousarray(_rows(H).swapaxes(1, 2))  # by columns
-        both, tau, work, half = np.zeros((k, s + k)), np.zeros(k), np.zeros(64 * k), "UT"
-        tape.call("dgemm", "N", "T", s, k, s, 1.0, Moving(rows), s, B, k, 0.0, both, s + k)
-        tape.call("dlaset", "A", k, k, 0.0, 1.0, both.reshape(-1)[s:], s + k)
-        tape.call("dgeqrf", s + k, k, both, s + k, tau, work, len(work), wrong)
-        tape.call("dlacpy", "U", k, k, both, s + k, R, k)
-    else:
-        tape.call("dlaset", "A", k, k, 0.0, 1.0, R, k)
-        if s:
-            tape.call("dgemm", "N", "N", k, s, s, 1.0, B, k, Moving(H), s, 0.0, HB, k)
-            tape.call("dgemm", "N", "T", k, k, s, 1.0, B, k, HB, k, 1.0, R, k)
-        tape.call("dpotrf", "L", k, R, k, wrong)
-    tape.call("dcopy", k, R, k + 1, pivots, 1)
-    tape.call("dcopy", k * k, Moving(factors), 1, G, 1)
-    tape.call("dtrsm", "L", *half, "N", k, k, 1.0, R, k, G, k)
-
-
-def _spread_back(
-    tape: Tape, Phi: np.ndarray, Q: np.ndarray, steps: np.ndarray, m: np.ndarray, P: np.ndarray, C: np.ndarray,
-    L: Moving, d: np.ndarray,
-) -> None:  # fmt: skip
-    """Calls for means and covariances of an instant from those of the next; d: what the next one moves.
-
-    K = P Φ^T (Φ P Φ^T + Q)⁻¹, C = P₊ K^T, A = P − K Φ P, P ← A + (C^T − A Φ^T + K Q) K^T.
+    start: instants that are read through factors. most: variance of readings beyond which digits are lost. P (N, k, k):
+    memory for it. roots: by QR factorisations, see `_swept`. factors (N, k, k): of the
+    covariances before readings, then. bad: the first instant that has lost its digits.
     """
-    k, noise, F, now = len(d), _pattern(Q), Moving(Phi), Moving(P)
-    W, V, R = np.zeros((3, k, k))
-    tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
-    tape.call("sparse", k, len(steps), steps, F, now, W)
-    tape.call("transpose", k, k, W, V)
-    tape.call("dpotrs", "U", k, k, L, k, V, k, np.zeros(1, dtype=np.int64))  # K, by rows
-    tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(m), 1)
-    tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(P, -1), k, 0.0, Moving(C), k)
-    tape.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
-    tape.call("dlaset", "A", k, k, 0.0, 0.0, R, k)
-    tape.call("sparse", k, len(steps), steps, F, now, R)
-    tape.call("dcopy", k * k, Moving(C), 1, W, 1)
-    tape.call("daxpy", k * k, -1.0, R, 1, W, 1)
-    tape.call("transpose", k, k, V, R)
-    tape.call("sparse", k, len(noise), noise, Moving(Q), R, W)
-    tape.call("dgemm", "N", "N", k, k, k, 1.0, W, k, V, k, 1.0, now, k)
 
+    def __init__(self, x: Part, start: int, roots: bool, most: float, P: np.ndarray):
+        self.x, self.start, self.roots, self.most, self.bad = x, start, roots, most, 0
+        n, k = len(x.r), len(x.columns)
+        self.n, self.k, self.rows = n, k, x.r.shape[1]
+        self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), P
+        self.factors = np.zeros((n if roots else 1, k, k))
+        self.variances, self.pivots = np.zeros((n, k)), np.ones((n, k))
+        self.wrong = np.zeros((n, 3), dtype=np.int64)
+        # of readings: what is left of them, its factor's pivots, and the variances that the unknowns give them
+        self.z, self.sizes, self.told = np.zeros((n, self.rows)), np.ones((n, self.rows)), np.zeros((n, self.rows))
+        self.G = np.zeros((k, k))
+        self.arrays = [np.ascontiguousarray(y) for y in (x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries)]
+        self.noise = np.ascontiguousarray(x.Q.places @ [k, 1])
 
-def _pattern(x: np.ndarray) -> np.ndarray:
-    """Places (entries, 2) of matrices (N, k, k) that are not zero throughout."""
-    return np.ascontiguousarray(np.argwhere((x != 0.0).any(axis=0)), dtype=np.int64)
+    # ---- forwards ----------------------------------------------------------------------------------------------
+
+    def forwards(self) -> bool:
+        """Go forwards; False if digits are lost."""
+        x, n, head = self.x, self.n, min(self.start, self.n)
+        self.before[0], self.P[0] = x.m, x.P
+        first, ahead, through, plain = Tape(), Tape(), Tape(), Tape()
+        if self.roots:
+            try:
+                self.factors[0] = np.linalg.cholesky(x.P)
+            except np.linalg.LinAlgError:
+                raise _lost(0) from None
+        else:
+            self._factor(first)
+        self._read_through(through)
+        (first + through).run(range(1))
+        if n > 1:
+            self._predict(ahead)
+            if not self.roots:
+                self._factor(through_all := Tape())
+                through = through_all + through
+            (ahead + through).run(range(1, head))
+            self._read(plain)
+            tried = min(head + PROBED, n)
+            (ahead + plain).run(range(head, tried))
+            if self._lost(head):
+                return False
+            (ahead + plain).run(range(tried, n))
+        return not self._lost(head)
+
+    def _lost(self, head: int) -> bool:
+        """True if digits are lost; the first instants have been read through factors."""
+        bad = np.zeros(self.n, dtype=bool)
+        if not self.roots:  # the first instant is as it is given
+            own, variances = np.square(self.pivots[1:head]), self.variances[1:head]
+            bad[1:head] = ~(own >= LEAST_SHARE_LEFT * variances).all(axis=1)
+        bad |= self.wrong.any(axis=1) | ~np.isfinite(self.sizes).all(axis=1)
+        bad[head:] |= ~(np.abs(self.told[head:]) <= self.most).all(axis=1)
+        self.bad = int(np.argmax(bad))
+        return bool(bad.any())
+
+    def _predict(self, tape: Tape) -> None:
+        """Calls for the mean and P before readings, Φ P Φ^T + Q; or its factor, P of the instant before = G^T G."""
+        k, (_, c, _, phi, noise) = self.k, self.arrays
+        F, places = Moving(phi, 1), self.x.Phi.places
+        tape.call("dcopy", k, Moving(c, 1), 1, Moving(self.before), 1)
+        tape.call("packed", 1, len(places), places, F, Moving(self.m, 1), Moving(self.before))
+        if self.roots:
+            roots = np.ascontiguousarray(_roots(self.x.Q.dense(k, k)).swapaxes(1, 2))  # by columns
+            dense = self.x.Phi.dense(k, k)
+            both, tau, work = np.zeros((k, 2 * k)), np.zeros(k), np.zeros(64 * k)
+            tape.call("dgemm", "N", "N", k, k, k, 1.0, self.G, k, Moving(dense, 1), k, 0.0, both, 2 * k)
+            tape.call("dlacpy", "A", k, k, Moving(roots, 1), k, both.reshape(-1)[k:], 2 * k)
+            tape.call("dgeqrf", 2 * k, k, both, 2 * k, tau, work, len(work), Moving(self.wrong))
+            tape.call("dlacpy", "U", k, k, both, 2 * k, Moving(self.factors), k)
+            return
+        W, V = np.zeros((2, k, k))
+        tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
+        tape.call("packed", k, len(places), places, F, Moving(self.P, 1), W)
+        tape.call("transpose", k, k, W, V)
+        self._sum(tape, F, Moving(noise, 1), V, Moving(self.P))
+
+    def _sum(self, tape: Tape, F: Moving, noise: Moving, V: np.ndarray, into: Moving | np.ndarray) -> None:
+        """Calls for Φ V + Q."""
+        k, places = self.k, self.x.Phi.places
+        tape.call("dlaset", "A", k, k, 0.0, 0.0, into, k)
+        tape.call("add", len(self.noise), self.noise, noise, into)
+        tape.call("packed", k, len(places), places, F, V, into)
+
+    def _factor(self, tape: Tape) -> None:
+        """Calls for the factor of P before readings."""
+        k, L = self.k, self.factors[0]
+        tape.call("dcopy", k * k, Moving(self.P), 1, L, 1)
+        tape.call("dcopy", k, L, k + 1, Moving(self.variances), 1)
+        tape.call("dpotrf", "U", k, L, k, Moving(self.wrong))
+        tape.call("dcopy", k, L, k + 1, Moving(self.pivots), 1)
+        if k > 1:
+            tape.call("dlaset", "L", k - 1, k - 1, 0.0, 0.0, L.reshape(-1)[1:], k)
+
+    def _expected(self, tape: Tape) -> None:
+        """Calls for the readings before they are taken in, r + J m."""
+        places, (r, _, J, _, _) = self.x.J.places, self.arrays
+        tape.call("dcopy", self.rows, Moving(r), 1, Moving(self.z), 1)
+        tape.call("packed", 1, len(places), places, Moving(J), Moving(self.before), Moving(self.z))
+
+    def _weighed(self, tape: Tape, S: np.ndarray) -> None:
+        """Calls for the factor of 1 + S, S = J P J^T."""
+        m = self.rows
+        tape.call("dcopy", m, S, m + 1, Moving(self.told), 1)
+        tape.call("daxpy", m, 1.0, np.ones(m), 1, S, m + 1)
+        tape.call("dpotrf", "L", m, S, m, Moving(self.wrong, offset=1))
+        tape.call("dcopy", m, S, m + 1, Moving(self.sizes), 1)
+
+    def _read(self, tape: Tape) -> None:
+        """Calls for the mean and P after readings, P − X^T X."""
+        k, m, places, P = self.k, self.rows, self.x.J.places, Moving(self.P)
+        tape.call("dcopy", k, Moving(self.before), 1, Moving(self.m), 1)
+        if not m:
+            return
+        J, X, W, S = Moving(self.arrays[2]), np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
+        tape.call("dlaset", "A", k, m, 0.0, 0.0, X, k)
+        tape.call("packed", k, len(places), places, J, P, X)
+        tape.call("transpose", m, k, X, W)
+        tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
+        tape.call("packed", m, len(places), places, J, W, S)
+        self._weighed(tape, S)
+        self._expected(tape)
+        tape.call("dtrsm", "L", "L", "N", "N", m, 1, 1.0, S, m, Moving(self.z), m)
+        tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)
+        tape.call("dgemv", "N", k, m, -1.0, X, k, Moving(self.z), 1, 1.0, Moving(self.m), 1)
+        tape.call("dsyrk", "U", "N", k, m, -1.0, X, k, 1.0, P, k)
+        tape.call("mirror", k, P)
+
+    def _read_through(self, tape: Tape) -> None:
+        """Calls for G = R⁻¹ L^T with R R^T = 1 + L^T J^T J L, P = G^T G, and the mean after readings."""
+        k, m, places, G, P = self.k, self.rows, self.x.J.places, self.G, Moving(self.P)
+        L = Moving(self.factors) if self.roots else self.factors[0]
+        J, R, B, S, right = Moving(self.arrays[2]), np.zeros((k, k)), np.zeros((m, k)), np.zeros((m, m)), np.zeros(k)
+        half = "LN"
+        tape.call("dcopy", k, Moving(self.before), 1, Moving(self.m), 1)
+        tape.call("dcopy", k * k, L, 1, G, 1)
+        if m:
+            tape.call("dlaset", "A", k, m, 0.0, 0.0, B, k)
+            tape.call("packed", k, len(places), places, J, L, B)
+            tape.call("dsyrk", "L", "T", m, k, 1.0, B, k, 0.0, S, m)
+            self._weighed(tape, S)
+            if self.roots:
+                both, tau, work, half = np.zeros((k, m + k)), np.zeros(k), np.zeros(64 * k), "UT"
+                tape.call("transpose", m, k, B, both_rows := np.zeros((k, m)))
+                tape.call("dlacpy", "A", m, k, both_rows, m, both, m + k)
+                tape.call("dlaset", "A", k, k, 0.0, 1.0, both.reshape(-1)[m:], m + k)
+                tape.call("dgeqrf", m + k, k, both, m + k, tau, work, len(work), Moving(self.wrong, offset=2))
+                tape.call("dlacpy", "U", k, k, both, m + k, R, k)
+            else:
+                tape.call("dlaset", "A", k, k, 0.0, 1.0, R, k)
+                tape.call("dsyrk", "L", "N", k, m, 1.0, B, k, 1.0, R, k)
+                tape.call("dpotrf", "L", k, R, k, Moving(self.wrong, offset=2))
+            tape.call("dtrsm", "L", *half, "N", k, k, 1.0, R, k, G, k)
+        tape.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, P, k)
+        tape.call("mirror", k, P)
+        if m:
+            back = np.ascontiguousarray(places[:, ::-1])
+            self._expected(tape)
+            tape.call("dlaset", "A", k, 1, 0.0, 0.0, right, k)
+            tape.call("packed", 1, len(places), back, J, Moving(self.z), right)
+            tape.call("dgemv", "N", k, k, -1.0, P, k, right, 1, 1.0, Moving(self.m), 1)
+            tape.call("dtrsm", "L", "L", "N", "N", m, 1, 1.0, S, m, Moving(self.z), m)
+
+    # ---- back --------------------------------------------------------------------------------------------------
+
+    def _solved(self, P: np.ndarray, C: np.ndarray) -> Solved:
+        least, logdet = float(np.vdot(self.z, self.z)), 2.0 * float(np.log(self.sizes).sum())
+        return Solved(self.m, P, C, least, logdet)
+
+    def back(self) -> Solved | None:
+        """Go back, steps alone: through factors where readings came in through them. None if digits are lost."""
+        k, m, n, J = self.k, self.rows, self.n, self.x.J.places
+        r, _, entries, phi, _ = self.arrays
+        u, after, y, head = np.zeros(k), np.zeros(k), np.zeros(m), min(self.start, n)
+        places, J_back = (np.ascontiguousarray(z[:, ::-1]) for z in (self.x.Phi.places, J))
+        own, tape, through = Tape(), Tape(), Tape()
+        tape.call("dlaset", "A", k, 1, 0.0, 0.0, u, k)
+        tape.call("packed", 1, len(places), places, Moving(phi), after, u)
+        tape.call("dgemv", "N", k, k, -1.0, Moving(self.P), k, u, 1, 1.0, Moving(self.m), 1)
+        own.call("dcopy", k, u, 1, after, 1)
+        if m:
+            own.call("dcopy", m, Moving(r), 1, y, 1)
+            own.call("packed", 1, len(J), J, Moving(entries), Moving(self.m), y)
+            own.call("packed", 1, len(J), J_back, Moving(entries), y, after)
+        if head < n:
+            own.run(range(n - 1, n - 2, -1))
+            (tape + own).run(range(n - 2, head - 1, -1))
+        d, L, _, _ = self._moved(through)
+        through.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.int64))
+        through.call("dlaset", "A", k, 1, 0.0, 0.0, u, k)
+        through.call("packed", 1, len(places), places, Moving(phi), d, u)
+        through.call("dgemv", "N", k, k, 1.0, Moving(self.P), k, u, 1, 1.0, Moving(self.m), 1)
+        through.run(range(min(head, n - 1) - 1, -1, -1))
+        if not self.roots and self._lost(min(head + 1, n)):
+            return None
+        return self._solved(self.P[:0], np.zeros((0, k, k)))
+
+    def _moved(self, tape: Tape) -> tuple[np.ndarray, Moving | np.ndarray, np.ndarray, np.ndarray]:
+        """Calls for (what the next instant moves, the factor of its P before readings, Φ P, P Φ^T)."""
+        k, places, F = self.k, self.x.Phi.places, Moving(self.arrays[3])
+        d, (W, V, R) = np.zeros(k), np.zeros((3, k, k))
+        tape.call("dcopy", k, Moving(self.m, -1), 1, d, 1)
+        tape.call("daxpy", k, -1.0, Moving(self.before, -1), 1, d, 1)
+        tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
+        tape.call("packed", k, len(places), places, F, Moving(self.P), W)
+        tape.call("transpose", k, k, W, V)
+        if self.roots:
+            return d, Moving(self.factors, -1), W, V
+        self._sum(tape, F, Moving(self.arrays[4]), V, R)
+        tape.call("dcopy", k, R, k + 1, Moving(self.variances, -1), 1)
+        tape.call("dpotrf", "U", k, R, k, Moving(self.wrong, -1))
+        tape.call("dcopy", k, R, k + 1, Moving(self.pivots, -1), 1)
+        return d, R, W, V
+
+    def back_with_covariances(self, pairs: bool) -> Solved | None:
+        """Go back; None if digits are lost.
+
+        K = P Φ^T (Φ P Φ^T + Q)⁻¹, C = P₊ K^T, A = P − K Φ P, P ← A + (C^T − A Φ^T + K Q) K^T.
+        """
+        n, k, x = self.n, self.k, self.x
+        C, kept = np.zeros((max(n - 1, 0) if pairs else 0, k, k)), np.zeros((k, k))
+        tape, now, places, R = Tape(), Moving(self.P), x.Phi.places, np.zeros((k, k))
+        F, noise = Moving(self.arrays[3]), Moving(self.arrays[4])
+        d, L, W, V = self._moved(tape)
+        tape.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
+        tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
+        tape.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, R, k)
+        tape.call("transpose", k, k, R, V)  # by rows
+        tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(self.m), 1)
+        tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(self.P, -1), k, 0.0, kept, k)
+        if pairs:
+            tape.call("dcopy", k * k, kept, 1, Moving(C), 1)
+        tape.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
+        tape.call("dlaset", "A", k, k, 0.0, 0.0, R, k)
+        tape.call("packed", k, len(places), places, F, now, R)
+        tape.call("daxpy", k * k, -1.0, R, 1, kept, 1)
+        tape.call("transpose", k, k, V, R)
+        tape.call("packed", k, len(x.Q.places), x.Q.places, noise, R, kept)
+        tape.call("dgemm", "N", "N", k, k, k, 1.0, kept, k, V, k, 1.0, now, k)
+        tape.run(range(n - 2, -1, -1))
+        if not self.roots and self._lost(n):
+            return None
+        return self._solved(self.P, C)
 
 
 def _roots(Q: np.ndarray) -> np.ndarray:
@@ -336,10 +491,15 @@ def _roots(Q: np.ndarray) -> np.ndarray:
         raise _lost(int(np.argmax(bad)) + 1) from None
 
 
-def _rows(H: np.ndarray) -> np.ndarray:
-    """X (…, k, k) with X^T X = H, of matrices without negative eigenvalues but for rounding."""
-    w, V = np.linalg.eigh(H)
-    return np.sqrt(np.maximum(w, 0.0))[..., None] * V.swapaxes(-1, -2)
+def rows_of(H: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(X (N, k, k), y (N, k)) with X^T X = H and X^T y = h, of H without negative eigenvalues but for rounding."""
+    size = np.sqrt(np.einsum("nii->ni", H))
+    size[size == 0.0] = 1.0
+    w, V = np.linalg.eigh(H / (size[:, :, None] * size[:, None, :]))
+    root = np.sqrt(np.maximum(w, 0.0))
+    along = (V.swapaxes(1, 2) @ (h / size)[..., None])[..., 0]
+    y = np.divide(along, root, out=np.zeros_like(along), where=root > 0.0)
+    return root[:, :, None] * V.swapaxes(1, 2) * size[:, None, :], y
 
 
 def _lost(t: int) -> SingularState:

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, Holder, group_of, value_group
@@ -18,13 +17,13 @@ from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
 from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES, Instant
 from sysdyn.offline.sensitivity_implicit import tangents
-from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.turns import machine_code
 
 # Standard deviation of a row that holds exactly, as a share of that of the unknown of it that is known best without it:
 # less would cost covariances digits, since the rows are squared (chosen).
@@ -87,9 +86,14 @@ class Lines:
         found[:, self.places[0], self.places[1]] = self.entries
         return found
 
-
-def machine_code(program: Program) -> Executable:
-    return Executable(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
+    def within(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(these rows (N, rows, c) of J, in ascending order, the unknowns (c,) in which they have entries)."""
+        chosen = np.flatnonzero(np.isin(self.places[0], rows))
+        columns = np.unique(self.places[1, chosen])
+        found = np.zeros((len(self.r), len(rows), len(columns)))
+        at = np.searchsorted(rows, self.places[0, chosen]), np.searchsorted(columns, self.places[1, chosen])
+        found[:, at[0], at[1]] = self.entries[:, chosen]
+        return found, columns
 
 
 class OfStates:
@@ -381,8 +385,12 @@ class OfDynamics:
     def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""
         n, found = len(path), {}
+        if not self.outputs:
+            return {}
         outputs, _ = self._results.results(self._inputs(path, readings), n)
-        chosen = P[:, self._columns[:, None], self._columns[None, :]] * (self._sign[:, None] * self._sign)
+        chosen = P
+        if len(self._columns) < P.shape[1] or (np.diff(self._columns) != 1).any() or (self._sign < 0.0).any():
+            chosen = P[:, self._columns[:, None], self._columns[None, :]] * (self._sign[:, None] * self._sign)
         for name in [x for x in outputs if not x.startswith(("d ", "var "))]:
             x = outputs[name]
             slopes = outputs[f"d {name}"].reshape(n, x.shape[1], len(self._columns))

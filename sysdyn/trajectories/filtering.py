@@ -13,6 +13,7 @@ from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.equations import EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.step import Step
+from sysdyn.trajectories.turns import turned
 
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
@@ -124,6 +125,32 @@ class Filter:
             smoothed.append(last)
         return smoothed[::-1]
 
+    def path(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> Path:
+        """The path of `backwards`, to first order in its steps, all instants at a time."""
+        own, whole = self.unknowns, _together([x.path for x in found])
+        if not ahead:
+            return whole
+        before, after = (_together([x.path for x in part]) for part in (ahead, found[1:]))
+        dt, n = np.diff(whole.t), self.unknowns.n_states
+        F, k = np.zeros((len(dt), own.size, own.size)), np.arange(n, own.size)
+        F[:, :n, :n], F[:, k, k] = own.motion.transition(whole.rates[:-1], dt), own.walk(dt)[0]
+        P, behind = (np.stack([x.P for x in part]) for part in (ahead, found[:-1]))
+        size = np.sqrt(np.einsum("nii->ni", P))
+        scaled = np.linalg.solve(P / (size[:, :, None] * size[:, None, :]), F @ behind / size[:, :, None])
+        K = (scaled / size[:, :, None]).swapaxes(1, 2)
+        away = np.concatenate([
+            own.model.difference(before.q, after.q), (after.rates - before.rates).reshape(len(dt), -1),
+            after.biases - before.biases,
+        ], axis=1)  # fmt: skip
+        groups = [(part, np.linalg.inv(turned(joint, -away[:, part])[1])) for joint, _, part in own.motion.groups]
+        step = np.zeros((len(found), own.size))
+        for t in range(len(dt) - 1, -1, -1):
+            further = step[t + 1].copy()
+            for part, J in groups:
+                further[part] = J[t] @ further[part]
+            step[t] = K[t] @ (away[t] + further)
+        return whole.moved(step)
+
     def started(self, belief: Belief, readings: Readings) -> Belief:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
         prior, P = belief.path, belief.P
@@ -142,3 +169,9 @@ class Filter:
             if np.abs(step).max() < FIRST_CONVERGED:
                 break
         return Belief(path, np.linalg.inv(H))
+
+
+def _together(paths: Sequence[Path]) -> Path:
+    """The path of instants that follow each other."""
+    own = paths[0].unknowns
+    return Path(own, *(np.concatenate([getattr(x, name) for x in paths]) for name in ("t", "q", "rates", "biases")))

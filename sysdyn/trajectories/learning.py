@@ -110,7 +110,7 @@ class Learning:
             own.drive(s, np.exp(values[f"drift:{s}"]))
         readings, kappa = replace(self.readings, variances=variances), self.motion(values["motion"])
         equations = Linearised(own, self.trajectory.kinematic, kappa, self.belief, self.sizes)
-        solved = equations.sweep(equations.about(path, readings), covariances=True)
+        solved = equations.sweep(equations.about(path, readings), covariances=True, pairs=True)
         path = path.moved(solved.step)
         objective = equations.about(path, readings).objective
         scale = sum(float((readings.active[s].sum(axis=0) * np.log(v)).sum()) for s, v in variances.items())

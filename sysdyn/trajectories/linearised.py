@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.trajectories import chain
-from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
+from sysdyn.trajectories import beside, chain
+from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief
-from sysdyn.trajectories.motion import transition
 from sysdyn.trajectories.path import Path, Unknowns
 
 
@@ -20,28 +19,34 @@ class Least(NamedTuple):
     """A path with the chain about it in parts, and the objective there."""
 
     path: Path
-    parts: list[chain.Part]
+    parts: list[beside.Part]
     objective: float
 
 
 class _Unknowns(NamedTuple):
-    """Chains side by side: numbers (chains, k) of their unknowns, and degrees of freedom, of all chains.
+    """Chains side by side: numbers (chains, k) of their unknowns, and degrees of freedom (chains, f).
 
-    single: each chain is one degree of freedom, which does not move in a group, by itself.
+    rows, entries: of each source, numbers (chains, …) of rows and of their entries that belong to each chain; places
+    (e, 2): of all these entries in the rows and unknowns of a chain. Phi, Q: places of steps.
     """
 
     columns: np.ndarray
     freedoms: np.ndarray
-    single: bool = False
+    rows: tuple[np.ndarray, ...]
+    entries: tuple[np.ndarray, ...]
+    places: np.ndarray
+    Phi: np.ndarray
+    Q: np.ndarray
 
 
-class _Rows(NamedTuple):
-    """Rows of a source with entries in some columns of a chain; places there, and numbers of these entries."""
+class _Steps(NamedTuple):
+    """Of times t: steps dt (N − 1,), share of biases that is left and variances of their walk, entries of Φ and Q."""
 
-    rows: np.ndarray
-    columns: np.ndarray
-    local: np.ndarray
-    chosen: np.ndarray
+    t: np.ndarray
+    dt: np.ndarray
+    left: np.ndarray
+    walk: np.ndarray
+    entries: list[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass
@@ -57,11 +62,12 @@ class Linearised:
     density: np.ndarray
     start: Belief
     sizes: np.ndarray | None = None
-    _kept: dict[tuple[int, int], list] = field(default_factory=dict)
+    _known_steps: _Steps | None = None
+    _room: chain.Room = field(default_factory=chain.Room)
 
     @cached_property
     def _parts(self) -> list[_Unknowns]:
-        """The unknowns in parts that nothing couples."""
+        """The unknowns in parts that nothing couples; those with the same rows side by side."""
         own, nv = self.unknowns, self.unknowns.model.nv
         pattern = self.start.P != 0.0
         for k in range(own.n_states):
@@ -73,96 +79,99 @@ class Linearised:
             first = np.full(len(source.exact), -1)
             np.maximum.at(first, row, column)
             pattern[column, first[row]] = True
-        found = chain.components(pattern)
-        grouped = np.concatenate([[-1], *(np.arange(nv)[part] for _, _, part in own.motion.groups)])
-        single = [x for x in found if len(x) == own.motion.order and x[0] < own.n_states and x[0] not in grouped]
-        biases = [x for x in found if len(x) == 1 and x[0] >= own.n_states]
-        beside = {int(x[0]) for x in (*single, *biases)}
-        parts = [_Unknowns(x[None], x[x < nv]) for x in found if int(x[0]) not in beside]
-        if single:
-            parts.append(_Unknowns(np.array(single), np.array(single)[:, 0], single=True))
-        if biases:
-            parts.append(_Unknowns(np.array(biases), np.zeros(0, dtype=int)))
-        return parts
+        alike: dict[tuple, list[np.ndarray]] = {}
+        numbers = [np.full(len(source.exact), -1) for source in self.sources]
+        for columns in chain.components(pattern):
+            at, signature = 0, [len(columns), int((columns < nv).sum())]
+            for source, number in zip(self.sources, numbers, strict=True):
+                row, column = source.places[:, np.isin(source.places[1], columns)]
+                rows = np.unique(row)
+                number[rows] = at + np.arange(len(rows))
+                at += len(rows)
+                signature += [len(rows), *number[row].tolist(), *np.searchsorted(columns, column).tolist()]
+            grouped = any(np.isin(part.start, columns) for _, _, part in own.motion.groups)
+            key = (*signature, int(columns[0]) if grouped else -1)
+            alike.setdefault(key, []).append(columns)
+        return [self._side_by_side(np.array(columns), numbers) for columns in alike.values()]
+
+    def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _Unknowns:
+        """The part of chains (chains, k) alike; numbers: of rows in their chain."""
+        own, nv = self.unknowns, self.unknowns.model.nv
+        freedoms = np.array([x[x < nv] for x in columns])
+        rows, entries, places = [], [], []
+        for source, number in zip(self.sources, numbers, strict=True):
+            chosen = np.array([np.flatnonzero(np.isin(source.places[1], x)) for x in columns])
+            rows.append(np.array([np.unique(source.places[0, x]) for x in chosen], dtype=int))
+            entries.append(chosen)
+            row, column = source.places[:, chosen[0]]
+            places.append(np.stack([number[row], np.searchsorted(columns[0], column)], axis=1))
+        f, k = own.motion.order * freedoms.shape[1], columns.shape[1]
+        beside = np.repeat(np.arange(f, k)[:, None], 2, axis=1)
+        Phi, Q = (np.concatenate([x, beside]) for x in own.motion.pattern(freedoms[0]))
+        both = np.ascontiguousarray(np.concatenate(places), dtype=np.int64)
+        return _Unknowns(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
 
     def about(self, path: Path, readings: Readings) -> Least:
         """The chain about a path, and the objective there."""
-        own, n = self.unknowns, len(path)
-        away = path.beyond(self.start.path)
-        H = [np.zeros((n, *x.columns.shape, x.columns.shape[1])) for x in self._parts]
-        h = [np.zeros((n, *x.columns.shape)) for x in self._parts]
+        own, motion = self.unknowns, self.unknowns.motion
+        away, steps = path.beyond(self.start.path), self._steps(path)
         total = float(away @ np.linalg.solve(self.start.P, away))
         start = own.turned(self.start.P, away)
-        for number, source in enumerate(self.sources):
-            for part in in_parts(n, source):
-                lines = source.at(path.part(part), readings.part(part))
-                weight = self._row_scale(lines)
-                r, entries = lines.r * weight, lines.entries * weight[:, lines.places[0]]
-                total += float((r * r).sum())
-                for i in range(len(self._parts)):
-                    for j, rows_of_one in enumerate(self._local(number, i)):
-                        own_H, own_h = H[i][part, j], h[i][part, j]
-                        for rows, columns, local, chosen in rows_of_one:
-                            J = np.zeros((len(r), len(rows), len(columns)))
-                            J[:, local[0], local[1]] = entries[:, chosen]
-                            Jt = J.swapaxes(1, 2)
-                            own_H[:, columns[:, None], columns] += Jt @ J
-                            own_h[:, columns] += (Jt @ r[:, rows, None])[..., 0]
-        dt, motion = np.diff(path.t), own.motion
-        e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
-        total += motion.objective(e, dt, self.density)
-        left, walk = own.walk(dt)
-        change = path.biases[1:] - left * path.biases[:-1]
-        total += float((change * change / walk).sum()) if own.n_biases else 0.0
         found = []
-        for x, own_H, own_h in zip(self._parts, H, h, strict=True):
-            Phi, Q, c = self._motion(x, e, step, dt, change, left, walk)
+        for source in self.sources:
+            lines = source.at(path, readings)
+            r, entries = lines.r, lines.entries
+            if lines.exact.any():
+                weight = self._row_scale(lines)
+                r, entries = r * weight, entries * weight[:, lines.places[0]]
+            total += float(np.vdot(r, r))
+            found.append((r, entries))
+        e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), steps.dt)
+        total += motion.objective(e, steps.dt, self.density)
+        change = path.biases[1:] - steps.left * path.biases[:-1]
+        total += float((change * change / steps.walk).sum()) if own.n_biases else 0.0
+        parts = []
+        for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
+            r = _chosen([y for y, _ in found], x.rows)
+            J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
+            phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
             P = start[x.columns[:, :, None], x.columns[:, None, :]]
-            found.append(chain.Part(x.columns, chain.Linear(own_H, own_h, Phi, c, Q, -away[x.columns], P)))
-        return Least(path, found, total)
+            Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
+            parts.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
+        return Least(path, parts, total)
 
-    def _local(self, source: int, part: int) -> list[list[_Rows]]:
-        """Rows of a source that belong to each chain of a part, measurement by measurement."""
-        if (source, part) not in self._kept:
-            row, column = self.sources[source].places
-            names = [name for name, _ in self.sources[source].names]
-            found = []
-            for columns in self._parts[part].columns:
-                here = np.isin(column, columns)
-                own: dict[str, list[int]] = {}
-                for i in np.unique(row[here]).tolist():
-                    own.setdefault(names[i], []).append(i)
-                parts = []
-                for numbers in own.values():
-                    rows = np.array(numbers)
-                    chosen = np.flatnonzero(here & np.isin(row, rows))
-                    seen = np.unique(column[chosen])
-                    local = np.array([np.searchsorted(rows, row[chosen]), np.searchsorted(seen, column[chosen])])
-                    parts.append(_Rows(rows, np.searchsorted(columns, seen), local, chosen))
-                found.append(parts)
-            self._kept[source, part] = found
-        return self._kept[source, part]
+    def _steps(self, path: Path) -> _Steps:
+        """Of the times of a path; the last ones are kept."""
+        if self._known_steps is None or self._known_steps.t is not path.t:
+            own, dt, found = self.unknowns, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
+            left, walk = own.walk(dt)
+            for x in self._parts:
+                biases = x.columns[:, own.motion.order * x.freedoms.shape[1] :] - own.n_states
+                alone = zip(*(own.motion.alone(dt, self.density, v) for v in x.freedoms), strict=True)
+                phi, noise = (
+                    np.stack([np.concatenate([y, z[:, b]], axis=1) for y, b in zip(of_chains, biases, strict=True)], 1)
+                    for of_chains, z in zip(alone, (left, walk), strict=True)
+                )
+                found.append((phi, noise))
+            self._known_steps = _Steps(path.t, dt, left, walk, found)
+        return self._known_steps
 
     def _motion(
-        self, x: _Unknowns, e: np.ndarray, step: np.ndarray, dt: np.ndarray, change: np.ndarray, left: np.ndarray,
-        walk: np.ndarray,
+        self, x: _Unknowns, phi: np.ndarray, noise: np.ndarray, e: np.ndarray, step: np.ndarray, dt: np.ndarray,
+        change: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """(Phi, Q (N − 1, chains, k, k), c (N − 1, chains, k)) of a part."""
-        own, motion, n = self.unknowns, self.unknowns.motion, len(dt)
-        if x.single:
-            one, chains = motion.noise(dt, np.ones(1)), len(x.columns)
-            phi = np.repeat(transition(dt, motion.order)[:, None], chains, axis=1)
-            Q = one[:, None] * np.square(self.density[x.freedoms])[:, None, None]
-            return phi, Q, -e[:, :, x.freedoms].swapaxes(1, 2)
-        if not len(x.freedoms):
-            biases, one = x.columns - own.n_states, np.eye(x.columns.shape[1])
-            return left[:, biases, None] * one, walk[:, biases, None] * one, -change[:, biases]
-        columns, k, f = x.columns[0], x.columns.shape[1], motion.order * len(x.freedoms)
-        Phi, Q, c = np.zeros((n, k, k)), np.zeros((n, k, k)), np.zeros((n, k))
-        motion.ahead(e, step, dt, self.density, x.freedoms, Phi, Q, c)
-        j, biases = np.arange(f, k), columns[f:] - own.n_states
-        Phi[:, j, j], Q[:, j, j], c[:, f:] = left[:, biases], walk[:, biases], -change[:, biases]
-        return Phi[:, None], Q[:, None], c[:, None]
+        """(entries of Φ and Q (N − 1, chains, …), c (N − 1, chains, k)) of a part; phi, noise: of joints alone."""
+        own, (chains, k) = self.unknowns, x.columns.shape
+        f = own.motion.order * x.freedoms.shape[1]
+        c = np.empty((len(dt), chains, k))
+        c[:, :, f:] = -change[:, x.columns[:, f:] - own.n_states]
+        if chains > 1 or not f:
+            c[:, :, :f] = -e[:, :, x.freedoms].transpose(0, 2, 1, 3).reshape(len(dt), chains, f)
+            return phi, noise, c
+        if own.motion.groups:
+            phi, noise = phi.copy(), noise.copy()
+        own.motion.ahead(e, step, dt, self.density, x.freedoms[0], phi[:, 0], noise[:, 0], c[:, 0])
+        return phi, noise, c
 
     def _row_scale(self, lines: Lines) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
@@ -180,9 +189,9 @@ class Linearised:
         exact = 1.0 / (EXACT_SHARE * np.where(np.isfinite(least), least, 1.0))
         return np.where(lines.exact, exact, 1.0)
 
-    def sweep(self, least: Least, covariances: bool = False) -> chain.Sweep:
-        """The step of Gauss-Newton from there, and covariances if asked for."""
-        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances)
+    def sweep(self, least: Least, covariances: bool = False, pairs: bool = False) -> chain.Sweep:
+        """The step of Gauss-Newton from there, and covariances if asked for, with those of successive instants."""
+        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs, self._room)
 
     def counted(self, readings: Readings) -> int:
         """Degrees of freedom of the objective at its least: rows of all instants."""
@@ -197,3 +206,10 @@ class Linearised:
     def covariances(self, least: Least) -> chain.Covariances:
         """Covariances of the instants of a path."""
         return self.sweep(least, covariances=True).covariances
+
+
+def _chosen(found: list[np.ndarray], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
+    """(N, chains, …) of values (N, …) of all sources, those with these numbers (chains, …)."""
+    whole = [x[:, None] if np.array_equal(at, np.arange(x.shape[1])[None]) else x[:, at]
+             for x, at in zip(found, numbers, strict=True)]  # fmt: skip
+    return whole[0] if len(whole) == 1 else np.concatenate(whole, axis=2)

@@ -21,9 +21,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.joints import Free, Joint, Planar, Spherical
+from sysdyn.trajectories.turns import turned
 
-# Terms of the series of right Jacobians: for twists up to 4 they leave less than the rounding unit.
-TERMS = 36
 # Order of the processes: white noise on jerk.
 ORDER = 3
 
@@ -99,8 +98,7 @@ class Motion:
                 found[:, i, own, j, own] = phi[:, i, j, None]
         for joint, _, part in self.groups:
             step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates[:, :, part])
-            found[:, 0, part, 0, part] = _adjoint(joint, -step)
-            along = _series(joint, -step, 1)
+            found[:, 0, part, 0, part], along = turned(joint, -step)
             for j in range(1, p):
                 found[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return found.reshape(n, p * nv, p * nv)
@@ -142,51 +140,85 @@ class Motion:
             part = slice(first, first + joint.nv)
             back, forth = _jacobians(joint, step[:, whole], e[:, 0, whole])
             F1[:, 0, part, 0, part] = back
-            turned = -back @ _adjoint(joint, -e[:, 0, whole])
-            F0[:, 0, part, 0, part] = turned @ _adjoint(joint, -step[:, whole])
-            along = turned @ forth
+            turn = -back @ turned(joint, -e[:, 0, whole])[0]
+            F0[:, 0, part, 0, part] = turn @ turned(joint, -step[:, whole])[0]
+            along = turn @ forth
             for j in range(1, p):
                 F0[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return F0.reshape(n, p * f, p * f), F1.reshape(n, p * f, p * f)
+
+    def pattern(self, freedoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places (entries, 2) of Φ and of Q of these degrees of freedom, whole joints; see `ahead`."""
+        p, f, own = self.order, len(freedoms), np.arange(len(freedoms))
+        steps = [(i * f + v, j * f + v) for i in range(p) for j in range(i, p) for v in own.tolist()]
+        noise = [(i * f + v, j * f + v) for i in range(p) for j in range(p) for v in own.tolist()]
+        for _, part in self._within(freedoms):
+            inside = [(a, b) for a in range(part.start, part.stop) for b in range(part.start, part.stop)]
+            steps += [(a, j * f + b) for j in range(p) for a, b in inside]
+            noise += [(a, j * f + b) for j in range(p) for a, b in inside]
+            noise += [(j * f + b, a) for j in range(1, p) for a, b in inside]
+        return _places(steps), _places(noise)
+
+    def _within(self, freedoms: np.ndarray) -> list[tuple[Joint, slice]]:
+        """Joints that move in a group, with their places among these degrees of freedom."""
+        found = []
+        for joint, _, whole in self.groups:
+            if np.isin(whole.start, freedoms):
+                first = int(np.searchsorted(freedoms, whole.start))
+                found.append((joint, slice(first, first + joint.nv)))
+        return found
+
+    def alone(self, dt: np.ndarray, density: np.ndarray, freedoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Entries (N, …) of Φ and Q at the places of `pattern`, of joints that move by themselves; 0 in groups."""
+        p, f, squares = self.order, len(freedoms), np.square(density[freedoms])
+        phi, spread, places = transition(dt, p), covariance(dt, p), self.pattern(freedoms)
+        in_group = np.zeros(f, dtype=bool)
+        for _, part in self._within(freedoms):
+            in_group[part] = True
+        found = []
+        for x, at in zip((phi, spread), places, strict=True):
+            i, a = np.divmod(at[:, 0], f)
+            j, b = np.divmod(at[:, 1], f)
+            entries = x[:, i, j] * (1.0 if x is phi else squares[a])
+            entries[:, (a != b) | in_group[a] & ((i == 0) | (x is spread) & (j == 0))] = 0.0
+            found.append(entries)
+        return found[0], found[1]
 
     def ahead(
         self, e: np.ndarray, step: np.ndarray, dt: np.ndarray, density: np.ndarray, freedoms: np.ndarray,
         Phi: np.ndarray, Q: np.ndarray, c: np.ndarray,
     ) -> None:  # fmt: skip
-        """Write Φ, Q (N, k, k) and c (N, k) of the error that follows, δ⁺ = Φ δ + c + N(0, Q), k ≥ p f, zero before.
+        """Write entries of groups into Φ and Q, at the places of `pattern`, and c (N, k), k ≥ p f, of the error ahead.
 
-        Of these degrees of freedom, whole joints, and the errors of pairs of states, see `errors`: Φ = −F1⁻¹ F0,
-        c = −F1⁻¹ e and Q ← F1⁻¹ Q F1⁻^T, see `jacobians`.
+        δ⁺ = Φ δ + c + N(0, Q), of the errors of pairs of states, see `errors`: Φ = −F1⁻¹ F0, c = −F1⁻¹ e and
+        Q ← F1⁻¹ Q F1⁻^T, see `jacobians`. Entries of other joints are those of `alone`.
         """
-        p, f, squares = self.order, len(freedoms), np.square(density[freedoms])
-        phi, spread, own = transition(dt, p), covariance(dt, p), np.arange(f)
-        c[:, : p * f] = -e[:, :, freedoms].reshape(len(dt), -1)
-        for i in range(p):
-            for j in range(p):
-                Q[:, i * f + own, j * f + own] = spread[:, i, j, None] * squares
-                if j >= i:
-                    Phi[:, i * f + own, j * f + own] = phi[:, i, j, None]
-        for joint, _, whole in self.groups:
-            if not np.isin(whole.start, freedoms):
-                continue
-            first = int(np.searchsorted(freedoms, whole.start))
-            parts = [slice(j * f + first, j * f + first + joint.nv) for j in range(p)]
-            part, change = parts[0], e[:, 0, whole]
-            turn, back = _adjoint(joint, -change), _series(joint, -change, 1)
-            along = turn @ _series(joint, -step[:, whole], 1)
-            Phi[:, part, part] = turn @ _adjoint(joint, -step[:, whole])
+        p, f, n, squares = self.order, len(freedoms), len(dt), np.square(density[freedoms])
+        c[:, : p * f] = -e[:, :, freedoms].reshape(n, -1)
+        if not self._within(freedoms):
+            return
+        powers = [dt**j / math.factorial(j) for j in range(p)]
+        spread, (places, noise) = covariance(dt, p), self.pattern(freedoms)
+        for joint, part in self._within(freedoms):
+            whole = freedoms[part]
+            turn, back = turned(joint, -e[:, 0, whole])
+            adjoint, along = turned(joint, -step[:, whole])
+            along = turn @ along
             c[:, part] = (back @ c[:, part, None])[..., 0]
-            for j in range(1, p):
-                Phi[:, part, parts[j]] = along * phi[:, 0, j, None, None]
-                cross = back * (spread[:, 0, j, None, None] * squares[part])
-                Q[:, part, parts[j]], Q[:, parts[j], part] = cross, cross.swapaxes(1, 2)
-            Q[:, part, part] = back * (spread[:, 0, 0, None, None] * squares[part]) @ back.swapaxes(1, 2)
+            spreads = [back * (spread[:, 0, j, None, None] * squares[part]) for j in range(p)]
+            blocks = [turn @ adjoint, *(along * x[:, None, None] for x in powers[1:])]
+            for j in range(p):
+                Phi[:, _block(places, part, j * f)] = blocks[j].reshape(n, -1)
+                if j:
+                    Q[:, _block(noise, part, j * f)] = spreads[j].reshape(n, -1)
+                    Q[:, _block(noise[:, ::-1], part, j * f)] = spreads[j].reshape(n, -1)
+            Q[:, _block(noise, part, 0)] = (spreads[0] @ back.swapaxes(1, 2)).reshape(n, -1)
 
     def turned(self, step: np.ndarray) -> np.ndarray:
         """J (nv, nv): an error e of a step (nv,) of positions is J e behind it, q ⊕ (step + e) = q ⊕ step ⊕ J e."""
         found = np.eye(self.model.nv)
         for joint, _, part in self.groups:
-            found[part, part] = _series(joint, -step[None, part], 1)[0]
+            found[part, part] = turned(joint, -step[None, part])[1][0]
         return found
 
     def weights(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
@@ -212,45 +244,20 @@ class Motion:
         return found.reshape(n, p * f, p * f)
 
 
-def _ad(joint: Joint, x: np.ndarray) -> np.ndarray:
-    """ad (N, nv, nv) of twists (N, nv) in the group of a joint."""
-    n, nv = x.shape
-    ad = np.zeros((n, nv, nv))
-    if isinstance(joint, Planar):  # (vx, vy, ω)
-        ad[:, 0, 1], ad[:, 1, 0] = -x[:, 2], x[:, 2]
-        ad[:, 0, 2], ad[:, 1, 2] = x[:, 1], -x[:, 0]
-        return ad
-    ad[:, :3, :3] = _cross(x[:, :3])
-    if nv == 6:
-        ad[:, 3:, 3:], ad[:, 3:, :3] = _cross(x[:, :3]), _cross(x[:, 3:])
-    return ad
+def _places(found: list[tuple[int, int]]) -> np.ndarray:
+    """Places (entries, 2), each once, row by row."""
+    return np.array(sorted(set(found)), dtype=np.int64).reshape(-1, 2)
 
 
-def _cross(x: np.ndarray) -> np.ndarray:
-    found = np.zeros((len(x), 3, 3))
-    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        found[:, i, j], found[:, j, i] = -x[:, k], x[:, k]
-    return found
-
-
-def _series(joint: Joint, x: np.ndarray, first: int) -> np.ndarray:
-    """Σ_n ad^n / (n + first)! · first! of ad(x)."""
-    ad = _ad(joint, x)
-    term = np.broadcast_to(np.eye(ad.shape[-1]), ad.shape)
-    total = term.copy()
-    for k in range(1, TERMS):
-        term = term @ ad / (k + first)
-        total += term
-        if not np.abs(term).max(initial=0.0) > 1e-17:
-            break
-    return total
-
-
-def _adjoint(joint: Joint, x: np.ndarray) -> np.ndarray:
-    """Ad of exp(x): the exponential of ad."""
-    return _series(joint, x, 0)
+def _block(places: np.ndarray, part: slice, after: int) -> np.ndarray:
+    """Numbers of the entries of rows `part` and the columns that are so far after these, row by row."""
+    rows, columns = np.meshgrid(*[np.arange(part.start, part.stop)] * 2, indexing="ij")
+    size = int(places.max()) + 1
+    order = np.argsort(places @ [size, 1])
+    wanted = rows.reshape(-1) * size + after + columns.reshape(-1)
+    return order[np.searchsorted((places @ [size, 1])[order], wanted)]
 
 
 def _jacobians(joint: Joint, step: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(inverse right Jacobian at e, right Jacobian at step)."""
-    return np.linalg.inv(_series(joint, -e, 1)), _series(joint, -step, 1)
+    return np.linalg.inv(turned(joint, -e)[1]), turned(joint, -step)[1]

@@ -165,6 +165,8 @@ def _missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
 
 def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings) -> tuple[Path, np.ndarray]:
     """The states of single instants after what the dynamic variables say of them."""
+    if not len(trajectory.dynamics.exact):
+        return path, P
     lines = trajectory.dynamics.at(path, readings)
     told = (lines.J != 0.0).any(axis=(0, 2))
     J, r = lines.J[:, told], lines.r[:, told]

@@ -19,8 +19,11 @@ MOST_STEPS = 60
 # Steps after readings are dropped or come back, before all are tested again (chosen).
 STEPS_A_ROUND = 3
 # Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
-# freedom; at the end, and while readings are tested (chosen).
-DECREASE, ROUGH_DECREASE = 1e-4, 1e-1
+# freedom; at the end, while readings are tested, and while those far beyond belief are (chosen).
+DECREASE, ROUGH_DECREASE, EARLY_DECREASE = 1e-4, 1e-1, 100.0
+# Difference of the objective from what the chain foretold of a step up to which there is nothing left to decrease, in
+# units of the above (chosen: what the next step brings is of second order in it).
+FORETOLD = 0.1
 # Share of the objective below which a decrease is rounding, in units of the above (chosen).
 ROUNDING = 1e-4
 # Root mean square of a further step, in standard deviations, up to which a path that stays is good enough (chosen):
@@ -30,6 +33,8 @@ CLOSE = 0.1
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
 LIMITS = (1e3, 1e2, 20.0, 7.0, FAR, FAR, FAR)
+# Limit from which on a path need not be near the least, as what is dropped is far from any (chosen).
+EARLY = 20.0
 # Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
 WEAKENED = 1e-4
 
@@ -68,11 +73,12 @@ class Smoother:
         best, share, waited = own.about(path, readings), 1.0, 0
         now = best
         for _ in range(most):
-            now = own.about(now.path.moved(share * own.sweep(now).step), readings)
+            swept = own.sweep(now)
+            now, whole = own.about(now.path.moved(share * swept.step), readings), share == 1.0
             change, small = best.objective - now.objective, enough * max(1.0, ROUNDING * best.objective)
             if change >= 0.0:
                 best, share, waited = now, min(1.0, 2.0 * share), 0
-            if abs(change) <= small:
+            if abs(change) <= small or (best is now and whole and abs(now.objective - swept.least) <= FORETOLD * small):
                 return best, True
             if not change >= 0.0:
                 waited += 1
@@ -94,17 +100,28 @@ class Smoother:
         """
         own = self.equations
         own.weigh_exact(path, readings)
-        left = readings
+        left, converged = readings, False
+        best: Least | None = None
         if self.robust:
-            path, left = self._believed(*self._without_false_stances(path, readings))
-        best, converged = self.solve(path, left)
-        return Smoothed(best.path, own.covariances(best), converged, best.objective), left
+            path, left, best, converged = self._believed(*self._without_false_stances(path, readings))
+        if best is None:
+            best, converged = self.solve(path, left)
+        found = own.sweep(best, covariances=True)
+        if converged and abs(best.objective - found.least) <= DECREASE * max(1.0, ROUNDING * best.objective):
+            best = own.about(best.path.moved(found.step), left)  # a step for nothing
+        return Smoothed(best.path, found.covariances, converged, best.objective), left
 
     # ---- robustness --------------------------------------------------------------------------------------------
 
-    def _believed(self, path: Path, readings: Readings, refused: list[Event]) -> tuple[Path, Readings]:
-        """(a path, the readings that agree with it); refused: events before."""
-        own, left, off, events = self.equations, readings, Dropped(), list[Event]()
+    def _believed(
+        self, path: Path, readings: Readings, refused: list[Event]
+    ) -> tuple[Path, Readings, Least | None, bool]:  # fmt: skip
+        """(a path, the readings that agree with it, and `solve` of them if the last round has found it, else None).
+
+        refused: events before.
+        """
+        own, left, off, events, converged = self.equations, readings, Dropped(), list[Event](), False
+        least: Least | None = None
         covariances: Covariances | None = None  # of the coupled level
         for round_, limit in enumerate(LIMITS):
             before = dict(off)
@@ -114,15 +131,21 @@ class Smoother:
                 now, more = tested(source, path, readings if anew else left, limit, covariances)
                 events += more
                 off |= now if anew else {x: y | off.get(x, False) for x, y in now.items()}
-            if round_ and limit > FAR and same(off, before):
+            unchanged, last = bool(round_) and same(off, before), round_ == len(LIMITS) - 1
+            if unchanged and limit > FAR:
                 continue
-            left = replace(readings.without(off), weights=self._weights(path, readings, round_ == 0))
-            least, _ = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND)
+            weights = self._weights(path, readings, round_ == 0)
+            if unchanged and converged and not weights and not left.weights:
+                least = None
+                continue
+            left = replace(readings.without(off), weights=weights)
+            enough = DECREASE if last else EARLY_DECREASE if limit >= EARLY else ROUGH_DECREASE
+            least, converged = self.solve(path, left, enough, MOST_STEPS if last else STEPS_A_ROUND)
             path = least.path
-            if any(isinstance(x, OfDynamics) and x.outputs for x in own.sources):
+            if not last and any(isinstance(x, OfDynamics) and x.outputs for x in own.sources):
                 covariances = own.covariances(least)
         self.events = refused + events
-        return path, left
+        return path, left, least, converged
 
     def _without_false_stances(self, path: Path, readings: Readings) -> tuple[Path, Readings, list[Event]]:
         """(a path that stances hardly hold, readings without stances that contradict it, these as events).
@@ -134,16 +157,20 @@ class Smoother:
         if source is None:
             return path, readings, []
         weak = replace(readings, weights={name: np.full(len(path), WEAKENED) for name in stances(source)})
-        least, _ = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
+        least, _ = self.solve(path, weak, EARLY_DECREASE, STEPS_A_ROUND)
+        left = source.at(least.path, readings, weighted=False).r
+        standing = np.concatenate([source.groups()[name] for name in stances(source)])
+        if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever their variances are
+            return least.path, readings, []
         covariances = own.covariances(least)
         off, events = Dropped(), list[Event]()
         for part in in_parts(len(path), source):
             lines = source.at(least.path.part(part), readings.part(part), weighted=False)
-            P = covariances.part(part).dense()
+            known = covariances.part(part)
             for name in stances(source):
                 rows = source.groups()[name]
-                J = lines.J[:, rows]
-                variance = 1.0 + np.einsum("nij,nij->ni", J @ P, J)
+                J, columns = lines.within(rows)
+                variance = 1.0 + np.einsum("nij,nij->ni", J @ known.among(columns), J)
                 size = (np.abs(lines.r[:, rows]) / np.sqrt(variance)).max(axis=1)
                 active = readings.active[name][part]
                 off.setdefault(name, np.zeros_like(readings.active[name]))[part] = (size > SLIPS)[:, None] & active

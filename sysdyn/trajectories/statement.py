@@ -176,9 +176,7 @@ class Trajectory:
                 ahead.append(belief)
             belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
             found.append(belief)
-        found = filter_.backwards(found, ahead)
-        parts = (np.concatenate([getattr(x.path, name) for x in found]) for name in ("q", "rates", "biases"))
-        last = Path(own, t[chosen], *parts).part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
+        last = filter_.path(found, ahead).part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
         q, rates = self.motion.predicted(last.q, last.rates, t - last.t)
         return Path(own, t, q, rates, last.biases)
 

@@ -16,16 +16,14 @@ import numpy as np
 
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.calls import Tape
-from sysdyn.model.joints import Joint
-from sysdyn.model.manifolds import smooth
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
-from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, copysign, is_zero
-from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.products import SHARING
 from sysdyn.program.program import Program
 from sysdyn.trajectories.believed import FAR_SQUARED
-from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, machine_code
+from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.turns import machine_code, replayed_turns
 
 # Groups of the programs: q, rates and biases before and after; δ; entries of Φ and Q; those of the turn of an error.
 POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
@@ -241,7 +239,7 @@ def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
     for v in range(nv):
         entries |= {(i * nv + v, j * nv + v): phi[j - i] for i in range(p) for j in range(i, p)}
     for joint, _, part in motion.groups:
-        adjoint, along = _replayed_turns(graph, joint, [-y for y in change[part]])
+        adjoint, along = replayed_turns(graph, joint, [-y for y in change[part]])
         for a, row in enumerate(range(part.start, part.stop)):
             for b, column in enumerate(range(part.start, part.stop)):
                 entries[row, column] = adjoint[a, b]
@@ -274,7 +272,7 @@ def moved(unknowns: Unknowns) -> tuple[Program, np.ndarray]:
     x = {name: graph.inputs(name, size) for name, size in (_sizes(unknowns) | {CHANGE: unknowns.size}).items()}
     change, entries = x[CHANGE], dict[tuple[int, int], Any]()
     for joint, _, part in unknowns.motion.groups:
-        _, along = _replayed_turns(graph, joint, [-y for y in change[part]])
+        _, along = replayed_turns(graph, joint, [-y for y in change[part]])
         entries |= {(part.start + a, part.start + b): y for (a, b), y in np.ndenumerate(along) if not is_zero(y)}
     outputs = [
         (POSITION, _integrated(unknowns, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
@@ -299,53 +297,6 @@ def variances(exact: np.ndarray, gate: bool) -> Program:
         else:
             found.append(1.0)
     return Program.from_graph(graph, (("r", r), ("known", known)), [(NOISE, found)])
-
-
-def turns(joint: Joint) -> Program:
-    """The program of exp(ad x) and Σ ad(x)^n/(n + 1)! (nv, nv), of a twist x in the group of a joint.
-
-    By ω alone 1 + s ω× + b ω×² and 1 + b ω× + e ω×², with `smooth` of |ω|²; shifts come in as the derivative of these
-    along v (free joints), or by one division less (planar ones).
-    """
-    graph = Graph(SHARING)
-    x = graph.inputs("x", joint.nv)
-    if joint.kind == "planar":
-        w = x[2]
-        s, c, e, b = smooth(w * w)
-        found = [_planar(x, *y) for y in ((c, s, s, b), (s, b, b, e))]
-    else:
-        w = x[:3]
-        s, _, e, b = smooth(w @ w)
-        W = np.array([[0.0, -w[2], w[1]], [w[2], 0.0, -w[0]], [-w[1], w[0], 0.0]], dtype=object)
-        square = np.array(
-            [[w[i] * w[j] - (w @ w if i == j else 0.0) for j in range(3)] for i in range(3)], dtype=object
-        )
-        found = []
-        for one, two in ((s, b), (b, e)):
-            turn = np.eye(3) + one * W + two * square
-            if joint.nv == 6:
-                along = derivative(list(turn.reshape(-1)), {f"x[{k}]": x[3 + k] for k in range(3)})
-                below = np.array(along, dtype=object).reshape(3, 3)
-                turn = np.block([[turn, np.zeros((3, 3), dtype=object)], [below, turn]])
-            found.append(turn)
-    outputs = [(name, list(np.asarray(y).reshape(-1))) for name, y in zip(("adjoint", "along"), found, strict=True)]
-    return Program.from_graph(graph, (("x", x),), outputs)
-
-
-def _planar(x: np.ndarray, even: Any, odd: Any, even_of_shift: Any, odd_of_shift: Any) -> np.ndarray:
-    """f(ad x) of a planar joint with f(ω×) = even + odd ω×, and (f(ω×) − 1)/ω× the same of the shift."""
-    w, u = x[2], (x[1], -x[0])
-    a, b = even_of_shift, odd_of_shift * w
-    return np.array([
-        [even, -(odd * w), a * u[0] - b * u[1]], [odd * w, even, b * u[0] + a * u[1]], [0.0, 0.0, 1.0],
-    ], dtype=object)  # fmt: skip
-
-
-def _replayed_turns(graph: Graph, joint: Joint, x: list) -> tuple[np.ndarray, np.ndarray]:
-    """The two matrices of `turns` of expressions x (nv,)."""
-    found = replayed(turns(joint), graph, {"x": x}).outputs
-    adjoint, along = (np.array(found[name], dtype=object).reshape(joint.nv, -1) for name in ("adjoint", "along"))
-    return adjoint, along
 
 
 def _integrated(unknowns: Unknowns, q: np.ndarray, change: Sequence | np.ndarray) -> list:

@@ -14,24 +14,25 @@ from sysdyn.backends.llvm.calls import Moving, Tape
 INSTANTS = 3
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11, 14])
 def test_products_with_sparse_matrices_and_transposes(k):
     rng = np.random.default_rng(k)
     A, x = rng.standard_normal((2, INSTANTS, k, k))
     A *= rng.random((k, k)) < 0.6
     places = np.ascontiguousarray(np.argwhere(A.any(axis=0)))
-    wide = rng.standard_normal((INSTANTS, 3, k))
-    y, turned, mirrored = np.zeros((INSTANTS, k, k)), np.empty((INSTANTS, k, 3)), x.copy()
+    rows = k + 3
+    wide = rng.standard_normal((INSTANTS, rows, k))
+    y, turned, mirrored = np.zeros((INSTANTS, k, k)), np.empty((INSTANTS, k, rows)), x.copy()
     z, packed, added = y.copy(), A[:, places[:, 0], places[:, 1]].copy(), x.copy()
     tape = Tape()
     tape.call("sparse", k, len(places), places, Moving(A), Moving(x), Moving(y))
     tape.call("packed", k, len(places), places, Moving(packed), Moving(x), Moving(z))
-    tape.call("transpose", 3, k, Moving(wide), Moving(turned))
+    tape.call("transpose", rows, k, Moving(wide), Moving(turned))
     tape.call("mirror", k, Moving(mirrored))
     tape.call("add", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(packed), Moving(added))
     flushed = wide.copy()
     flushed[:, 0, 0] = np.nan
-    tape.call("flush", 3 * k, 0.7, Moving(flushed))
+    tape.call("flush", rows * k, 0.7, Moving(flushed))
     tape.run(range(INSTANTS))
     np.testing.assert_array_equal(flushed[:, 1:], np.where(np.abs(wide) < 0.7, 0.0, wide)[:, 1:])
     assert np.isnan(flushed[:, 0, 0]).all()

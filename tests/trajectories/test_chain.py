@@ -41,7 +41,15 @@ def compared(x: chain.Linear, tolerance: float = 1e-10) -> None:
         assert np.abs((solved.P[t] - whole[own, own]) / np.outer(std[t], std[t])).max() < tolerance
         if t < n - 1:
             assert np.abs((solved.C[t] - whole[after, own]) / np.outer(std[t + 1], std[t])).max() < tolerance
-    np.testing.assert_allclose(chain.solve(x).step, solved.step, rtol=0, atol=tolerance * np.abs(std).max())
+    alone = chain.solve(x)
+    np.testing.assert_allclose(alone.step, solved.step, rtol=0, atol=tolerance * np.abs(std).max())
+    assert alone.least == pytest.approx(solved.least, rel=1e-6, abs=1e-6)
+
+
+@pytest.fixture(params=[10**9, 0], ids=["routines", "programs"])
+def worth(request, monkeypatch):
+    """Chains of few unknowns by routines of BLAS, and by programs."""
+    monkeypatch.setattr(chain, "WORTH_A_PROGRAM", request.param)
 
 
 def random(n: int, k: int, rows: int, seed: int) -> chain.Linear:
@@ -74,14 +82,14 @@ def of_motion(n: int, dofs: int, order: int, dt: float, density: float, std: flo
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("n, k, rows", [(1, 3, 2), (2, 1, 1), (5, 3, 2), (4, 8, 3), (4, 9, 5), (3, 14, 20)])
-def test_random_chains(n, k, rows):
+@pytest.mark.parametrize("n, k, rows", [(1, 3, 2), (2, 1, 1), (5, 3, 2), (4, 2, 0), (4, 8, 3), (14, 9, 5), (3, 14, 20)])
+def test_random_chains(n, k, rows, worth):
     compared(random(n, k, rows, seed=n + k))
 
 
 @pytest.mark.parametrize("order", [3, 4])
 @pytest.mark.parametrize("density", [1e-6, 1e-3, 1.0, 1e4, 1e8])
-def test_motion_of_a_millisecond(order, density):
+def test_motion_of_a_millisecond(order, density, worth):
     compared(of_motion(7, 1, order, 1e-3, density, 1e-4, seed=order))
 
 
@@ -135,7 +143,7 @@ def test_parts_that_nothing_couples_are_solved_apart():
 
 
 @pytest.mark.parametrize("k", [2, 12])
-def test_a_covariance_without_digits_names_its_instant(k):
+def test_a_covariance_without_digits_names_its_instant(k, worth):
     x = random(4, k, 2, seed=0)
     x.Q[1] = -x.Q[1]
     with pytest.raises(SingularState, match="instant 2"):
@@ -150,3 +158,47 @@ def test_the_determinant_of_what_is_measured(k):
     expected = before - np.linalg.slogdet(dense(x)[1].astype(float))[1]
     assert chain.solve(x).logdet == pytest.approx(expected, rel=1e-9)
     assert chain.solve(x, covariances=True).logdet == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("k, rows", [(3, 2), (10, 4), (10, 0)])
+def test_what_is_left_is_the_sum_of_squares_at_the_solution(k, rows):
+    """Readings, steps and the start, in standard deviations."""
+    x = random(20, k, rows, seed=7)
+    J, r = chain.rows_of(x.H, x.h)
+    for covariances in (False, True):
+        found = chain.solve(x, covariances)
+        d = found.step
+        shown = np.einsum("nij,nj->ni", J, d) + r
+        e, first = d[1:] - np.einsum("nij,nj->ni", x.Phi, d[:-1]) - x.c, d[0] - x.m
+        total = (shown * shown).sum() + first @ np.linalg.solve(x.P, first)
+        total += sum(a @ np.linalg.solve(Q, a) for a, Q in zip(e, x.Q, strict=True))
+        assert found.least == pytest.approx(total, rel=1e-9, abs=1e-9)
+
+
+def test_chains_side_by_side_are_those_that_routines_solve(monkeypatch):
+    """Nine chains with patterns of their own noise and steps, over so many instants that all ways go through."""
+    n, k = 40, 3
+    each = [random(n, k, 2, seed=s) for s in range(9)]
+    J, r = zip(*(chain.rows_of(x.H, x.h) for x in each), strict=True)
+
+    def sparse(y) -> chain.Sparse:
+        places = np.ascontiguousarray(np.argwhere(np.ones((k, k))), dtype=np.int64)
+        return chain.Sparse(np.stack([z.reshape(len(z), -1) for z in y], axis=1), places)
+
+    part = chain.Part(
+        np.arange(9 * k).reshape(9, k), sparse(J), np.stack(r, axis=1), sparse([x.Phi for x in each]),
+        np.stack([x.c for x in each], axis=1), sparse([x.Q for x in each]), np.stack([x.m for x in each]),
+        np.stack([x.P for x in each]),
+    )  # fmt: skip
+    found = []
+    for worth in (0, 10**9):
+        monkeypatch.setattr(chain, "WORTH_A_PROGRAM", worth)
+        found.append(chain.sweep([part], n, 9 * k, True, True))
+        steps = chain.sweep([part], n, 9 * k)
+        np.testing.assert_allclose(steps.step, found[-1].step, rtol=0, atol=1e-10 * np.abs(steps.step).max())
+    one, two = found
+    np.testing.assert_allclose(one.step, two.step, rtol=0, atol=1e-10 * np.abs(two.step).max())
+    for name in ("P", "C"):
+        a, b = (getattr(x.covariances.blocks[0], name) for x in found)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.abs(b).max())
+    assert one.least == pytest.approx(two.least, rel=1e-9) and one.logdet == pytest.approx(two.logdet, rel=1e-9)

@@ -59,13 +59,14 @@ def test_a_step_descends_by_what_it_says(kind, order):
 def _curvature(equations: Linearised, path: Path, readings, step: np.ndarray) -> float:
     """δ^T H δ of the chain along a step."""
     total = 0.0
-    for columns, x in equations.about(path, readings).parts:
-        for c, chosen in enumerate(columns):
-            d = step[:, chosen]
-            e = d[1:] - np.einsum("nij,nj->ni", x.Phi[:, c], d[:-1])
-            total += float(d[0] @ np.linalg.solve(x.P[c], d[0]))
-            total += float(np.einsum("ni,nij,nj->", d, x.H[:, c], d))
-            total += sum(float(a @ np.linalg.solve(Q, a)) for a, Q in zip(e, x.Q[:, c], strict=True))
+    for part in equations.about(path, readings).parts:
+        for i, chosen in enumerate(part.columns):
+            x, d = part.one(i), step[:, chosen]
+            k = d.shape[1]
+            J, Phi, Q = x.J.dense(x.r.shape[1], k), x.Phi.dense(k, k), x.Q.dense(k, k)
+            e, shown = d[1:] - np.einsum("nij,nj->ni", Phi, d[:-1]), np.einsum("nij,nj->ni", J, d)
+            total += float(d[0] @ np.linalg.solve(x.P, d[0])) + float((shown * shown).sum())
+            total += sum(float(a @ np.linalg.solve(y, a)) for a, y in zip(e, Q, strict=True))
     return total
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
+from sysdyn.trajectories.chain import Sparse
 from sysdyn.trajectories.motion import Motion, covariance, information, transition
 
 ORDERS = (3, 4)
@@ -48,8 +49,10 @@ def test_jacobians_of_steps_are_those_of_differences(seed, kinds, order, dt):
     after = moved(model, (q, rates), 0.4 * rng.standard_normal(order * model.nv))
     found = motion.between(before, after, dt)
     k, density = order * model.nv, rng.uniform(1.0, 30.0, model.nv)
-    Phi, Q, c = np.zeros((1, k, k)), np.zeros((1, k, k)), np.zeros((1, k))
-    motion.ahead(*motion.errors(before, after, dt), dt, density, np.arange(model.nv), Phi, Q, c)
+    whole, c = np.arange(model.nv), np.zeros((1, k))
+    (phi, spread), places = motion.alone(dt, density, whole), motion.pattern(whole)
+    motion.ahead(*motion.errors(before, after, dt), dt, density, whole, phi, spread, c)
+    Phi, Q = (Sparse(x, at).dense(k, k) for x, at in zip((phi, spread), places, strict=True))
     np.testing.assert_allclose(found.F1 @ Phi, -found.F0, rtol=0, atol=1e-12)
     np.testing.assert_allclose((found.F1 @ c[..., None])[..., 0], -found.e, rtol=0, atol=1e-12)
     noise = motion.noise(dt, density)

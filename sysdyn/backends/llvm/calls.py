@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
+from sysdyn.backends.executable import Executable
 from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.llvm import target
 from sysdyn.program.program import Program
@@ -126,18 +127,59 @@ end:
   ret void
 }
 """
+# Tiles of four by four entries, and the entries that are left one by one. FROM: the first column of tiles of a row of
+# tiles; ALONE: the first of the columns before the tiles that a row has alone.
 _TURN = """
 define void @NAME {
 entry:
   %n = load i64, ptr %pn
   %k = load i64, ptr %pk
-  br label %row
+  %n4 = and i64 %n, -4
+  %k4 = and i64 %k, -4
+  br label %rows
+rows:
+  %a = phi i64 [ 0, %entry ], [ %a4, %rowsdone ]
+  %moretiles = icmp slt i64 %a, %k4
+  %a4 = add i64 %a, 4
+  br i1 %moretiles, label %tiles, label %row
+tiles:
+  %b = phi i64 [ FROM, %rows ], [ %b4, %tile ]
+  %insidetiles = icmp slt i64 %b, %n4
+  br i1 %insidetiles, label %tile, label %rowsdone
+tile:
+LOADS
+STORES
+  %b4 = add i64 %b, 4
+  br label %tiles
+rowsdone:
+  br label %rows
 row:
-  %i = phi i64 [ 0, %entry ], [ %i1, %rowdone ]
+  %i = phi i64 [ 0, %rows ], [ %i1, %rowdone ]
   %more = icmp slt i64 %i, %k
-  br i1 %more, label %column, label %end
+  br i1 %more, label %begin, label %end
+begin:
+  %tiled = icmp slt i64 %i, %k4
+  %past = select i1 %tiled, i64 %n4, i64 ALONE
+  %block = and i64 %i, -4
+  %blockend = add i64 %block, 4
+  br i1 %tiled, label %own, label %column
+own:
+  %o = phi i64 [ OWN, %begin ], [ %o1, %eachown ]
+  %insideown = icmp slt i64 %o, OWNEND
+  br i1 %insideown, label %eachown, label %column
+eachown:
+  %oin = mul i64 %i, %n
+  %ojk = mul i64 %o, %k
+  %oij = add i64 %oin, %o
+  %oji = add i64 %ojk, %i
+  %opx = getelementptr double, ptr %x, i64 %oji
+  %opy = getelementptr double, ptr TO, i64 %oij
+  %ov = load double, ptr %opx
+  store double %ov, ptr %opy
+  %o1 = add i64 %o, 1
+  br label %own
 column:
-  %j = phi i64 [ FIRST, %row ], [ %j1, %each ]
+  %j = phi i64 [ %past, %begin ], [ %past, %own ], [ %j1, %each ]
   %inside = icmp slt i64 %j, %n
   br i1 %inside, label %each, label %rowdone
 each:
@@ -189,15 +231,38 @@ _FLUSH = """
   %small = fcmp olt double %size, %least
   %w = select i1 %small, double 0.0, double %u
   store double %w, ptr %px"""
-_TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FIRST": "0", "TO": "%y"}
-_MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FIRST": "%i", "TO": "%x", "%pn": "%pk"}
+_TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FROM": "0", "ALONE": "0", "OWNEND": "0",
+              "OWN": "0", "TO": "%y"}  # fmt: skip
+_MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FROM": "%a4", "ALONE": "%i", "OWNEND": "%blockend", "OWN": "%i",
+           "TO": "%x", "%pn": "%pk"}  # fmt: skip
 _OWN = "sparse", "packed", "transpose", "mirror", "add", "flush"
+
+
+def _tile() -> dict[str, str]:
+    """The text of a tile: rows b … b + 3 from column a on are read, columns of these are written."""
+    loads, stores = [], []
+    for r in range(4):
+        loads += [f"  %lr{r} = add i64 %b, {r}", f"  %lk{r} = mul i64 %lr{r}, %k", f"  %la{r} = add i64 %lk{r}, %a",
+                  f"  %lp{r} = getelementptr double, ptr %x, i64 %la{r}",
+                  f"  %l{r} = load <4 x double>, ptr %lp{r}, align 8"]  # fmt: skip
+    pairs = {"e0": (0, 1, "0, i32 4, i32 2, i32 6"), "o0": (0, 1, "1, i32 5, i32 3, i32 7"),
+             "e2": (2, 3, "0, i32 4, i32 2, i32 6"), "o2": (2, 3, "1, i32 5, i32 3, i32 7")}  # fmt: skip
+    shuffle = "  %{} = shufflevector <4 x double> %{}, <4 x double> %{}, <4 x i32> <i32 {}>"
+    for name, (one, two, mask) in pairs.items():
+        loads.append(shuffle.format(name, f"l{one}", f"l{two}", mask))
+    for r in range(4):
+        name, mask = "eo"[r % 2], ("0, i32 1, i32 4, i32 5", "2, i32 3, i32 6, i32 7")[r // 2]
+        loads.append(shuffle.format(f"t{r}", f"{name}0", f"{name}2", mask))
+        stores += [f"  %sr{r} = add i64 %a, {r}", f"  %sn{r} = mul i64 %sr{r}, %n", f"  %sb{r} = add i64 %sn{r}, %b",
+                   f"  %sp{r} = getelementptr double, ptr TO, i64 %sb{r}",
+                   f"  store <4 x double> %t{r}, ptr %sp{r}, align 8"]  # fmt: skip
+    return {"LOADS": "\n".join(loads), "STORES": "\n".join(stores)}
 
 
 def _own() -> str:
     """The text of the routines of this module."""
     parts = [(_SPARSE, {"NAME": "sparse", "ENTRY": "ij"}), (_SPARSE, {"NAME": "packed", "ENTRY": "e"}),
-             (_TURN, _TRANSPOSE), (_TURN, _MIRROR),
+             (_TURN, _tile() | _TRANSPOSE), (_TURN, _tile() | _MIRROR),
              (_EACH, {"NAME": "add(ptr %pn, ptr %numbers, ptr %x, ptr %y)", "BODY": _ADD}),
              (_EACH, {"NAME": "flush(ptr %pn, ptr %pleast, ptr %x)", "BODY": _FLUSH})]  # fmt: skip
     texts = ["declare double @llvm.fabs.f64(double)\n"]
@@ -250,6 +315,29 @@ class Tape:
         spare = [0] * (MOST_ARGUMENTS - 2)
         self._rows.append([kernel.address, address(found), 1, *spare, 0, 0, *spare])
         self.calls.append(Run(program, inputs, outputs))
+
+    def batch(
+        self, executable: Executable, inputs: Mapping[str, Moving | np.ndarray], outputs: Mapping[str, Moving], n: int,
+        instants: int,
+    ) -> None:  # fmt: skip
+        """Add a run of a program at n states, which moves from instant to instant up to this number of them.
+
+        Arrays (N, n, size), (N, 1, size) that all states share, and those that stay (n, size).
+        """
+        program, kernel = executable.program, executable.backend.kernel(n == 1)
+        assert kernel is not None
+        (work, first), status = kernel.work(), np.zeros(n, dtype=np.int64)
+        found, moves = [first, address(status)], [0, 0]
+        for groups, arrays in ((program.input_groups, inputs), (program.output_groups, outputs)):
+            for name, size in groups:
+                x = arrays[name]
+                shared = isinstance(x, Moving) and x.array.shape[1] == 1
+                found += [x.address if isinstance(x, Moving) else address(x), 0 if shared else size]
+                moves += [x.move if isinstance(x, Moving) else 0, 0]
+        table = np.array(found) + np.arange(instants)[:, None] * np.array(moves)
+        self._kept += [kernel, table, work, inputs, outputs, status]
+        spare = [0] * (MOST_ARGUMENTS - 2)
+        self._rows.append([kernel.address, address(table), n, *spare, table.strides[0], 0, *spare])
 
     def call(self, name: str, *arguments: Argument) -> None:
         self.calls.append((name, arguments))
