@@ -278,25 +278,31 @@ class Responses:
     def inverse(self) -> np.ndarray:
         """(n, n) the accelerations by unit forces on each degree of freedom, both triangles."""
         G, result = self.G, np.full((self.n, self.n), 0.0, dtype=object)
-        still = np.zeros(SPACE)
+        units = np.full((self.n, self.n), 0.0, dtype=object)
+        np.fill_diagonal(units, 1.0)
         for number, limb in enumerate(self.limbs):
-            others = [n for n in range(len(self.limbs)) if self._source(number, n) == number]
-            base, apart = self._base[number], self.rows is not None and self.rows.touches[number]
-            for at, k in enumerate(limb):
-                (m,) = self.piece(self._M[number][at]) if base and not apart else (still,)
-                if apart:
-                    x = self.solve(Source(number, np.array([float(i == k) for i in range(self.n)], dtype=object), still))
-                for n in others:
-                    ks, found = self.limbs[n], np.full(len(self.limbs[n]), 0.0, dtype=object)
-                    if apart:
-                        found = x[ks]
-                    elif base:
-                        found = self._held(n, base) @ m
-                    if n == number and not apart:
-                        found = found + G[n][:, at]
-                    for i, y in zip(ks, found, strict=True):
-                        if n != number or i >= k:
-                            result[i, k] = result[k, i] = y
+            base = self._base[number]
+            if self.rows is not None and self.rows.touches[number]:
+                columns = [self.solve(Source(number, unit, np.zeros(SPACE))) for unit in units[limb]]
+            else:
+                columns = []
+                others = [n for n in range(len(self.limbs)) if n != number and self._source(number, n) == number]
+                for m in self._M[number] if base else ():
+                    (m,) = self.piece(m)
+                    x = np.full(self.n, 0.0, dtype=object)
+                    for n in others:
+                        x[self.limbs[n]] = self._held(n, base) @ m
+                    columns.append(x)
+                columns = columns or [np.full(self.n, 0.0, dtype=object) for _ in limb]
+                for at, x in enumerate(columns):
+                    x[limb] = G[number][:, at]
+                    if base:
+                        (m,) = self.piece(self._M[number][at])
+                        x[limb] = x[limb] + self._held(number, base) @ m
+            for at, (k, x) in enumerate(zip(limb, columns, strict=True)):
+                ks = [*limb[at:], *(i for n, ks in enumerate(self.limbs) if n != number
+                                    and self._source(number, n) == number for i in ks)]  # fmt: skip
+                result[ks, k] = result[k, ks] = x[ks]
         return result
 
     def _source(self, a: int, b: int) -> int:

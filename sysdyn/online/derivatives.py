@@ -144,7 +144,8 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
         return []
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
     groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
-    groups += recursion.loads(problem, found.graph, found.w)
+    if problem.constraints:
+        groups += [(problem.wrenches.name, list(found.w)), *recursion.loads(problem, found.graph, found.w)]
     program = Program.from_graph(found.graph, found.inputs, groups)
     verdict = recursion.judged(problem, program, labels, options.external_wrenches, JUDGED_STATES)
     return [(x, zero, label, weak) for (x, _), label, (zero, weak)
