@@ -68,6 +68,7 @@ class Responses:
         self._reciprocals: list[np.ndarray] = [H] * len(self.limbs)
         self._M: list[np.ndarray] = [H] * len(self.limbs)
         self._R: dict[tuple[int, Interface], np.ndarray] = {}
+        self._R_held: dict[tuple[int, Interface], np.ndarray] = {}
         self.rows: _Rows | None = None
         missing: dict[Interface, np.ndarray] = {}
         for number in reversed(range(len(self.limbs))):
@@ -178,34 +179,41 @@ class Responses:
     def _free(self, number: int, c: Interface) -> np.ndarray:
         """R(c) (n, m) of a limb without constraints."""
         if (number, c) not in self._R:
-            self._R[number, c] = self._response(number, c)
+            self._R[number, c] = self._response(number, c, self._free)
         return self._R[number, c]
-
-    def _response(self, number: int, c: Interface) -> np.ndarray:
-        owner = self._owner[c]
-        base, S = self._base[owner], self._motions(self.limbs[owner], c)
-        if number in self._beyond[owner]:
-            y = self._unit(self._base[number], c)
-            return _stacked([self.piece(row)[0] @ y for row in self._M[number]], y.shape[1])
-        found = np.full((len(self.limbs[number]), S.shape[1]), 0.0, dtype=object)
-        if base:
-            T = self._rigid(owner, np.eye(S.shape[1])) + self._M[owner].T @ S
-            found = _stacked([self.piece(row)[0] @ T for row in self._free(number, base)], S.shape[1])
-        if number == owner:
-            found = found + _stacked([self._alone(owner, s) for s in S.T], len(S)).T
-        return found
-
-    def _unit(self, at: Interface, c: Interface) -> np.ndarray:
-        """(m, m) accelerations of an interface, at c or beyond it, by unit forces on c."""
-        x = np.full((self.n, SPACE if len(c) > SPACE else len(c)), 0.0, dtype=object)
-        for number in {self.limb_of[k] for k in at}:
-            x[self.limbs[number]] = self._free(number, c)
-        return self.interface(at, x)
 
     def _held(self, number: int, c: Interface) -> np.ndarray:
         """R(c) (n, m) of a limb with constraints."""
-        free = self._free(number, c)
-        return free if self.rows is None else self.rows.held(number, c, free)
+        if self.rows is None:
+            return self._free(number, c)
+        if (number, c) not in self._R_held:
+            if self.rows.touches[self._owner[c]]:
+                R, reach = self._free(number, c), self.rows.of(c)
+                Z = [self.piece(z)[0] for z in self.rows.Z[self.limbs[number]]]
+                found = _stacked([x - z @ reach for x, z in zip(R, Z, strict=True)], R.shape[1])
+            else:
+                found = self._response(number, c, self._held)
+            self._R_held[number, c] = found
+        return self._R_held[number, c]
+
+    def _response(self, number: int, c: Interface, of: Callable[[int, Interface], np.ndarray]) -> np.ndarray:
+        """R(c) (n, m) of a limb by R of limbs and interfaces that are nearer to the base."""
+        owner = self._owner[c]
+        base, S = self._base[owner], self._motions(self.limbs[owner], c)
+        m = S.shape[1]
+        if number in self._beyond[owner]:
+            x, at = np.full((self.n, m), 0.0, dtype=object), self._base[number]
+            for n in {self.limb_of[k] for k in at}:
+                x[self.limbs[n]] = of(n, c)
+            y = self.interface(at, x)
+            return _stacked([self.piece(row)[0] @ y for row in self._M[number]], m)
+        found = np.full((len(self.limbs[number]), m), 0.0, dtype=object)
+        if base:
+            T = self._rigid(owner, np.eye(m)) + self._M[owner].T @ S
+            found = _stacked([self.piece(row)[0] @ T for row in of(number, base)], m)
+        if number == owner:
+            found = found + _stacked([self._alone(owner, s) for s in S.T], len(S)).T
+        return found
 
     # ---- solutions -------------------------------------------------------------------------------------------------
 
@@ -234,10 +242,11 @@ class Responses:
             fixed[self.limbs[n]] = self._carried(n, alone[n], fixed, n in tops)
         if rows is not None and apart:
             left = (0.0 if left is None else left) - rows.J @ fixed
-        x = fixed.copy()
+        x, nothing = fixed.copy(), np.full(self.n, 0.0, dtype=object)
         for n, limb in enumerate(self.limbs):
-            if n in inside - tops - apart:
-                x[limb] = self._carried(n, alone[n], x, False)
+            pulled = left is not None and self._base[n] and n not in inside | apart and not rows.touches[n]
+            if n in inside - tops - apart or pulled:
+                x[limb] = self._carried(n, alone.get(n, nothing[limb]), x, False)
                 continue
             if n in tops - apart:
                 x[limb] = alone[n]
@@ -281,27 +290,25 @@ class Responses:
         units = np.full((self.n, self.n), 0.0, dtype=object)
         np.fill_diagonal(units, 1.0)
         for number, limb in enumerate(self.limbs):
-            base = self._base[number]
+            base, known = self._base[number], set[int]()
+            if base and len(base) <= SPACE:
+                known = {self.limb_of[k] for k in base}
+                result[np.ix_(limb, base)] = self._held(number, base)
+                result[np.ix_(base, limb)] = result[np.ix_(limb, base)].T
+            others = [n for n in range(len(self.limbs)) if n not in {number, *known}
+                      and self._source(number, n) == number]  # fmt: skip
             if self.rows is not None and self.rows.touches[number]:
                 columns = [self.solve(Source(number, unit, np.zeros(SPACE))) for unit in units[limb]]
             else:
-                columns = []
-                others = [n for n in range(len(self.limbs)) if n != number and self._source(number, n) == number]
-                for m in self._M[number] if base else ():
+                columns = [np.full(self.n, 0.0, dtype=object) for _ in limb]
+                for x, m in zip(columns, self._M[number], strict=True) if base else ():
                     (m,) = self.piece(m)
-                    x = np.full(self.n, 0.0, dtype=object)
                     for n in others:
                         x[self.limbs[n]] = self._held(n, base) @ m
-                    columns.append(x)
-                columns = columns or [np.full(self.n, 0.0, dtype=object) for _ in limb]
-                for at, x in enumerate(columns):
-                    x[limb] = G[number][:, at]
-                    if base:
-                        (m,) = self.piece(self._M[number][at])
-                        x[limb] = x[limb] + self._held(number, base) @ m
+                for x, g, m in zip(columns, G[number].T, self._M[number], strict=True):
+                    x[limb] = g + self._held(number, base) @ self.piece(m)[0] if base else g
             for at, (k, x) in enumerate(zip(limb, columns, strict=True)):
-                ks = [*limb[at:], *(i for n, ks in enumerate(self.limbs) if n != number
-                                    and self._source(number, n) == number for i in ks)]  # fmt: skip
+                ks = [*limb[at:], *(i for n in others for i in self.limbs[n])]
                 result[ks, k] = result[k, ks] = x[ks]
         return result
 
@@ -315,7 +322,7 @@ class _Rows:
     """Constraints J (m, n) x, Y = H⁻¹ J^T, and what follows. touches: whether they are of a limb, or beyond it."""
 
     def __init__(self, free: Responses, J: np.ndarray, Y: np.ndarray):
-        self.J, self._Y, self._tree = J, Y, free
+        self.J, self._Y = J, Y
         own = [any(not is_zero(x) for x in J[:, limb].flat) for limb in free.limbs]
         self.touches = [mine or any(own[n] for n in free.beyond(k)) for k, mine in enumerate(own)]
         m = len(J)
@@ -333,7 +340,6 @@ class _Rows:
         self._A = A
         self.Z = np.array([self.solved(free.piece(y)[0]) for y in Y], dtype=object)
         self._of = cache(lambda c: free.interface(c, self._Y).T)
-        self._held: dict[tuple[int, Interface], np.ndarray] = {}
 
     def solved(self, b: np.ndarray) -> np.ndarray:
         """A⁻¹ b."""
@@ -348,13 +354,6 @@ class _Rows:
     def of(self, c: Interface) -> np.ndarray:
         """J R(c) (m, …) without constraints."""
         return self._of(c)
-
-    def held(self, number: int, c: Interface, free: np.ndarray) -> np.ndarray:
-        """R(c) of a limb with constraints, from that without them."""
-        if (number, c) not in self._held:
-            Z = [self._tree.piece(z)[0] for z in self.Z[self._tree.limbs[number]]]
-            self._held[number, c] = _stacked([x - z @ self.of(c) for x, z in zip(free, Z, strict=True)], free.shape[1])
-        return self._held[number, c]
 
 
 def _stacked(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
