@@ -53,12 +53,14 @@ class Responses:
         self.piece: Callable = piece if pieces else lambda *arrays: arrays
         self._S, self._IS, self._H, self.n = S, IS, H, len(paths)
         self.limbs: list[list[int]] = []
+        self.limb_of: dict[int, int] = {}
         for i, path in enumerate(paths):
-            if path and path[0] == i - 1 and sum(other[:1] == path[:1] for other in paths) == 1:
-                self.limbs[-1].append(i)
+            if path and sum(other[:1] == path[:1] for other in paths) == 1:
+                self.limb_of[i] = self.limb_of[path[0]]
             else:
-                self.limbs.append([i])
-        self.limb_of = {k: number for number, limb in enumerate(self.limbs) for k in limb}
+                self.limb_of[i] = len(self.limbs)
+                self.limbs.append([])
+            self.limbs[self.limb_of[i]].append(i)
         self._base = [tuple(paths[limb[0]]) for limb in self.limbs]  # the interface that a limb hangs on
         self._end = [(*reversed(limb), *base) for limb, base in zip(self.limbs, self._base, strict=True)]
         self._owner = {end: number for number, end in enumerate(self._end)}
@@ -122,31 +124,37 @@ class Responses:
         return x
 
     @cached_property
-    def G(self) -> list[np.ndarray]:
-        """G = W D⁻¹ W^T of each limb, W = L⁻¹."""
+    def _W(self) -> list[np.ndarray]:
+        """W = L⁻¹ of each limb."""
         found = []
-        for L, reciprocals in zip(self._L, self._reciprocals, strict=True):
-            n = len(L)
-            W, G = np.full((n, n), 0.0, dtype=object), np.full((n, n), 0.0, dtype=object)
-            for k in range(n):
+        for L in self._L:
+            W = np.full(L.shape, 0.0, dtype=object)
+            for k in range(len(L)):
                 W[k, k] = 1.0
                 for j in reversed(range(k)):
-                    W[k, j] = -(L[k, j] + L[k, j + 1 : k] @ W[j + 1 : k, j] if j + 1 < k else L[k, j])
-            scaled = W * reciprocals
-            for i in range(n):
+                    W[k, j] = -(L[k, j] + sum((L[k, i] * W[i, j] for i in range(j + 1, k)), 0.0))
+            found.append(W)
+        return found
+
+    @cached_property
+    def _G(self) -> list[np.ndarray]:
+        """G = W D⁻¹ W^T of each limb."""
+        found = []
+        for W, reciprocals in zip(self._W, self._reciprocals, strict=True):
+            G, scaled = np.full(W.shape, 0.0, dtype=object), W * reciprocals
+            for i in range(len(W)):
                 for k in range(i + 1):
                     G[i, k] = G[k, i] = scaled[i, : k + 1] @ W[k, : k + 1]
             found.append(G)
         return found
 
     def _alone(self, number: int, r: np.ndarray) -> np.ndarray:
-        """G r."""
-        if "G" in self.__dict__:
-            return self.G[number] @ r
-        L, x = self._L[number], r.copy()
-        for k in reversed(range(len(x))):
-            x[:k] = x[:k] - L[k, :k] * x[k]
-        return self._outward(L, x * self._reciprocals[number])
+        """G r; by W only the degrees of freedom up to the last one of r that is not zero count."""
+        L, z = self._L[number], r.copy()
+        for k in reversed(range(len(z))):
+            z[:k] = z[:k] - L[k, :k] * z[k]
+            z[k] = z[k] * self._reciprocals[number][k]
+        return self._W[number] @ z
 
     # ---- interfaces ----------------------------------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class Responses:
     def _free(self, number: int, c: Interface) -> np.ndarray:
         """R(c) (n, m) of a limb without constraints."""
         if (number, c) not in self._R:
-            self._R[number, c] = self._response(number, c, self._free)
+            self._R[number, c] = self._symmetric(number, c, self._response(number, c, self._free))
         return self._R[number, c]
 
     def _held(self, number: int, c: Interface) -> np.ndarray:
@@ -193,8 +201,17 @@ class Responses:
                 found = _stacked([x - z @ reach for x, z in zip(R, Z, strict=True)], R.shape[1])
             else:
                 found = self._response(number, c, self._held)
-            self._R_held[number, c] = found
+            self._R_held[number, c] = self._symmetric(number, c, found)
         return self._R_held[number, c]
+
+    def _symmetric(self, number: int, c: Interface, R: np.ndarray) -> np.ndarray:
+        """R with one triangle for both of the entries that a limb has with itself."""
+        if self._owner[c] == number and len(c) <= SPACE:
+            n = len(R)
+            for i in range(n):
+                for k in range(i):
+                    R[k, n - 1 - i] = R[i, n - 1 - k]
+        return R
 
     def _response(self, number: int, c: Interface, of: Callable[[int, Interface], np.ndarray]) -> np.ndarray:
         """R(c) (n, m) of a limb by R of limbs and interfaces that are nearer to the base."""
@@ -242,22 +259,49 @@ class Responses:
             fixed[self.limbs[n]] = self._carried(n, alone[n], fixed, n in tops)
         if rows is not None and apart:
             left = (0.0 if left is None else left) - rows.J @ fixed
-        x, nothing = fixed.copy(), np.full(self.n, 0.0, dtype=object)
+        x, nothing, way = fixed.copy(), np.full(self.n, 0.0, dtype=object), self._way(base, p)
         for n, limb in enumerate(self.limbs):
-            pulled = left is not None and self._base[n] and n not in inside | apart and not rows.touches[n]
-            if n in inside - tops - apart or pulled:
+            if self._base[n] and not (rows is not None and rows.touches[n]) and (
+                n in inside - tops or left is not None and n not in inside or 0 < len(self._base[n]) <= len(p)
+            ):
                 x[limb] = self._carried(n, alone.get(n, nothing[limb]), x, False)
                 continue
             if n in tops - apart:
                 x[limb] = alone[n]
             if base:
-                x[limb] = x[limb] + self._held(n, base) @ p
+                x[limb] = x[limb] + self._pushed(n, way)
             if rows is not None and left is not None:
                 x[limb] = x[limb] + rows.Z[limb] @ left
         if rows is None:
             return x, np.zeros(0)
         left = np.full(len(rows.J), 0.0, dtype=object) if left is None else left
         return x, rows.solved(left - rows.of(base) @ p if base else left)
+
+    def _way(self, base: Interface, p: np.ndarray) -> list[tuple[Interface, np.ndarray]]:
+        """Interfaces with the force on each that is equal, for the limbs beyond it, to force p on the first one.
+
+        Of those nearer to the base the ones by which responses are enough cheaper.
+        """
+        way = [(base, p)]
+        while base:
+            owner = self._owner[base]
+            base, m = self._base[owner], len(p)
+            others = sum(len(limb) for n, limb in enumerate(self.limbs) if n != owner and n not in self._beyond[owner])
+            lesser = min(len(base), SPACE)
+            if not base or (m - lesser) * others <= len(self.limbs[owner]) * (m + lesser):
+                break
+            p = self._rigid(owner, p) + self._M[owner].T @ (self._motions(self.limbs[owner], way[-1][0]) @ p)
+            way.append((base, p))
+        return way
+
+    def _pushed(self, number: int, way: Sequence[tuple[Interface, np.ndarray]]) -> np.ndarray:
+        """Accelerations of a limb by a force, given on interfaces: by the first one that it hangs on or holds."""
+        for c, p in way[:-1]:
+            owner = self._owner[c]
+            if number == owner or number in self._beyond[owner]:
+                return self._held(number, c) @ p
+        c, p = way[-1]
+        return self._held(number, c) @ p
 
     def _inward(
         self, home: int | None, inside: set[int], forces: np.ndarray, wrench: np.ndarray
@@ -286,29 +330,32 @@ class Responses:
 
     def inverse(self) -> np.ndarray:
         """(n, n) the accelerations by unit forces on each degree of freedom, both triangles."""
-        G, result = self.G, np.full((self.n, self.n), 0.0, dtype=object)
+        G, result = self._G, np.full((self.n, self.n), 0.0, dtype=object)
         units = np.full((self.n, self.n), 0.0, dtype=object)
         np.fill_diagonal(units, 1.0)
         for number, limb in enumerate(self.limbs):
-            base, known = self._base[number], set[int]()
-            if base and len(base) <= SPACE:
-                known = {self.limb_of[k] for k in base}
-                result[np.ix_(limb, base)] = self._held(number, base)
-                result[np.ix_(base, limb)] = result[np.ix_(limb, base)].T
+            base, end, known = self._base[number], self._end[number], set[int]()
+            for c, own in ((base, False), (end, True)):
+                if c and len(c) <= SPACE and (not own or self._beyond[number]):  # R are entries of the inverse
+                    known |= {self.limb_of[k] for k in c}
+                    result[np.ix_(limb, c)] = self._held(number, c)
+                    result[np.ix_(c, limb)] = result[np.ix_(limb, c)].T
             others = [n for n in range(len(self.limbs)) if n not in {number, *known}
                       and self._source(number, n) == number]  # fmt: skip
+            if number in known and not others:
+                continue
             if self.rows is not None and self.rows.touches[number]:
                 columns = [self.solve(Source(number, unit, np.zeros(SPACE))) for unit in units[limb]]
             else:
                 columns = [np.full(self.n, 0.0, dtype=object) for _ in limb]
                 for x, m in zip(columns, self._M[number], strict=True) if base else ():
-                    (m,) = self.piece(m)
+                    way = self._way(base, self.piece(m)[0])
                     for n in others:
-                        x[self.limbs[n]] = self._held(n, base) @ m
+                        x[self.limbs[n]] = self._pushed(n, way)
                 for x, g, m in zip(columns, G[number].T, self._M[number], strict=True):
                     x[limb] = g + self._held(number, base) @ self.piece(m)[0] if base else g
             for at, (k, x) in enumerate(zip(limb, columns, strict=True)):
-                ks = [*limb[at:], *(i for n in others for i in self.limbs[n])]
+                ks = [*(() if number in known else limb[at:]), *(i for n in others for i in self.limbs[n])]
                 result[ks, k] = result[k, ks] = x[ks]
         return result
 

@@ -29,6 +29,8 @@ SIMPLER = 10
 MOST_IN_PIECES = 64
 # Multiple of the operations that equal pieces may need, as they are computed side by side (chosen).
 DEARER = 1.05
+# The same with constraints (chosen: the iCub's on two feet need 7 % more in equal pieces, and half the time).
+DEARER_HELD = 1.1
 
 # ---- rigid-body dynamics -------------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
         if fx is not None:
             fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
-    state = _State(model, X, groups, fx, U, ConstraintRows(problem) if problem.constraints else None, "tau" in wrt)
+    state = _State(model, X, groups, fx, U, ConstraintRows(problem) if problem.constraints else None)
     exact = _Dynamics(state)
     inputs = tuple(groups.items())
 
@@ -81,7 +83,8 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
     pieces = _Dynamics(state, zeros=exact)
     blocks = {(x, name): with_zeros(graph, y, whole.blocks[x, name]) for name in wrt for x, y in pieces.by(name, of)}
     in_pieces = expressions(pieces, blocks)
-    return in_pieces if in_pieces.operations <= DEARER * whole.operations else whole
+    most = DEARER_HELD if problem.constraints else DEARER
+    return in_pieces if in_pieces.operations <= most * whole.operations else whole
 
 
 def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -104,7 +107,6 @@ class _State(NamedTuple):
     fx: np.ndarray | None
     U: list[int]
     rows: ConstraintRows | None
-    inverse: bool  # derivatives by τ are wanted, too
 
 
 # (The last degree of freedom on the way to the base of all at which ID changes, or −1, of those that are not beyond it;
@@ -143,8 +145,6 @@ class _Dynamics:
         S, IS = (np.array([getattr(bodies.sides[k], x) for k in U], dtype=object).reshape(-1, 6) for x in ("s", "Is"))
         self._responses = Responses([ways[k][1:] for k in U], S, IS, self.H[np.ix_(U, U)], zeros is not None)
         self._home = [self._responses.limb_of[way[0]] if way else None for way in ways]
-        if state.inverse:
-            _ = self._responses.G
         self._J = np.full((0, nv), 0.0, dtype=object)
         self._given: dict[str, object] = {}
         self._loads: dict[int, np.ndarray] = {}
@@ -227,10 +227,9 @@ class _Dynamics:
             ]  # fmt: skip
         elif name == "fx":
             found = []
-            for i in range(state.model.nb):
-                for unit in np.eye(6):
-                    k, forces, wrench = self._on_body(i, bodies.motion.placed_wrench(i, -unit))
-                    found.append(_Column([(k, forces, wrench)]))
+            for i, placed in enumerate(bodies.motion.placed_wrench(i, -e) for i in range(state.model.nb) for e in np.eye(6)):
+                k, _, wrench = self._on_body(i // 6, placed)
+                found.append(_Column([(k, motion.dtau_dfx[:, i // 6, i % 6], wrench)]))
         elif name in ("q", "qd"):
             rates = motion.dtau_dq if name == "q" else motion.dtau_dqd
             wrenches = bodies.turned if name == "q" else [side.column for side in bodies.sides]
