@@ -259,11 +259,11 @@ class Responses:
             fixed[self.limbs[n]] = self._carried(n, alone[n], fixed, n in tops)
         if rows is not None and apart:
             left = (0.0 if left is None else left) - rows.J @ fixed
+        carriers = {self.limb_of[k] for k in base}
         x, nothing, way = fixed.copy(), np.full(self.n, 0.0, dtype=object), self._way(base, p)
         for n, limb in enumerate(self.limbs):
-            if self._base[n] and not (rows is not None and rows.touches[n]) and (
-                n in inside - tops or left is not None and n not in inside or 0 < len(self._base[n]) <= len(p)
-            ):
+            unforced = self._base[n] and n not in carriers and not (rows is not None and rows.touches[n])
+            if unforced and (n in inside - tops or left is not None and n not in inside or len(self._base[n]) <= len(p)):
                 x[limb] = self._carried(n, alone.get(n, nothing[limb]), x, False)
                 continue
             if n in tops - apart:

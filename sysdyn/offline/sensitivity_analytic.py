@@ -162,13 +162,13 @@ class _Dynamics:
         found, self._torques = rows.loads(self._given)
         self._loads = {i: np.array([self._framed(i, x) for x in L.T], dtype=object).T for i, L in found.items()}
         placed = {i: [bodies.motion.placed_wrench(i, x) for x in L.T] for i, L in self._loads.items()}
+        sources: list[list[Source]] = []
         self._J = self._torques.T.copy()
-        sources: list[list[Source]] = [[] for _ in range(rows.m)]
         for e in range(rows.m):
-            parts = [self._on_body(i, x[e]) for i, x in placed.items() if not _is_none(x[e])]
-            parts += [self._on_joint(k, x) for k, x in enumerate(self._torques[:, e]) if not is_zero(x)]
-            sources[e] = [self._source(part) for part in parts]
-            for _, forces, _ in parts[: len(placed)]:
+            bodies_of = [self._on_body(i, x[e]) for i, x in placed.items() if not all(map(is_zero, x[e]))]
+            joints_of = [self._on_joint(k, x) for k, x in enumerate(self._torques[:, e]) if not is_zero(x)]
+            sources.append([self._source(part) for part in (*bodies_of, *joints_of)])
+            for _, forces, _ in bodies_of:
                 self._J[e] = self._J[e] + forces
         if state.U:
             self._responses.constrain(self._J[:, state.U], sources)
@@ -292,10 +292,6 @@ class _Dynamics:
 
 def _named(name: str, values: np.ndarray) -> dict[str, object]:
     return {f"{name}[{k}]": x for k, x in enumerate(values)}
-
-
-def _is_none(wrench: np.ndarray) -> bool:
-    return all(map(is_zero, wrench))
 
 
 def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:

@@ -102,7 +102,7 @@ def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
 ) -> tuple[Expressions, Safety]:
     """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
-    if has_analytic(problem, of, wrt):
+    if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
         return analytic(problem, of, wrt, options.external_wrenches), choice.judged
     if choice.is_recursion:
         if not problem.constraints:
