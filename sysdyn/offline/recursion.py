@@ -28,7 +28,7 @@ from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
 from sysdyn.problem import Problem
-from sysdyn.program.expr import unsigned
+from sysdyn.program.expr import Graph, unsigned
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More
@@ -93,7 +93,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
     pivots = [unsigned(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
-    program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots), *_loads(problem, written)])
+    program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots), *loads(problem, written.graph, written.outputs.get("w", ()))])
     verdict = judged(problem, program, labels, options.external_wrenches, states)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
     with written.graph:
@@ -160,14 +160,14 @@ def _measured(problem: Problem, written: Written, measured: Sequence[Measurement
     return groups
 
 
-def _loads(problem: Problem, written: Written) -> list[tuple[str, list]]:
+def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]:
     """The wrench (6 nb) on bodies and torques (nv) by which the constraints act, as groups of a judged program."""
     if not problem.constraints:
         return []
-    model, graph = problem.model, written.graph
+    model = problem.model
     bodies, joints = np.full((model.nb, 6), 0.0, dtype=object), np.full(model.nv, 0.0, dtype=object)
     context = Context.at(model, graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
-    w, start = np.array([*written.outputs["w"], None], dtype=object)[:-1], 0
+    w, start = np.array([*w, None], dtype=object)[:-1], 0
     for m in problem.constraints:
         own = w[start : start + len(m.wrench(model))]
         start += len(own)

@@ -20,7 +20,8 @@ Blocks = dict[tuple[str, str], np.ndarray]
 class Expressions:
     """Derivatives in a graph: their method, the input groups, the blocks, and guards as of a Program.
 
-    pivots: (value, degree of freedom) of pivots still to be judged; qdd: the accelerations that they are judged by.
+    pivots: (value, number as of `recursion.pivot_labels`) of pivots still to be judged; qdd, w: the accelerations and
+    forces of constraints that they are judged by.
     """
 
     method: str
@@ -30,6 +31,7 @@ class Expressions:
     guards: tuple = ()
     pivots: tuple = ()
     qdd: tuple = ()
+    w: tuple = ()
 
     @property
     def operations(self) -> int:

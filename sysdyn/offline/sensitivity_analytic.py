@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.measurements.classical import is_classical
+from sysdyn.measurements.groups import value_group
+from sysdyn.model import Model
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical
+from sysdyn.model.kinematics import path
+from sysdyn.offline import recursion
+from sysdyn.offline.constraint_rows import ConstraintRows
 from sysdyn.offline.elimination import SHARING
-from sysdyn.offline.sensitivity import Expressions
+from sysdyn.offline.responses import Responses, Source
+from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
-from sysdyn.reference.generic import piece
 from sysdyn.reference.rnea_derivatives import Bodies
 
 # Factor of operations that a column saves if it is written apart from equal pieces for that (chosen).
@@ -24,30 +29,37 @@ SIMPLER = 10
 MOST_IN_PIECES = 64
 # Multiple of the operations that equal pieces may need, as they are computed side by side (chosen).
 DEARER = 1.05
+# The same with constraints (chosen: the iCub's on two feet need 7 % more in equal pieces, and half the time).
+DEARER_HELD = 1.1
 
 # ---- rigid-body dynamics -------------------------------------------------------------------------------------------
 
 
-def has_analytic(problem: Problem, of: Sequence[str]) -> bool:
-    """True for derivatives of τ and q̈ alone in classical problems, see `is_classical`."""
-    return is_classical(problem) and set(of) <= {"tau", "qdd"}
+def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
+    """True for derivatives of τ, q̈ and w in problems that `recursion.applies` to, by their inputs."""
+    if recursion.applies(problem) is None:
+        return False
+    known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
+    return {*of} <= {"tau", "qdd", *([problem.wrenches.name] if problem.constraints else [])} and {*wrt} <= known
 
 
 def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True) -> Expressions:
-    """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics.
+    """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics, and of w of constraints.
 
-    With degrees of freedom U of known τ and K of known q̈, and the derivatives of ID at (q, q̇, q̈), for any parameter x
-    of ID
+    With degrees of freedom U of known τ and K of known q̈, the derivatives of ID at (q, q̇, q̈), and those of the rows
+    ρ = J q̈ + b − y of constraints, which hold by torques J^T w, for any parameter x of these
 
-        ∂q̈_U/∂x = −H_UU⁻¹ ∂ID_U/∂x,   ∂τ_K/∂x = ∂ID_K/∂x + H_KU ∂q̈_U/∂x
+        H_UU ∂q̈_U/∂x − J_U^T ∂w/∂x = −∂(ID − J^T w)_U/∂x,   J_U ∂q̈_U/∂x = −∂ρ/∂x
+        ∂τ_K/∂x = ∂(ID − J^T w)_K/∂x + H_KU ∂q̈_U/∂x − J_K^T ∂w/∂x
 
-    and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice of the bodies' frames, or on parameters
-    that cannot be told from τ and q̈. external_wrenches: they are inputs, else zero.
+    where q̈ and w are held fixed on the right, and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice
+    of the bodies' frames, or on parameters that cannot be told from τ and q̈. external_wrenches: they are inputs, else
+    zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
     graph = Graph(SHARING)
     groups = {name: graph.inputs(name, size) for name, size in problem.input_sizes}
-    model, fx = problem.model, None
+    model, fx, X = problem.model, None, None
     if external_wrenches:
         fx = groups["fx"].reshape(model.nb, 6)
     if "fx" not in wrt:  # those by fx are in the given frames
@@ -56,17 +68,23 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
         if fx is not None:
             fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
-    K = [k for k in range(model.nv) if k not in set(U)]
-    exact = _Dynamics(model, groups, fx, U, K)
+    state = _State(model, X, groups, fx, U, ConstraintRows(problem) if problem.constraints else None)
+    exact = _Dynamics(state)
     inputs = tuple(groups.items())
-    found = {(x, name): y for name in wrt for x, y in exact.by(name, of)}
-    whole = Expressions("analytic", graph, inputs, found, (), exact.pivots, tuple(exact.qdd))
+
+    def expressions(dynamics: _Dynamics, blocks: Blocks) -> Expressions:
+        return Expressions(
+            "analytic", graph, inputs, blocks, (), dynamics.pivots, tuple(dynamics.qdd), tuple(dynamics.w)
+        )
+
+    whole = expressions(exact, {(x, name): y for name in wrt for x, y in exact.by(name, of)})
     if model.nv > MOST_IN_PIECES:
         return whole
-    pieces = _Dynamics(model, groups, fx, U, K, zeros=exact)
+    pieces = _Dynamics(state, zeros=exact)
     blocks = {(x, name): with_zeros(graph, y, whole.blocks[x, name]) for name in wrt for x, y in pieces.by(name, of)}
-    in_pieces = Expressions("analytic", graph, inputs, blocks, (), pieces.pivots, tuple(pieces.qdd))
-    return in_pieces if in_pieces.operations <= DEARER * whole.operations else whole
+    in_pieces = expressions(pieces, blocks)
+    most = DEARER_HELD if problem.constraints else DEARER
+    return in_pieces if in_pieces.operations <= most * whole.operations else whole
 
 
 def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -80,57 +98,200 @@ def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray
     return result
 
 
+class _State(NamedTuple):
+    """A problem at a state: X, the frames of bodies by the given ones; U, the degrees of freedom of known τ."""
+
+    model: Model
+    X: Sequence[np.ndarray] | None
+    groups: dict[str, np.ndarray]
+    fx: np.ndarray | None
+    U: list[int]
+    rows: ConstraintRows | None
+
+
+# (The last degree of freedom on the way to the base of all at which ID changes, or −1, of those that are not beyond it;
+# the changes of all; the wrench that gives those on the way.)
+_Part = tuple[int, np.ndarray, np.ndarray]
+
+
+class _Column(NamedTuple):
+    """What ID, at q̈ and w held fixed, and the rows of constraints change by along one direction of an input.
+
+    parts: ID (nv) as a sum of terms (a degree of freedom on whose way to the base and beyond it this one is not zero,
+    −1 for none; its entries; the wrench (6) that gives those on the way). rows: (m) of constraints, None for zero.
+    """
+
+    parts: list[tuple[int, np.ndarray, np.ndarray]]
+    rows: np.ndarray | None = None
+
+
 class _Dynamics:
-    """ID at a state, its derivatives and the factors of H_UU.
+    """ID at a state, its derivatives and the responses of q̈_U to forces.
 
     zeros: the same written in one piece, from which structural zeros are known. With it this one is written in equal
     pieces of work, which share machine code but show no zeros.
     """
 
-    def __init__(self, model, groups: dict, fx, U: list[int], K: list[int], zeros: _Dynamics | None = None):
-        self.U, self.K, self.nv = U, K, model.nv
-        bodies = Bodies(model, groups["q"], groups["qd"], pieces=zeros is not None)
+    def __init__(self, state: _State, zeros: _Dynamics | None = None):
+        self._state, model, groups, U = state, state.model, state.groups, state.U
+        self._nv = nv = model.nv
+        self._K = K = [k for k in range(nv) if k not in set(U)]
+        self._bodies = bodies = Bodies(model, groups["q"], groups["qd"], pieces=zeros is not None)
         self.H: np.ndarray = bodies.H if zeros is None else masked(bodies.H, zeros.H)
-        self.factors = _Factors(self.H, expanded_parent(model), U, pieces=zeros is not None)
-        qdd = np.full(model.nv, 0.0, dtype=object)
-        if K:
-            qdd[K] = groups["qdd"][K]
+        number, paths = {k: n for n, k in enumerate(U)}, []
+        for k, j in enumerate(expanded_parent(model)):
+            paths.append([k, *(paths[j] if j >= 0 else ())])
+        ways = [tuple(number[j] for j in path if j in number) for path in paths]
+        S, IS = (np.array([getattr(bodies.sides[k], x) for k in U], dtype=object).reshape(-1, 6) for x in ("s", "Is"))
+        self._responses = Responses([ways[k][1:] for k in U], S, IS, self.H[np.ix_(U, U)], zeros is not None)
+        self._home = [self._responses.limb_of[way[0]] if way else None for way in ways]
+        self._J = np.full((0, nv), 0.0, dtype=object)
+        self._given: dict[str, object] = {}
+        self._loads: dict[int, np.ndarray] = {}
+        self._torques = np.full((nv, 0), 0.0, dtype=object)
+        if state.rows is not None:
+            self._hold(state.rows)
+        self._solve(state.rows)
+
+    # ---- at the state ----------------------------------------------------------------------------------------------
+
+    def _hold(self, rows: ConstraintRows) -> None:
+        """Constraints: their wrenches, J and the responses with them."""
+        state, bodies = self._state, self._bodies
+        self._given = {f"{name}[{k}]": x for name, values in state.groups.items() for k, x in enumerate(values)}
+        found, self._torques = rows.loads(self._given)
+        self._loads = {i: np.array([self._framed(i, x) for x in L.T], dtype=object).T for i, L in found.items()}
+        placed = {i: [bodies.motion.placed_wrench(i, x) for x in L.T] for i, L in self._loads.items()}
+        sources: list[list[Source]] = []
+        self._J = self._torques.T.copy()
+        for e in range(rows.m):
+            bodies_of = [self._on_body(i, x[e]) for i, x in placed.items() if not all(map(is_zero, x[e]))]
+            joints_of = [self._on_joint(k, x) for k, x in enumerate(self._torques[:, e]) if not is_zero(x)]
+            sources.append([self._source(part) for part in (*bodies_of, *joints_of)])
+            for _, forces, _ in bodies_of:
+                self._J[e] = self._J[e] + forces
+        if state.U:
+            self._responses.constrain(self._J[:, state.U], sources)
+
+    def _framed(self, i: int, wrench: np.ndarray) -> np.ndarray:
+        """A wrench (6) on body i from its given frame."""
+        X = self._state.X
+        return wrench if X is None else np.array(wrench_to(X[i], wrench.tolist()), dtype=object)
+
+    def _solve(self, rows: ConstraintRows | None) -> None:
+        """q̈ and w, and ID there."""
+        groups, U, K, bodies = self._state.groups, self._state.U, self._K, self._bodies
+        self.qdd, self.w, fx = np.full(self._nv, 0.0, dtype=object), np.zeros(0), self._state.fx
+        self.qdd[K] = groups["qdd"][K] if K else []
+        kappa = None if rows is None else -rows.residual(self._given | _named("qdd", self.qdd))
         if U:
-            qdd[U] = self.factors.solve(groups["tau"][U] - bodies.inverse_dynamics(qdd, fx).tau[U])
-        self.qdd, self.pivots = qdd, tuple((self.factors.L[k, k], freedom) for k, freedom in enumerate(U))
-        motion = bodies.inverse_dynamics(qdd, fx)
-        flat = motion.dtau_dfx.reshape(model.nv, 6 * model.nb)
-        self.rates = {"q": motion.dtau_dq, "qd": motion.dtau_dqd, "fx": flat}
+            forces = groups["tau"][U] - bodies.inverse_dynamics(self.qdd, fx).tau[U]
+            self.qdd[U], self.w = self._responses.solution(Source(None, forces, np.zeros(6)), kappa)
+        self.pivots = tuple(zip(self._responses.pivots, U, strict=True))
+        if rows is not None:
+            held = self._responses.rows
+            self.pivots += tuple((x, self._nv + e) for e, x in enumerate(held.pivots if held else ()))
+            self._given |= _named("qdd", self.qdd)
+            fx = np.full((self._state.model.nb, 6), 0.0, dtype=object) if fx is None else fx.copy()
+            for i, L in self._loads.items():
+                fx[i] = fx[i] + L @ self.w
+        self._motion = bodies.inverse_dynamics(self.qdd, fx)
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def _on_body(self, i: int, wrench: np.ndarray) -> _Part:
+        """Forces of a wrench (6) on body i, in coordinates of its tree."""
+        forces, last = np.full(self._nv, 0.0, dtype=object), -1
+        for j in path(self._state.model, i):
+            for l, t in enumerate(self._bodies.motion.S[j], start=self._state.model.v_slice(j).start):
+                forces[l], last = t @ wrench, max(last, l)
+        return last, forces, wrench
+
+    def _on_joint(self, k: int, torque: object) -> _Part:
+        forces = np.full(self._nv, 0.0, dtype=object)
+        forces[k] = torque
+        return k, forces, np.zeros(6)
+
+    def _source(self, part: _Part) -> Source:
+        k, forces, wrench = part
+        return Source(self._home[k] if k >= 0 else None, forces[self._state.U], wrench)
+
+    def _columns(self, name: str) -> list[_Column]:
+        """The changes along each direction of an input but τ."""
+        state, bodies, motion, rows = self._state, self._bodies, self._motion, self._state.rows
+        every = range(self._nv)
+        if name == "qdd":
+            found = [
+                _Column([(k, self.H[:, k], bodies.sides[k].Is)], self._J[:, k] if rows is not None else None)
+                if k in self._K else _Column([]) for k in every
+            ]  # fmt: skip
+        elif name == "fx":
+            found = []
+            for i, placed in enumerate(bodies.motion.placed_wrench(i, -e) for i in range(state.model.nb) for e in np.eye(6)):
+                k, _, wrench = self._on_body(i // 6, placed)
+                found.append(_Column([(k, motion.dtau_dfx[:, i // 6, i % 6], wrench)]))
+        elif name in ("q", "qd"):
+            rates = motion.dtau_dq if name == "q" else motion.dtau_dqd
+            wrenches = bodies.turned if name == "q" else [side.column for side in bodies.sides]
+            found = [_Column([(k, rates[:, k], wrenches[k])]) for k in every]
+            if rows is not None:
+                changes = rows.rates(name, self._given)
+                found = [_Column(column.parts, x) for column, x in zip(found, changes, strict=True)]
+        else:  # the given values of a constraint
+            assert rows is not None
+            found = [_Column([], np.array([-float(e == k) for e in range(rows.m)])) for k in rows.names[name]]
+        if name == "q" and rows is not None:
+            for column, (wrenches, torques) in zip(found, rows.load_rates(self._given, self.w), strict=True):
+                for i, x in wrenches.items():
+                    column.parts.append(self._on_body(i, -bodies.motion.placed_wrench(i, self._framed(i, x))))
+                column.parts.extend(self._on_joint(k, -x) for k, x in enumerate(torques) if not is_zero(x))
+        return found
 
     def by(self, name: str, of: Sequence[str]) -> list[tuple[str, np.ndarray]]:
-        """(quantity, its derivative by an input) of the wanted ones of τ and q̈."""
-        U, K = self.U, self.K
-        zero = np.full((self.nv, self.nv), 0.0, dtype=object)
-        own_qdd, own_tau = zero.copy(), zero.copy()  # ∂q̈/∂q̈_K and ∂τ/∂τ_U are the identity
+        """(quantity, its derivative by an input) of the wanted ones of τ, q̈ and w."""
+        U, K, nv = self._state.U, self._K, self._nv
+        m = len(self._J)
         if name == "tau":
-            change = zero.copy()
-            own_tau[U, U] = 1.0
-        elif name == "qdd":
-            change = zero.copy()
-            change[:, K] = self.H[:, K]
-            own_qdd[K, K] = 1.0
-        else:
-            change = self.rates[name]
-        dqdd, dtau = (np.full(change.shape, 0.0, dtype=object) for _ in range(2))
-        if name == "tau":
-            dqdd[np.ix_(U, U)] = self.factors.inverse()
-        for column in range(change.shape[1]):
-            if U and name != "tau":
-                dqdd[U, column] = -self.factors.solve(change[U, column])
-            if K:
-                dtau[K, column] = change[K, column]
-                if U:
-                    dtau[K, column] = dtau[K, column] + self.H[np.ix_(K, U)] @ dqdd[U, column]
-        if name == "qdd":
-            dqdd = dqdd + own_qdd
-        if name == "tau":
-            dtau = dtau + own_tau
-        return [(x, block) for x, block in (("tau", dtau), ("qdd", dqdd)) if x in of]
+            blocks = {x: np.full((n, nv), 0.0, dtype=object) for x, n in (("tau", nv), ("qdd", nv), ("w", m))}
+            blocks["tau"][U, U] = 1.0
+            if U:
+                blocks["qdd"][np.ix_(U, U)] = inverse = self._responses.inverse()
+                blocks["w"][:, U] = -self._responses.rows.Z.T if self._responses.rows else np.full((m, len(U)), 0.0)
+                for n, k in enumerate(U):
+                    self._add_torques(blocks["tau"][:, k], inverse[:, n], blocks["w"][:, k])
+            return [(x, block) for x, block in blocks.items() if x in of]
+        columns = self._columns(name)
+        blocks = {x: np.full((n, len(columns)), 0.0, dtype=object) for x, n in (("tau", nv), ("qdd", nv), ("w", m))}
+        for c, column in enumerate(columns):
+            dqdd, dw = blocks["qdd"][:, c], blocks["w"][:, c]
+            if U and (column.parts or column.rows is not None):
+                dqdd[U], dw[:] = self._answer(column)
+            for _, forces, _ in column.parts:
+                blocks["tau"][K, c] = blocks["tau"][K, c] + forces[K]
+            self._add_torques(blocks["tau"][:, c], dqdd[U], dw)
+            if name == "qdd" and c in K:
+                dqdd[c] = 1.0
+        return [(x, block) for x, block in blocks.items() if x in of]
+
+    def _answer(self, column: _Column) -> tuple[np.ndarray, np.ndarray]:
+        """(∂q̈_U, ∂w) of a column."""
+        dqdd, dw, kappa = np.full(len(self._state.U), 0.0, dtype=object), np.full(len(self._J), 0.0, dtype=object), column.rows
+        for part in column.parts or [(-1, np.full(self._nv, 0.0, dtype=object), np.zeros(6))]:
+            x, mu = self._responses.solution(self._source(part), kappa)
+            dqdd, dw, kappa = dqdd - x, dw - mu, None
+        return dqdd, dw
+
+    def _add_torques(self, dtau: np.ndarray, dqdd: np.ndarray, dw: np.ndarray) -> None:
+        """Add ∂τ_K by ∂q̈_U and ∂w."""
+        K, U = self._K, self._state.U
+        if K and U:
+            dtau[K] = dtau[K] + self.H[np.ix_(K, U)] @ dqdd
+        if K and len(dw):
+            dtau[K] = dtau[K] - self._J[:, K].T @ dw
+
+
+def _named(name: str, values: np.ndarray) -> dict[str, object]:
+    return {f"{name}[{k}]": x for k, x in enumerate(values)}
 
 
 def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
@@ -138,106 +299,3 @@ def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
     result = values.copy()
     result.flat[:] = [0.0 if is_zero(x) else y for x, y in zip(zeros.flat, values.flat, strict=True)]
     return result
-
-
-class _Factors:
-    """H_UU = L^T D L of the degrees of freedom U, from the tips, and W = L⁻¹, which has the zeros of L.
-
-    pieces: as for Bodies. A limb is a chain of degrees of freedom, each of which carries all the next ones: the degrees
-    of freedom that a limb hangs on are alike for it, one column each.
-    """
-
-    def __init__(self, H: np.ndarray, parent: Sequence[int], U: Sequence[int], pieces: bool):
-        self._piece: Callable = piece if pieces else lambda *arrays: arrays
-        number = {k: n for n, k in enumerate(U)}
-        self.paths: list[list[int]] = []  # of each degree of freedom towards the base
-        for k in U:
-            path, j = [], parent[k]
-            while j >= 0:
-                if j in number:
-                    path.append(number[j])
-                j = parent[j]
-            self.paths.append(path)
-        self.limbs: list[list[int]] = []
-        for i, path in enumerate(self.paths):
-            if path and path[0] == i - 1 and sum(other[:1] == path[:1] for other in self.paths) == 1:
-                self.limbs[-1].append(i)
-            else:
-                self.limbs.append([i])
-        self.L = H[np.ix_(U, U)]
-        self.reciprocals: list = [0.0] * len(U)
-        self.W = np.full(self.L.shape, 0.0, dtype=object)
-        for limb in reversed(self.limbs):
-            self._factor(limb)
-        for limb in self.limbs:
-            self._invert(limb)
-
-    def _factor(self, limb: list[int]) -> None:
-        L, reciprocals, carriers = self.L, self.reciprocals, self.paths[limb[0]]
-        for k in reversed(limb):
-            reciprocals[k] = 1.0 / L[k, k]
-            own = [i for i in limb if i < k]
-            scaled = {i: L[k, i] * reciprocals[k] for i in own}
-            for i in own:
-                for j in own[: own.index(i) + 1]:
-                    L[i, j] = L[i, j] - scaled[i] * L[k, j]
-            for i in own:
-                L[k, i] = scaled[i]
-        unscaled = {}
-        for a in carriers:
-            (b,) = self._piece(L[limb, a])
-            for n in reversed(range(len(limb))):
-                for i in range(n):
-                    b[i] = b[i] - L[limb[n], limb[i]] * b[n]
-            unscaled[a] = b
-            for n, k in enumerate(limb):
-                L[k, a] = b[n] * reciprocals[k]
-        for m, a in enumerate(carriers):
-            for j in carriers[m:]:
-                (b,) = self._piece(unscaled[j])
-                L[a, j] = L[a, j] - sum((L[k, a] * b[n] for n, k in enumerate(limb)), 0.0)
-
-    def _invert(self, limb: list[int]) -> None:
-        L, W, carriers = self.L, self.W, self.paths[limb[0]]
-        for k in limb:
-            W[k, k] = 1.0
-            for j in reversed([j for j in limb if j < k]):
-                W[k, j] = -(L[k, j] + sum((L[k, i] * W[i, j] for i in limb if j < i < k), 0.0))
-        for n, a in enumerate(carriers):
-            for k in limb:
-                (b,) = self._piece(L[k, carriers[: n + 1]])
-                W[k, a] = b[n] + sum((x * W[i, a] for x, i in zip(b[:n], carriers, strict=False)), 0.0)
-        for a in carriers:
-            (b,) = self._piece(W[limb, a])
-            for n, k in enumerate(limb):
-                b[n] = -(b[n] + sum((L[k, i] * b[m] for m, i in enumerate(limb[:n])), 0.0))
-            W[limb, a] = b
-
-    def solve(self, b: np.ndarray) -> np.ndarray:
-        """Solution H_UU⁻¹ b = W D⁻¹ L⁻ᵀ b: by W only the part of a path that is common with b's counts."""
-        (z,) = self._piece(b.copy())
-        for i in reversed(range(len(z))):
-            for j in self.paths[i]:
-                z[j] = z[j] - self.L[i, j] * z[i]
-            z[i] = z[i] * self.reciprocals[i]
-        x = z.copy()
-        for i, path in enumerate(self.paths):
-            x[i] = z[i] + sum((self.W[i, j] * z[j] for j in path), 0.0)
-        return x
-
-    def inverse(self) -> np.ndarray:
-        """Inverse H_UU⁻¹ = W D⁻¹ W^T, both triangles."""
-        n = len(self.paths)
-        result = np.full((n, n), 0.0, dtype=object)
-        ways = [[k, *path] for k, path in enumerate(self.paths)]
-        # alike are the degrees of freedom of one limb with all that come before it, and with one of their own
-        parts: list[tuple[int, Sequence[int]]] = [(i, range(limb[0])) for limb in self.limbs for i in limb]
-        parts += [(i, [k]) for limb in self.limbs for k in limb for i in limb if i >= k]
-        scaled = [np.array([self.W[i, j] * self.reciprocals[j] for j in way]) for i, way in enumerate(ways)]
-        for i, others in parts:
-            (row,) = self._piece(scaled[i])
-            own = dict(zip(ways[i], row, strict=True))
-            for k in others:
-                total = sum((own[j] * self.W[k, j] for j in ways[k] if j in own), 0.0)
-                result[i, k] = result[k, i] = total
-        return result

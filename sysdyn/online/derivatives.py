@@ -102,7 +102,7 @@ def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
 ) -> tuple[Expressions, Safety]:
     """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
-    if has_analytic(problem, of):
+    if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
         return analytic(problem, of, wrt, options.external_wrenches), choice.judged
     if choice.is_recursion:
         if not problem.constraints:
@@ -144,6 +144,8 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
         return []
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
     groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
+    if problem.constraints:
+        groups += [(problem.wrenches.name, list(found.w)), *recursion.loads(problem, found.graph, found.w)]
     program = Program.from_graph(found.graph, found.inputs, groups)
     verdict = recursion.judged(problem, program, labels, options.external_wrenches, JUDGED_STATES)
     return [(x, zero, label, weak) for (x, _), label, (zero, weak)

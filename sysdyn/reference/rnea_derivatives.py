@@ -103,15 +103,18 @@ class _Side(NamedTuple):
     Is: np.ndarray  # (6,) I s
     Bs: np.ndarray  # (3,) (2B)^T s
     turned: np.ndarray  # (6,) 2B ψ̇
-    column: np.ndarray  # (6,) I (ψ̇ + ṡ) + 2B s
+    column: np.ndarray  # (6,) I (ψ̇ + ṡ) + 2B s: its products with those on the way to the base are their ∂τ/∂q̇
 
 
 class Bodies:
     """A tree in motion: terms free of accelerations and wrenches, and derivatives for any of these.
 
-    H (nv, nv): the inertia matrix, armature included. pieces: write equal pieces of work as such (`piece`); what is
-    zero at every state is then not always found to be.
+    H (nv, nv): the inertia matrix, armature included. turned: as `column` of sides, of ∂τ/∂q, since the last
+    `inverse_dynamics`. pieces: write equal pieces of work as such (`piece`); what is zero at every state is then not
+    always found to be.
     """
+
+    turned: list[np.ndarray]
 
     def __init__(self, model: Model, q: np.ndarray, qd: np.ndarray, pieces: bool = False):
         self.model, self.dtype = model, np.result_type(q, qd)
@@ -183,7 +186,7 @@ class Bodies:
                 forces[parent] = forces[parent] + forces[i]
         tau = np.full(nv, 0.0, dtype=dtype)
         psi_dd: list[np.ndarray] = []
-        columns: list[np.ndarray] = []  # I ψ̈ + 2B ψ̇ + s ×* f
+        self.turned = columns = []  # I ψ̈ + 2B ψ̇ + s ×* f
         for k, side in enumerate(self.sides):
             i, parent = side.body, model.parent[side.body]
             before = motion.a0[i] if parent < 0 else a[parent]

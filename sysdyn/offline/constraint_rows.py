@@ -1,0 +1,84 @@
+"""Rows of a problem's constraints at a state, the wrenches by which they act, and how both change with the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+import numpy as np
+
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Context
+from sysdyn.offline.sensitivity_implicit import tangents
+from sysdyn.offline.constrained import carried
+from sysdyn.problem import Problem
+from sysdyn.program.evaluate import derivative, evaluate
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.recursions import write as recursions
+from sysdyn.recursions.write import ROWS
+
+
+class ConstraintRows:
+    """The m rows J q̈ + b − y = 0 of constraints that hold by torques J^T w.
+
+    names: the inputs y, and their rows. m: the number of rows.
+    """
+
+    def __init__(self, problem: Problem):
+        model = self._model = problem.model
+        self._written = recursions.write(model, frozenset(), (ROWS,), False, constraints=carried(problem) or ())
+        self._loaded = Graph("structural")
+        self._q, qd = (self._loaded.inputs(x, n) for x, n in (("q", model.nq), ("qd", model.nv)))
+        self.m = len(self._written.outputs[ROWS])
+        self.names: dict[str, range] = {}
+        self._bodies: dict[int, np.ndarray] = {}  # (6, m) wrenches on each body by w
+        self._joints = np.full((model.nv, self.m), 0.0, dtype=object)
+        context, start = Context.at(model, self._q, qd), 0
+        for constraint in problem.constraints:
+            own = range(start, start := start + len(constraint.wrench(model)))
+            self.names[value_group(constraint.name)] = own
+            for name, L in constraint.loads(context).items():
+                block = self._bodies.setdefault(model.body_index(name), np.full((6, self.m), 0.0, dtype=object))
+                block[:, own] = block[:, own] + L
+            for name, L in constraint.torques(context).items():
+                part = model.v_slice(model.joint_index(name))
+                self._joints[part, own] = self._joints[part, own] + L
+
+    def loads(self, given: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
+        """({body: wrenches (6, m) on it in its frame}, torques (nv, m)) by a unit of each w.
+
+        given: scalars by the names of single inputs.
+        """
+        return {i: self._at(x, given) for i, x in self._bodies.items()}, self._at(self._joints, given)
+
+    def load_rates(self, given: Mapping[str, object], w: Sequence) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
+        """({body: wrench (6)}, torques (nv)) by which w, held fixed, acts more along each direction of q."""
+        along = []
+        names = {f"w[{e}]": x for e, x in enumerate(w)}
+        held = self._loaded.inputs("w", self.m)
+        acting = [*(x for block in self._bodies.values() for x in block @ held), *(self._joints @ held)]
+        for direction in tangents(self._model, "q", self._q):
+            rate = self._at(np.array([*derivative(acting, direction), None], dtype=object)[:-1], {**given, **names})
+            bodies = {i: rate[6 * n : 6 * n + 6] for n, i in enumerate(self._bodies)}
+            along.append((
+                {i: x for i, x in bodies.items() if not all(map(is_zero, x))}, rate[6 * len(bodies) :],
+            ))  # fmt: skip
+        return along
+
+    def residual(self, given: Mapping[str, object]) -> np.ndarray:
+        """J q̈ + b − y (m)."""
+        return self._at(np.array(self._written.outputs[ROWS], dtype=object), given)
+
+    def rates(self, name: str, given: Mapping[str, object]) -> list[np.ndarray | None]:
+        """Rates (m) of the residual along each direction of q or q̇, None where it does not change."""
+        rows = self._written.outputs[ROWS]
+        size = self._model.nq if name == "q" else self._model.nv
+        found: list[np.ndarray | None] = []
+        for direction in tangents(self._model, name, self._written.graph.inputs(name, size)):
+            rate = self._at(np.array(derivative(rows, direction), dtype=object), given)
+            found.append(None if all(map(is_zero, rate)) else rate)
+        return found
+
+    @staticmethod
+    def _at(x: np.ndarray, given: Mapping[str, object]) -> np.ndarray:
+        return np.asarray(evaluate(x, given)).astype(object)
