@@ -1,11 +1,13 @@
-"""Forward dynamics in contact: operations and time as recursions, eliminated as general rows, and by Pinocchio.
+"""Forward dynamics in contact: operations and time as recursions, eliminated as general rows, and by Pinocchio's C++.
 
-    python experiments/benchmarks/contacts.py [--states 1000] [--switching]
+    python experiments/benchmarks/contacts.py [--only iCub G1 …] [--switching]
 
 q̈ and the wrenches of the contacts of floating robots, without other external wrenches. "eliminated": the same problem
-with formulation="elimination". Pinocchio's constraintDynamics (one step, no regularisation) is called from Python, with
-its overhead of a microsecond or two, once its results agree. Times are of bound calls; ratios are medians over rounds
-in which all take their turn. Writes experiments/results/contacts.csv.
+with formulation="elimination". Pinocchio is built here by clang and gcc; of its constraintDynamics, its solver of Popov
+and Vereshchagin, its constrained ABA and its ABA of loops the fastest counts, of the faster build, at 128 states at
+which the feet are at rest and the loop is closed, once results agree within 1e-10, or 1e-5 for the latter two, which
+regularise. All are called in C, by turns on one thread,
+as by kernels.py; of ours the median of places in memory counts. Writes experiments/results/contacts.csv.
 
 --switching: feet that switch by state, in no order, instead: a batch over as many states of its modes, each a batch of
 its own, called on one core. Writes experiments/results/switching.csv.
@@ -15,112 +17,146 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 import pinocchio as pin
-from common import close, timed, write_csv
-from rivals import CannotBuild
-from rivals.robots import FLOATING, G1, ROBOTS, Robot
+from common import timed, write_csv
+from kernels import FEW, check
+from rivals import (
+    FLOATING,
+    G1,
+    Call,
+    CannotBuild,
+    Constrained,
+    Hold,
+    Robot,
+    compilers,
+    in_turns,
+    solver_calls,
+)
 
 import sysdyn as sd
 
-# Each time is the median of this many rounds.
-ROUNDS = 7
+WALKING_G1 = replace(G1, base="floating")
 # Robots with their feet, and the kinds of contact of these.
-CASES = {
-    "iCub": (ROBOTS["icub"], ("l_sole", "r_sole"), ("fixed",), ("fixed", "point"), ("fixed", "fixed")),
+FEET = {
+    "iCub": (FLOATING["icub_floating"], ("l_sole", "r_sole"), ("fixed",), ("fixed", "point"), ("fixed", "fixed")),
     "Talos": (FLOATING["talos"], ("left_sole_link", "right_sole_link"), ("fixed",), ("fixed", "fixed")),
-    "G1": (G1, ("left_ankle_roll_link", "right_ankle_roll_link"), ("fixed",), ("fixed", "fixed")),
+    "G1": (WALKING_G1, ("left_ankle_roll_link", "right_ankle_roll_link"), ("fixed",), ("fixed", "fixed")),
     "HyQ": (FLOATING["hyq"], ("lf_foot", "rf_foot", "lh_foot", "rh_foot"), ("point",) * 2, ("point",) * 4),
     "ANYmal": (FLOATING["anymal"], ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT"), ("point",) * 2, ("point",) * 4),
 }
+# Robots with two frames that hold one another in all components, and that in words.
+HANDS = {"iCub": (FLOATING["icub_floating"], ("l_hand", "r_hand"))}
+LOOP = "hand to hand"
+# Times of Pinocchio over ours that are wanted: one state, and a state of a batch.
+WANTED = dict.fromkeys(("fixed + fixed", "point + point + point + point", LOOP), (6, 25))
 # Feet that are on, by their number: standing on all, and one foot or one diagonal pair after the other.
 MODES = {2: ((1, 1), (1, 0), (0, 1)), 4: ((1, 1, 1, 1), (1, 0, 0, 1), (0, 1, 1, 0))}
 # States of batches whose feet switch, and rounds, as many as make differences of calls visible.
 SWITCHED, SWITCHING_ROUNDS = (1000, 16000), 51
-CONTACT_TYPES = {"fixed": pin.ContactType.CONTACT_6D, "point": pin.ContactType.CONTACT_3D}
+# Seed of the posture in which a loop is closed.
+CLOSED_SEED = 1
+# Greatest difference of results, relative to the greatest entry of a state; and of the peer's with regularisation.
+SAME, NEAR = 1e-10, 1e-5
 
 
-class Peer:
-    """constraintDynamics of one state at a time, of a floating robot whose other joints have one coordinate each."""
+@dataclass(frozen=True)
+class Case:
+    """Constraints of a robot, in words, too, and for Pinocchio. closed (nq): the q at which a loop is closed."""
 
-    def __init__(self, urdf: str, model: sd.Model, contacts: Sequence[tuple[str, str]]):
-        self.model = pin.buildModelFromUrdf(urdf, pin.JointModelFreeFlyer())
-        joints = [self.model.getJointId(name) for name in model.joint_names[1:]]
-        self.places = np.array([self.model.idx_vs[j] for j in joints])
-        self.models, self.datas = pin.StdVec_RigidConstraintModel(), pin.StdVec_RigidConstraintData()
-        for frame, kind in contacts:
-            place = self.model.frames[self.model.getFrameId(frame)]
-            self.models.append(pin.RigidConstraintModel(
-                CONTACT_TYPES[kind], self.model, place.parentJoint, place.placement, pin.ReferenceFrame.LOCAL
-            ))  # fmt: skip
-            self.datas.append(self.models[len(self.models) - 1].createData())
-        self.data = self.model.createData()
-        pin.initConstraintDynamics(self.model, self.data, self.models, self.datas)
-        self.settings = pin.ProximalSettings(1e-15, 0.0, 1)
+    name: str
+    words: str
+    robot: Robot
+    constraints: Sequence[sd.Measurement]
+    holds: Sequence[Hold]
+    closed: np.ndarray | None = None
 
-    def theirs(self, x: np.ndarray) -> np.ndarray:
-        """q, or what has an entry for each degree of freedom, in Pinocchio's order: linear before angular."""
-        own, base = np.empty_like(x), len(x) - self.model.nv
-        own[: 6 + base] = x[:7] if base else [*x[3:6], *x[:3]]
-        own[base + self.places] = x[6 + base :]
-        return own
+    @property
+    def problem(self) -> sd.Problem:
+        return sd.forward_dynamics(self.robot.model) + list(self.constraints)
 
-    def ours(self, x: np.ndarray) -> np.ndarray:
-        return np.array([*x[3:6], *x[:3], *x[self.places]])
+    def states(self, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """q, q̇ that the constraints allow, and τ of n states, for sysdyn and for Pinocchio.
 
-    def __call__(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
-        return pin.constraintDynamics(self.model, self.data, q, v, tau, self.models, self.datas, self.settings)
+        Of a foot that moves Pinocchio holds the spatial acceleration, not that of the point.
+        """
+        model = self.robot.model
+        q, qd, tau = (np.ascontiguousarray(x) for x in model.random_state(seed=0, batch=n))
+        if self.closed is not None:
+            q = np.tile(self.closed, (n, 1))
+        J = sd.operational_space(model, list(self.constraints), "jacobian")(q)
+        qd = np.ascontiguousarray(qd - np.einsum("nij,nj->ni", np.linalg.pinv(J) @ J, qd))
+        return [q, qd, tau], self.robot.theirs(q, qd, tau)
 
 
-def run(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str], states: int) -> dict:
-    urdf = str(robot.urdf)
-    model, contacts = sd.load(urdf, base="floating"), list(zip(frames, kinds, strict=False))
-    problem = sd.forward_dynamics(model) + [sd.Contact(frame, kind, name=frame) for frame, kind in contacts]
+def standing(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str]) -> Case:
+    feet = list(zip(frames, kinds, strict=False))
+    contacts = [sd.Contact(frame, kind, name=frame) for frame, kind in feet]
+    return Case(name, " + ".join(kinds), robot, contacts, [Hold(frame, kind == "fixed") for frame, kind in feet])
+
+
+def closed(name: str, robot: Robot, frames: Sequence[str]) -> Case:
+    """Two frames that hold one another as they are in one posture."""
+    (a, b), q = frames, robot.model.random_state(seed=CLOSED_SEED)[0]
+    A, B = (sd.frame_pose(robot.model, q, frame) for frame in frames)
+    T = np.linalg.inv(B) @ A
+    loop = sd.LoopJoint(a, (b, T), "fixed", name=LOOP)
+    return Case(name, LOOP, robot, [loop], [Hold(a, True, b, pin.SE3(T))], q)
+
+
+def run(case: Case) -> dict:
     options = {"outputs": ["qdd", "w"], "external_wrenches": False}
-    free = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False)
-    made = {"recursion": sd.compile(problem, **options),
-            "eliminated": sd.compile(problem, **options, formulation="elimination"), "free": free}  # fmt: skip
-    q, qd, _ = model.random_state(seed=0, batch=states)
-    tau = np.random.default_rng(0).standard_normal((states, model.nv))
-    peer = Peer(urdf, model, contacts)
-    theirs = [peer.theirs(x[0]) for x in (q, qd, tau)]
-    # at rest: of a foot that moves Pinocchio holds the spatial acceleration, not that of the point
-    rest = np.zeros(model.nv)
-    close(made["recursion"](q[0], rest, tau=tau[0]).qdd, peer.ours(peer(theirs[0], rest, theirs[2])))
-    one = {what: solver.bind(q=q[0].copy(), qd=qd[0].copy(), tau=tau[0].copy()) for what, solver in made.items()}
-    many = {what: solver.bind(q=q, qd=qd, tau=tau) for what, solver in made.items()}
-    calls = {(what, "one"): (call, 300, 1) for what, call in one.items()}
-    calls |= {(what, "batch"): (call, 1, states) for what, call in many.items()}
-    calls["pinocchio", "one"] = (lambda: peer(*theirs), 100, 1)
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
-    for _ in range(ROUNDS):
-        for key, (call, number, size) in calls.items():
-            times[key].append(timed(call, 3, number).median / size)
-
-    def ratio(a: tuple[str, str], b: tuple[str, str]) -> float:
-        return round(median(x / y for x, y in zip(times[a], times[b], strict=True)), 2)
-
+    free = sd.compile(sd.forward_dynamics(case.robot.model), outputs=["qdd"], external_wrenches=False)
+    made = {"recursion": sd.compile(case.problem, **options),
+            "eliminated": sd.compile(case.problem, **options, formulation="elimination"), "free": free}  # fmt: skip
+    (q, qd, tau), theirs = case.states(FEW)
+    arrays = {"q": q, "qd": qd, "tau": tau}
+    own = {
+        (what, single): named(what, solver_calls(solver, arrays, single))
+        for what, solver in made.items() for single in (True, False)
+    }  # fmt: skip
+    builds = [Constrained(case.robot.peer, case.holds, compiler) for compiler in compilers()]
+    exact, near = (
+        [build.call(x, *theirs, np.empty_like(tau)) for build in builds for x in variants(build)]
+        for variants in (Constrained.variants, Constrained.regularised)
+    )
+    peers = [*exact, *near]
+    check(case.robot, [own["recursion", True], own["recursion", False]], [exact], SAME)
+    check(case.robot, [own["recursion", True], own["eliminated", True]], [near], NEAR)
+    turns = in_turns([c for group in (*own.values(), peers) for c in group])
+    best = min((c.name for c in peers), key=turns.median)
+    middle = {key: turns.middle(group) for key, group in own.items()}
     flops = {what: solver.flops.end_to_end.total for what, solver in made.items()}
     row = {
-        "robot": name, "contacts": " + ".join(kinds), "ordering": made["recursion"].ordering,
+        "robot": case.name, "contacts": case.words, "ordering": made["recursion"].ordering,
         "operations_free": flops["free"], "operations": flops["recursion"],
-        "operations_eliminated": flops["eliminated"], "ns": round(1e9 * median(times["recursion", "one"])),
-        "over_free": ratio(("recursion", "one"), ("free", "one")),
-        "eliminated_over_it": ratio(("eliminated", "one"), ("recursion", "one")),
-        "pinocchio_over_it": ratio(("pinocchio", "one"), ("recursion", "one")),
-        "ns_batch": round(1e9 * median(times["recursion", "batch"])),
-        "eliminated_over_it_batch": ratio(("eliminated", "batch"), ("recursion", "batch")),
-        "pinocchio_over_it_batch": ratio(("pinocchio", "one"), ("recursion", "batch")),
+        "operations_eliminated": flops["eliminated"], "peer": best, "peer_ns": f"{1e9 * turns.median(best):.4g}",
     }  # fmt: skip
+    for single, batch, target in zip((True, False), ("", "_batch"), WANTED.get(case.words, ("", "")), strict=True):
+        call = middle["recursion", single]
+        over = turns.ratio(call, best)
+        row |= {
+            f"ns{batch}": f"{1e9 * turns.median(call):.4g}",
+            f"over_free{batch}": f"{turns.ratio(middle['free', single], call).median:.3g}",
+            f"eliminated_over_it{batch}": f"{turns.ratio(call, middle['eliminated', single]).median:.3g}",
+            f"pinocchio_over_it{batch}": f"{over.median:.3g}", f"least{batch}": f"{over.least:.3g}",
+            f"greatest{batch}": f"{over.greatest:.3g}", f"target{batch}": target,
+        }  # fmt: skip
     print("  ".join(str(x) for x in row.values()), flush=True)
     return row
 
 
+def named(what: str, calls: Sequence[Call]) -> list[Call]:
+    """The calls, with names of their own among those of other solvers."""
+    return [replace(call, name=f"{what}, {call.name}") for call in calls]
+
+
 def switched(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str], states: int) -> dict:
     """A batch of mixed modes beside its modes, by calls on one core."""
-    model, rng = sd.load(str(robot.urdf), base="floating"), np.random.default_rng(0)
+    model, rng = robot.model, np.random.default_rng(0)
     feet = [sd.Switchable(sd.Contact(frame, kind, name=frame)) for frame, kind in zip(frames, kinds, strict=True)]
     solver = sd.compile(sd.forward_dynamics(model) + feet, outputs=["qdd", "w"], external_wrenches=False)
     modes = MODES[len(feet)]
@@ -144,19 +180,23 @@ def switched(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--states", type=int, default=1000)
+    parser.add_argument("--only", nargs="*", choices=FEET, default=list(FEET))
     parser.add_argument("--switching", action="store_true")
     options = parser.parse_args()
     rows = []
-    for name, (robot, frames, *several) in CASES.items():
+    for name in options.only:
+        robot, frames, *several = FEET[name]
         try:
             if options.switching:
                 rows += [switched(name, robot, frames, several[-1], states) for states in SWITCHED]
-            else:
-                rows += [run(name, robot, frames, kinds, options.states) for kinds in several]
+                continue
+            rows += [run(standing(name, robot, frames, kinds)) for kinds in several]
+            if name in HANDS:
+                rows.append(run(closed(name, *HANDS[name])))
         except CannotBuild as why:
             print(f"{name} is left out: {why}")
-    write_csv("switching" if options.switching else "contacts", rows)
+    if options.only == list(FEET):
+        write_csv("switching" if options.switching else "contacts", rows)
 
 
 if __name__ == "__main__":

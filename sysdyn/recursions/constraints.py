@@ -13,13 +13,13 @@ from functools import cache
 import numpy as np
 
 from sysdyn.model.joints import snap
-from sysdyn.model.spatial import rotation
+from sysdyn.model.spatial import rotation, translation
 from sysdyn.program.expr import Graph, constant_value, is_constant
 from sysdyn.program.plain import product
 from sysdyn.recursions.forward_dynamics import Rows
 from sysdyn.recursions.frames import wrench_back
 from sysdyn.recursions.inverse_dynamics import Motion
-from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, of_joint, plus
+from sysdyn.recursions.links import Link, Scalar, Tree, Vector, cross, dot, of_joint, plus
 
 # Least pivot of the constant matrix by which the rows of a constraint are made simpler (chosen).
 REGULAR = 1e-3
@@ -76,7 +76,7 @@ class Seen:
     def __init__(self, tree: Tree, places: Mapping[int, tuple[int, np.ndarray]], qd: Vector, motion: Motion):
         self.tree, self._places, self._qd, self.motion = tree, places, qd, motion
         self.swept = cache(self._sweep)
-        self._turned = cache(self._turn)
+        self._turned, self._upward = cache(self._turn), cache(self._rise)
 
     def velocity(self, i: int, uniform: bool) -> np.ndarray:
         """v (6) of body i; uniform: for an observer at the origin of the body that carries it, if a is classical."""
@@ -104,6 +104,16 @@ class Seen:
         columns = axes if j < 0 else [self.tree.links[j].in_body(self._turned(j, k)) for k in range(3)]
         return rotation(X).astype(object) @ np.array(columns, dtype=object).T
 
+    def offset(self, i: int) -> Vector:
+        """The origin (3) of body i from that of the body that carries it, in the frame of body i."""
+        X = self._places[i][1]
+        return snap(product(rotation(X), translation(X))).tolist()
+
+    def upward(self, i: int) -> np.ndarray:
+        """−g (3) in the frame of body i."""
+        j, X = self._places[i]
+        return rotation(X).astype(object) @ np.array(self.tree.links[j].in_body(self._upward(j)), dtype=object)
+
     def covector(self, i: int, row: Sequence) -> tuple[int, Vector]:
         """(the body of the tree that carries i, the covector in its frame) for one of the acceleration of i."""
         j, X = self._places[i]
@@ -128,10 +138,20 @@ class Seen:
     def _turn(self, j: int, k: int) -> Vector:
         """Axis k of the base in the coordinates of the link of a body of the tree."""
         link, parent = self.tree.links[j], self.tree.model.parent[j]
-        x = np.eye(3)[k].tolist() if parent < 0 else self._turned(parent, k)
-        for step in link.steps("motion"):
-            x = x if isinstance(step, list) else step.to(x)
-        return x
+        return _turned(link, np.eye(3)[k].tolist() if parent < 0 else self._turned(parent, k))
+
+    def _rise(self, j: int) -> Vector:
+        """−g in the coordinates of the link of a body of the tree."""
+        model = self.tree.model
+        parent = model.parent[j]
+        return _turned(self.tree.links[j], (-model.gravity).tolist() if parent < 0 else self._upward(parent))
+
+
+def _turned(link: Link, x: Vector) -> Vector:
+    """A vector of the parent's coordinates in those of the link."""
+    for step in link.steps("motion"):
+        x = x if isinstance(step, list) else step.to(x)
+    return x
 
 
 class Held:

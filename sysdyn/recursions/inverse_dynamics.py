@@ -10,12 +10,14 @@ Luh, Walker & Paul (1980), Khalil & Kleinfinger (1987); U Σ after Atkeson, An &
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sysdyn.program.expr import is_zero
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.recursions.plan import Plan
+
+NONE_KNOWN: Mapping[int, Vector] = {}  # Angular velocities of bodies, if none is known.
 
 
 class Spin:
@@ -78,11 +80,15 @@ class Motion(NamedTuple):
     w: Sequence[Vector] | None = None
 
 
-def bodies(tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = ()) -> Motion:
+def bodies(
+    tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = (),
+    spinning: Mapping[int, Vector] = NONE_KNOWN, upward: Vector | None = None,
+) -> Motion:  # fmt: skip
     """A motion with the accelerations q̈.
 
     fx: external wrench [n, f] on each body, in its coordinates. free: degrees of freedom of which q̈ is chosen, where
-    they move one component of [ω̇; V̇]: such that this is 0.
+    they move one component of [ω̇; V̇]: such that this is 0. spinning: ω of bodies of which it is known, in their frames.
+    upward: −g in the frame of the first body, if it is known.
     """
     spins: list[Spin] = []
     accelerations: list[Vector] = []
@@ -98,15 +104,19 @@ def bodies(tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, 
         w_J, v_J = rate[:3], rate[3:]
         w, dw = spin.w, spin.dw
         turned = False
+        known = None if link.held else spinning.get(i)
         for step in link.steps("acceleration"):
             if isinstance(step, list):
                 if turned:  # along the axis: as well by U of this body, for that leaves U z as it is
-                    spin = Spin(plus(w, w_J), plus(plus(dw, acceleration[:3]), cross(w, w_J)))
+                    spin = Spin(known or plus(w, w_J), plus(plus(dw, acceleration[:3]), cross(w, w_J)))
                 A = plus(A, spin.times(step))
                 continue
             w, dw, A = step.to(w), step.to(dw), step.to(A)
             turned = turned or step is link.turn
+            if turned and known:
+                w = [x - y for x, y in zip(known, w_J, strict=True)]
             spin = Spin(w, dw)
+        A = upward if upward and i == 0 else A
         # the origin moves in the parent: 2 ω × v_J (Coriolis), and its own acceleration
         relative = plus(acceleration[3:], cross(w_J, v_J))
         A = plus(plus(A, cross(w, [x + x for x in v_J])), relative)
@@ -114,7 +124,7 @@ def bodies(tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, 
         for k, s in enumerate(link.S, start=model.v_slice(i).start):
             if k in free and (moved := only(s)) is not None:
                 qdd[k], a[moved] = -a[moved], 0.0
-        spins.append(Spin(plus(w, w_J), a[:3]))
+        spins.append(Spin(known or plus(w, w_J), a[:3]))
         accelerations.append(a[3:])
         S, h, m = link.parameters()
         force = plus(spins[i].times(h), scaled(m, accelerations[i]))

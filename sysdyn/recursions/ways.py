@@ -18,8 +18,9 @@ from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, with
 from sysdyn.model.canonical import canonical, placements, upright
 from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.joints import Revolute, Spherical, agreed
-from sysdyn.model.spatial import rotation
+from sysdyn.model.joints import Revolute, Spherical, agreed, snap
+from sysdyn.model.kinematics import path
+from sysdyn.model.spatial import inertia, rotation
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import CONST, MUL, Flops
 from sysdyn.program.plain import product
@@ -279,6 +280,8 @@ class Rooted(Reduced):
         super().__init__(turned.model, free, given.external, given.passes, rest)
         self.unturned, self.turned, self.number = given, turned, given.constraints.index(root)
         self.root, self.foothold = root, foothold
+        self._way, X = canonical(_towards(given.source, turned))
+        self._to_way = [rotation(x) for x in X]
 
     @staticmethod
     def read_from(given: Reduced, root: Constraint) -> Rooted | None:
@@ -297,8 +300,11 @@ class Rooted(Reduced):
 
     def _inputs(self) -> Inputs:
         given, foothold = self.unturned._inputs(), self.foothold
-        model = canonical(self.unturned.source)[0]
-        tree = Tree(model, Plan(), given.graph.mark, may_hold=False, double_angle=False).at(given.q)
+        model, places = self._way, placements(self._way)
+        way = path(model, self.turned.bodies[0])
+        parallel = {("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0}
+        tree = Tree(model, Plan(parallel), given.graph.mark, "parallel_axes" in self.passes, double_angle=False)
+        tree.at(given.q)
         seen = Seen(tree, _places(model), given.qd, Motion([], [], []))
         E = rotation(foothold.X).astype(object) @ seen.rotation(foothold.body)
         v = (foothold.X.astype(object) @ seen.velocity(foothold.body, uniform=False)).tolist()
@@ -316,6 +322,24 @@ class Rooted(Reduced):
         inputs.fx[old] = plus(inputs.fx[old], given.tau[:6])
         return inputs
 
+    def _motion(self, tree: Tree, inputs: Inputs, fx: list[Vector] | None) -> Motion:
+        assert inputs.seen is not None
+        upward = rotation(self.foothold.X).astype(object) @ inputs.seen.upward(self.foothold.body)
+        return bodies(tree, inputs.qd, inputs.qdd, fx, self.free, self._spinning(tree, inputs), upward.tolist())
+
+    def _spinning(self, tree: Tree, inputs: Inputs) -> dict[int, Vector]:
+        """ω of the bodies on the way from the old root to the new one, if it has the same entries in their frames.
+
+        The way to the foot has found them. Other frames would cost a rotation, which is no less than to turn ω anew.
+        """
+        assert inputs.seen is not None
+        X, found = self.model(tree.plan)[1], {}
+        for k, i in enumerate(path(self.unturned.source, self.turned.bodies[0])):
+            R = snap(product(rotation(X[k]), self._to_way[i].T))
+            if inputs.seen.tree.links[i].held is None and np.isin(R, (-1.0, 0.0, 1.0)).all():
+                found[k] = (R.astype(object) @ inputs.seen.swept(i)[:3]).tolist()
+        return found
+
     def _values(self, inputs: Inputs, seen: Seen, solved: Solved, held: Held) -> dict[str, list]:
         given = inputs.given
         assert given is not None and inputs.seen is not None
@@ -323,9 +347,9 @@ class Rooted(Reduced):
         for k, old in enumerate(self.turned.freedoms, start=6):
             tau[old], qdd[old] = solved.tau[k], solved.qdd[k]
         # q̈ of the free joint: its acceleration is that of the body, relative to one that does not turn with it
-        a, v = seen.carried(0, solved.missing), seen.velocity(0, uniform=True)
-        gravity = (inputs.seen.rotation(0) @ self.source.gravity.astype(object)).tolist()
-        drift = cross(given.qd[:3], [x - y for x, y in zip(v[3:], given.qd[3:6], strict=True)])
+        a, omega = seen.carried(0, solved.missing), given.qd[:3]
+        gravity = [-x for x in inputs.seen.upward(0)]
+        drift = cross(omega, [x - y for x, y in zip(cross(omega, seen.offset(0)), given.qd[3:6], strict=True)])
         qdd[:6] = [*a[:3], *plus(plus(list(a[3:]), gravity), drift)]
         w = held.wrenches(solved.w)
         w.insert(self.number, [solved.tau[k] for k in self.foothold.held])
@@ -338,6 +362,16 @@ class Rooted(Reduced):
         rows = [k for i, x in enumerate(self.unturned.constraints) if x is not self.root
                 for k in range(starts[i], starts[i] + x.size)]  # fmt: skip
         return [(x, freedoms[k] if k < nv else nv + rows[k - nv]) for x, k in pivots]
+
+
+def _towards(model: Model, turned: Turned) -> Model:
+    """The model with a foot whose first moment is along an axis of its frame, so that canonical frames follow that."""
+    foot, E = turned.bodies[0], rotation(turned.X[0])
+    axis = getattr(model.joints[foot], "axis", (0.0, 0.0, 0.0))
+    across = E[int(np.argmin(np.abs(E @ np.array(axis))))]
+    inertias = model.inertias.copy()
+    inertias[foot] = inertia(1.0, across, np.eye(3))
+    return model.replace(inertias=inertias, strict=None)
 
 
 def _places(model: Model) -> dict[int, tuple[int, np.ndarray]]:

@@ -65,7 +65,7 @@ def pinocchio_flags() -> list[str]:
 
 def shared_library(compiler: str, sources: list[Path], flags: list[str]) -> ctypes.CDLL:
     """The library made from `sources`, compiled once for their content, compiler and flags."""
-    text = b"".join(p.read_bytes() for p in (*sources, SOURCES / "model.hpp"))
+    text = b"".join(p.read_bytes() for p in (*sources, *sorted(SOURCES.glob("*.hpp"))))
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     key = hashlib.sha256(text + version + repr(flags).encode() + _processor()).hexdigest()[:16]
     target = BUILT / f"{sources[0].stem}-{key}.so"

@@ -1,5 +1,5 @@
-// Pinocchio's algorithms over many states, called through plain C: each state is copied in, its results are copied out.
-#include "model.hpp"
+// Pinocchio's algorithms over many states, called through plain C.
+#include "states.hpp"
 
 #include <pinocchio/algorithm/aba-derivatives.hpp>
 #include <pinocchio/algorithm/aba.hpp>
@@ -9,39 +9,9 @@
 using namespace pinocchio;
 
 namespace {
-struct Robot {
-    Model model;
-    Data data;
-    Eigen::VectorXd q, v, x;
-    explicit Robot(Model m) : model(std::move(m)), data(model), q(model.nq), v(model.nv), x(model.nv) {}
-};
-
-struct Work {
-    Robot* robot;
-    long n;
-    const double *q, *v, *x;
-    double* out;
-};
-
-template <class Algorithm>
-void over_states(const Work& w, const Algorithm& algorithm) {
-    Robot& r = *w.robot;
-    const Model& m = r.model;
-    for (long k = 0; k < w.n; ++k) {
-        r.q = Eigen::VectorXd::Map(w.q + k * m.nq, m.nq);
-        r.v = Eigen::VectorXd::Map(w.v + k * m.nv, m.nv);
-        r.x = Eigen::VectorXd::Map(w.x + k * m.nv, m.nv);
-        algorithm(r, k);
-    }
-}
-
-void write(const Work& w, long k, const Eigen::VectorXd& result) {
-    Eigen::VectorXd::Map(w.out + k * result.size(), result.size()) = result;
-}
-
 // Three blocks a state, as they lie in memory: by rows, but for the inertia matrix.
 template <class A, class B, class C>
-void write(const Work& w, long k, const A& by_q, const B& by_v, const C& by_x) {
+void write(const Work<Robot>& w, long k, const A& by_q, const B& by_v, const C& by_x) {
     const int nv = w.robot->model.nv;
     double* out = w.out + 3 * k * nv * nv;
     A::Map(out, nv, nv) = by_q;
@@ -57,26 +27,26 @@ void* robot(int n, const int* parent, const int* kind, const double* axis, const
     return new Robot(make_model(n, parent, kind, axis, placement, inertia));
 }
 
-void inverse(const Work* w, void*) {
+void inverse(const Work<Robot>* w, void*) {
     over_states(*w, [w](Robot& r, long k) { write(*w, k, rnea(r.model, r.data, r.q, r.v, r.x)); });
 }
 
-void forward_local(const Work* w, void*) {
+void forward_local(const Work<Robot>* w, void*) {
     over_states(*w, [w](Robot& r, long k) { write(*w, k, aba(r.model, r.data, r.q, r.v, r.x, Convention::LOCAL)); });
 }
 
-void forward_world(const Work* w, void*) {
+void forward_world(const Work<Robot>* w, void*) {
     over_states(*w, [w](Robot& r, long k) { write(*w, k, aba(r.model, r.data, r.q, r.v, r.x, Convention::WORLD)); });
 }
 
-void inverse_derivatives(const Work* w, void*) {
+void inverse_derivatives(const Work<Robot>* w, void*) {
     over_states(*w, [w](Robot& r, long k) {
         computeRNEADerivatives(r.model, r.data, r.q, r.v, r.x);
         write(*w, k, r.data.dtau_dq, r.data.dtau_dv, r.data.M);
     });
 }
 
-void forward_derivatives(const Work* w, void*) {
+void forward_derivatives(const Work<Robot>* w, void*) {
     over_states(*w, [w](Robot& r, long k) {
         computeABADerivatives(r.model, r.data, r.q, r.v, r.x);
         write(*w, k, r.data.ddq_dq, r.data.ddq_dv, r.data.Minv);

@@ -10,6 +10,8 @@ import pinocchio as pin
 from rivals.build import SOURCES, CannotBuild, compilers, pinocchio_flags, plain_arrays, pointers, shared_library
 from rivals.turns import Call, words
 
+# Of the compiler, for the code of all peers.
+FLAGS = ("-O3", "-march=native", "-DNDEBUG", "-std=c++17")
 # Functions that compute the same, by what they compute: the ABA has two conventions.
 VARIANTS = {"forward": ("forward_local", "forward_world")}
 
@@ -22,7 +24,7 @@ class Native:
         found = compilers()
         compiler = compiler or next(iter(found))
         self.name = f"Pinocchio C++, {compiler}"
-        flags = ["-O3", "-march=native", "-DNDEBUG", "-std=c++17", *pinocchio_flags()]
+        flags = [*FLAGS, *pinocchio_flags()]
         self._library = shared_library(found[compiler], [SOURCES / "native.cpp"], flags)
         self._library.robot.restype = ctypes.c_void_p
         self._robot = self._library.robot(*pointers(plain_arrays(model)))

@@ -55,13 +55,15 @@ class Robot:
     def states(self, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """q, q̇ and τ (or q̈) of n states, for sysdyn and for Pinocchio."""
         ours = [np.ascontiguousarray(x) for x in self.model.random_state(seed=0, batch=n)]
-        q, *others = ours
+        return ours, self.theirs(*ours)
+
+    def theirs(self, q: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+        """q (n, nq), and others (n, nv), in Pinocchio's order."""
         base = [*range(7)] if self.base == "floating" else []
         angles = [
             self.model.q_slice(self.model.joint_index(name)).start for name in self.peer.names[2 if base else 1 :]
         ]
-        theirs = [q[:, base + angles], *(x[:, self.order] for x in others)]
-        return ours, [np.ascontiguousarray(x) for x in theirs]
+        return [np.ascontiguousarray(x) for x in (q[:, base + angles], *(x[:, self.order] for x in others))]
 
 
 def _icub() -> Path:

@@ -61,14 +61,13 @@ def kernel_call(
 
 
 def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool) -> list[Call]:
-    """The kernel of a solver of one output; see `kernel_call`. Loaded PLACES times, as times depend on the place."""
-    (output, size), *_ = solver.program.output_groups
+    """The kernel of a solver; see `kernel_call`. Loaded PLACES times, as times depend on the place."""
     arrays = {"fx": np.zeros(6 * solver.model.nb), **arrays}
     n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
             f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
-            {output: np.empty((n, size))}, single,
+            {output: np.empty((n, size)) for output, size in solver.program.output_groups}, single,
         )
         for k in range(PLACES)
     ]  # fmt: skip
