@@ -9,7 +9,10 @@ errors alone, and is relative to the latter (Arioli, Demmel and Duff 1989).
 
 Entries of D are rounded: far out, answers that are right to the last digit do not solve such equations. And frames mix
 the components of a vector, one of which may be 1e-6 of the others and hold their rounding errors. Suspicious answers
-are judged by equations in 50 digits, too, with the norms of vectors for |d|; the smaller residual of both counts.
+are judged by equations in 50 digits, too, with the norms of vectors for |d|; the smaller residual of both counts. What
+is still beyond is counted, and solved in 50 digits. It is wrong if a quantity is farther from that answer than where
+changes of the equations by a few rounding units can move it, max |D⁻¹| (|D| |d| + |b|), which rounding their entries
+does already (Higham 2002, section 7.2).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-from digits import left_over
+from digits import Digits, left_over
 from random_sensors import regular_at
 
 import sysdyn as sd
@@ -28,13 +31,17 @@ from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.joints import Helical
 from sysdyn.reference import newton_euler
+from sysdyn.sparse.condition import equilibration
 
 # Lengths without limits reach so far [m].
 KILOMETRE = 1e3
-# An answer with a greater row-wise residual is wrong.
+# An answer with a greater row-wise residual is suspicious.
 WRONG = 1e-11
 # The terms of a row count at least as this fraction of the greatest terms of the same kind at that state.
 VANISHING = 1e-6
+# Changes of the equations that an answer may be off by, relative to each term: four rounding units, as entries are sums
+# of a few rounded products.
+ROUNDINGS = 4.0 * 2.0**-53
 # Terms of a row below this fraction of those that its bodies could make are rounding errors.
 ROUNDED_OFF = 1e-11
 # Unknowns of these names are accelerations, all others forces.
@@ -50,20 +57,22 @@ LOOKED_AT = 10
 
 
 class Answers(NamedTuple):
-    """Of N states: how many were not solved; how many of the first of these in each batch have a regular matrix; how
-    many were solved wrongly and called `ok`; the greatest row-wise residual where `ok`, and its equation."""
+    """Of N states: how many were not solved; how many of the first of these in each batch have a regular matrix; of
+    those called `ok`, how many have row-wise residuals beyond WRONG, and how many of these are farther from the answer
+    in 50 digits than rounding explains; the greatest row-wise residual where `ok`, and its equation."""
 
     states: int
     unsolved: int
     regular: int
+    beyond: int
     silent: int
     residual: float
     equation: str
 
     def __add__(self, other: Answers) -> Answers:
         """Of both."""
-        counts = (x + y for x, y in zip(self[:4], other[:4], strict=True))
-        return Answers(*counts, *max(self[4:], other[4:]))
+        counts = (x + y for x, y in zip(self[:5], other[:5], strict=True))
+        return Answers(*counts, *max(self[5:], other[5:]))
 
     def row(self) -> dict:
         """Columns of a table."""
@@ -124,7 +133,7 @@ def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> 
 
 def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, far: float) -> Answers:
     """How the solver answers at so many states; it computes all unknowns."""
-    found = Answers(0, 0, 0, 0, 0.0, "")
+    found = Answers(0, 0, 0, 0, 0, 0.0, "")
     for start in range(0, states, BATCH):
         found += _batch(problem, solver, calls(problem, min(BATCH, states - start), rng, far))
     return found
@@ -148,9 +157,11 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
         residual[k] = min(residual[k], exact, key=max)
     refused = np.flatnonzero(~solution.ok)
     regular = sum(regular_at(problem, at(inputs, k)) for k in refused[:LOOKED_AT])
-    wrong = int((residual.max(axis=1) > WRONG).sum())
+    beyond = np.flatnonzero(residual.max(axis=1) > WRONG)
+    wrong = sum(bool(farther(system, at(inputs, k), d[k]) > ROUNDINGS) for k in beyond)
     state, row = np.unravel_index(np.argmax(residual), residual.shape)
-    return Answers(len(d), len(refused), regular, wrong, float(residual[state, row]), system.row_names[row])
+    greatest = float(residual[state, row])
+    return Answers(len(d), len(refused), regular, len(beyond), wrong, greatest, system.row_names[row])
 
 
 def unknowns(problem: sd.Problem, solution: sd.Solution) -> np.ndarray:
@@ -190,6 +201,26 @@ def row_wise(
         size = np.where(own < ROUNDED_OFF * possible, np.maximum(size, possible), size)
         ratio = np.abs(left) / np.where(size == 0.0, 1.0, size)
     return np.where(system.noisy_mask, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
+
+
+def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> float:
+    """Greatest distance of a quantity from that in 50 digits, over max |D⁻¹| (|D| |d| + |b|); one state, d (layout,).
+
+    inf if some equations are noisy.
+    """
+    if system.noisy_mask.any():
+        return math.inf
+    exact = Digits(system, inputs)
+    right = np.array([exact.value(j) for j in range(len(system.columns))])
+    entries, b = system.values(inputs)
+    D, (r, c) = system.matrix(entries[0]).toarray(), system.coordinates
+    rows, columns = equilibration(r, c, np.abs(D[r, c]), D.shape)
+    inverse = columns[:, None] * np.linalg.inv(rows[:, None] * D * columns) * rows
+    bound = np.abs(inverse) @ (np.abs(D) @ np.abs(right) + np.abs(b[0]))
+    off, place = np.abs(d[system.columns] - right), {c: j for j, c in enumerate(system.columns)}
+    owned = [[place[c] for c in system.layout.quantity_columns(x) if c in place] for x in system.problem.quantities]
+    with np.errstate(divide="ignore"):
+        return max(off[own].max() / bound[own].max() if off[own].any() else 0.0 for own in owned if own)
 
 
 def of_vectors(system: sd.BlockSystem, d: np.ndarray) -> np.ndarray:

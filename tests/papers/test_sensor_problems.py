@@ -103,7 +103,7 @@ def test_unsolved_states_count_by_whether_they_are_regular():
         return solution
 
     found = states.judged(problem, refuses, 20, np.random.default_rng(0), 1.0)
-    assert found[:5] == (20, 20, states.LOOKED_AT, 0, 0.0)
+    assert found[:6] == (20, 20, states.LOOKED_AT, 0, 0, 0.0)
 
 
 def test_ratios_are_of_problems_that_both_files_have():
