@@ -11,8 +11,8 @@ project = "sysdyn"
 author = copyright = "sysdyn contributors"
 release = version = sysdyn.__version__
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_copybutton", "sphinx_gallery.gen_gallery",
-    "docstrings",
+    "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_gallery.gen_gallery",
+    "docstrings", "mathml",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_extensions", "gallery"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -29,6 +29,9 @@ sphinx_gallery_conf = {
 # Links of the pages lead to files of the repository, too, which are no pages.
 suppress_warnings = ["myst.xref_missing"]
 myst_heading_anchors = 3
+# Formulas are blocks of `math`, which other viewers of Markdown typeset, too.
+myst_fence_as_directive = ["math"]
+html_math_renderer = "mathml"
 smartquotes = False  # in messages and names of arguments quotes are what is typed
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"

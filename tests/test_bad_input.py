@@ -225,7 +225,7 @@ def test_missing_values():
     model = robot()
     sizes = [len(m.components(model)) for m in partial().problem.measurements]
     y = {"motors": np.zeros(sizes[0]), "loads": np.zeros(sizes[2])}
-    with Fails(InvalidInput, "'qdd'"):
+    with Fails(InvalidInput, "'qdd'", "known entries count, or y={'encoders': …}"):
         partial()(given["q"], given["qd"], y=y)
     halves = Problem(model, [JointTorque(model.joint_names[:2], name="a"), JointTorque(model.joint_names[2:], name="b"),
                              ExternalWrench("all", name="fx")])  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -334,7 +335,8 @@ class Statement:
         and parameters.
         """
         model = self.model
-        groups = [QUANTITY[x].group(model) for x in ("q", "qd", *self.known_quantities)]
+        groups = [QUANTITY[x].group(model) for x in ("q", "qd")]
+        groups += [replace(QUANTITY[x].group(model), pass_as=self._pass_as(x)) for x in self.known_quantities]
         groups += [replace(value_of(m, model), name=value_group(m.name)) for m in self.custom]
         for m in self.noisy:
             noise = noise_of(m, model)
@@ -343,6 +345,13 @@ class Statement:
             size = len(m.components(model))
             groups.append(Group(m.group, (size,), default=np.ones(size), label=f"active[{m.name!r}]"))
         return Groups([*groups, *self.parameters])
+
+    def _pass_as(self, quantity: str) -> str:
+        """How a call hands in a quantity that is stated, for messages: whole, or by the measurements that state it."""
+        shape, known = QUANTITY[quantity].shape(self.model), len(self.knows(quantity))
+        count = "" if known == math.prod(shape) else f" of which the {known} known entries count"
+        by = ", ".join(f"{m.name!r}: …" for m in self.raw if m.quantity == quantity)
+        return f"{quantity}= with shape (…, {', '.join(map(str, shape))}){count}, or y={{{by}}}"
 
     @property
     def input_sizes(self) -> tuple[tuple[str, int], ...]:

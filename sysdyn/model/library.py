@@ -37,7 +37,7 @@ def robots() -> dict[str, Path]:
     """{name: file} of the robots in installed packages, each a `source` of `sysdyn.load`.
 
     Of icub-models, example-robot-data (URDF), robosuite, dm_control and gymnasium (MJCF), and small ones of this
-    package (biped, four_bar, leg). A name that several packages have is that of the first of them;
+    package (biped, delta, four_bar, leg, quadruped). A name that several packages have is that of the first of them;
     "gymnasium:humanoid" says which package.
     """
     found = {f"{package}:{name}": path for package in (*PACKAGES, OWN) for name, path in _files(package).items()}

@@ -64,7 +64,7 @@ def test_examples_of_help_run(command, plain, fast_commands):
 
 
 def test_robots_of_this_package_are_there_by_name(plain):
-    assert {"biped", "four_bar", "leg"} <= set(run("robots").stdout.split())
+    assert {"biped", "delta", "four_bar", "leg", "quadruped"} <= set(run("robots").stdout.split())
     assert "13 on a floating base" in run("info", "sysdyn:biped", "--base", "floating").stdout
 
 

@@ -87,6 +87,14 @@ def test_the_first_example_is_short():
     assert len([line for line in lines if line]) <= 12
 
 
+def test_ten_jobs_take_fifteen_lines_each():
+    page = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^## ", page, re.MULTILINE)) == 10
+    assert all(
+        len(re.findall(r"^.*\S.*$", block, re.MULTILINE)) <= 15 for block in blocks(ROOT / "docs" / "jobs.md", "python")
+    )
+
+
 def test_the_landing_page_and_the_notebook_begin_as_the_readme_does():
     first = blocks(ROOT / "README.md", "python")[0]
     assert blocks(ROOT / "docs" / "index.md", "python") == [first]
