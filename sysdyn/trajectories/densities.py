@@ -27,6 +27,14 @@ LONGEST_STEP = 20.0
 WIDE = 1e8
 
 
+def of_stretches(n: int) -> np.ndarray:
+    """Rows of a log of n by which encoders tell densities: all, or those of its stretches, one after the other."""
+    if n <= STRETCHES * STRETCH:
+        return np.arange(n)
+    starts = np.linspace(0, n - STRETCH, STRETCHES).astype(int)
+    return (starts[:, None] + np.arange(STRETCH)).reshape(-1)
+
+
 def of_encoders(
     t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, order: int
 ) -> tuple[np.ndarray, np.ndarray]:

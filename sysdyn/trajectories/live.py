@@ -22,7 +22,7 @@ from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.export import export_filter
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import ORDER
-from sysdyn.trajectories.pieces import joined, pieces_of
+from sysdyn.trajectories.pieces import joined, missing, pieces_of
 from sysdyn.trajectories.readings import readings
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smooth import OneThread, checked_outputs, first_position
@@ -146,7 +146,8 @@ class Live:
         def result() -> Run:
             pieces = pieces_of(self._trajectory, smoothed.path, Covariances.of_one(smoothed.P), read, gate, events)
             own = [e._replace(instant=0) for e in events]
-            return joined(self._trajectory, pieces, own, self._chosen, self._density, read, fit).first()
+            gaps = missing(self._trajectory, read)
+            return joined(self._trajectory, pieces, own, self._chosen, self._density, gaps, fit).first()
 
         return _Later(result)
 
