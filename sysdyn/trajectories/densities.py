@@ -126,10 +126,15 @@ def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: 
 
 def squares(path: Path, density: np.ndarray) -> np.ndarray:
     """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
+    return np.asarray(each_square(path, density).sum(axis=0))
+
+
+def each_square(path: Path, density: np.ndarray) -> np.ndarray:
+    """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
     motion, dt = path.unknowns.motion, np.diff(path.t)
     e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
-    e = e / density
-    return np.asarray(np.einsum("niv,nij,njv->v", e, information(dt, motion.order), e, optimize=True))
+    e = e / density[..., None, :]
+    return np.asarray(np.einsum("niv,nij,njv->nv", e, information(dt, motion.order), e, optimize=True))
 
 
 def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:

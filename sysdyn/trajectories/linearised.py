@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.trajectories import chain
+from sysdyn.trajectories import chain, densities
 from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.motion import transition
@@ -49,7 +49,7 @@ class Linearised:
     """The equations of a path, linearised about it, with a prior of its first instant.
 
     density: κ (nv,) of the motion. sizes (unknowns,): standard deviations without exact rows, by which these are
-    weighted; None: exact rows are left out.
+    weighted; None: exact rows are left out. raised (N − 1, nv): multiples of the density from instant to instant.
     """
 
     unknowns: Unknowns
@@ -57,6 +57,7 @@ class Linearised:
     density: np.ndarray
     start: Belief
     sizes: np.ndarray | None = None
+    raised: np.ndarray | None = None
     _kept: dict[tuple[int, int], list] = field(default_factory=dict)
 
     @cached_property
@@ -110,13 +111,16 @@ class Linearised:
                             own_h[:, columns] += (Jt @ r[:, rows, None])[..., 0]
         dt, motion = np.diff(path.t), own.motion
         e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
-        total += motion.objective(e, dt, self.density)
+        raised = None if self.raised is None else self.raised[: n - 1]
+        total += motion.objective(e if raised is None else e / raised[:, None], dt, self.density)
         left, walk = own.walk(dt)
         change = path.biases[1:] - left * path.biases[:-1]
         total += float((change * change / walk).sum()) if own.n_biases else 0.0
         found = []
         for x, own_H, own_h in zip(self._parts, H, h, strict=True):
             Phi, Q, c = self._motion(x, e, step, dt, change, left, walk)
+            if raised is not None and len(x.freedoms):
+                Q *= self._factor(x, raised)
             P = start[x.columns[:, :, None], x.columns[:, None, :]]
             found.append(chain.Part(x.columns, chain.Linear(own_H, own_h, Phi, c, Q, -away[x.columns], P)))
         return Least(path, found, total)
@@ -163,6 +167,23 @@ class Linearised:
         j, biases = np.arange(f, k), columns[f:] - own.n_states
         Phi[:, j, j], Q[:, j, j], c[:, f:] = left[:, biases], walk[:, biases], -change[:, biases]
         return Phi[:, None], Q[:, None], c[:, None]
+
+    def squares(self, path: Path, readings: Readings, raised: np.ndarray | None) -> np.ndarray:
+        """(N,) squares of the rows of each instant that are noisy, and of the motion to it."""
+        found = np.zeros(len(path))
+        for source in self.sources:
+            for part in in_parts(len(path), source):
+                lines = source.at(path.part(part), readings.part(part))
+                found[part] += (lines.r[:, ~lines.exact] ** 2).sum(axis=1)
+        found[1:] += densities.each_square(path, self.density if raised is None else self.density * raised).sum(axis=1)
+        return found
+
+    def _factor(self, x: _Unknowns, raised: np.ndarray) -> np.ndarray:
+        """(N − 1, chains, k, k): factors of Q by multiples of the density (N − 1, nv)."""
+        own = self.unknowns
+        here = x.columns < own.n_states
+        of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
+        return of[..., :, None] * of[..., None, :]
 
     def _row_scale(self, lines: Lines) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""

@@ -92,6 +92,12 @@ class Live:
         self._ahead: list[Belief] = []
         self._read: list[Readings] = []
         self._standing = Standing(self.problem)
+        if self._standing.open:
+            column = self._standing.open[0]
+            raise InvalidInput(
+                f"the limit of {column!r} follows from a whole log: write when='{column} > NUMBER', with "
+                "a number out of `sysdyn.Log(…).limits`"
+            )
         problem, nothing = self.problem, np.empty((1, 0))
         self._measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
         groups = {**problem.values, **problem.state_values}
@@ -187,8 +193,8 @@ class Live:
                 raise InvalidInput(f"no value was given for {m.name!r}: pass {m.pass_as}")
         for name, switch in active.items():
             on[name] = on.get(name, self._whole[name]) & (np.asarray(switch, dtype=float) != 0.0)
-        if self.problem.conditions:
-            self._standing.switch(values, on, active.keys(), 1)
+        if self._standing.used:
+            self._standing.switch(values, on, active.keys(), np.array([t]))
         blank, known = self._blank, self._blank.known
         for name in values.keys() & self._exact.keys():
             quantity, places = self._exact[name]

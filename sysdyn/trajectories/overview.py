@@ -12,7 +12,7 @@ from sysdyn.files.html import Table
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
-from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.believed import MOTION, Event
 from sysdyn.trajectories.path import before
 
 # Standard deviation of a position that is hardly known at any instant [rad, m] (chosen).
@@ -155,8 +155,11 @@ class Overview:
             parts.append(f"  chosen    {', '.join(chosen)}: nothing in the log tells these, they are as at the start")
         if gone := {name: n for name, n in missing.items() if n}:
             parts.append(f"  missing   {', '.join(f'{name} {n}' for name, n in gone.items())}")
-        if self._events:
-            parts.append(f"  dropped   {', '.join(f'{name} {n}' for name, (n, _, _) in self._events.items())}")
+        counts = {name: n for name, (n, _, _) in self._events.items()}
+        if impacts := counts.pop(MOTION, 0):
+            parts.append(f"  impacts   {impacts}, where stances begin")
+        if counts:
+            parts.append(f"  dropped   {', '.join(f'{name} {n}' for name, n in counts.items())}")
         return parts
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from sysdyn.errors import LogWarning
 from sysdyn.offline.stages import Stages
 from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.contacts import proposed
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised
@@ -66,6 +67,7 @@ def windows(
         end = min(at + n, rows)
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         read = part(at, min(end + max(1, int(OVERLAP * n)), rows))
+        read = proposed(trajectory, belief, kappa, read)
         smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
         if learnt is None or len(learnt) < len(read.t):
             learnt = trajectory.first_path(belief, read, kappa)
