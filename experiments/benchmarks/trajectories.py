@@ -34,7 +34,7 @@ from streaming import MEBI, peak_memory
 
 import sysdyn as sd
 from sysdyn.trajectories.linearised import Linearised
-from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, with_motion
 
 sys.path.insert(0, str(ROOT / "experiments" / "trajectories"))
@@ -190,7 +190,7 @@ def coupled(joints: int) -> tuple[int, float]:
         sd.ExternalWrench("all", name="no wrench"),
     ])  # fmt: skip
     readings = read(problem, log)
-    trajectory, kappa, _ = with_motion(problem, (), True, ORDER, MOTION, readings)
+    trajectory, kappa, _ = with_motion(problem, (), True, ORDER, MOTION, Survey.of(readings))
     belief, _ = trajectory.belief(readings, None, kappa)
     equations = Linearised(trajectory.unknowns, trajectory.sources, kappa, belief)
     path = trajectory.first_path(belief, readings, kappa)

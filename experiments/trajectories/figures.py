@@ -1,4 +1,4 @@
-"""Errors of whole trajectories from raw logs, beside what was wanted: an arm, a trotting quadruped, and random draws.
+"""Errors of whole trajectories from raw logs, beside what was wanted: an arm, a quadruped, a squat, and random draws.
 
     python experiments/trajectories/figures.py [--full] [--seed 0]
 
@@ -34,6 +34,8 @@ LAG, SETTLED = 0.02, 100
 OUTLIERS, WRONG, OFFSET = 0.01, 30.0, 1.0
 # Seconds by which contact times come late.
 LATE = 0.004
+# Relative errors of the model, and rows of the squat.
+MODEL_ERROR, SQUAT_ROWS = 0.02, 400
 # Aims: of another quadruped's walk, and of a trotting ANYmal if contacts are late.
 WANTED: dict[tuple[str, str], str] = {
     ("arm, encoders alone: torques", "smoother"): "2.5",
@@ -47,6 +49,7 @@ WANTED: dict[tuple[str, str], str] = {
     ("quadruped: foot force z", "exact"): "3",
     **{(f"late contacts, outliers, biases: foot force {x}", level): "5"
        for x in "xyz" for level in ("kinematic", "exact")},
+    **{(f"squat: σ by those of q and q̇ exact, {x}", "kinematic"): "1.5" for x in ("median of the joints", "greatest")},
     **{("late contacts, outliers, biases: torques", level): "0.4" for level in ("kinematic", "exact")},
 }  # fmt: skip
 SHARE = "94 to 97"
@@ -181,6 +184,34 @@ def quadruped_rows(table: Table, seconds: float, seed: int) -> None:
         walk_rows(table, "late contacts, outliers, biases", log, spoiled(log, seed), spoilt, exact)
 
 
+def model_rows(table: Table, seconds: float, seed: int) -> None:
+    """A quadruped whose masses, centres and inertias differ from the model's, as its problem declares."""
+    log = logs.quadruped(round(seconds / (2.0 * logs.TICK)), seed=seed, error=MODEL_ERROR)
+    problem = logs.quadruped_problem(log, error=MODEL_ERROR)
+    for exact in (False, True):
+        walk_rows(table, "2 % model errors", log, logs.with_contacts(log), problem, exact)
+
+
+# ---- the squat -------------------------------------------------------------------------------------------------------
+
+
+def squat_rows(table: Table, seed: int) -> None:
+    """Torques of a squat from raw sensors with biases, and with q and q̇ given."""
+    log, raw, exact, values = logs.icub_squat(SQUAT_ROWS, seed)
+    truth, known = log.truth, sd.compile(exact, outputs=["tau"])(log.truth.q, log.truth.qd, y=values)
+    run, used = timed(lambda: sd.smooth(raw, log.log, ["tau"]))
+    print(f"  {1e6 * used / len(truth.t):.0f} µs a row")
+    for level, found, std in (
+        ("q and q̇ exact", known.tau, known.std("tau")),
+        ("kinematic", run["tau"], run.std("tau")),
+    ):
+        error, spread = (found - truth.tau)[:, 6:], std[:, 6:]
+        table.add("squat: torques", level, rms(error), "N m", spread, error)
+    ratio = run.std("tau")[:, 6:].mean(axis=0) / known.std("tau")[:, 6:].mean(axis=0)
+    table.add("squat: σ by those of q and q̇ exact, median of the joints", "kinematic", float(np.median(ratio)), "1")
+    table.add("squat: σ by those of q and q̇ exact, greatest", "kinematic", float(ratio.max()), "1")
+
+
 # ---- draws -----------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +247,8 @@ def main() -> None:
     arm_rows(table, seconds, options.seed)
     draw_rows(table, 200 if options.full else 20)
     quadruped_rows(table, seconds, options.seed)
+    model_rows(table, seconds, options.seed)
+    squat_rows(table, options.seed)
     experiments.write_csv(options.out, table.rows)
     print(f"written to {options.out.name}")
 

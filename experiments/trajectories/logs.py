@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import mujoco
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 import sysdyn as sd
 
@@ -45,6 +48,11 @@ DRAWN_STD = {"encoders": 1e-3, "torques": 0.5, "bias": 1.0, "push": 5.0}
 # White noise of the velocity of a foot that stands [m/s], and the standard deviation and time [m/s, s] of an error that
 # lasts: it rolls, slips and rings on a soft floor (after touch-downs 0.1 to 0.6 m/s, after 20 ms 0.01: measured).
 SLIP, SLIPS = 2e-3, (0.02, 0.02)
+# Seconds after a touch-down in which the floor, pressed in at once, comes back at 1 to 3 cm/s under both feet of a pair
+# (measured): a velocity with a sign, which no error of zero mean stands for.
+SETTLE = 0.04
+# Accelerations less gravity that bodies have [m/s²], and length [m] of a link, by which errors of a model are declared.
+LOADED, LEVER = 12.0, 0.1
 # Moment [N m] at the centre of a foot of the force at its surface: 0.12 rms while it stands (measured), and lasting. As
 # white noise of rows 2 ms apart, with the density of an error that lasts 20 ms: 0.12 √(2 · 20/2).
 ROLLING = 0.5
@@ -194,13 +202,21 @@ def gait(t: float) -> np.ndarray:
     return np.array(angles)
 
 
-def quadruped(instants: int = 2000, seed: int = 0, start: float = 1.0) -> RawLog:
-    """Instants of a trot at 2 ms, from `start` [s] on, when it walks: see the module."""
+def quadruped(instants: int = 2000, seed: int = 0, start: float = 1.0, error: float = 0.0) -> RawLog:
+    """Instants of a trot at 2 ms, from `start` [s] on, when it walks: see the module.
+
+    error: standard deviation of relative errors of the masses, their centres and inertias of the model, body by body.
+    """
     mj = mujoco.MjModel.from_xml_string(quadruped_file())
     data, state, rng = mujoco.MjData(mj), sd.MujocoState(mj), np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sd.IgnoredWarning)  # contacts and motors are measurements here
         model = sd.from_mujoco(mj)
+    wrong = 1.0 + error * np.random.default_rng(seed + 200).standard_normal((3, mj.nbody, 1))
+    mj.body_mass *= wrong[0, :, 0]
+    mj.body_inertia *= wrong[0] * wrong[1]
+    mj.body_ipos *= wrong[2]
+    mujoco.mj_setConst(mj, data)
     data.qpos[7:] = gait(0.0)
     feet = [mj.geom(leg).id for leg in LEGS]
     rows: dict[str, list[Any]] = {x: [] for x in ("qpos", "qvel", "qacc", "tau", "gyro", "acc", "forces", "contacts")}
@@ -248,8 +264,14 @@ def with_contacts(log: RawLog, late: float = 0.0) -> dict[str, np.ndarray]:
     return {**log.log, **{f"active: {leg}": stands[:, k].astype(float) for k, leg in enumerate(LEGS)}}
 
 
-def quadruped_problem(log: RawLog, torque_bias: sd.Constant | None = None) -> sd.Problem:
-    """What the log of the quadruped says: sensors with biases, feet that stand and roll, and forces at these alone."""
+def quadruped_problem(
+    log: RawLog, torque_bias: sd.Constant | None = None, error: float = 0.0,
+    when: Callable[[str], str | None] | None = None,
+) -> sd.Problem:  # fmt: skip
+    """What the log of the quadruped says: sensors with biases, feet that stand and roll, and forces at these alone.
+
+    error: of the model, as of `quadruped`. when: of the stances, by leg; None: columns of the log.
+    """
     model = log.model
     calves = [f"{leg}_calf" for leg in LEGS]
     base = model.joint_names[0]
@@ -262,9 +284,76 @@ def quadruped_problem(log: RawLog, torque_bias: sd.Constant | None = None) -> sd
         sd.ExternalWrench([x for x in model.body_names if x not in calves], name="no contact"),
         sd.Prior(sd.ExternalWrench(calves, noise=200.0), name="contact"),
         *(sd.PointContact(f"{leg}_foot", noise=ROLLING, name=f"point {leg}") for leg in LEGS),
-        *(sd.Switchable(sd.Stance(f"{leg}_foot", noise=SLIP, radius=FOOT, bias=sd.GaussMarkov(*SLIPS)), name=leg)
-          for leg in LEGS),
+        *(sd.Stance(f"{leg}_foot", noise=SLIP, radius=FOOT, settle=SETTLE, bias=sd.GaussMarkov(*SLIPS), name=leg,
+                    when=None if when is None else when(leg)) for leg in LEGS),
+        *([sd.ModelNoise("f", noise=model_noise(model, error), name="model")] if error else []),
     ])  # fmt: skip
+
+
+def model_noise(model: sd.Model, error: float) -> np.ndarray:
+    """(6 nb,) standard deviations [N m, N] of the equations of motion of bodies whose masses have relative errors."""
+    force = error * LOADED * model.inertias[:, 5, 5]
+    return np.column_stack([np.repeat(LEVER * force[:, None], 3, axis=1), np.repeat(force[:, None], 3, axis=1)]).ravel()
+
+
+# ---- a squat ---------------------------------------------------------------------------------------------------------
+
+# Joints of the iCub that are left out with what they carry, so that legs and trunk stay, and its force/torque sensors.
+CUT = ("l_shoulder_pitch", "r_shoulder_pitch", "neck_pitch")
+FORCE_SENSORS = ("l_leg_ft", "r_leg_ft", "l_foot_ft", "r_foot_ft")
+# Standard deviations of its sensors: rad, rad/s, m/s², N m and N; and of their biases.
+SQUAT_NOISE = {"encoders": 1e-4, "gyro": 2e-3, "acc": 0.05, "ft": np.repeat([0.05, 0.5], 3)}
+SQUAT_BIASES = {"gyro": 0.02, "acc": 0.1, "ft": np.repeat([0.1, 1.0], 3)}
+
+
+def icub_squat(rows: int = 400, seed: int = 0) -> tuple[RawLog, sd.Problem, sd.Problem, dict[str, np.ndarray]]:
+    """(raw log, its problem, that of known states, its values) of a squat of the iCub's legs and trunk in MuJoCo.
+
+    The motion is that of experiments/benchmarks/squat.py, on feet that stand still. The raw log has encoders, an IMU at
+    the root and force/torque sensors, with biases. The other problem knows q and q̇ exactly, has accelerations
+    of the joints with noise of 0.2 rad/s², and the sensors without biases.
+    """
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    import squat
+
+    mj, _, urdf = squat.robot(squat.URDF, CUT)
+    moved = squat.simulate(mj, rows, FORCE_SENSORS)
+    model, rng = sd.load_urdf(urdf, base="floating", fixed_joints="sensors"), np.random.default_rng(seed)
+    q, qd, tau = squat.in_order_of(model, moved)
+    order = np.array([moved.joints.index(name) for name in model.joint_names if name in moved.joints])
+    qdd = np.concatenate([moved.qdd[:, :6], moved.qdd[:, 6 + order]], axis=1)
+    back = Rotation.from_quat(q[:, 3:7]).inv()
+    shown = {"encoders": q[:, 7:], "gyro": qd[:, :3], **moved.sensors,
+             "acc": qdd[:, 3:6] + np.cross(qd[:, :3], qd[:, 3:6]) - back.apply(np.array(model.gravity))}  # fmt: skip
+    size = {name: "ft" if name in FORCE_SENSORS else name for name in shown}
+    noisy = {x: y + np.asarray(SQUAT_NOISE[size[x]]) * rng.standard_normal(y.shape) for x, y in shown.items()}
+    biases = {
+        x: np.asarray(SQUAT_BIASES[size[x]]) * rng.standard_normal(shown[x].shape[1]) for x in shown if x != "encoders"
+    }
+    root, joints = model.body_names[0], [model.joint_names[i] for i in range(1, model.nb) if model.joints[i].nv]
+    others = [x for x in model.body_names if x not in squat.FEET]
+    told = [
+        sd.JointTorque(model.joint_names[0], name="no motor"), sd.ExternalWrench(others, name="no contact"),
+        sd.Prior(sd.ExternalWrench(list(squat.FEET), noise=1e3), name="contact"),
+    ]  # fmt: skip
+    raw = sd.Problem(model, [
+        *told, sd.JointPosition("all", noise=SQUAT_NOISE["encoders"], name="encoders"),
+        sd.Gyroscope(root, noise=SQUAT_NOISE["gyro"], bias=sd.Constant(SQUAT_BIASES["gyro"]), name="gyro"),
+        sd.Accelerometer(root, noise=SQUAT_NOISE["acc"], bias=sd.Constant(SQUAT_BIASES["acc"]), name="acc"),
+        *(sd.sensor(model, x, noise=SQUAT_NOISE["ft"], bias=sd.Constant(SQUAT_BIASES["ft"])) for x in FORCE_SENSORS),
+        *(sd.Stance(x, "fixed", noise=1e-3, name=f"stands on {x}") for x in squat.FEET),
+    ])  # fmt: skip
+    exact = sd.Problem(model, [
+        *told, sd.Accelerometer(root, noise=SQUAT_NOISE["acc"], name="acc"),
+        sd.Prior(sd.JointAcceleration(model.joint_names[0], noise=1e2), name="base"),
+        sd.JointAcceleration(joints, noise=0.2, name="accelerations"),
+        *(sd.sensor(model, x, noise=SQUAT_NOISE["ft"]) for x in FORCE_SENSORS),
+    ])  # fmt: skip
+    still = np.zeros((rows, 6))
+    log = {"t": moved.t, **{x: y + biases.get(x, 0.0) for x, y in noisy.items()}, "no motor": still}
+    values = {**{x: noisy[x] for x in ("acc", *FORCE_SENSORS)}, "no motor": still,
+              "accelerations": qdd[:, 6:] + 0.2 * rng.standard_normal((rows, len(joints)))}  # fmt: skip
+    return RawLog(model, log, Truth(moved.t, q, qd, qdd, tau, biases=biases)), raw, exact, values
 
 
 def _forces(mj: mujoco.MjModel, data: mujoco.MjData, feet: list[int]) -> np.ndarray:

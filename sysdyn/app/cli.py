@@ -189,7 +189,10 @@ def solve(
                  "--ordering": ordering, "--on-singular": on_singular, "--seconds": seconds}  # fmt: skip
         refuse_options(exact, "q and q̇ are unknown: it is for --states exact")
         from sysdyn.app.runs import smooth_log, unknown_log  # scipy.stats takes most of a second to import
+        from sysdyn.trajectories.stored import events_of
 
+        if out is not None:
+            check_output(events_of(out), force, read)
         smooth_log(task, unknown_log(task, log), log, out, picture, coupled, order)
     elif log is not None:
         refuse_options({"--coupled": coupled, "--order": order}, "q and q̇ are exact: it is for --states unknown")

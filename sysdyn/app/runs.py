@@ -15,25 +15,38 @@ from sysdyn.errors import ProblemError
 from sysdyn.measurements.measurement import Output
 from sysdyn.online.progress import Bar
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smooth import smooth
+from sysdyn.trajectories.smooth import Request, checked_outputs, smooth, smooth_into
+from sysdyn.trajectories.stored import Stored
 
 
 def smooth_log(
     task: Task, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
 ) -> None:
     """Find the states, biases and outputs of a log; write and draw them."""
+    bands = None
     if picture is not None:
         check_picture(picture)
+        from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
+
+        quantities = outputs_of_run(task)
+        bands = Bands(task.problem.model, "tau" if "tau" in quantities else "qdd")
     begin = time.perf_counter()
-    run = smoothed(task, log, coupled, order)
+    run: Run | Stored
+    if out is None:
+        run = smoothed(task, log, coupled, order)
+        if bands is not None:
+            bands.told(run)
+    else:
+        asked = Request(checked_outputs(task.problem, outputs_of_run(task)), coupled, order)
+        with Bar("log") as bar:
+            run = smooth_into(task.problem, log, out, asked, bar, None if bands is None else bands.told_arrays)
     seconds = time.perf_counter() - begin
     console = output()
     if task.title:
         console.print(task.title, style="bold", soft_wrap=True)
     level = "coupled" if coupled else "kinematic"
-    span = run.t[-1] - run.t[0]
     console.print(
-        f"{task.problem.model.name}, {level} level: {len(run):,} rows over {span:.4g} s in {seconds:.3g} s",
+        f"{task.problem.model.name}, {level} level: {len(run):,} rows over {run.seconds:.4g} s in {seconds:.3g} s",
         soft_wrap=True,
     )
     if run.untold:
@@ -41,13 +54,12 @@ def smooth_log(
     print_tables(run.tables())
     notes = [f"{len(run):,} states of {path}"]
     notes += [f"{log.summary.missing:,} values of sensors were missing"] if log.summary.missing else []
-    if out is not None:
-        notes.append(f"written to {run.save(out)}")
-    if picture is not None:
-        from sysdyn.app.matrix_plot import save_figure  # matplotlib takes half a second to import
-        from sysdyn.app.time_plot import Bands
+    if isinstance(run, Stored):
+        notes.append(f"written to {run.path}, dropped readings to {run.events}")
+        notes += [f"the first {run.resumed:,} by an earlier call"] if run.resumed else []
+    if bands is not None and picture is not None:
+        from sysdyn.app.matrix_plot import save_figure
 
-        bands = Bands(run.model, "tau" if "tau" in run.outputs else "qdd").told(run)
         notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
     console.print()
     console.print("; ".join(notes), soft_wrap=True)
@@ -66,10 +78,10 @@ def unknown_log(task: Task, path: Path) -> Log:
 def smoothed(task: Task, log: Log, coupled: bool, order: int | None) -> Run:
     """The run of a log of unknown states, with its progress on the terminal."""
     with Bar("log") as bar:
-        return smooth(task.problem, log, _outputs_of_run(task), coupled=coupled, order=order, progress=bar)
+        return smooth(task.problem, log, outputs_of_run(task), coupled=coupled, order=order, progress=bar)
 
 
-def _outputs_of_run(task: Task) -> tuple[Output, ...]:
+def outputs_of_run(task: Task) -> tuple[Output, ...]:
     """The requested outputs, by default torques, and wrenches from outside if any are unknown."""
     if task.outputs is not None:
         return task.outputs

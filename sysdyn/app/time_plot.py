@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -44,9 +44,14 @@ class Bands:
 
     def told(self, run: Run) -> Bands:
         """The same, after all instants of a run."""
-        values, std = {self.quantity: run[self.quantity]}, {self.quantity: run.std(self.quantity)}
-        self(Estimates("", np.arange(1, len(run) + 1), run.t, run.q, values, std, np.ones(len(run), dtype=bool)))
+        self.told_arrays(run.arrays())
         return self
+
+    def told_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take successive instants of a run, as of `Run.arrays`."""
+        t, x = arrays["t"], self.quantity
+        ok = np.ones(len(t), dtype=bool)
+        self(Estimates("", np.arange(1, len(t) + 1), t, arrays["q"], {x: arrays[x]}, {x: arrays[f"std:{x}"]}, ok))
 
     def figure(self, joints: Sequence[str] | None = None, title: str = "") -> Figure:
         """One panel for each joint: the estimate and ±2 σ.

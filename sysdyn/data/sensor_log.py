@@ -149,7 +149,7 @@ class Log:
         self.columns = LogColumns(self.problem, self.values, columns, timed, free, states, unused)
         self.told = told if told is not None else set()
         self._switchable = self.columns.optional
-        self._standing = Standing(self.problem)
+        self._standing, self._limits = Standing(self.problem), dict[str, float]()
         self._first = self._opened(self.files[0])
         self.summary = Summary()
 
@@ -180,7 +180,23 @@ class Log:
             )  # fmt: skip
 
     def __iter__(self) -> Iterator[Chunk]:
-        last, self._standing = -np.inf, Standing(self.problem)
+        if self._standing.open and not self._limits:
+            self._standing = Standing(self.problem)
+            for _ in self._chunks():
+                pass
+            self._limits, self.summary = self._standing.found(), Summary()
+        self._standing = Standing(self.problem, self._limits)
+        yield from self._chunks()
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """{column: number} beyond which a stance stands whose condition is a column alone, found by reading the log."""
+        if self._standing.open and not self._limits:
+            next(iter(self), None)
+        return dict(self._limits)
+
+    def _chunks(self) -> Iterator[Chunk]:
+        last = -np.inf
         for k, path in enumerate(self.files):
             file = self._opened(path) if k else self._first
             blocks = self._blocks(file)
@@ -312,7 +328,7 @@ class Log:
             return Chunk(file.where, rows, t, arrays["q"], arrays["qd"], y, active)
         y = {name: np.broadcast_to(value, (len(x), np.shape(value)[-1])) for name, value in y.items()}
         by_column = {group_of(group).name for group in arrays if group_of(group).role == SWITCH}
-        self._standing.switch(y, active, by_column, len(x))
+        self._standing.switch(y, active, by_column, t)
         y |= {name: np.zeros(on.shape) for name, on in active.items() if name not in y}
         return Chunk(file.where, rows, t, np.empty((len(x), 0)), np.empty((len(x), 0)), y, active)
 

@@ -1,4 +1,4 @@
-"""Stances that stand by conditions on what is measured, row by row of a log."""
+"""Stances that stand by conditions on what is measured, row by row of a log, and once they have settled."""
 
 from __future__ import annotations
 
@@ -6,28 +6,44 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements.conditions import limit_between
 from sysdyn.measurements.statement import Statement
+
+# Most sizes of a column by which its limit is found (chosen).
+MOST_SIZES = 2**15
 
 
 class Standing:
     """Switches of the stances of a problem by their conditions, over successive rows.
 
-    A value that is compared holds until the next one is measured; before the first one a stance is off.
+    A value that is compared holds until the next one is measured; before the first one a stance is off. A stance that
+    begins counts once it has settled. limits {column: number}: of conditions that are columns alone.
     """
 
-    def __init__(self, problem: Statement):
-        self._conditions = problem.conditions
+    def __init__(self, problem: Statement, limits: Mapping[str, float] | None = None):
+        self._conditions, self.limits = problem.conditions, limits or {}
         self._groups = {**problem.values, **problem.state_values}
         self._labels = {name: group.labels for name, group in self._groups.items()}
         self._held: dict[str, np.ndarray] = {}
+        self._settling = Settling(problem)
+        self.open = tuple(dict.fromkeys(x for when in self._conditions.values() for x in when.open))
+        self._sizes: dict[str, list[np.ndarray]] = {x: [] for x in self.open}
+        self._step = 1
+
+    @property
+    def used(self) -> bool:
+        """True if some stance is switched here."""
+        return bool(self._conditions) or self._settling.used
 
     def switch(
-        self, y: Mapping[str, np.ndarray], active: dict[str, np.ndarray], others: Collection[str], n: int
+        self, y: Mapping[str, np.ndarray], active: dict[str, np.ndarray], others: Collection[str], t: np.ndarray
     ) -> None:  # fmt: skip
-        """Write the switches of n rows into `active`, but of stances among `others`, which something else switches.
+        """Write the switches of rows at t (n,) into `active`, but of stances among `others`, which something else does.
 
         y {measurement: (n, m)}; active {measurement: (n, m) bool}: where they are measured.
         """
+        n = len(t)
         asked = {name: when for name, when in self._conditions.items() if name not in others}
         held: dict[str, np.ndarray] = {}
         for source in dict.fromkeys(x for when in asked.values() for x in when.measurements):
@@ -38,6 +54,62 @@ class Standing:
             last = np.maximum.accumulate(np.where(np.isnan(x), 0, np.arange(n + 1)[:, None]), axis=0)
             x = np.take_along_axis(x, last, axis=0)
             self._held[source], held[source] = x[-1], x[1:]
+        self._gather(held)
         for name, when in asked.items():
-            stands = np.broadcast_to(when.holds(held, self._labels)[:, None], (n, self._groups[name].size))
+            on = when.holds(held, self._labels, self.limits)
+            stands = np.broadcast_to(on[:, None], (n, self._groups[name].size))
             active[name] = stands & active.get(name, True)
+        self._settling.switch(active, t)
+
+    def _gather(self, held: Mapping[str, np.ndarray]) -> None:
+        """Keep sizes of the columns whose limits are not known yet, every 2^k-th."""
+        for column in self.open if not self.limits else ():
+            source = column.rpartition(": ")[0]
+            if source not in held:  # columns say where these stances stand
+                continue
+            x = held[source][:, self._labels[source].index(column)]
+            self._sizes[column].append(np.abs(x[:: self._step]))
+        if self._sizes and max(sum(map(len, x)) for x in self._sizes.values()) > MOST_SIZES:
+            self._sizes = {name: [np.concatenate(x)[::2]] for name, x in self._sizes.items()}
+            self._step *= 2
+
+    def found(self) -> dict[str, float]:
+        """{column: limit} by all rows so far. Raises InvalidInput for a column whose sizes are one group."""
+        limits = {}
+        for column, sizes in self._sizes.items():
+            if not sizes:
+                continue
+            limit = limit_between(np.concatenate(sizes))
+            if limit is None:
+                raise InvalidInput(
+                    f"the sizes of {column!r} do not fall into two groups, and do not tell where a foot stands: "
+                    f"write when='{column} > NUMBER'"
+                )
+            limits[column] = limit
+        return limits
+
+
+class Settling:
+    """Stances that begin count once they have settled, over successive rows; what stands at the begin has settled."""
+
+    def __init__(self, problem: Statement):
+        found = {m.name: getattr(m.of, "settle", 0.0) for m in problem.state_sensors}
+        self._seconds = {name: x for name, x in found.items() if x}
+        self._last: dict[str, tuple[bool, float]] = {}  # on, and since when
+
+    @property
+    def used(self) -> bool:
+        """True if some stance has to settle."""
+        return bool(self._seconds)
+
+    def switch(self, active: dict[str, np.ndarray], t: np.ndarray) -> None:
+        """Switch stances at rows t (n,) off in `active` {measurement: (n, m) bool} while they settle."""
+        for name, seconds in self._seconds.items():
+            if name not in active or not len(t):
+                continue
+            on = active[name].any(axis=1)
+            was, since = self._last.get(name, (bool(on[0]), -np.inf))
+            begins = on & ~np.concatenate([[was], on[:-1]])
+            began = np.maximum.accumulate(np.concatenate([[since], np.where(begins, t, -np.inf)]))[1:]
+            self._last[name] = bool(on[-1]), float(began[-1])
+            active[name] = active[name] & (t - began >= seconds)[:, None]

@@ -46,6 +46,8 @@ UNITS = {
 _RATE = dict(zip(ACCELERATION, TWIST, strict=True))
 # The vector of a Direction that points against gravity.
 GRAVITY = "gravity"
+# Word of when=: where a foot stands is told by its motion.
+KINEMATICS = "kinematics"
 # Added to the square of twice the cosine of half an angle: a few times its rounding, so that it stays positive.
 COSINE_ROUNDING = 1e-15
 
@@ -370,7 +372,10 @@ class Stance(FrameStateSensor):
     reference   axes of the components: "local", the frame's, or "world"
     radius      of a round foot [m]: the frame is its centre, and the held point is the lowest one, on which it rolls
     when        None: as a log or a run says; or the condition under which it stands, by columns of measurements of the
-                problem: "l_foot_ft: fz > 40", with <, >=, <=, and several joined by "and"
+                problem: "l_foot_ft: fz > 40", with <, >=, <=, and several joined by "and"; "l_foot_ft: fz" alone: a
+                limit is found from the log, between the forces of a foot that stands and of one that does not;
+                "kinematics": where its velocity agrees with zero, as the other sensors and feet tell it
+    settle      time [s] after its begin in which it does not count: a foot rings on the floor
     noise       standard deviation of the velocity of the frame while it stands
 
     Raises UnknownName, InvalidInput; the problem for columns in `when` that it does not have.
@@ -382,19 +387,21 @@ class Stance(FrameStateSensor):
     def __init__(
         self, frame: Place, kind: str = "point", components: Names = "all", reference: str = "local",
         when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
-        radius: float = 0.0,
+        radius: float = 0.0, settle: float = 0.0,
     ):  # fmt: skip
         if kind not in CONTACTS:
             raise UnknownName("kind of a Stance:", kind, CONTACTS)
         name = name or f"Stance({placed(frame, 'Stance')[1]})"
         chosen = tuple(_RATE[c] for c in CONTACTS[kind]) if components in ("all", ("all",)) else components
-        self.when = condition_of(name, when)
+        self.proposed = when == KINEMATICS
+        self.when = None if self.proposed else condition_of(name, when)
         if not (isinstance(radius, (int, float)) and 0.0 <= radius < math.inf):
             raise InvalidInput(f"the radius of {name!r} is {radius!r}: a length ≥ 0 m is needed")
-        self.radius = float(radius)
-        super().__init__(
-            frame, chosen, name, noise, bias, reference=reference, **({"radius": radius} if radius else {})
-        )
+        if not (isinstance(settle, (int, float)) and 0.0 <= settle < math.inf):
+            raise InvalidInput(f"settle of {name!r} is {settle!r}: a time ≥ 0 s is needed")
+        self.radius, self.settle = float(radius), float(settle)
+        further = {x: value for x, value in (("radius", radius), ("settle", settle)) if value}
+        super().__init__(frame, chosen, name, noise, bias, reference=reference, **further)
 
     def all_values(self, ctx):
         v = ctx.v(self.frame)
@@ -409,7 +416,8 @@ class Stance(FrameStateSensor):
             _check_gravity(self.name, model)
 
     def describe(self, model: Model | None = None) -> dict:
-        when = {} if self.when is None else {"when": self.when.text}
+        text = KINEMATICS if self.proposed else None if self.when is None else self.when.text
+        when = {} if text is None else {"when": text}
         return {**super().describe(model), **when}
 
 

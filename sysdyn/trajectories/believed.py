@@ -30,13 +30,17 @@ SLIPS = float(scipy.special.stdtrit(FREEDOMS, 0.5 + 0.5 * CONFIDENCE))
 # Most readings of dynamic variables that are dropped at an instant (chosen: a robot of which more fail needs a look).
 MOST_DROPPED = 8
 
+# Name of events that are no measurement: the motion changes more than its density explains.
+MOTION = "motion"
+
 Dropped = dict[str, np.ndarray]  # {measurement: (N, m) bool}.
 
 
 class Event(NamedTuple):
     """A component of a measurement that was not believed at an instant: its number and time [s], and names.
 
-    size: in units of the standard deviation that was expected. why: "innovation" (before it is taken in) or "residual".
+    size: in units of the standard deviation that was expected. why: "innovation" (before it is taken in), "residual",
+    or "impact": of `MOTION`, whose densities were raised where a stance begins.
     """
 
     instant: int

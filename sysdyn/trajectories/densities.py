@@ -27,6 +27,14 @@ LONGEST_STEP = 20.0
 WIDE = 1e8
 
 
+def of_stretches(n: int) -> np.ndarray:
+    """Rows of a log of n by which encoders tell densities: all, or those of its stretches, one after the other."""
+    if n <= STRETCHES * STRETCH:
+        return np.arange(n)
+    starts = np.linspace(0, n - STRETCH, STRETCHES).astype(int)
+    return (starts[:, None] + np.arange(STRETCH)).reshape(-1)
+
+
 def of_encoders(
     t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, order: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -118,10 +126,15 @@ def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: 
 
 def squares(path: Path, density: np.ndarray) -> np.ndarray:
     """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
+    return np.asarray(each_square(path, density).sum(axis=0))
+
+
+def each_square(path: Path, density: np.ndarray) -> np.ndarray:
+    """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
     motion, dt = path.unknowns.motion, np.diff(path.t)
     e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
-    e = e / density
-    return np.asarray(np.einsum("niv,nij,njv->v", e, information(dt, motion.order), e, optimize=True))
+    e = e / density[..., None, :]
+    return np.asarray(np.einsum("niv,nij,njv->nv", e, information(dt, motion.order), e, optimize=True))
 
 
 def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:

@@ -58,6 +58,10 @@ class Readings:
         )
         return Readings(self.t[chosen], y, active, known, weights, self.variances)
 
+    def rows(self, at: int, end: int) -> Readings:
+        """The readings of instants at ≤ instant < end."""
+        return self.part(slice(at, end))
+
     def without(self, off: Mapping[str, np.ndarray]) -> Readings:
         """The readings with components off, {name: (N, m) bool}."""
         return replace(self, active={**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}})

@@ -23,9 +23,10 @@ from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_motion
-from sysdyn.trajectories.readings import read
-from sysdyn.trajectories.smooth import OneThread, first_position, window_rows, with_motion
+from sysdyn.trajectories.readings import Survey, read
+from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.windows import window_rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,7 +117,7 @@ def learn_noise_of_log(
     readings, first = read(problem, log, **options), first_position(problem, start)
     told = Stages(None, progress)
     told.say("compiling the equations of an instant", 0.05)
-    trajectory, kappa, _ = with_motion(problem, (), False, order, density, readings)
+    trajectory, kappa, _ = with_motion(problem, (), False, order, density, Survey.of(readings))
     stated = np.isfinite(densities.by_joint(problem.model, density)) if density is not None else False
     readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
     with OneThread():

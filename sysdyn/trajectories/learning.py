@@ -23,6 +23,7 @@ from sysdyn.offline.stages import Stages
 from sysdyn.online.learn_noise import UNDETERMINED
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.chain import Sweep
+from sysdyn.trajectories.contacts import proposed
 from sysdyn.trajectories.equations import OfStates, Readings, in_parts
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path
@@ -60,6 +61,7 @@ class Learning:
         own, model = trajectory.unknowns, trajectory.model
         self.trajectory, self.kappa, self._first = trajectory, kappa, first
         belief, _ = trajectory.belief(readings, first, kappa)
+        readings = proposed(trajectory, belief, kappa, readings)
         smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
         found, self.readings = smoother.run(trajectory.first_path(belief, readings, kappa), readings)
         self.belief, self.path, self.sizes = belief, found.path, smoother.equations.sizes

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.trajectories import beside, chain
-from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
+from sysdyn.trajectories import beside, chain, densities
+from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.path import Path, Unknowns
 
@@ -54,7 +54,7 @@ class Linearised:
     """The equations of a path, linearised about it, with a prior of its first instant.
 
     density: κ (nv,) of the motion. sizes (unknowns,): standard deviations without exact rows, by which these are
-    weighted; None: exact rows are left out.
+    weighted; None: exact rows are left out. raised (N − 1, nv): multiples of the density from instant to instant.
     """
 
     unknowns: Unknowns
@@ -62,6 +62,7 @@ class Linearised:
     density: np.ndarray
     start: Belief
     sizes: np.ndarray | None = None
+    raised: np.ndarray | None = None
     _known_steps: _Steps | None = None
     _room: chain.Room = field(default_factory=chain.Room)
 
@@ -127,7 +128,8 @@ class Linearised:
             total += float(np.vdot(r, r))
             found.append((r, entries))
         e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), steps.dt)
-        total += motion.objective(e, steps.dt, self.density)
+        raised = None if self.raised is None else self.raised[: len(path) - 1]
+        total += motion.objective(e if raised is None else e / raised[:, None], steps.dt, self.density)
         change = path.biases[1:] - steps.left * path.biases[:-1]
         total += float((change * change / steps.walk).sum()) if own.n_biases else 0.0
         parts = []
@@ -135,6 +137,8 @@ class Linearised:
             r = _chosen([y for y, _ in found], x.rows)
             J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
             phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
+            if raised is not None and x.freedoms.shape[1]:
+                noise = noise * self._factor(x, raised)
             P = start[x.columns[:, :, None], x.columns[:, None, :]]
             Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
             parts.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
@@ -172,6 +176,23 @@ class Linearised:
             phi, noise = phi.copy(), noise.copy()
         own.motion.ahead(e, step, dt, self.density, x.freedoms[0], phi[:, 0], noise[:, 0], c[:, 0])
         return phi, noise, c
+
+    def squares(self, path: Path, readings: Readings, raised: np.ndarray | None) -> np.ndarray:
+        """(N,) squares of the rows of each instant that are noisy, and of the motion to it."""
+        found = np.zeros(len(path))
+        for source in self.sources:
+            for part in in_parts(len(path), source):
+                lines = source.at(path.part(part), readings.part(part))
+                found[part] += (lines.r[:, ~lines.exact] ** 2).sum(axis=1)
+        found[1:] += densities.each_square(path, self.density if raised is None else self.density * raised).sum(axis=1)
+        return found
+
+    def _factor(self, x: _Unknowns, raised: np.ndarray) -> np.ndarray:
+        """(N − 1, chains, …): factors of the entries of Q by multiples of the density (N − 1, nv)."""
+        own = self.unknowns
+        here = x.columns < own.n_states
+        of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
+        return np.asarray(of[..., x.Q[:, 0]] * of[..., x.Q[:, 1]])
 
     def _row_scale(self, lines: Lines) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""

@@ -22,7 +22,7 @@ from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.export import export_filter
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import ORDER
-from sysdyn.trajectories.pieces import joined, pieces_of
+from sysdyn.trajectories.pieces import joined, missing, pieces_of
 from sysdyn.trajectories.readings import readings
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smooth import OneThread, checked_outputs, first_position
@@ -92,6 +92,12 @@ class Live:
         self._ahead: list[Belief] = []
         self._read: list[Readings] = []
         self._standing = Standing(self.problem)
+        if self._standing.open:
+            column = self._standing.open[0]
+            raise InvalidInput(
+                f"the limit of {column!r} follows from a whole log: write when='{column} > NUMBER', with "
+                "a number out of `sysdyn.Log(…).limits`"
+            )
         problem, nothing = self.problem, np.empty((1, 0))
         self._measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
         groups = {**problem.values, **problem.state_values}
@@ -146,7 +152,8 @@ class Live:
         def result() -> Run:
             pieces = pieces_of(self._trajectory, smoothed.path, Covariances.of_one(smoothed.P), read, gate, events)
             own = [e._replace(instant=0) for e in events]
-            return joined(self._trajectory, pieces, own, self._chosen, self._density, read, fit).first()
+            gaps = missing(self._trajectory, read)
+            return joined(self._trajectory, pieces, own, self._chosen, self._density, gaps, fit).first()
 
         return _Later(result)
 
@@ -186,8 +193,8 @@ class Live:
                 raise InvalidInput(f"no value was given for {m.name!r}: pass {m.pass_as}")
         for name, switch in active.items():
             on[name] = on.get(name, self._whole[name]) & (np.asarray(switch, dtype=float) != 0.0)
-        if self.problem.conditions:
-            self._standing.switch(values, on, active.keys(), 1)
+        if self._standing.used:
+            self._standing.switch(values, on, active.keys(), np.array([t]))
         blank, known = self._blank, self._blank.known
         for name in values.keys() & self._exact.keys():
             quantity, places = self._exact[name]

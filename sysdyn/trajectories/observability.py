@@ -23,12 +23,13 @@ from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.equations import OfStates, Readings
 from sysdyn.trajectories.gauge import Unseen
 from sysdyn.trajectories.linearised import Linearised
+from sysdyn.trajectories.overview import HARDLY_KNOWN, TOLD
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import with_biases
-from sysdyn.trajectories.readings import read
-from sysdyn.trajectories.run import HARDLY_KNOWN, TOLD
-from sysdyn.trajectories.smooth import OneThread, first_position, window_rows, with_motion
+from sysdyn.trajectories.readings import Survey, read
+from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.windows import window_rows
 
 
 def observability(
@@ -48,7 +49,7 @@ def observability(
     readings, first = read(problem, log, **options), first_position(problem, start)
     rows = len(readings.t)
     try:
-        trajectory, kappa, _ = with_motion(problem, (), coupled, order, density, readings)
+        trajectory, kappa, _ = with_motion(problem, (), coupled, order, density, Survey.of(readings))
     except ProblemError:
         known = JointAcceleration("all", noise=1.0, name="q̈")
         instant = None if problem.knows("qdd") or not problem.state_sensors else diagnose(problem.instant + known)

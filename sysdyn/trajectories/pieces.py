@@ -154,7 +154,7 @@ def carried(belief: Belief, kept: tuple[Path, np.ndarray], found: tuple[Path, np
     return Belief(belief.path.moved(change[None]), 0.5 * (whole + whole.T))
 
 
-def _missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
+def missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
     """{measurement: values that a log does not have}; stances and priors aside."""
     found = {}
     for m in (*trajectory.problem.state_sensors, *trajectory.problem.custom):
@@ -184,9 +184,9 @@ def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readi
 
 def joined(
     trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
-    kappa: np.ndarray, read: Readings, fit: tuple[float, int],
+    kappa: np.ndarray, gaps: Mapping[str, int], fit: tuple[float, int],
 ) -> Run:  # fmt: skip
-    """The run of successive pieces; fit: χ² and its degrees of freedom."""
+    """The run of successive pieces; gaps: missing values by measurement; fit: χ² and its degrees of freedom."""
     problem, own = trajectory.problem, trajectory.unknowns
     q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
     t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
@@ -206,7 +206,7 @@ def joined(
         problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],
         events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
         motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
-        coupled=trajectory.coupled, missing=_missing(trajectory, read), _values=values, _std=deviations, _groups=groups,
+        coupled=trajectory.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
         _fit=fit,
     )  # fmt: skip

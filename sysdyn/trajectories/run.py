@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.data.log_columns import TIME
 from sysdyn.data.states import write_states
@@ -22,14 +21,7 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.believed import Event
-from sysdyn.trajectories.path import before
-
-# Standard deviation of a position that is hardly known at any instant [rad, m] (chosen).
-HARDLY_KNOWN = 1.0
-# Share of its prior standard deviation above which a bias is not told by a log (chosen).
-TOLD = 0.5
-# Probability of the band that χ² is compared with (as usual).
-BAND = 0.95
+from sysdyn.trajectories.overview import BAND, Fit, Overview
 
 
 @dataclass(frozen=True)
@@ -73,6 +65,11 @@ class Run:
         return len(self.t)
 
     @property
+    def seconds(self) -> float:
+        """Length of the log [s]."""
+        return float(np.ptp(self.t))
+
+    @property
     def ok(self) -> np.ndarray:
         """(N,) bool: every output is finite, and so is its standard deviation."""
         lead = np.ndim(self.t)
@@ -114,8 +111,18 @@ class Run:
 
     def chi2_band(self, share: float = BAND) -> tuple[float, float]:
         """(least, greatest) χ² with this probability if noise, motion and biases are as declared or learnt."""
-        tail, freedoms = 0.5 * (1.0 - share), max(self.redundancy, 1)
-        return float(scipy.special.chdtri(freedoms, 1.0 - tail)), float(scipy.special.chdtri(freedoms, tail))
+        return self._measure.band(share)
+
+    @property
+    def _measure(self) -> Fit:
+        return Fit(*self._fit, self.coupled)
+
+    @property
+    def _overview(self) -> Overview:
+        run = self._along()
+        found = Overview(run.columns, run.outputs)
+        found.add(run.arrays(), run.events)
+        return found
 
     @property
     def untold(self) -> tuple[str, ...]:
@@ -123,16 +130,7 @@ class Run:
 
         Errors that last for a while (GaussMarkov) begin anew, and are none of them.
         """
-        found = list(self.chosen)
-        least = np.atleast_2d(self._std["q"]).min(axis=0)
-        found += [f"q:{x}" for x, std in zip(self.model.dof_names, least.tolist(), strict=True) if std > HARDLY_KNOWN]
-        for m in self.problem.biased:
-            assert m.drift is not None
-            components = m.components(self.model)
-            told = np.atleast_2d(self.bias_std(m.name)).min(axis=0) <= TOLD * before(m, self.model)
-            told |= np.isfinite(m.drift.times(len(components)))
-            found += [f"bias of {m.name}: {c}" for c, x in zip(components, told.tolist(), strict=True) if not x]
-        return tuple(found)
+        return self._overview.untold(self.problem, self.chosen)
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         """An output (N, …), or that of one joint, body or component; q, qd and qdd as well."""
@@ -233,53 +231,7 @@ class Run:
 
     def tables(self) -> list[Table]:
         """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
-        run = self._along()
-        return [
-            x for x in (run._ranges(), run._of_fit(), run._of_biases(), run._of_contacts(), run._of_events()) if x.rows
-        ]
-
-    def _ranges(self) -> Table:
-        arrays, rows = self.arrays(), []
-        for name in dict.fromkeys(("q", "qd", "qdd", *self.outputs)):
-            group, x, std = self.columns[name], arrays[name], self._std[name]
-            units = ", ".join(dict.fromkeys(group.units))
-            rows.append((name, f"{x.min():.4g}", f"{x.max():.4g}", f"{np.median(std):.3g}", f"{std.max():.3g}", units))
-        return Table("quantities", ("", "least", "greatest", "median σ", "greatest σ", "unit"), rows)
-
-    def _of_fit(self) -> Table:
-        low, high = self.chi2_band()
-        what = "all sensors" if self.coupled else "sensors of motion"
-        row = (what, f"{self.chi2():.0f}", f"{self.redundancy}", f"{low:.0f} to {high:.0f}")
-        return Table("fit", ("", "χ²", "degrees of freedom", f"{BAND:.0%} of logs as declared"), [row])
-
-    def _of_biases(self) -> Table:
-        rows = []
-        for name, (x, std) in self._biases.items():
-            group = self.columns[f"bias:{name}"]
-            for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
-                moved = x[-1, k] - x[0, k]
-                cells = (f"{x[-1, k]:.4g}", f"± {std[-1, k]:.2g}", f"{moved:.2g}", unit)
-                rows.append((label.removeprefix("bias:"), *cells))
-        return Table("biases", ("", "at the end", "σ", "moved by", "unit"), rows)
-
-    def _of_contacts(self) -> Table:
-        rows = []
-        for name, on in self.contacts.items():
-            changes = int(np.sum(on[1:] != on[:-1]))
-            rows.append((name, f"{100.0 * on.mean():.1f} %", str(changes)))
-        return Table("contacts", ("", "of the rows", "changes"), rows)
-
-    def _of_events(self) -> Table:
-        by_name: dict[str, list[Event]] = {}
-        for event in self.events:
-            by_name.setdefault(event.measurement, []).append(event)
-        rows = []
-        for name, events in by_name.items():
-            worst, instants = max(events, key=lambda e: e.size), len({e.instant for e in events})
-            rows.append(
-                (name, str(len(events)), str(instants), f"{worst.size:.1f} σ", f"{worst.t:.6g} s", worst.component)
-            )
-        return Table("dropped readings", ("", "dropped", "in rows", "worst", "at", "of"), rows)
+        return self._overview.tables(self._measure)
 
     def _repr_html_(self) -> str:
         return html.whole(html.text(repr(self)), *map(html.table, self.tables()))
@@ -288,29 +240,7 @@ class Run:
         t = np.atleast_1d(self.t)
         parts = [f"Run of {self.problem.model.name!r}: {len(t)} instants over {t[-1] - t[0]:.4g} s, "
                  f"{'coupled' if self.coupled else 'kinematic'} level"]  # fmt: skip
-        parts.append(f"  outputs   {', '.join(self.outputs) or 'none'}")
-        low, high = self.chi2_band()
-        parts.append(f"  χ²        {self.chi2():.0f}; of {BAND:.0%} of logs as declared {low:.0f} to {high:.0f}")
-        if self._biases:
-            shown = (
-                f"{name} {np.array2string(np.atleast_2d(x)[-1], precision=3)}" for name, (x, _) in self._biases.items()
-            )
-            parts.append(f"  biases    {'; '.join(shown)}")
-        if self.contacts:
-            shown = (f"{name} {100.0 * x.mean():.0f} %" for name, x in self.contacts.items())
-            parts.append(f"  contacts  {', '.join(shown)} of the time")
-        if self.chosen:
-            parts.append(
-                f"  chosen    {', '.join(self.chosen)}: nothing in the log tells these, they are as at the start"
-            )
-        if gone := {name: n for name, n in self.missing.items() if n}:
-            parts.append(f"  missing   {', '.join(f'{name} {n}' for name, n in gone.items())}")
-        if self.events:
-            counts: dict[str, int] = {}
-            for event in self.events:
-                counts[event.measurement] = counts.get(event.measurement, 0) + 1
-            parts.append(f"  dropped   {', '.join(f'{name} {n}' for name, n in counts.items())}")
-        return "\n".join(parts)
+        return "\n".join([*parts, *self._overview.lines(self._measure, self.chosen, self.missing)])
 
 
 def _renamed(role: str, group: Group) -> Group:

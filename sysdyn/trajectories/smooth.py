@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path as File
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import threadpoolctl
 from numpy.typing import ArrayLike
 
+from sysdyn.data.sensor_log import Log
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName, warn
 from sysdyn.measurements.measurement import Output
+from sysdyn.offline.outputs import described
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count, real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.equations import Readings
-from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.learning import Learning
-from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path
-from sysdyn.trajectories.pieces import Piece, carried, joined, pieces_of, with_biases
-from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.pieces import Piece, joined
+from sysdyn.trajectories.readings import Rolling, Survey, opened, read, surveyed
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smoothing import Smoothed, Smoother
 from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.stored import Begin, Store, Stored
+from sysdyn.trajectories.windows import WRITTEN_NUMBERS, Stage, window_rows, windows
 
-# Most numbers of the blocks of a window: 256 MB an array (chosen).
-WINDOW_NUMBERS = 2**25
-# Share of the work that is done when learning begins, and when smoothing does (chosen).
-LEARNING, COMPILED = 0.15, 0.3
-# Instants over which densities are learnt, at least and at most; most iterations, and gain of the log-likelihood by the
-# number of instants that ends them (chosen).
-LEAST_LEARNT_FROM, LEARNT_OVER, ITERATIONS, GAIN_LEFT = 3, 600, 15, 1e-2
-# Least rows of a window, and overlap of windows as a share of their length (chosen).
-LEAST_WINDOW, OVERLAP = 100, 0.1
+# Shares of the work that is done when a log is surveyed, and when compiling, learning and writing begin (chosen).
+SURVEYED, COMPILING, LEARNING, WRITING = 0.01, 0.05, 0.15, 0.99
+# Instants over which densities are learnt, at least; most iterations, and gain of the log-likelihood by the number of
+# instants that ends them (chosen).
+LEAST_LEARNT_FROM, ITERATIONS, GAIN_LEFT = 3, 15, 1e-2
 
 
 class OneThread:
@@ -66,6 +65,14 @@ def _libraries() -> list[Any]:
     return list(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
+@overload
+def smooth(
+    problem: Problem, log: Any, outputs: str | Output | Sequence[Output] = ..., *, out: str | File, **options: Any
+) -> Stored: ...
+@overload
+def smooth(
+    problem: Problem, log: Any, outputs: str | Output | Sequence[Output] = ..., *, out: None = None, **options: Any
+) -> Run: ...
 def smooth(
     problem: Problem,
     log: Any,
@@ -77,9 +84,10 @@ def smooth(
     start: ArrayLike | None = None,
     robust: bool = True,
     window: int | None = None,
+    out: str | File | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Run:
+) -> Run | Stored:
     """States, biases and outputs of a log at all of its rows, from readings before and after each.
 
     problem   with sensors of the state (`JointPosition`, `Gyroscope`, `Stance`, …) beside all others; q and q̇ are
@@ -95,24 +103,102 @@ def smooth(
     robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`;
               stances have Student's distribution
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
+    out       a .csv, .parquet, .npz or .h5 file for the run, of a log of any length: rows are read and smoothed in
+              turn, and memory does not grow with them. A call that was interrupted has left what it did in a folder
+              beside the file, OUT.parts; the same call goes on from there. Gives a `Stored` in place of a `Run`
     progress  called with a text and the share of the work that is done
     options   of `sysdyn.Log`, such as columns= and values=
 
-    Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log.
-    See docs/trajectories.md.
+    Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log, FileError
+    if `out` cannot be written or has a folder of parts of another run. See docs/trajectories.md.
     """
     wanted = checked_outputs(problem, outputs)
-    readings = read(problem, log, **options)
-    first = first_position(problem, start)
     if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
-    told = Stages(None, progress)
+    asked = Request(wanted, coupled, order, density, first_position(problem, start), robust, window)
+    if out is not None:
+        return smooth_into(problem, opened(problem, log, **options), out, asked, progress)
+    told, readings = Stages(None, progress), read(problem, log, **options)
     with OneThread():
-        told.say("compiling the equations of an instant", 0.05)
-        trajectory, kappa, known = with_motion(problem, wanted, coupled, order, density, readings)
-        told.say("learning how the robot moves", LEARNING)
-        kappa, path = _learnt(trajectory, kappa, readings, first, known)
-        return _run(trajectory, kappa, first, readings, robust, window, told, path)
+        survey = Survey.of(readings)
+        trajectory, kappa, learnt = _begun(problem, survey, asked, told)
+        belief, chosen = trajectory.belief(readings, asked.start, kappa)
+        after, n = Stage(0, belief), window or window_rows(trajectory)
+        pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
+        for x in windows(trajectory, kappa, after, survey.rows, readings.rows, n, robust, told, learnt):
+            pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
+            gaps.update(x.missing)
+        return joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+
+
+class Request(NamedTuple):
+    """Options of `smooth` that decide the run of a log."""
+
+    outputs: tuple[Output, ...]
+    coupled: bool = False
+    order: int | None = None
+    density: Any = None
+    start: np.ndarray | None = None
+    robust: bool = True
+    window: int | None = None
+
+    def identity(self, problem: Problem) -> dict[str, str | None]:
+        """{what: identity} of a request to a problem; None if an output or a measurement has no description."""
+        about = described(self.outputs, problem.model, placed=True)
+        density = None if self.density is None else densities.by_joint(problem.model, self.density).tolist()
+        start = None if self.start is None else self.start.tolist()
+        return {
+            "problem": problem.digest, "list of outputs": None if about is None else json.dumps(about),
+            "choice of options": json.dumps([self.coupled, self.order, density, start, self.robust, self.window]),
+        }  # fmt: skip
+
+
+def smooth_into(
+    problem: Problem, log: Log, out: str | File, asked: Request, progress: Progress | None = None,
+    seen: Callable[[Mapping[str, np.ndarray]], None] | None = None,
+) -> Stored:  # fmt: skip
+    """`smooth` of a log that is not held in memory, into a file. seen: told of the arrays of successive rows."""
+    told = Stages(None, progress)
+    told.say("reading the log", SURVEYED)
+    survey = surveyed(problem, log)
+    store = Store(out, {"log": survey.digest, **asked.identity(problem)})
+    part = Rolling(problem, log).part
+    try:
+        with OneThread():
+            before = store.motion
+            if before is not None:
+                asked = asked._replace(order=before.order, density=before.density)
+            trajectory, kappa, learnt = _begun(problem, survey, asked, told)
+            if before is None:
+                belief, chosen = trajectory.belief(survey.first, asked.start, kappa)
+                window = asked.window or window_rows(trajectory, WRITTEN_NUMBERS)
+                before = Begin(trajectory.motion.order, kappa, window, chosen)
+                store.begin(before, Stage(0, belief))
+            stage = store.stage(trajectory.unknowns)
+            resumed, run = stage.row, (before.window, asked.robust, told, learnt if not stage.row else None)
+            for x in windows(trajectory, kappa, stage, survey.rows, part, *run):
+                fit = (x.after.squares, x.after.freedoms)
+                store.add(joined(trajectory, x.pieces, x.events, before.chosen, kappa, x.missing, fit), x.after)
+        told.say("writing the file", WRITING)
+        return store.finish(problem, asked.coupled, resumed, seen)
+    except BaseException:
+        if not store.kept:
+            store.remove()
+        raise
+
+
+def _begun(
+    problem: Problem, survey: Survey, asked: Request, told: Stages
+) -> tuple[Trajectory, np.ndarray, Path | None]:  # fmt: skip
+    """(trajectory, densities of its motion, path of the first instants from which they were learnt, if they were)."""
+    told.say("compiling the equations of an instant", COMPILING)
+    trajectory, kappa, known = with_motion(
+        problem, asked.outputs, asked.coupled, asked.order, asked.density, survey
+    )  # fmt: skip
+    told.say("learning how the robot moves", LEARNING)
+    kappa, learnt = _learnt(trajectory, kappa, survey.first, asked.start, known)
+    _tell_gap(trajectory, kappa, survey.gap)
+    return trajectory, kappa, learnt
 
 
 def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | None:
@@ -135,7 +221,7 @@ def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) 
 
 
 def with_motion(
-    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any, readings: Readings
+    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any, log: Survey
 ) -> tuple[Trajectory, np.ndarray, np.ndarray]:
     """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
 
@@ -144,19 +230,17 @@ def with_motion(
     given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
     stated = np.isfinite(given)
     wanted = ~stated | (order is None)  # likelihoods of all encoders tell the order
-    tried = {p: Trajectory.encoders(problem, readings, p, wanted) for p in ((3, 4) if order is None else (order,))}
+    tried = {p: Trajectory.encoders(problem, log.sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    measured = {name: np.asarray(on.any(axis=0)) for name, on in readings.active.items()}
-    trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled, measured)
+    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured)
     return trajectory, np.where(stated, given, kappa), known | stated
 
 
 def _learnt(
-    trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None, known: np.ndarray
+    trajectory: Trajectory, kappa: np.ndarray, part: Readings, first: np.ndarray | None, known: np.ndarray
 ) -> tuple[np.ndarray, Path | None]:
     """(κ (nv,) with those that are not known learnt from the first instants of a log, their path if there is one)."""
-    part = readings.part(slice(0, LEARNT_OVER))
     if known.all() or len(part.t) < LEAST_LEARNT_FROM:
         return kappa, None
     learning = Learning(trajectory, kappa, part, first, True, (), known)
@@ -164,86 +248,15 @@ def _learnt(
     return learning.motion(found.x), found.path
 
 
-def _run(
-    trajectory: Trajectory, kappa: np.ndarray, first: np.ndarray | None, readings: Readings, robust: bool,
-    window: int | None, told: Stages, learnt: Path | None,
-) -> Run:  # fmt: skip
-    """The run, window by window; learnt: a path of the first rows, with which it begins if they are all."""
-    own, rows, last = trajectory.unknowns, len(readings.t), slice(-1, None)
-    _tell_gaps(trajectory, kappa, readings.t)
-    belief, chosen = trajectory.belief(readings, first, kappa)
-    n = window or window_rows(trajectory)
-    pieces, events, at, squares, freedoms = list[Piece](), list[Event](), 0, 0.0, 0
-    while at < rows:
-        end = min(at + n, rows)
-        told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
-        part = readings.part(slice(at, min(end + max(1, int(OVERLAP * n)), rows)))
-        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
-        if learnt is None or len(learnt) < len(part.t):
-            learnt = trajectory.first_path(belief, part, kappa)
-        found, left = smoother.run(learnt, part)
-        learnt = None
-        if trajectory.coupled:
-            smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief), robust)
-            found, left = smoother.run(found.path, part)
-        if not found.converged:
-            warn(
-                f"rows {at + 1} to {end} have not converged: values are near the right ones at best, and standard "
-                "deviations do not hold. Give start= near the first position, density=, or sensors of more",
-                LogWarning,
-            )  # fmt: skip
-        kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
-        path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
-        known, slow = (path.part(last), P.part(last).dense()[0]), None
-        if len(trajectory.slow):
-            path, P, slow = with_biases(trajectory, path, P, left_here, robust)
-        pieces += pieces_of(trajectory, path, P, left_here, robust, dropped, slow)
-        events += [e._replace(instant=e.instant + at) for e in dropped]
-        freedoms += smoother.equations.counted(left_here) - (0 if at else _begun(belief, found))
-        if end == rows:
-            squares += found.objective
-        else:
-            belief, before = _condensed(smoother.equations, found, left, end - at)
-            squares += before
-            if slow is not None:
-                belief = carried(belief, known, (path.part(last), P.part(last).dense()[0]), trajectory.slow)
-        at = end
-    return joined(trajectory, pieces, events, chosen, kappa, readings, (squares, freedoms))
-
-
-def _begun(belief: Belief, found: Smoothed) -> int:
-    """Number of readings that the first state takes, of which next to nothing was known before."""
-    before, after = np.diagonal(belief.P), found.covariances.part(slice(0, 1)).diagonal()[0]
-    anew = np.concatenate([np.ones(belief.path.unknowns.n_states), belief.path.unknowns.unknown_starts])
-    return round(float(anew @ np.clip(1.0 - after / before, 0.0, 1.0)))
-
-
-def window_rows(trajectory: Trajectory) -> int:
-    """Rows of a window that memory allows."""
-    return max(LEAST_WINDOW, WINDOW_NUMBERS // trajectory.unknowns.size**2)
-
-
-def _tell_gaps(trajectory: Trajectory, kappa: np.ndarray, t: np.ndarray) -> None:
+def _tell_gap(trajectory: Trajectory, kappa: np.ndarray, gap: tuple[float, float] | None) -> None:
     """Warn of the longest gap of a log that the motion does not bridge."""
-    dt = np.diff(t)
-    k = int(np.argmax(dt))
-    if dt[k] <= densities.LONGEST_STEP * np.median(dt):
+    if gap is None:
         return
-    nv = trajectory.model.nv
+    nv, half = trajectory.model.nv, np.array([0.5 * (gap[1] - gap[0])])
     # half of the gap from either side
-    std = np.sqrt(0.5 * np.diagonal(trajectory.motion.noise(dt[k : k + 1] / 2.0, kappa)[0])[:nv])
+    std = np.sqrt(0.5 * np.diagonal(trajectory.motion.noise(half, kappa)[0])[:nv])
     worst = int(np.argmax(std))
     warn(
-        f"no readings from {t[k]:.6g} to {t[k + 1]:.6g} s: in the middle, the position of "
+        f"no readings from {gap[0]:.6g} to {gap[1]:.6g} s: in the middle, the position of "
         f"{trajectory.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning,
     )  # fmt: skip
-
-
-def _condensed(equations: Linearised, found: Smoothed, readings: Readings, at: int) -> tuple[Belief, float]:
-    """(the state of instant `at` from all before it, without what it reads itself; the squares of those before)."""
-    part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
-    some = readings.part(part)
-    some = replace(some, active={name: x & before for name, x in some.active.items()})
-    solved = equations.sweep(equations.about(found.path.part(part), some), covariances=True)
-    P, path = solved.covariances.part(slice(-1, None)).dense()[0], found.path.part(part).moved(solved.step)
-    return Belief(path.part(slice(at, at + 1)), P), equations.about(path, some).objective

@@ -14,6 +14,7 @@ from sysdyn.measurements.state_sensors import JointPosition
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories import densities
+from sysdyn.trajectories.believed import MOTION
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split, without_states
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.gauge import SEEN_AT, Unseen, unseen
@@ -87,7 +88,8 @@ class Trajectory:
     @cached_property
     def components(self) -> dict[str, tuple[str, ...]]:
         """Names of the components of all measurements."""
-        return {m.name: m.components(self.model) for m in self.problem.measurements}
+        found = {m.name: m.components(self.model) for m in self.problem.measurements}
+        return {MOTION: ("all joints",), **found}
 
     def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
         """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""

@@ -202,6 +202,8 @@ def test_a_raw_log_is_solved_on_the_command_line(files, run, tmp_path):
         for row in table.rows:
             assert re.search(r"\s+".join(map(re.escape, row)), text), row
     assert "1 values of sensors were missing" in text and f"written to {out}" in text
+    dropped = (tmp_path / "estimates.events.csv").read_text().splitlines()
+    assert len(dropped) == 1 + len(run.events) and f"dropped readings to {tmp_path / 'estimates.events.csv'}" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -237,6 +239,7 @@ def test_ways_with_the_state(files, tmp_path):
         (("problem.toml", "--log", "raw.npz", "--plot", "picture.gif"), "must end in .png"),
         (("problem.toml", "--log", "raw.npz", "--out", "raw.npz"), "it is an input"),
         (("problem.toml", "--log", "raw.npz", "--out", "there.csv"), "--force"),
+        (("problem.toml", "--log", "raw.npz", "--out", "old.csv"), "old.events.csv exists"),
         (("problem.toml", "--log", "back.csv", "--out", "there.csv", "--force"), "row 3: time goes backwards"),
         (("problem.toml", "--log", "short.csv"), "a trajectory needs two or more"),
     ],
@@ -247,6 +250,7 @@ def test_wrong_commands_are_told_and_leave_what_is_there(files, monkeypatch, arg
     Path("back.csv").write_text(head + "".join(rows))
     Path("short.csv").write_text(head + rows[0])
     Path("there.csv").write_text("mine")
+    Path("old.events.csv").write_text("mine")
     before = sorted(files.iterdir())
     text = " ".join(command("solve", *arguments, code=2).stderr.split())
     assert said in text and "Traceback" not in text

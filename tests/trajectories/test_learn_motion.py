@@ -10,7 +10,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
 from sysdyn.trajectories.filtering import Filter
-from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import with_motion
 from tests.trajectories.test_bad_logs import floating
 
@@ -68,7 +68,7 @@ def test_the_likelihood_is_that_of_the_innovations():
     problem, log = drawn(25, 0)
     found = sd.learn_noise(problem, log, "encoders", order=3, robust=False, iterations=1)
     readings = read(problem, log)
-    trajectory, kappa, _ = with_motion(problem, (), False, 3, None, readings)
+    trajectory, kappa, _ = with_motion(problem, (), False, 3, None, Survey.of(readings))
     belief, _ = trajectory.belief(readings, None, kappa)
     filter_, total = Filter(trajectory.unknowns, trajectory.kinematic, kappa, gate=False), 0.0
     for k, t in enumerate(readings.t):

@@ -1,0 +1,265 @@
+"""Runs that are written while a log is read: parts in a folder beside the file, from which a later call goes on.
+
+A part is there, whole, or not. The file is put together from all parts and takes its place in one step; then the
+folder goes. Memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path as File
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sysdyn.errors import FileError
+from sysdyn.files import html
+from sysdyn.files.atomic import Replacement, write_file, write_folder
+from sysdyn.files.html import Table
+from sysdyn.files.sources import sources_digest
+from sysdyn.files.table_writers import WRITERS, write_table
+from sysdyn.files.tables import table_suffix
+from sysdyn.model import Model
+from sysdyn.problem import Problem
+from sysdyn.program.groups import Group
+from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.filtering import Belief
+from sysdyn.trajectories.overview import BAND, Fit, Overview
+from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.run import Run
+from sysdyn.trajectories.windows import Stage
+
+# Parts of the package that decide what a run gives: parts of other sources are not put together.
+DECIDING = ("data", "measurements", "model", "offline", "equations", "trajectories")
+# Files of a folder of parts that say what they are parts of, and where smoothing begins.
+HEAD, FIRST = "run.json", "begin.npz"
+# Prefix of the arrays of a part by which smoothing goes on.
+_STAGE = "stage/"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A run in a file: as a `Run` what it found, without its arrays, which are in `path`.
+
+    events: the .csv file of components that were dropped, with their times. chosen, motion, order, missing: as of a
+    `Run`. rows: all; resumed: those that an earlier call had done.
+    """
+
+    problem: Problem
+    path: File
+    events: File
+    rows: int
+    resumed: int
+    chosen: tuple[str, ...]
+    motion: Mapping[str, float]
+    order: int
+    coupled: bool
+    missing: Mapping[str, int]
+    _overview: Overview
+    _fit: Fit
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def model(self) -> Model:
+        return self.problem.model
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return self._overview.outputs
+
+    @property
+    def seconds(self) -> float:
+        """Length of the log [s]."""
+        return float(self._overview.end - self._overview.begin)
+
+    def chi2(self) -> float:
+        """As of a `Run`."""
+        return self._fit.squares
+
+    @property
+    def redundancy(self) -> int:
+        """As of a `Run`."""
+        return self._fit.freedoms
+
+    def chi2_band(self, share: float = BAND) -> tuple[float, float]:
+        """As of a `Run`."""
+        return self._fit.band(share)
+
+    @cached_property
+    def untold(self) -> tuple[str, ...]:
+        """As of a `Run`."""
+        return self._overview.untold(self.problem, self.chosen)
+
+    def tables(self) -> list[Table]:
+        """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
+        return self._overview.tables(self._fit)
+
+    def _repr_html_(self) -> str:
+        return html.whole(html.text(repr(self)), *map(html.table, self.tables()))
+
+    def __repr__(self) -> str:
+        level = "coupled" if self.coupled else "kinematic"
+        head = f"Run of {self.model.name!r}: {self.rows} instants over {self.seconds:.4g} s, {level} level"
+        lines = self._overview.lines(self._fit, self.chosen, self.missing)
+        return "\n".join([head, *lines, f"  file      {self.path}"])
+
+
+class Begin(NamedTuple):
+    """Begin of a run: order and densities (nv,) of its motion, rows of a window, coordinates that are chosen."""
+
+    order: int
+    density: np.ndarray
+    window: int
+    chosen: tuple[str, ...]
+
+
+class Store:
+    """The parts of a run that is written to a file.
+
+    about: {what: identity} of all that the run depends on, None of what has none: parts are then not kept if a call
+    ends. Raises InvalidInput for files of other kinds, FileError if there are parts of another run.
+    """
+
+    def __init__(self, path: str | File, about: Mapping[str, str | None]):
+        self.path = File(path)
+        table_suffix(path, "output file", tuple(WRITERS))
+        self.folder = self.path.with_name(f"{self.path.name}.parts")
+        self.events = events_of(self.path)
+        if not self.path.parent.is_dir():
+            raise FileError(f"{self.path} cannot be written: there is no folder {self.path.parent}")
+        self._about = {**about, "version of sysdyn": sources_digest(*DECIDING)}
+        self.kept = None not in self._about.values()
+        self._head = self._found()
+
+    def _found(self) -> dict[str, Any]:
+        if not self.folder.exists():
+            return {}
+        try:
+            head: dict[str, Any] = json.loads((self.folder / HEAD).read_text(encoding="utf-8"))
+            about = head["about"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileError(f"{self.folder} holds no parts of a run: move it away, or write to another file") from error
+        other = [name for name, x in self._about.items() if x is None or about.get(name) != x]
+        if other:
+            raise FileError(
+                f"{self.folder} holds what an earlier call did, which this one cannot go on with: another "
+                f"{', another '.join(other)}. Delete the folder to begin anew, or write to another file"
+            )
+        return head
+
+    @property
+    def motion(self) -> Begin | None:
+        """Begin of the run that an earlier call made, if there was one."""
+        if not self._head:
+            return None
+        order, density, window, chosen = self._head["begin"]
+        return Begin(order, np.array(density), window, tuple(chosen))
+
+    def begin(self, what: Begin, first: Stage) -> None:
+        """Make the folder of a new run, with where smoothing begins."""
+        begin = [what.order, what.density.tolist(), what.window, list(what.chosen)]
+        self._head = {"about": self._about, "begin": begin}
+        write_folder(self.folder, {HEAD: json.dumps(self._head).encode(), FIRST: _packed(first, {}, {})})
+
+    def parts(self) -> list[File]:
+        """The files of successive rows."""
+        return sorted(self.folder.glob("rows_*.npz"))
+
+    def add(self, run: Run, after: Stage) -> None:
+        """Write the rows of a window, and where smoothing goes on."""
+        arrays = run.arrays()
+        columns = {name: group for name, group in run.columns.items() if name in arrays}
+        about = {
+            "columns": [[x.name, list(x.shape), list(x.labels), list(x.units)] for x in columns.values()],
+            "outputs": list(run.outputs), "events": [list(e) for e in run.events], "missing": dict(run.missing),
+        }  # fmt: skip
+        kept = {name: arrays[name] for name in columns}
+        write_file(self.folder / f"rows_{after.row:012d}.npz", _packed(after, kept, about))
+
+    def stage(self, unknowns: Unknowns) -> Stage:
+        """Stage after the last part, from which smoothing goes on."""
+        arrays, about = self._read((self.folder / FIRST, *self.parts())[-1])
+        path = Path(unknowns, *(arrays[f"{_STAGE}{name}"] for name in ("t", "q", "rates", "biases")))
+        return Stage(about["row"], Belief(path, arrays[f"{_STAGE}P"]), *about["fit"])
+
+    def _read(self, part: File) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        try:
+            with np.load(part, allow_pickle=False) as file:
+                arrays = dict(file)
+            return arrays, json.loads(str(arrays.pop("about")))
+        except (OSError, ValueError, KeyError) as error:
+            raise FileError(f"{part} cannot be read: {error}; delete {self.folder} to begin anew") from error
+
+    def _rows(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any], list[Event]]]:
+        for part in self.parts():
+            arrays, about = self._read(part)
+            yield arrays, about, [Event(*e) for e in about["events"]]
+
+    def finish(
+        self, problem: Problem, coupled: bool, resumed: int, seen: Callable[[Mapping[str, np.ndarray]], None] | None
+    ) -> Stored:  # fmt: skip
+        """Put the file together from its parts, and remove these. seen: told of the arrays of each part."""
+        missing: dict[str, int] = {}
+        fit, overview = Fit(0.0, 0, coupled), Overview({}, ())
+        dropped = Replacement(self.events)
+        with ExitStack() as undo:
+            undo.callback(dropped.drop)
+            writer = None
+            with dropped.temporary.open("w", encoding="utf-8", newline="") as file:
+                table = csv.writer(file, lineterminator="\n")
+                table.writerow(("row", *Event._fields[1:]))
+                for arrays, about, events in self._rows():
+                    if writer is None:
+                        groups = [Group(n, tuple(s), tuple(x), tuple(u)) for n, s, x, u in about["columns"]]
+                        overview = Overview({x.name: x for x in groups}, about["outputs"])
+                        writer = write_table(self.path, {x.name: x.labels for x in groups})
+                        undo.callback(writer.drop)
+                    writer.write(arrays)
+                    overview.add(arrays, events)
+                    table.writerows((e.instant + 1, *e[1:]) for e in events)
+                    for name, n in about["missing"].items():
+                        missing[name] = missing.get(name, 0) + n
+                    squares, freedoms = about["fit"]
+                    fit = Fit(squares, freedoms, coupled)
+                    if seen is not None:
+                        seen(arrays)
+            assert writer is not None
+            dropped.put()
+            writer.close()
+        begin = self.motion
+        assert begin is not None
+        self.remove()
+        motion = dict(zip(problem.model.dof_names, begin.density.tolist(), strict=True))
+        return Stored(
+            problem, self.path, self.events, overview.rows, resumed, begin.chosen, motion, begin.order, coupled,
+            missing, overview, fit,
+        )  # fmt: skip
+
+    def remove(self) -> None:
+        """Remove the folder of parts."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def events_of(path: File) -> File:
+    """The file of dropped readings beside a run."""
+    return path.with_suffix(".events.csv")
+
+
+def _packed(stage: Stage, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> bytes:
+    """The content of a part: arrays of its rows, what else is said of them, and where smoothing goes on."""
+    path, buffer = stage.belief.path, io.BytesIO()
+    state = {"t": path.t, "q": path.q, "rates": path.rates, "biases": path.biases, "P": stage.belief.P}
+    whole: dict[str, Any] = {**arrays, **{f"{_STAGE}{name}": x for name, x in state.items()}}
+    about = {**about, "row": stage.row, "fit": [stage.squares, stage.freedoms]}
+    np.savez(buffer, about=np.array(json.dumps(about)), **whole)
+    return buffer.getvalue()
