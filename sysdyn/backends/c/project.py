@@ -215,6 +215,7 @@ endif()
 
 add_library({name} {"SHARED " if shared else ""}{" ".join(sources)})
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+set_target_properties({name} PROPERTIES POSITION_INDEPENDENT_CODE ON) # for shared libraries, such as plugins
 if(UNIX)
   target_link_libraries({name} PUBLIC m)
 endif()
