@@ -19,7 +19,7 @@ class Real:
 
     name: in C and in LLVM's language. dtype: of arrays. half_pi: π/2 in parts, for products that are rounded before
     they are added, which have to be exact, and for others. largest_angle [rad]: sines of greater ones are not numbers.
-    suffix: of constants in C.
+    suffix: of constants in C, and of functions of math.h.
     """
 
     name: str

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.backends import casadi, jax, torch
-from sysdyn.backends.c import project
+from sysdyn.backends.c import external, project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.real import DOUBLE
@@ -42,21 +42,26 @@ class Translated(ABC):
     def source(self, name: str | None = None) -> Source:
         """The program under this name, or under one of its own."""
 
-    def export_c(self, folder: str | os.PathLike, name: str | None = None, real: str = "double") -> Path:
+    def export_c(
+        self, folder: str | os.PathLike, name: str | None = None, real: str = "double", target: str | None = None
+    ) -> Path:  # fmt: skip
         """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
 
         NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
         entries are named in the header; blocks of derivatives are members such as dqdd_dq, row by row) and a workspace
         of the caller, and returns the status bits of the kernel. main checks it against results computed here. name: a
         C identifier, by default from the robot and the problem, or that of the function. real: type of its numbers,
-        "double" or "float", whose header says how far results in it are from those in double. Files of an earlier
-        export are replaced.
+        "double" or "float", whose header says how far results in it are from those in double. target: "cortex-m4"
+        (float alone) or "cortex-m7" writes NAME.o, too: the function as machine code of this processor, made here,
+        with sines of our own; the header has the number of instructions that a call executes at most. Files of an
+        earlier export are replaced.
 
-        Raises InvalidInput for the name, UnknownName for the type, FileError if the folder cannot be written,
+        Raises InvalidInput for the name, UnknownName for type or target, ProblemError for a target without numbers of
+        the type, BackendUnavailable if no code can be made for it, FileError if the folder cannot be written,
         SingularState if no test vector has a finite result.
         """
         source = self.source(name)
-        return project.export(folder, source.name, source.executable, source.description, source.states(), real)
+        return project.export(folder, source.name, source.executable, source.description, source.states(), real, target)
 
     def to_casadi(self, name: str | None = None) -> Any:
         """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
@@ -65,6 +70,18 @@ class Translated(ABC):
         """
         source = self.source(name)
         return casadi.function(source.executable.program, source.name)
+
+    def export_casadi(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write the program and its derivatives in C for casadi.external, as the sources of one shared library.
+
+        casadi.external(NAME, "libNAME.so") finds J v, w^T J and the derivative of the latter in it, programs of their
+        own, so that gradients, Jacobians and Hessians are exact; derivatives by q are those of its entries, with
+        quaternions divided by their norms. Names of inputs and results, and `name`: as for `to_casadi`. A call fails
+        where a pivot is zero or a result is not finite.
+
+        Raises InvalidInput for the name, FileError if the folder cannot be written.
+        """
+        return external.export(folder, self.source(name).name, self.traced("nan"))
 
     @abstractmethod
     def traced(self, on_singular: str) -> Traced:

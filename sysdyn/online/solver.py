@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -617,7 +617,8 @@ class Solver(Translated, Called):
         def settle_derivatives(program: Program, run: Run) -> None:
             settle_derived(self.problem, self.outputs, program, run, None, on_singular)
 
-        outputs, solve = self.outputs, Solver.__call__.__get__(self)  # of `problem`, without checks of the whole
+        # of `problem`, without checks of the whole; the method that __get__ gives would go the general way
+        outputs, solve = self.outputs, partial(Solver.__call__, self)
 
         def direct(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
             found = solve(*args, on_singular=on_singular, **kwargs)

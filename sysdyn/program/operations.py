@@ -32,7 +32,7 @@ class Operation:
     number     value for floats, arrays (a batch) and symbols; errors are those of `math`
     numpy      value for floats and arrays; infinite or not a number where `number` raises an error
     partials   (value, operand, …) → partial derivatives by the operands, in what `number` takes
-    c          C99 of the value, a format of the operands
+    c          C99 of the value, a format of the operands; f: suffix of the functions of math.h for their type
     llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty if the emitter has its own way
     casadi     name in CasADi; empty if `number` takes its symbols
     symbol     sign of an operator in messages
@@ -105,7 +105,7 @@ OPERATIONS: dict[int, Operation] = {
         casadi="cos", counted="trig", parity=1,
     ),
     SQRT: Operation(
-        "sqrt", 1, _sqrt, np.sqrt, lambda y, a: (0.5 / y,), "sqrt({})", "@llvm.sqrt",
+        "sqrt", 1, _sqrt, np.sqrt, lambda y, a: (0.5 / y,), "sqrt{f}({})", "@llvm.sqrt",
         casadi="sqrt", counted="sqrt",
     ),
     OPAQUE: Operation(
@@ -114,7 +114,7 @@ OPERATIONS: dict[int, Operation] = {
     ),
     COPYSIGN: Operation(
         "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
-        "copysign({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
+        "copysign{f}({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
     ),
     # An angle less its whole turns, before others are added to it: part of the reduction in sines and cosines.
     WRAP: Operation(

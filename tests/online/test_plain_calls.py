@@ -36,8 +36,8 @@ FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
 native = pytest.mark.skipif(not built, reason="built without a C compiler")
 
 
-def goes_shortest(call: Callable[[], Any]) -> bool:
-    """Whether a call runs no Python code of the package."""
+def called(call: Callable[[], Any]) -> list[str]:
+    """Names of the functions of the package that a call runs."""
     package, seen = str(Path(sd.__file__).parent), []
 
     def watch(frame, event, _) -> None:
@@ -49,7 +49,23 @@ def goes_shortest(call: Callable[[], Any]) -> bool:
         call()
     finally:
         sys.setprofile(None)
-    return not seen
+    return seen
+
+
+def goes_shortest(call: Callable[[], Any]) -> bool:
+    """Whether a call runs no Python code of the package."""
+    return not called(call)
+
+
+@native
+@pytest.mark.parametrize("on_singular", ["nan", "raise"])
+def test_frameworks_that_hand_over_numbers_go_the_shortest_way(on_singular):
+    """Such as PyTorch, for tensors that nothing differentiates."""
+    solver, state = sd.compile(sd.forward_dynamics(ARM), outputs=["qdd"], level="fast"), ARM.random_state(seed=0)
+    direct = solver.traced(on_singular).direct
+    direct(*state)
+    assert set(called(lambda: direct(*state))) <= {"direct", "<dictcomp>"}
+    assert called(lambda: direct(*map(list, state)))[3:], "lists go the general way"
 
 
 def listed(x: Any) -> Any:

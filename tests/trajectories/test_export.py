@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from microcontrollers import BOARDS, needs_board
+from microcontrollers import run as run_on_board
 
 import sysdyn as sd
 from sysdyn.errors import FileError, InvalidInput
@@ -183,3 +185,16 @@ def test_what_is_not_exported_is_said(tmp_path):
     problem, options, _ = chain(coupled=True)
     with pytest.raises(InvalidInput, match="robust=False"):
         sd.filter(problem, ["tau"], **options).export_c(tmp_path / "out")
+
+
+@pytest.mark.slow
+@needs_board
+@pytest.mark.parametrize("target", BOARDS)
+def test_filters_run_on_microcontrollers(target, tmp_path):
+    """With double precision, which a Cortex-M7 has instructions for, and a Cortex-M4 functions."""
+    problem, options, log = walker()
+    live = sd.filter(problem, [], **options)
+    for row in list(rows(log))[:BEFORE]:
+        live(*row)
+    folder = live.export_c(tmp_path / "out", "robot")
+    assert "all checks passed" in run_on_board(folder, target, sorted(x.name for x in folder.glob("*.c")))

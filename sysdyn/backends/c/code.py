@@ -107,7 +107,7 @@ class Code:
     def __init__(
         self, name: str, program: Program, description: Description, real: Real = DOUBLE, about: Sequence[str] = ()
     ):  # fmt: skip
-        self.about = about
+        self.about = list(about)
         self.name, self.program, self.description, self.real = name, program, description, real
         self.inputs, self.outputs = _members(program.input_groups), _members(program.output_groups)
         self.plan: Schedule = schedule(program)
@@ -182,9 +182,8 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
     # ---- source ------------------------------------------------------------------------------------------------
 
     def source(self) -> str:
-        name, real, largest = self.name, self.real.name, self.real.largest_angle
-        functions = "math.h" if self.real is DOUBLE else "tgmath.h"  # whose functions are those of the argument's type
-        parts = [self.banner(self.description.title), f'#include "{name}.h"\n\n#include <{functions}>']
+        name, real, largest, f = self.name, self.real.name, self.real.largest_angle, self.real.suffix
+        parts = [self.banner(self.description.title), f'#include "{name}.h"\n\n#include <math.h>']
         if self.inputs or self.outputs:
             parts.append(
                 f"static int all_finite(const {real} *x, int n)\n{{\n    int k, good = 1;\n"
@@ -195,23 +194,23 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
                 parts.append(
                     f"/* Not a number beyond {largest:.0e} rad, where an angle has lost its meaning. */\n"
                     f"static {real} {name_of_ours}({real} x)\n{{\n"
-                    f"    return fabs(x) <= {self.real.literal(largest)} ? {function}(x) : NAN;\n}}"
+                    f"    return fabs{f}(x) <= {self.real.literal(largest)} ? {function}{f}(x) : NAN;\n}}"
                 )
         if WRAP in self.kinds:
             number = self.real.literal
             less = "".join(f"    x -= k * {number(4.0 * part)};\n" for part in self.real.half_pi[0])
-            turns = f"floor(x * {number(0.5 / math.pi)} + {number(0.5)})"
+            turns = f"floor{f}(x * {number(0.5 / math.pi)} + {number(0.5)})"
             parts.append(
                 f"/* An angle less its whole turns, by exact products; not a number beyond {largest:.0e}. */\n"
                 f"static {real} wrapped({real} x)\n{{\n"
-                f"    const {real} k = fabs(x) <= {number(largest)} ? {turns} : NAN;\n"
+                f"    const {real} k = fabs{f}(x) <= {number(largest)} ? {turns} : NAN;\n"
                 f"{less}    return x;\n}}"
             )
         if any(segment.shape.guards for segment in self.plan.segments):
             parts.append(
                 f"static int guard({real} x, {real} limit, {real} weak)\n{{\n"
-                f"    return (fabs(x) >= limit ? 0 : {self.bit('BAD_PIVOT')}) | "
-                f"(fabs(x) >= weak ? 0 : {self.bit('WEAK_PIVOT')});\n}}"
+                f"    return (fabs{f}(x) >= limit ? 0 : {self.bit('BAD_PIVOT')}) | "
+                f"(fabs{f}(x) >= weak ? 0 : {self.bit('WEAK_PIVOT')});\n}}"
             )
         calls = []
         for k, segment in enumerate(self.plan.segments):
@@ -223,7 +222,7 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
             for struct, members, bit in (("in", self.inputs, "BAD_INPUT"), ("out", self.outputs, "BAD_OUTPUT"))
         ]
         checks[0] += [
-            f"    status |= fabs({self.place(k)}) > {self.real.literal(most)} ? {self.bit('OUT_OF_RANGE')} : 0;"
+            f"    status |= fabs{f}({self.place(k)}) > {self.real.literal(most)} ? {self.bit('OUT_OF_RANGE')} : 0;"
             for k, most in self.program.ranges
         ]
         copies = [f"    {self.place(place)} = {self.value(value)};" for place, value in self.plan.copies]
@@ -241,7 +240,8 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
         read = set(shape.lhs) | set(shape.rhs)
         lines = []
         for k, (kind, a, b) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True)):
-            value = OPERATIONS[kind].c.format(*(self.operand(segment, code) for code in (a, b) if code >= 0))
+            operands = (self.operand(segment, code) for code in (a, b) if code >= 0)
+            value = OPERATIONS[kind].c.format(*operands, f=self.real.suffix)
             place = self.place(int(plan.slot[exported[k]])) if k in exported else None
             if k * 4 + LOCAL in read or k in watched or place is None:
                 lines.append(f"const {self.real.name} v{k} = {value};")

@@ -11,6 +11,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.llvm.objects import TARGETS, Target, compile_object
 from sysdyn.backends.real import DOUBLE, REALS, Real
 from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.files import atomic
@@ -25,18 +26,21 @@ WORST_ROUNDING = 10.0
 
 def export(
     folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping,
-    real: str = "double",
+    real: str = "double", target: str | None = None,
 ) -> Path:  # fmt: skip
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs: by group (N, size). real: name of the type of numbers. Raises UnknownName for it, InvalidInput, FileError,
-    and SingularState if no state has a result.
+    inputs: by group (N, size). real: name of the type of numbers. target: processor of which NAME.o holds the machine
+    code, too. Raises UnknownName for both, InvalidInput, FileError, ProblemError and BackendUnavailable for a target
+    that cannot be, and SingularState if no state has a result.
     """
     program = executable.program
     if not program.n_outputs:
         raise InvalidInput("there is nothing to export: no result has any entries")
     if real not in REALS:
         raise UnknownName("type of numbers", real, REALS)
+    if target is not None and target not in TARGETS:
+        raise UnknownName("target", target, TARGETS)
     n = len(next(iter(inputs.values())))
     outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
     status = np.empty(n, dtype=np.int64)
@@ -53,6 +57,7 @@ def export(
             f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
         ]
     code = Code(check_name(name), program, description, REALS[real], about)
+    objects = {} if target is None else {f"{name}.o": _object(code, TARGETS[target])}
     inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
     tolerance = max(VECTOR_TOLERANCE * REALS[real].rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
     files = {
@@ -62,7 +67,20 @@ def export(
         "main.c": _main(code),
         "CMakeLists.txt": cmake(code.name, code.description.title, [f"{code.name}.c"]),
     }
-    return write_folder(folder, files)
+    return write_folder(folder, files | objects)
+
+
+def _object(code: Code, target: Target) -> bytes:
+    """The machine code of a target, of which the header tells then."""
+    made = compile_object(code.name, code.program, target, code.real, MARK)
+    code.n_work = max(code.n_work, made.n_work)
+    code.about += [
+        f"{code.name}.o holds the same function for a {target.says}, to be linked in place of {code.name}.c "
+        "(EABI, numbers in",
+        f"registers of the floating-point unit). A call executes at most {made.instructions} instructions: there are "
+        "no loops.",
+    ]
+    return made.code
 
 
 def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> float:
@@ -182,8 +200,8 @@ static int differs(const char *what, int {row}, const {real.name} *found, const 
 """
 
 
-def cmake(name: str, title: str, sources: Sequence[str]) -> str:
-    """CMakeLists.txt of a library of these sources beside NAME.h, and of main.c, which is its test."""
+def library(name: str, title: str, sources: Sequence[str], shared: bool = False) -> str:
+    """CMakeLists.txt of a library of these sources."""
     return f"""# {MARK}: {comment(title)}
 cmake_minimum_required(VERSION 3.10)
 project({name} C)
@@ -195,12 +213,18 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
-add_library({name} {" ".join(sources)} {name}.h)
+add_library({name} {"SHARED " if shared else ""}{" ".join(sources)})
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+set_target_properties({name} PROPERTIES POSITION_INDEPENDENT_CODE ON) # for shared libraries, such as plugins
 if(UNIX)
   target_link_libraries({name} PUBLIC m)
 endif()
+"""
 
+
+def cmake(name: str, title: str, sources: Sequence[str]) -> str:
+    """CMakeLists.txt of a library of these sources beside NAME.h, and of main.c, which is its test."""
+    return f"""{library(name, title, [*sources, f"{name}.h"])}
 add_executable({name}_main main.c test_vectors.h)
 target_link_libraries({name}_main {name})
 
@@ -209,7 +233,7 @@ add_test(NAME {name}_test_vectors COMMAND {name}_main)
 """
 
 
-def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
+def write_folder(folder: str | os.PathLike, files: Mapping[str, str | bytes]) -> Path:
     """Write files into `folder`, which is made if it does not exist; a failure leaves no half-written file.
 
     Raises FileError if that cannot be done, or would replace a file that sysdyn did not write.
@@ -221,8 +245,16 @@ def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
         raise FileError(f"{folder} cannot be made: the folder {folder.parent} does not exist")
     try:
         for path in (folder / name for name in files):
-            if path.exists() and (not path.is_file() or MARK not in path.read_text(errors="replace")[:200]):
+            if path.exists() and not (path.is_file() and _is_ours(path)):
                 raise FileError(f"{path} was not written by sysdyn and would be replaced: name another folder")
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error
-    return atomic.write_folder(folder, {name: text.encode("ascii") for name, text in files.items()})
+    return atomic.write_folder(
+        folder, {name: x if isinstance(x, bytes) else x.encode("ascii") for name, x in files.items()}
+    )
+
+
+def _is_ours(path: Path) -> bool:
+    """True if a file bears our mark: texts at their beginning, objects somewhere."""
+    content = path.read_bytes()
+    return MARK.encode() in (content if path.suffix == ".o" else content[:200])

@@ -423,6 +423,8 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
 def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
     """`to`: the wide register `packed` with the register x as its k-th part."""
     n, total = types.width, wide.width
+    if total == 1:
+        return [f"  {to} = bitcast {types.vec} {x} to {types.vec}"]
     if n == 1:
         return [f"  {to} = insertelement {wide.vec} {packed}, {types.num} {x}, i32 {k}"]
     widened = ", ".join(f"i32 {lane % n}" for lane in range(total))
@@ -436,6 +438,8 @@ def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> lis
 def _taken(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
     """`to`: the k-th part of the wide register `packed`."""
     n = types.width
+    if wide.width == 1:
+        return [f"  {to} = bitcast {types.vec} {packed} to {types.vec}"]
     if n == 1:
         return [f"  {to} = extractelement {wide.vec} {packed}, i32 {k}"]
     lanes = ", ".join(f"i32 {k * n + lane}" for lane in range(n))
