@@ -7,10 +7,13 @@ quadruped of experiments/trajectories/logs.py with encoders, IMU and feet that s
 `live(t, y)`, without reading its result and with the torques read, and a step of its export by the C compiler, if there
 is one; one of the kinematic smoother is what `smooth` needs for another row, covariances included. Of the coupled level
 a row of one iteration, linearised and solved, of chains of 9, 20 and 40 joints: 27, 60 and 120 unknowns an instant.
+GTSAM, if installed, solves the linear chain of five joints, too, of encoders and of encoders with torques; results
+are the same to 1e-8 standard deviations. Long logs are of the arm and of the iCub on a fixed base, with torques.
 
 Ratio: over a row of the same number of unknowns of a block-tridiagonal Cholesky factorisation by SciPy's potrf, trsm
 and syrk, called block by block, in the same run; processor times of one thread. Memory is the largest resident one of a
-process that smooths a log of so many rows of the arm. Writes experiments/results/trajectory_rows.csv.
+process that smooths a log of so many rows, and its time that of the process, compiling included. Writes
+experiments/results/trajectory_rows.csv.
 """
 
 from __future__ import annotations
@@ -23,17 +26,22 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
+import icub_models
 import numpy as np
 import scipy.linalg
 from common import ROOT, write_csv
+from rivals.gtsam_chain import Rival
 from streaming import MEBI, peak_memory
 
 import sysdyn as sd
+from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.linearised import Linearised
+from sysdyn.trajectories.path import Path as States
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, with_motion
 
@@ -43,9 +51,11 @@ import logs
 # Rows before the filter is timed, and rows that are.
 WARM, TIMED = 50, 300
 # Rows of the two logs whose times of smoothing differ by those of a row: of the arm, and of the quadruped.
-SHORT, LONG = (1000, 100), (6000, 500)
+SHORT, LONG = (2000, 100), (12000, 500)
 # Joints of the chains of the coupled level, rows of their logs, and seconds between these.
 JOINTS, CHAIN_ROWS, STEP = (9, 20, 40), 200, 2e-3
+# Rows of the chain that GTSAM solves, too, and those that are smoothed before a long log, which compiles.
+GTSAM_ROWS, FIRST_ROWS = 2000, 200
 # Densities of jerk of the arm and the chains, and of the quadruped (as learnt from its log), and order of all motions.
 MOTION, ORDER = 100.0, 3
 TURNS, SHIFTS, LEG = 126.0, 16.0, (70.0, 730.0, 1300.0)
@@ -55,13 +65,13 @@ REPEAT, C_STEPS = 3, 2000
 Row = tuple[float, dict[str, np.ndarray], dict[str, float]]
 
 
-def spent(call: Callable[[], object]) -> float:
+def spent(call: Callable[[], object], clock: Callable[[], float] = time.thread_time) -> float:
     """Processor time of this thread [s], which other processes do not add to: the median of a few."""
     found = []
     for _ in range(REPEAT):
-        began = time.thread_time()
+        began = clock()
         call()
-        found.append(time.thread_time() - began)
+        found.append(clock() - began)
     return median(found)
 
 
@@ -178,24 +188,48 @@ def smoothed(of: Callable[[int], tuple[sd.Problem, dict[str, np.ndarray]]], shor
     return (times[1] - times[0]) / (long - short)
 
 
-def coupled(joints: int) -> tuple[int, float]:
-    """(unknowns, seconds of a row and iteration of the coupled level) of a chain with encoders and torques."""
-    model, t = sd.chain(joints, seed=1), STEP * np.arange(CHAIN_ROWS)
+def linearised(joints: int, torques: bool, rows: int = CHAIN_ROWS) -> tuple[Linearised, States, Readings]:
+    """(equations, a first path, readings) of a chain with encoders; torques: measured, too, on the coupled level."""
+    model, t = sd.chain(joints, seed=1), STEP * np.arange(rows)
     omega, rng = np.linspace(1.0, 4.0, joints), np.random.default_rng(0)
     angle = t[:, None] * omega
     q, qd, qdd = 0.1 * np.sin(angle), 0.1 * omega * np.cos(angle), -0.1 * omega**2 * np.sin(angle)
     log = {"t": t, "encoders": q + 1e-3 * rng.standard_normal(q.shape), "torques": sd.rnea(model, q, qd, qdd)}
     problem = sd.Problem(model, [
-        sd.JointPosition("all", noise=1e-3, name="encoders"), sd.JointTorque("all", noise=0.3, name="torques"),
+        sd.JointPosition("all", noise=1e-3, name="encoders"),
+        *([sd.JointTorque("all", noise=0.3, name="torques")] if torques else []),
         sd.ExternalWrench("all", name="no wrench"),
     ])  # fmt: skip
-    readings = read(problem, log)
-    trajectory, kappa, _ = with_motion(problem, (), True, ORDER, MOTION, Survey.of(readings))
+    readings = read(problem, log if torques else {x: y for x, y in log.items() if x != "torques"})
+    trajectory, kappa, _ = with_motion(problem, (), torques, ORDER, MOTION, Survey.of(readings))
     belief, _ = trajectory.belief(readings, None, kappa)
     equations = Linearised(trajectory.unknowns, trajectory.sources, kappa, belief)
-    path = trajectory.first_path(belief, readings, kappa)
+    return equations, trajectory.first_path(belief, readings, kappa), readings
+
+
+def coupled(joints: int) -> tuple[int, float]:
+    """(unknowns, seconds of a row and iteration of the coupled level) of a chain with encoders and torques."""
+    equations, path, readings = linearised(joints, True)
     equations.sweep(equations.about(path, readings))  # compiles
-    return trajectory.unknowns.size, spent(lambda: equations.sweep(equations.about(path, readings))) / CHAIN_ROWS
+    return equations.unknowns.size, spent(lambda: equations.sweep(equations.about(path, readings))) / len(path)
+
+
+def beside_gtsam(torques: bool) -> Iterator[tuple[str, float, float]]:
+    """(what, seconds of a row of the same linear chain, and of GTSAM) of five joints: steps, and covariances.
+
+    Raises AssertionError if they differ by 1e-8 standard deviations, or 1e-8 of what the step is.
+    """
+    equations, path, readings = linearised(5, torques, GTSAM_ROWS)
+    least = equations.about(path, readings)
+    found = equations.sweep(least, covariances=True)
+    rival, std = Rival(least.parts, equations.unknowns.size, found), np.sqrt(found.covariances.diagonal())
+    assert (np.abs(rival.step() - found.step) <= 1e-8 * np.maximum(std, np.abs(found.step))).all()
+    off = np.abs(rival.covariances() - found.covariances.dense())
+    assert (off <= 1e-8 * std[:, :, None] * std[:, None, :]).all()
+    n, clock = len(path), time.process_time
+    yield "a step", spent(lambda: equations.sweep(least)) / n, min(spent(x, clock) for x in rival.ways()) / n
+    own = spent(lambda: equations.sweep(least, covariances=True))
+    yield "a step with all marginals", own / n, spent(rival.covariances, clock) / n
 
 
 def blocks(k: int) -> float:
@@ -219,30 +253,46 @@ def unknowns(problem: sd.Problem) -> int:
     return ORDER * problem.model.nv + sum(sizes)
 
 
-def of_rows(rows: int) -> dict:
-    """{seconds, peak memory} of smoothing so many rows of the arm."""
-    problem, log = arm(rows)
-    began = time.perf_counter()
+def icub(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    """The iCub on a fixed base with encoders at 1 kHz, each joint on a sine; external wrenches are none."""
+    model, t = sd.load(str(icub_models.get_model_file("iCubGazeboV2_5")), base="fixed"), 1e-3 * np.arange(rows)
+    rng = np.random.default_rng(0)
+    omega, phase = rng.uniform(1.0, 6.0, model.nv), rng.uniform(0.0, 6.0, model.nv)
+    q = 0.3 * np.sin(t[:, None] * omega + phase) + 1e-4 * rng.standard_normal((rows, model.nv))
+    encoders = sd.JointPosition("all", noise=1e-4, name="encoders")
+    return sd.Problem(model, [encoders, sd.ExternalWrench("all", name="no wrench")]), {"t": t, "encoders": q}
+
+
+# Robots whose logs of many rows are smoothed.
+LONG_LOGS = {"arm": arm, "iCub": icub}
+
+
+def of_rows(name: str, rows: int) -> dict:
+    """{seconds, peak memory, unknowns} of smoothing so many rows of a robot, and of the torques."""
+    problem, log = LONG_LOGS[name](rows)
+    sd.smooth(problem, {x: y[:FIRST_ROWS] for x, y in log.items()}, ["tau"], order=ORDER, density=MOTION)
+    began = time.process_time()
     sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
-    return {"seconds": time.perf_counter() - began, "peak": peak_memory()}
+    return {"seconds": time.process_time() - began, "peak": peak_memory(), "unknowns": unknowns(problem)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--rows", type=int, nargs="+", default=[2000, 20_000, 100_000], help="of the logs of the arm for memory"
+        "--rows", type=int, nargs="+", default=[5000, 20_000, 100_000], help="of the long logs of the arm and the iCub"
     )
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore", sd.errors.LogWarning)
     if options.one:
-        print(json.dumps(of_rows(options.one)))
+        print(json.dumps(of_rows(options.one[0], int(options.one[1]))))
         return
     table: list[dict[str, object]] = []
 
-    def add(what: str, size: int, seconds: float, memory: str = "") -> None:
+    def add(what: str, size: int, seconds: float, memory: str = "", gtsam: str = "") -> None:
         ratio = "" if memory else f"{seconds / blocks(size):.3g}"
-        row = {"what": what, "unknowns": size, "seconds": f"{seconds:.3g}", "ratio": ratio, "peak_memory_MiB": memory}
+        row = {"what": what, "unknowns": size, "seconds": f"{seconds:.3g}", "ratio": ratio, "gtsam": gtsam,
+               "peak_memory_MiB": memory}  # fmt: skip
         table.append(row)
         print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
 
@@ -265,10 +315,17 @@ def main() -> None:
         for joints in JOINTS:
             size, seconds = coupled(joints)
             add(f"chain of {joints}, coupled: an iteration", size, seconds)
-    for rows in options.rows:
-        command = [sys.executable, __file__, "--one", str(rows)]
+        if find_spec("gtsam") is None:
+            print("GTSAM is not installed")
+        else:
+            for torques, level in ((False, "kinematic"), (True, "coupled")):
+                for what, own, other in beside_gtsam(torques):
+                    add(f"chain of 5, {level}: {what} of the linear chain", 15, own, gtsam=f"{other / own:.3g}")
+    for name, rows in ((name, rows) for name in LONG_LOGS for rows in options.rows):
+        command = [sys.executable, "-W", "ignore", __file__, "--one", name, str(rows)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        add(f"arm: smoother, {rows:,} rows", 21, found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
+        what = f"{name}: smoother with torques, {rows:,} rows"
+        add(what, found["unknowns"], found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
     write_csv("trajectory_rows", table)
 
 

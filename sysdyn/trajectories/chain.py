@@ -217,9 +217,8 @@ def _swept(x: Part, covariances: bool, pairs: bool, room: Room) -> Solved:
     factorisations (Kaminski, Bryson and Schmidt 1971), which keep all digits and take twice as long, if Cholesky's of
     the sums lose too many.
     """
-    n, most = len(x.r), MOST_TOLD if covariances else MOST_TOLD_FOR_STEPS
+    n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances else MOST_TOLD_FOR_STEPS
     for start, roots in ((START, False), (n, False), (n, True)):
-        k = len(x.columns)
         form = _Chain(x, start, roots, most, np.empty((n, k, k)) if covariances else room.of(n, k, k))
         if form.forwards():
             found = form.back_with_covariances(pairs) if covariances else form.back()
@@ -232,8 +231,8 @@ class _Chain:
     """A chain (N, k) that is solved: means before and after readings, and P after them.
 
     start: instants that are read through factors. most: variance of readings beyond which digits are lost. P (N, k, k):
-    memory for it. roots: by QR factorisations, see `_swept`. factors (N, k, k): of the
-    covariances before readings, then. bad: the first instant that has lost its digits.
+    memory for it. roots: by QR factorisations, see `_swept`. factors (N, k, k): of P before readings, then. bad: the
+    first instant that has lost its digits.
     """
 
     def __init__(self, x: Part, start: int, roots: bool, most: float, P: np.ndarray):

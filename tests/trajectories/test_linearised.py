@@ -10,6 +10,7 @@ from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.smoothing import Smoother
 from sysdyn.trajectories.statement import Trajectory
 
 KINDS = ("free", "spherical", "planar", "revolute")
@@ -81,6 +82,40 @@ def test_a_direction_that_is_held_stays_held_where_readings_turn_the_state(kind)
     assert np.abs(away).max() > 0.05 and abs(away[: own.model.nv] @ held) < 1e-5
     back = own.unknowns.turned(found.P, away, back=True)[: own.model.nv, : own.model.nv]
     assert held @ back @ held < 4.0 * HELD**2
+
+
+@pytest.mark.parametrize("kind, tolerance", [("revolute", 1e-9), ("free", 1e-2)])
+def test_the_path_of_all_instants_is_the_one_that_goes_back_from_instant_to_instant(kind, tolerance):
+    own, path, readings, _ = trajectory(kind, 3)
+    filter_ = Filter(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0))
+    belief, found, ahead = Belief(path.part(slice(0, 1)), 1e-4 * np.eye(own.unknowns.size)), [], []
+    for k in range(INSTANTS):
+        if k:
+            belief = filter_.predicted(belief, float(path.t[k]))
+            ahead.append(belief)
+        belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
+        found.append(belief)
+    last, expected = filter_.path(found, ahead), filter_.backwards(found, ahead)
+    for k, x in enumerate(expected):
+        off, moved = (last.part(slice(k, k + 1)).beyond(y.path) for y in (x, found[k]))
+        assert np.abs(off).max() <= tolerance * np.abs(moved).max() + 1e-12, (np.abs(off).max(), np.abs(moved).max())
+    assert np.abs(last.part(slice(0, 1)).beyond(found[0].path)).max() > 1e-3
+    assert filter_.path(found[:1], []).t.tolist() == path.t[:1].tolist()
+
+
+def test_a_linear_problem_takes_one_sweep(monkeypatch):
+    model, t = sd.chain(3, seed=1), 2e-3 * np.arange(40)
+    problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3, name="encoders"), sd.ExternalWrench("all")])
+    q = np.sin(np.outer(t, [3.0, 4.0, 5.0])) + 1e-3 * np.random.default_rng(0).standard_normal((40, 3))
+    readings, own = read(problem, {"t": t, "encoders": q}), Trajectory(problem, (), 0.08, 3, False)
+    kappa = np.full(3, 10.0)
+    belief, _ = own.belief(readings, None, kappa)
+    equations, swept = Linearised(own.unknowns, own.kinematic, kappa, belief), []
+    sweep = Linearised.sweep
+    monkeypatch.setattr(Linearised, "sweep", lambda self, *given: swept.append(1) or sweep(self, *given))
+    best, converged = Smoother(equations).solve(own.first_path(belief, readings, kappa), readings)
+    assert converged and len(swept) == 1
+    assert np.abs(equations.sweep(best).step).max() < 1e-9
 
 
 def prior(own: Trajectory, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
