@@ -3,7 +3,7 @@ A quadruped that trots
 ======================
 
 A robot of 13 kg trots in MuJoCo. Its log has encoders, a gyroscope, an accelerometer with a bias and torques of the
-motors, all with noise. Nothing measures the base, the velocities, or where the feet stand; and masses, their centres and
+motors, all with noise. Nothing measures the base, velocities, or where feet stand; and masses, their centres and
 inertias are 2 % from those of the model. A run finds the motion, the contacts and the forces on the feet.
 """
 
@@ -19,10 +19,10 @@ sys.path.append(str(Path("../..").resolve() / "experiments" / "trajectories"))
 import logs
 
 # %%
-# The log, whose truth is known, and what is stated of it: see ``logs.quadruped_problem``. Feet stand where the knees carry:
+# The log, whose truth is known, and what is stated of it: see ``logs.quadruped_problem``. Feet stand where knees carry:
 # ``when="torques: tau(FL_calf)"`` without a number finds the limit between two groups of torques in the log. They count
-# 40 ms after a touch-down, while which the soft floor throws them back. Errors of the model are noise of its equations of
-# motion, ``sd.ModelNoise``.
+# from 40 ms after a touch-down on, as the soft floor throws them back until then. Errors of the model are noise of its
+# equations of motion, ``sd.ModelNoise``.
 
 log = logs.quadruped(400, error=0.02)
 problem = logs.quadruped_problem(log, error=0.02, when="torques: tau({}_calf)".format)

@@ -2,8 +2,8 @@
 A squat from raw sensors
 ========================
 
-The squat of `another page <05_squat.html>`_ has q and q̇ exactly. Here the legs and the trunk of the iCub have what robots
-have: encoders, a gyroscope, an accelerometer and force/torque sensors, of which all but the encoders have unknown
+The squat of `another page <05_squat.html>`_ has q and q̇ exactly. Here the legs and the trunk of the iCub have what
+robots have: encoders, a gyroscope, an accelerometer and force/torque sensors, and all but the encoders have unknown
 biases. How much less certain are the torques?
 """
 
@@ -48,7 +48,7 @@ for column, joint in zip(axes.T, ("l_hip_pitch", "l_knee", "torso_pitch"), stric
     column[0].plot(truth.t, run["tau"][:, k], color="#0072B2", lw=1.5, label="raw sensors")
     column[0].plot(truth.t, truth.tau[:, k], "k--", lw=0.8, label="MuJoCo")
     column[0].set_title(joint)
-    for (name, (tau, std)), color in zip(ways.items(), ("#E69F00", "#56B4E9"), strict=True):
+    for (name, (_, std)), color in zip(ways.items(), ("#E69F00", "#56B4E9"), strict=True):
         column[1].fill_between(
             truth.t, -2.0 * std[:, k], 2.0 * std[:, k], color=color, alpha=0.5, lw=0.0, label=f"±2 σ, {name}"
         )

@@ -152,7 +152,7 @@ class Smoother:
         begins: set[int] = set()
         for source in own.sources:
             for name in stances(source):
-                on = touching.active[name].any(axis=1)
+                on = np.asarray(touching.active[name].any(axis=1))
                 begins |= set(np.flatnonzero(on[1:] & ~on[:-1]).tolist())
         if not begins:
             return least, []
