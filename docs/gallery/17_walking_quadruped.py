@@ -24,7 +24,7 @@ import logs
 # from 40 ms after a touch-down on, as the soft floor throws them back until then. Errors of the model are noise of its
 # equations of motion, ``sd.ModelNoise``.
 
-log = logs.quadruped(400, error=0.02)
+log = logs.quadruped(250, error=0.02)
 problem = logs.quadruped_problem(log, error=0.02, when="torques: tau({}_calf)".format)
 given = {**log.log, "no motor": np.zeros((len(log.truth.t), 6))}
 print(sd.Log(given, problem, states="unknown").limits)

@@ -21,10 +21,10 @@ import logs
 # %%
 # MuJoCo makes the motion and says what the sensors show; noise and biases are added. The feet stand.
 
-log, raw, exact, values = logs.icub_squat(100)
+log, raw, exact, values = logs.icub_squat(120)
 truth, model = log.truth, log.model
 print(raw)
-run = sd.smooth(raw, log.log, ["tau"])
+run = sd.smooth(raw, log.log, ["tau"], order=3)
 print(run)
 
 # %%

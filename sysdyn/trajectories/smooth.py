@@ -7,6 +7,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path as File
 from typing import Any, NamedTuple, overload
@@ -126,10 +127,14 @@ def smooth(
         belief, chosen = trajectory.belief(readings, asked.start, kappa)
         after, n = Stage(0, belief), window or window_rows(trajectory)
         pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
+        left = dict[str, list[np.ndarray]]()
         for x in windows(trajectory, kappa, after, survey.rows, readings.rows, n, robust, told, learnt):
             pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
             gaps.update(x.missing)
-        return joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+            for name, e in x.residuals.items():
+                left.setdefault(name, []).append(e)
+        run = joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+        return replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
 
 
 class Request(NamedTuple):
