@@ -158,6 +158,7 @@ from sysdyn.trajectories.live import filter as filter
 from sysdyn.trajectories.observability import observability as observability
 from sysdyn.trajectories.run import Run as Run
 from sysdyn.trajectories.smooth import smooth as smooth
+from sysdyn.trajectories.stored import StoredRun as StoredRun
 from sysdyn.views.show import View as View
 from sysdyn.views.show import show as show
 
@@ -176,9 +177,10 @@ __all__ = [
     "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability", "PASSES", "PinocchioState",
     "PlausibilityWarning", "PointContact", "PointForces", "Prior", "Problem", "ProblemError", "RNEADerivatives",
     "RandomWalk", "Run", "Safety", "Simulation", "SingularState", "Solution", "Solver", "Sparsity", "Stance",
-    "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SwitchingSolver", "SysdynError",
-    "Unilateral", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile",
-    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus", "estimate_log",
+    "StateFunction", "StateMeasurement", "StoredRun", "StructurallySingular", "Switchable", "SwitchingSolver",
+    "SysdynError", "Unilateral", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures",
+    "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus",
+    "estimate_log",
     "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
     "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact", "inertial_parameters", "inverse_dynamics",
     "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf",

@@ -301,12 +301,14 @@ def model_noise(model: sd.Model, error: float) -> np.ndarray:
 # Joints of the iCub that are left out with what they carry, so that legs and trunk stay, and its force/torque sensors.
 CUT = ("l_shoulder_pitch", "r_shoulder_pitch", "neck_pitch")
 FORCE_SENSORS = ("l_leg_ft", "r_leg_ft", "l_foot_ft", "r_foot_ft")
+# Rows of the whole squat of 4 s.
+SQUAT = 400
 # Standard deviations of its sensors: rad, rad/s, m/s², N m and N; and of their biases.
 SQUAT_NOISE = {"encoders": 1e-4, "gyro": 2e-3, "acc": 0.05, "ft": np.repeat([0.05, 0.5], 3)}
 SQUAT_BIASES = {"gyro": 0.02, "acc": 0.1, "ft": np.repeat([0.1, 1.0], 3)}
 
 
-def icub_squat(rows: int = 400, seed: int = 0) -> tuple[RawLog, sd.Problem, sd.Problem, dict[str, np.ndarray]]:
+def icub_squat(rows: int = SQUAT, seed: int = 0) -> tuple[RawLog, sd.Problem, sd.Problem, dict[str, np.ndarray]]:
     """(raw log, its problem, that of known states, its values) of a squat of the iCub's legs and trunk in MuJoCo.
 
     The motion is that of experiments/benchmarks/squat.py, on feet that stand still. The raw log has encoders, an IMU at
@@ -317,7 +319,11 @@ def icub_squat(rows: int = 400, seed: int = 0) -> tuple[RawLog, sd.Problem, sd.P
     import squat
 
     mj, _, urdf = squat.robot(squat.URDF, CUT)
-    moved = squat.simulate(mj, rows, FORCE_SENSORS)
+    whole = squat.simulate(mj, SQUAT, FORCE_SENSORS)
+    moved = whole._replace(
+        **{x: getattr(whole, x)[:rows] for x in ("t", "q", "qd", "qdd", "tau")},
+        sensors={x: y[:rows] for x, y in whole.sensors.items()},
+    )
     model, rng = sd.load_urdf(urdf, base="floating", fixed_joints="sensors"), np.random.default_rng(seed)
     q, qd, tau = squat.in_order_of(model, moved)
     order = np.array([moved.joints.index(name) for name in model.joint_names if name in moved.joints])

@@ -16,7 +16,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.online.progress import Bar
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smooth import Request, checked_outputs, smooth, smooth_into
-from sysdyn.trajectories.stored import Stored
+from sysdyn.trajectories.stored import StoredRun
 
 
 def smooth_log(
@@ -31,7 +31,7 @@ def smooth_log(
         quantities = outputs_of_run(task)
         bands = Bands(task.problem.model, "tau" if "tau" in quantities else "qdd")
     begin = time.perf_counter()
-    run: Run | Stored
+    run: Run | StoredRun
     if out is None:
         run = smoothed(task, log, coupled, order)
         if bands is not None:
@@ -54,7 +54,7 @@ def smooth_log(
     print_tables(run.tables())
     notes = [f"{len(run):,} states of {path}"]
     notes += [f"{log.summary.missing:,} values of sensors were missing"] if log.summary.missing else []
-    if isinstance(run, Stored):
+    if isinstance(run, StoredRun):
         notes.append(f"written to {run.path}, dropped readings to {run.events}")
         notes += [f"the first {run.resumed:,} by an earlier call"] if run.resumed else []
     if bands is not None and picture is not None:

@@ -107,7 +107,7 @@ class Settling:
         for name, seconds in self._seconds.items():
             if name not in active or not len(t):
                 continue
-            on = active[name].any(axis=1)
+            on = np.asarray(active[name].any(axis=1))
             was, since = self._last.get(name, (bool(on[0]), -np.inf))
             begins = on & ~np.concatenate([[was], on[:-1]])
             began = np.maximum.accumulate(np.concatenate([[since], np.where(begins, t, -np.inf)]))[1:]

@@ -92,6 +92,11 @@ class Live:
         self._ahead: list[Belief] = []
         self._read: list[Readings] = []
         self._standing = Standing(self.problem)
+        for name in (m.name for m in self.problem.state_sensors if getattr(m.of, "proposed", False)):
+            raise InvalidInput(
+                f"contacts of {name!r} follow from what is before and after an instant, and a filter has the former "
+                "alone: give it a condition when=, or none and hand in active"
+            )
         if self._standing.open:
             column = self._standing.open[0]
             raise InvalidInput(

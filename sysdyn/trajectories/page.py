@@ -39,6 +39,8 @@ def run_page(run: Run, title: str = "") -> str:
         parts.append(html.section("Contacts", curves.svg(curves.bars(run.t, run.contacts)), tables["contacts"]))
     if "biases" in tables:
         parts.append(html.section("Biases", tables["biases"], *_biases(run, arrays)))
+    if run.fitted:
+        parts.append(html.section("Residuals", html.table(_fits(run)), _over_time(run)))
     parts.append(html.section("Dropped readings", *_dropped(run, tables.get("dropped readings", ""))))
     return html.page(title, *parts)
 
@@ -111,6 +113,32 @@ def _biases(run: Run, arrays: dict[str, np.ndarray]) -> list[str]:
             group = run.columns[name]
             found.append(_figure(run.t, x, arrays[f"std:{name}"], group, "bias", name.removeprefix("bias:")))
     return found
+
+
+def _fits(run: Run) -> Table:
+    """Residuals of each sensor of the state."""
+    rows = []
+    for name in run.fitted:
+        e = run.residuals(name)
+        e = e[np.isfinite(e)]
+        if len(e):
+            share = f"{100.0 * np.mean(np.abs(e) < 2.0):.1f} %"
+            rows.append((name, f"{len(e):,}", f"{np.sqrt(np.mean(e * e)):.3g}", share, f"{np.abs(e).max():.3g}"))
+    title = (
+        "residuals of sensors of the state, in standard deviations of their noise (less than 1 where the path follows)"
+    )
+    return Table(title, ("", "readings", "root mean square", "within 2", "greatest"), rows)
+
+
+def _over_time(run: Run) -> str:
+    """Root mean squares of the residuals of each sensor over time."""
+    step, panels = max(1, -(-len(run) // PAGE_POINTS)), []
+    for name in run.fitted:
+        e = run.residuals(name)
+        on = np.isfinite(e)
+        size = np.sqrt(np.where(on, e * e, 0.0).sum(axis=1) / np.maximum(on.sum(axis=1), 1))
+        panels.append(Panel(name, "residual / σ", np.where(on.any(axis=1), size, np.nan)[::step]))
+    return curves.svg(curves.bands(run.t[::step], panels))
 
 
 def _dropped(run: Run, table: str) -> list[str]:

@@ -55,6 +55,7 @@ class Run:
     _biases: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
     _groups: Mapping[str, Group] = field(repr=False)
     _fit: tuple[float, int] = field(repr=False)
+    _residuals: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -93,6 +94,7 @@ class Run:
             _values={name: of(x) for name, x in self._values.items()},
             _std={name: of(x) for name, x in self._std.items()},
             _biases={name: (of(x), of(std)) for name, (x, std) in self._biases.items()},
+            _residuals={name: of(x) for name, x in self._residuals.items()},
         )  # fmt: skip
 
     def chi2(self) -> float:
@@ -140,6 +142,20 @@ class Run:
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
         """Standard deviations of q (N, nv) in the tangent space, qd, qdd, or of an output, in its shape."""
         return self._picked(self._std, quantity, name)
+
+    def residuals(self, name: str) -> np.ndarray:
+        """Residuals (N, m) of a sensor of the state in standard deviations of its noise, NaN where it was dropped.
+
+        An instant of a filter has none. Raises UnknownName.
+        """
+        if name not in self._residuals:
+            raise UnknownName("sensor of the state in this run:", name, tuple(self._residuals))
+        return self._residuals[name]
+
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """Names of the sensors of the state that have `residuals`."""
+        return tuple(self._residuals)
 
     def bias(self, name: str) -> np.ndarray:
         """The bias (N, m) of a measurement."""

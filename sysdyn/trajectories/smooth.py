@@ -6,6 +6,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path as File
 from typing import Any, NamedTuple, overload
@@ -30,7 +31,7 @@ from sysdyn.trajectories.pieces import Piece, joined
 from sysdyn.trajectories.readings import Rolling, Survey, opened, read, surveyed
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.statement import Trajectory
-from sysdyn.trajectories.stored import Begin, Store, Stored
+from sysdyn.trajectories.stored import Begin, Store, StoredRun
 from sysdyn.trajectories.windows import WRITTEN_NUMBERS, Stage, window_rows, windows
 
 # Shares of the work that is done when a log is surveyed, and when compiling, learning and writing begin (chosen).
@@ -68,7 +69,7 @@ def _libraries() -> list[Any]:
 @overload
 def smooth(
     problem: Problem, log: Any, outputs: str | Output | Sequence[Output] = ..., *, out: str | File, **options: Any
-) -> Stored: ...
+) -> StoredRun: ...
 @overload
 def smooth(
     problem: Problem, log: Any, outputs: str | Output | Sequence[Output] = ..., *, out: None = None, **options: Any
@@ -87,7 +88,7 @@ def smooth(
     out: str | File | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Run | Stored:
+) -> Run | StoredRun:
     """States, biases and outputs of a log at all of its rows, from readings before and after each.
 
     problem   with sensors of the state (`JointPosition`, `Gyroscope`, `Stance`, …) beside all others; q and q̇ are
@@ -105,7 +106,7 @@ def smooth(
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
     out       a .csv, .parquet, .npz or .h5 file for the run, of a log of any length: rows are read and smoothed in
               turn, and memory does not grow with them. A call that was interrupted has left what it did in a folder
-              beside the file, OUT.parts; the same call goes on from there. Gives a `Stored` in place of a `Run`
+              beside the file, OUT.parts; the same call goes on from there. Gives a `StoredRun` in place of a `Run`
     progress  called with a text and the share of the work that is done
     options   of `sysdyn.Log`, such as columns= and values=
 
@@ -125,10 +126,14 @@ def smooth(
         belief, chosen = trajectory.belief(readings, asked.start, kappa)
         after, n = Stage(0, belief), window or window_rows(trajectory)
         pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
+        left = dict[str, list[np.ndarray]]()
         for x in windows(trajectory, kappa, after, survey.rows, readings.rows, n, robust, told, learnt):
             pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
             gaps.update(x.missing)
-        return joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+            for name, e in x.residuals.items():
+                left.setdefault(name, []).append(e)
+        run = joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+        return replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
 
 
 class Request(NamedTuple):
@@ -156,7 +161,7 @@ class Request(NamedTuple):
 def smooth_into(
     problem: Problem, log: Log, out: str | File, asked: Request, progress: Progress | None = None,
     seen: Callable[[Mapping[str, np.ndarray]], None] | None = None,
-) -> Stored:  # fmt: skip
+) -> StoredRun:  # fmt: skip
     """`smooth` of a log that is not held in memory, into a file. seen: told of the arrays of successive rows."""
     told = Stages(None, progress)
     told.say("reading the log", SURVEYED)

@@ -51,7 +51,7 @@ LIMITS = (1e3, 1e2, 20.0, 7.0, FAR, FAR, FAR)
 EARLY = 20.0
 # Change of velocities that an impact allows [rad/s, m/s], steps of a log before the begin of a stance at which it may
 # be, as contacts are told late, and instants on both sides whose readings it explains (chosen).
-IMPACT, BESIDE, NEAR = 1.0, 2, 20
+IMPACT, BESIDE, SHAKEN = 1.0, 2, 20
 # Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
 WEAKENED = 1e-4
 
@@ -175,7 +175,7 @@ class Smoother:
         begins: set[int] = set()
         for source in own.sources:
             for name in stances(source):
-                on = touching.active[name].any(axis=1)
+                on = np.asarray(touching.active[name].any(axis=1))
                 begins |= set(np.flatnonzero(on[1:] & ~on[:-1]).tolist())
         if not begins:
             return least, []
@@ -189,7 +189,7 @@ class Smoother:
         raised, events = np.ones_like(own.raised), list[Event]()
         limit = scipy.special.chdtri(order * model.nv, 1.0 - CONFIDENCE)
         for k, part in beside.items():
-            near = slice(max(k - NEAR, 0), k + NEAR)
+            near = slice(max(k - SHAKEN, 0), k + SHAKEN)
             drop = float(before[near].sum() - after[near].sum())
             if drop > limit:
                 raised[part] = jump[part]

@@ -45,7 +45,7 @@ _STAGE = "stage/"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRun:
     """A run in a file: as a `Run` what it found, without its arrays, which are in `path`.
 
     events: the .csv file of components that were dropped, with their times. chosen, motion, order, missing: as of a
@@ -207,7 +207,7 @@ class Store:
 
     def finish(
         self, problem: Problem, coupled: bool, resumed: int, seen: Callable[[Mapping[str, np.ndarray]], None] | None
-    ) -> Stored:  # fmt: skip
+    ) -> StoredRun:  # fmt: skip
         """Put the file together from its parts, and remove these. seen: told of the arrays of each part."""
         missing: dict[str, int] = {}
         fit, overview = Fit(0.0, 0, coupled), Overview({}, ())
@@ -240,7 +240,7 @@ class Store:
         assert begin is not None
         self.remove()
         motion = dict(zip(problem.model.dof_names, begin.density.tolist(), strict=True))
-        return Stored(
+        return StoredRun(
             problem, self.path, self.events, overview.rows, resumed, begin.chosen, motion, begin.order, coupled,
             missing, overview, fit,
         )  # fmt: skip

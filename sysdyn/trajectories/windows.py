@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.errors import LogWarning, warn
 from sysdyn.offline.stages import Stages
-from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.believed import Event, residuals
 from sysdyn.trajectories.contacts import proposed
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief
@@ -38,11 +38,15 @@ class Stage(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Results of successive rows, events and missing values of these, and where smoothing goes on."""
+    """Results of successive rows, events and missing values of these, and where smoothing goes on.
+
+    residuals {sensor of the state: (N, m)}: in standard deviations of its noise, NaN where it was not believed.
+    """
 
     pieces: list[Piece]
     events: list[Event]
     missing: dict[str, int]
+    residuals: dict[str, np.ndarray]
     after: Stage
 
 
@@ -96,8 +100,17 @@ def windows(
             if slow is not None:
                 belief = carried(belief, known, (path.part(last), P.part(last).dense()[0]), trajectory.slow)
         events = [e._replace(instant=e.instant + at) for e in dropped]
-        yield Window(pieces, events, missing(trajectory, read.part(kept)), Stage(end, belief, squares, freedoms))
+        left_over = _left_over(trajectory, path, left_here)
+        gaps = missing(trajectory, read.part(kept))
+        yield Window(pieces, events, gaps, left_over, Stage(end, belief, squares, freedoms))
         at = end
+
+
+def _left_over(trajectory: Trajectory, path: Path, readings: Readings) -> dict[str, np.ndarray]:
+    """{sensor of the state: (N, m)} residuals along a path in standard deviations, NaN where nothing was believed."""
+    parts = [found for _, found in residuals(trajectory.states, path, readings)]
+    whole = {name: np.concatenate([x[name] for x in parts]) for name in (parts[0] if parts else ())}
+    return {name: np.where(readings.active[name], x, np.nan) for name, x in whole.items()}
 
 
 def _begun(belief: Belief, found: Smoothed) -> int:

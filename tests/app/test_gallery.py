@@ -13,8 +13,8 @@ import sysdyn as sd
 SCRIPTS = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*.py"))
 
 
-def test_there_are_sixteen():
-    assert [int(path.name[:2]) for path in SCRIPTS] == list(range(1, 17))
+def test_there_are_eighteen():
+    assert [int(path.name[:2]) for path in SCRIPTS] == list(range(1, 19))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

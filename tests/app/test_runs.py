@@ -268,13 +268,27 @@ def test_the_page_of_a_run(which, request, tmp_path):
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     parts = {"Contacts": bool(run.contacts), "Biases": "biases" in [table.title for table in run.tables()]}
     expected = ["The robot", "The run", "Motion", *(f"Output {x}" for x in run.outputs)]
-    assert titles == [*expected, *(x for x, there in parts.items() if there), "Dropped readings"]
-    drawn = 3 + len(run.outputs) + bool(run.contacts) + 1 + bool(run.events)
+    assert titles == [*expected, *(x for x, there in parts.items() if there), "Residuals", "Dropped readings"]
+    drawn = 3 + len(run.outputs) + bool(run.contacts) + 1 + 1 + bool(run.events)
     assert page.count("<figure") == page.count("</svg>") == drawn
     assert "<h1>as it was</h1>" in page
     assert not re.search(r'(?:src|href)="[^#]|url\((?!#)|https?://(?!www.w3.org)', page)  # it loads nothing
     for event in run.events:
         assert f"<td>{event.size:.1f} σ</td>" in page
+
+
+def test_residuals_are_those_of_the_path(run):
+    """In standard deviations; what was dropped has none."""
+    log = raw_log()
+    expected = (run.q - log["encoders"]) / 1e-4
+    dropped = [(e.instant, e.component) for e in run.events if e.measurement == "encoders"]
+    found = run.residuals("encoders")
+    assert np.isnan(found[GAP, 0]) and np.isnan(found).sum() == 1 + len(dropped)
+    there = np.isfinite(found)
+    np.testing.assert_allclose(found[there], expected[there], atol=1e-6)
+    assert set(run.fitted) == {"encoders", "tip"} and np.isnan(run.residuals("tip")[0]).all()
+    with pytest.raises(UnknownName, match="sensor of the state in this run: 'currents'"):
+        run.residuals("currents")
 
 
 def test_report_writes_the_page_of_a_log(files, tmp_path):
