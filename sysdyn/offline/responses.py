@@ -263,7 +263,9 @@ class Responses:
         x, nothing, way = fixed.copy(), np.full(self.n, 0.0, dtype=object), self._way(base, p)
         for n, limb in enumerate(self.limbs):
             unforced = self._base[n] and n not in carriers and not (rows is not None and rows.touches[n])
-            if unforced and (n in inside - tops or left is not None and n not in inside or len(self._base[n]) <= len(p)):
+            if unforced and (
+                n in inside - tops or left is not None and n not in inside or len(self._base[n]) <= len(p)
+            ):
                 x[limb] = self._carried(n, alone.get(n, nothing[limb]), x, False)
                 continue
             if n in tops - apart:

@@ -394,7 +394,9 @@ class Driver(Types):
                 f"  %skip{k} = mul i64 %base, {stride}",
                 f"  %from{k} = add i64 %skip{k}, {run.first}",
                 f"  %row{k} = getelementptr {self.num}, ptr %pointer{run.word}, i64 %from{k}",
-                *self._run_moved(way == "in", run, k, f"ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}"),
+                *self._run_moved(
+                    way == "in", run, k, f"ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}"
+                ),
                 f"  br label %{after}",
             ]
             total = f"[ %total{k}, %{k} ], [ %with{k}, %move{k} ]"

@@ -243,7 +243,9 @@ class Emitter(Types):
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
         if self.width > 1:
-            outputs += [Run(2 + 2 * (len(groups) + group), *rest, ZERO) for group, *rest in self._left_out()]
+            outputs += [
+                Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in self._left_out()
+            ]
         made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
 
