@@ -282,11 +282,13 @@ class Responses:
     def _way(self, base: Interface, p: np.ndarray) -> list[tuple[Interface, np.ndarray]]:
         """Interfaces with the force on each that is equal, for the limbs beyond it, to force p on the first one.
 
-        Of those nearer to the base the ones by which responses are enough cheaper.
+        Of those nearer to the base the ones by which responses are enough cheaper, up to a limb with constraints.
         """
         way = [(base, p)]
         while base:
             owner = self._owner[base]
+            if self.rows is not None and self.rows.touches[owner]:
+                break
             base, m = self._base[owner], len(p)
             others = sum(len(limb) for n, limb in enumerate(self.limbs) if n != owner and n not in self._beyond[owner])
             lesser = min(len(base), SPACE)
