@@ -11,7 +11,7 @@ import numpy as np
 
 # Least and most bytes of results whose memory is kept: smaller ones come from memory that is there, and more would be
 # missed elsewhere (chosen; measured on the iCub: 1,000 states of derivatives of 25 to 35 MB took twice the time).
-LEAST_KEPT, MOST_KEPT = 2**17, 2**27
+SMALLEST_KEPT, LARGEST_KEPT = 2**17, 2**27
 
 
 class Released:
@@ -26,7 +26,10 @@ class Released:
         fit = last is not None and {name: x.shape for name, x in last.items()} == shapes
         if last is None or not fit or _references(last) > _ALONE or not _COUNTED:
             last = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
-        if _COUNTED and LEAST_KEPT <= np.dtype(dtype).itemsize * sum(map(math.prod, shapes.values())) <= MOST_KEPT:
+        if (
+            _COUNTED
+            and SMALLEST_KEPT <= np.dtype(dtype).itemsize * sum(map(math.prod, shapes.values())) <= LARGEST_KEPT
+        ):
             self._last[None] = last
         return dict(last)
 

@@ -21,7 +21,7 @@ from values import random_groups
 import sysdyn as sd
 from sysdyn.backends.kernel import address, words
 from sysdyn.backends.llvm.machine_code import MachineCode
-from sysdyn.backends.released import LEAST_KEPT
+from sysdyn.backends.released import SMALLEST_KEPT
 from sysdyn.backends.schedule import schedule
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
@@ -308,7 +308,7 @@ def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
 def test_memory_of_results_is_used_again_if_nobody_has_them(tree):
     """Not while a view of them is there; what a caller wrote into them is gone, zeros included."""
     J = fast(sd.inverse_dynamics(tree.model), outputs="tau").derivatives()
-    q, qd, qdd = tree.model.random_state(seed=0, batch=2 * LEAST_KEPT // (8 * tree.model.nv**2))
+    q, qd, qdd = tree.model.random_state(seed=0, batch=2 * SMALLEST_KEPT // (8 * tree.model.nv**2))
     first = J(q, qd, qdd)
     kept = {key: x.copy() for key, x in first.items()}
     held, place = first["tau", "q"][3:5], first["tau", "q"].ctypes.data
