@@ -15,6 +15,7 @@ import numpy as np
 
 from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.real import DOUBLE, Real
+from sysdyn.backends.released import Released
 from sysdyn.program.program import Program
 
 Arrays = Mapping[str, np.ndarray]
@@ -24,8 +25,8 @@ Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, stat
 class Backend(ABC):
     """A program made ready to run. A back end is a subclass, and a line in `sysdyn.backends.registry.BACKENDS`.
 
-    level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs that are the
-    constant 0 are written, too; where not, they have to be 0 beforehand. real: type of the numbers. Runs may be
+    level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs of one state that
+    are the constant 0 are written, too; where not, they have to be 0 beforehand. real: type of the numbers. Runs may be
     under way on many threads.
     """
 
@@ -36,6 +37,7 @@ class Backend(ABC):
     def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
         self.require()
         self.program, self.level, self.zeros, self.real = program, level, zeros, real
+        self._released = Released()
 
     def __reduce__(self):
         return type(self), (self.program, self.level, self.zeros, self.real)
@@ -66,10 +68,13 @@ class Backend(ABC):
         return type(self).kernel is not Backend.kernel
 
     def new(self, n: int) -> Results:
-        """New arrays for the results at n states."""
-        new = np.empty if self.zeros else np.zeros
-        dtype = self.real.dtype
-        return {name: new((n, size), dtype) for name, size in self.program.output_groups}, np.empty(n, dtype=np.int64)
+        """Arrays for the results at n states, to which nobody else refers."""
+        shapes = {name: (n, size) for name, size in self.program.output_groups}
+        if n == 1 and not self.zeros:
+            arrays = {name: np.zeros(shape, self.real.dtype) for name, shape in shapes.items()}
+        else:
+            arrays = self._released.arrays(shapes, self.real.dtype)
+        return arrays, np.empty(n, dtype=np.int64)
 
     def rounded(self, inputs: Arrays) -> Arrays:
         """Inputs of float64 in the back end's type of numbers; those that are of this type are not copied."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
+from collections.abc import Mapping
 
 import numpy as np
 
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Context
-from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.offline.constrained import carried
+from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate
 from sysdyn.program.expr import Graph, is_zero
@@ -51,7 +50,7 @@ class ConstraintRows:
         """
         return {i: self._at(x, given) for i, x in self._bodies.items()}, self._at(self._joints, given)
 
-    def load_rates(self, given: Mapping[str, object], w: Sequence) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
+    def load_rates(self, given: Mapping[str, object], w: np.ndarray) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
         """({body: wrench (6)}, torques (nv)) by which w, held fixed, acts more along each direction of q."""
         along = []
         names = {f"w[{e}]": x for e, x in enumerate(w)}

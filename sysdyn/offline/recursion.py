@@ -93,7 +93,11 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
     pivots = [unsigned(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
-    program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots), *loads(problem, written.graph, written.outputs.get("w", ()))])
+    program = _program(
+        problem,
+        written,
+        [*written.outputs.items(), (PIVOTS, pivots), *loads(problem, written.graph, written.outputs.get("w", ()))],
+    )
     verdict = judged(problem, program, labels, options.external_wrenches, states)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
     with written.graph:
@@ -167,9 +171,9 @@ def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]
     model = problem.model
     bodies, joints = np.full((model.nb, 6), 0.0, dtype=object), np.full(model.nv, 0.0, dtype=object)
     context = Context.at(model, graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
-    w, start = np.array([*w, None], dtype=object)[:-1], 0
+    values, start = np.array([*w, None], dtype=object)[:-1], 0
     for m in problem.constraints:
-        own = w[start : start + len(m.wrench(model))]
+        own = values[start : start + len(m.wrench(model))]
         start += len(own)
         for name, L in m.loads(context).items():
             bodies[model.body_index(name)] += np.asarray(L).astype(object) @ own

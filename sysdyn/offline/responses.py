@@ -263,7 +263,9 @@ class Responses:
         x, nothing, way = fixed.copy(), np.full(self.n, 0.0, dtype=object), self._way(base, p)
         for n, limb in enumerate(self.limbs):
             unforced = self._base[n] and n not in carriers and not (rows is not None and rows.touches[n])
-            if unforced and (n in inside - tops or left is not None and n not in inside or len(self._base[n]) <= len(p)):
+            if unforced and (
+                n in inside - tops or left is not None and n not in inside or len(self._base[n]) <= len(p)
+            ):
                 x[limb] = self._carried(n, alone.get(n, nothing[limb]), x, False)
                 continue
             if n in tops - apart:
@@ -280,11 +282,13 @@ class Responses:
     def _way(self, base: Interface, p: np.ndarray) -> list[tuple[Interface, np.ndarray]]:
         """Interfaces with the force on each that is equal, for the limbs beyond it, to force p on the first one.
 
-        Of those nearer to the base the ones by which responses are enough cheaper.
+        Of those nearer to the base the ones by which responses are enough cheaper, up to a limb with constraints.
         """
         way = [(base, p)]
         while base:
             owner = self._owner[base]
+            if self.rows is not None and self.rows.touches[owner]:
+                break
             base, m = self._base[owner], len(p)
             others = sum(len(limb) for n, limb in enumerate(self.limbs) if n != owner and n not in self._beyond[owner])
             lesser = min(len(base), SPACE)

@@ -102,7 +102,7 @@ class _State(NamedTuple):
     """A problem at a state: X, the frames of bodies by the given ones; U, the degrees of freedom of known τ."""
 
     model: Model
-    X: Sequence[np.ndarray] | None
+    X: np.ndarray | None
     groups: dict[str, np.ndarray]
     fx: np.ndarray | None
     U: list[int]
@@ -115,7 +115,7 @@ _Part = tuple[int, np.ndarray, np.ndarray]
 
 
 class _Column(NamedTuple):
-    """What ID, at q̈ and w held fixed, and the rows of constraints change by along one direction of an input.
+    """Changes of ID, at q̈ and w held fixed, and of the rows of constraints along one direction of an input.
 
     parts: ID (nv) as a sum of terms (a degree of freedom on whose way to the base and beyond it this one is not zero,
     −1 for none; its entries; the wrench (6) that gives those on the way). rows: (m) of constraints, None for zero.
@@ -135,10 +135,11 @@ class _Dynamics:
     def __init__(self, state: _State, zeros: _Dynamics | None = None):
         self._state, model, groups, U = state, state.model, state.groups, state.U
         self._nv = nv = model.nv
-        self._K = K = [k for k in range(nv) if k not in set(U)]
+        self._K = [k for k in range(nv) if k not in set(U)]
         self._bodies = bodies = Bodies(model, groups["q"], groups["qd"], pieces=zeros is not None)
         self.H: np.ndarray = bodies.H if zeros is None else masked(bodies.H, zeros.H)
-        number, paths = {k: n for n, k in enumerate(U)}, []
+        number = {k: n for n, k in enumerate(U)}
+        paths: list[list[int]] = []
         for k, j in enumerate(expanded_parent(model)):
             paths.append([k, *(paths[j] if j >= 0 else ())])
         ways = [tuple(number[j] for j in path if j in number) for path in paths]
@@ -227,7 +228,9 @@ class _Dynamics:
             ]  # fmt: skip
         elif name == "fx":
             found = []
-            for i, placed in enumerate(bodies.motion.placed_wrench(i, -e) for i in range(state.model.nb) for e in np.eye(6)):
+            for i, placed in enumerate(
+                bodies.motion.placed_wrench(i, -e) for i in range(state.model.nb) for e in np.eye(6)
+            ):
                 k, _, wrench = self._on_body(i // 6, placed)
                 found.append(_Column([(k, motion.dtau_dfx[:, i // 6, i % 6], wrench)]))
         elif name in ("q", "qd"):
@@ -241,8 +244,8 @@ class _Dynamics:
             assert rows is not None
             found = [_Column([], np.array([-float(e == k) for e in range(rows.m)])) for k in rows.names[name]]
         if name == "q" and rows is not None:
-            for column, (wrenches, torques) in zip(found, rows.load_rates(self._given, self.w), strict=True):
-                for i, x in wrenches.items():
+            for column, (on_bodies, torques) in zip(found, rows.load_rates(self._given, self.w), strict=True):
+                for i, x in on_bodies.items():
                     column.parts.append(self._on_body(i, -bodies.motion.placed_wrench(i, self._framed(i, x))))
                 column.parts.extend(self._on_joint(k, -x) for k, x in enumerate(torques) if not is_zero(x))
         return found
@@ -275,7 +278,11 @@ class _Dynamics:
 
     def _answer(self, column: _Column) -> tuple[np.ndarray, np.ndarray]:
         """(∂q̈_U, ∂w) of a column."""
-        dqdd, dw, kappa = np.full(len(self._state.U), 0.0, dtype=object), np.full(len(self._J), 0.0, dtype=object), column.rows
+        dqdd, dw, kappa = (
+            np.full(len(self._state.U), 0.0, dtype=object),
+            np.full(len(self._J), 0.0, dtype=object),
+            column.rows,
+        )
         for part in column.parts or [(-1, np.full(self._nv, 0.0, dtype=object), np.zeros(6))]:
             x, mu = self._responses.solution(self._source(part), kappa)
             dqdd, dw, kappa = dqdd - x, dw - mu, None

@@ -46,6 +46,10 @@ from sysdyn.program.program import Guard, Program
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
 
+# Operations of analytic derivatives in contact beyond which no other form is tried (chosen: small mechanisms may need
+# fewer by an elimination, the iCub on two feet four times as many).
+ALONE = 20_000
+
 # Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state (chosen).
 JUDGED_STATES = 256
 # Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
@@ -102,8 +106,11 @@ def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
 ) -> tuple[Expressions, Safety]:
     """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
+    found: list[tuple[Expressions, Safety]] = []
     if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
-        return analytic(problem, of, wrt, options.external_wrenches), choice.judged
+        found.append((analytic(problem, of, wrt, options.external_wrenches), choice.judged))
+        if not problem.constraints or found[0][0].operations > ALONE:
+            return found[0]
     if choice.is_recursion:
         if not problem.constraints:
             raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
@@ -130,11 +137,11 @@ def _cheapest(
                 kept.append((unsigned(pivot), guard.threshold, guard.label, guard.weak))
         return implicit(elimination, kept, of, wrt, transposed)
 
-    first = form(rows <= columns)
+    found.append((form(rows <= columns), choice.judged))
     entries = system.nnz + choice.fill_in
-    if max(rows, columns) * entries > BOTH:
-        return first, choice.judged
-    return min(first, form(rows > columns), key=lambda found: found.operations), choice.judged
+    if max(rows, columns) * entries <= BOTH:
+        found.append((form(rows > columns), choice.judged))
+    return min(found, key=lambda x: x[0].operations)
 
 
 def _judged(problem: Problem, found: Expressions, options: Options) -> list[tuple]:

@@ -19,6 +19,7 @@ from sysdyn.equations.passes import KNOWN
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical
+from sysdyn.model.closures import Coupling
 from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Expressions
@@ -37,6 +38,9 @@ TREE = TREE.replace(armature=np.linspace(0.1, 0.4, TREE.nv))
 ARM = sd.chain(2, seed=3)
 # Two limbs of two joints on a third one.
 LIMBS = sd.random_tree(5, seed=1, joints=("revolute",)).replace(parent=(-1, 0, 1, 0, 3))
+# A trunk that carries a third limb at its middle, and one of so many joints that limbs know of it by a body's motion.
+HANDS = sd.random_tree(7, seed=2, joints=("revolute",)).replace(parent=(-1, 0, 1, 1, 3, 0, 5))
+TALL = sd.random_tree(11, seed=6, joints=("revolute",)).replace(parent=(-1, 0, 1, 2, 3, 4, 5, 6, 6, 8, 6))
 TIP = ARM.body_names[-1]
 PLACE = np.eye(4) + np.pad([[0.1], [0.2], [0.3]], ((0, 1), (3, 0)))  # off the axis of its joint
 
@@ -57,6 +61,29 @@ def touching() -> sd.Problem:
     return sd.forward_dynamics(sd.chain(3, seed=3)) + sd.Contact("body2", ["a_z"], name="tip")
 
 
+def contact(model: sd.Model, body: int, components: Sequence[str] = ("a_x",), **options) -> sd.Contact:
+    place = np.eye(4) + np.pad([[0.1], [0.2], [0.3]], ((0, 1), (3, 0)))
+    return sd.Contact((model.body_names[body], place), components, name=f"contact {body}", **options)
+
+
+def coupled() -> sd.Model:
+    joint, leader = HANDS.joint_names[6], HANDS.joint_names[3]
+    return HANDS.replace(closures=(Coupling(joint, leader, (0.1, -0.5, 0.3, 0.2)),))
+
+
+# Constraints on none, some and all of the limbs, in axes that turn, between limbs, on joints, and with known q̈.
+HELD = {
+    "tip": lambda: sd.forward_dynamics(LIMBS) + contact(LIMBS, 4),
+    "trunk": lambda: sd.forward_dynamics(HANDS) + contact(HANDS, 1, reference="world", stabilise=0.1),
+    "both": lambda: sd.forward_dynamics(HANDS) + contact(HANDS, 2) + contact(HANDS, 6, ("a_y", "a_z")),
+    "loop": lambda: sd.forward_dynamics(HANDS) + sd.LoopJoint("body4", ("body6", PLACE), ("a_x",), name="loop"),
+    "coupled": lambda: sd.forward_dynamics(coupled()) + contact(HANDS, 4),
+    "hybrid": lambda: (
+        sd.hybrid_dynamics(HANDS, [x for k, x in enumerate(HANDS.joint_names) if k not in (1, 5)]) + contact(HANDS, 6)
+    ),
+    "tall": lambda: sd.forward_dynamics(TALL) + contact(TALL, 9),
+    "tall trunk": lambda: sd.forward_dynamics(TALL) + contact(TALL, 3),
+}
 PROBLEMS = {
     "inverse": lambda: sd.inverse_dynamics(TREE),
     "forward": lambda: sd.forward_dynamics(TREE),
@@ -65,7 +92,9 @@ PROBLEMS = {
     "noisy": noisy,
     "branches": lambda: sd.forward_dynamics(LIMBS),
     "touching": touching,
-}
+    "hands": lambda: sd.forward_dynamics(HANDS),
+    "tall alone": lambda: sd.forward_dynamics(TALL),
+} | HELD
 # What each is asked for beside all quantities.
 SENSORS = {
     "forward": lambda: sd.Accelerometer(TREE.body_names[-1], name="tip"),
@@ -121,10 +150,14 @@ def differences(
     return found
 
 
+def named(found: Expressions, state: dict[str, np.ndarray]) -> dict[str, float]:
+    """The single inputs at a state."""
+    return {f"{group}[{k}]": float(state[group][k]) for group, x in found.inputs for k in range(len(x))}
+
+
 def numbers(found: Expressions, state: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
     """The blocks at a state."""
-    named = {f"{group}[{k}]": float(state[group][k]) for group, x in found.inputs for k in range(len(x))}
-    return {key: np.array(evaluate(block, named), dtype=float) for key, block in found.blocks.items()}
+    return {key: np.array(evaluate(block, named(found, state)), dtype=float) for key, block in found.blocks.items()}
 
 
 def compare(found: dict, expected: dict, tolerance: float = TOLERANCE) -> None:
@@ -142,7 +175,7 @@ def eliminated(system, state: dict[str, np.ndarray]) -> Elimination:
 
 
 @pytest.mark.slow(after=3)
-@pytest.mark.parametrize("case", [case for case in PROBLEMS if case != "branches"])
+@pytest.mark.parametrize("case", ["inverse", "forward", "hybrid", "partly", "noisy", "touching"])
 @pytest.mark.parametrize(("known", "passes"), [*zip(KNOWN, (PAPER, "all"), strict=True),
                                                *zip(KNOWN, ("all", PAPER), strict=True)])  # fmt: skip
 def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
@@ -226,7 +259,7 @@ def test_derivatives_cost_the_same_wherever_frames_are():
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("external", [True, False], ids=["fx", "no fx"])
-@pytest.mark.parametrize("case", ["inverse", "forward", "hybrid", "branches"])
+@pytest.mark.parametrize("case", ["inverse", "forward", "hybrid", "branches", "hands", "tall alone"])
 def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
     """τ and q̈ by all inputs, among them those of themselves; frames and parameters are moved if not by fx."""
     problem, of = problem_of(case), ("tau", "qdd")
@@ -236,5 +269,20 @@ def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
     for wrt, dearer in itertools.product((inputs_of(problem), without) if external else (without,), (0.0, math.inf)):
         with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
             found = analytic(problem, of, wrt, external)
+        assert found.blocks.keys() == set(itertools.product(of, wrt))
+        compare(numbers(found, state), {key: expected[key] for key in found.blocks})
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("case", HELD)
+def test_analytic_derivatives_with_constraints(case):
+    """τ, q̈ and w by all inputs, the accelerations that constraints hold among them."""
+    problem, state, of = problem_of(case), state_of(case), ("tau", "qdd", "w")
+    assert sensitivity.has_analytic(problem, of, inputs_of(problem))
+    expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
+    without = [x for x in inputs_of(problem) if x != "fx"]
+    for wrt, dearer in itertools.product((inputs_of(problem), without), (0.0, math.inf)):
+        with mock.patch.object(sensitivity, "DEARER_HELD", dearer):  # both forms, whichever is cheaper
+            found = analytic(problem, of, wrt)
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})

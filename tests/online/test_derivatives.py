@@ -19,8 +19,9 @@ from robots import ROBOTS, floating_tree, load_robot
 from values import random_groups
 
 import sysdyn as sd
-from sysdyn.backends.executable import Executable
+from sysdyn.backends.kernel import address, words
 from sysdyn.backends.llvm.machine_code import MachineCode
+from sysdyn.backends.released import SMALLEST_KEPT
 from sysdyn.backends.schedule import schedule
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
@@ -280,7 +281,7 @@ def test_the_pattern_holds_what_is_nonzero_and_no_more(tree):
 
 
 def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
-    """Constant zeros are not written: they have to be there in every call, bound or not, whatever was in memory."""
+    """In every call, bound or not, whatever was in memory: those of one state are not written, those of many are."""
     J = fast(sd.inverse_dynamics(tree.model), outputs="tau").derivatives()
     q, qd, qdd = tree.model.random_state(seed=0, batch=40)
     expected = sd.rnea_derivatives(tree.model, q, qd, qdd).dtau_dq
@@ -289,15 +290,40 @@ def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
         del junk
         np.testing.assert_allclose(J(q, qd, qdd)["tau", "q"], expected, atol=1e-12)
     program = J.program
-    outputs = {name: np.full((40, size), 7.0) for name, size in program.output_groups}
-    inputs = {"q": q, "qd": qd, "qdd": qdd, "fx": np.zeros(6 * tree.model.nb)}
-    Executable(MachineCode(program, zeros=False)).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
-    whole = np.concatenate(list(outputs.values()), axis=1)
-    untouched = (whole == 7.0).all(axis=0)
-    assert untouched.any() and program.zero_outputs[untouched].all()
-    Executable(MachineCode(program)).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
-    whole = np.concatenate(list(outputs.values()), axis=1)
-    assert (whole[:, program.zero_outputs] == 0.0).all()
+    zero, inputs = program.zero_outputs, {"q": q, "qd": qd, "qdd": qdd, "fx": np.zeros(6 * tree.model.nb)}
+
+    def written(n: int, zeros: bool) -> np.ndarray:
+        outputs = {name: np.full((n, size), 7.0) for name, size in program.output_groups}
+        own = {name: x[:n] if x.ndim > 1 else x for name, x in inputs.items()}
+        kernel = MachineCode(program, zeros=zeros).kernel(n == 1)
+        kernel.run(address(words(program, kernel.own_work(), own, outputs, np.empty(n, dtype=np.int64))), n)
+        return np.concatenate(list(outputs.values()), axis=1)
+
+    assert (left := (written(1, False) == 7.0).all(axis=0)).any() and zero[left].all()
+    for whole in (written(1, True), written(40, False), written(37, True)):
+        assert (whole[:, zero] == 0.0).all() and (whole != 7.0).all()
+    np.testing.assert_array_equal(written(40, False), written(40, True))
+
+
+def test_memory_of_results_is_used_again_if_nobody_has_them(tree):
+    """Not while a view of them is there; what a caller wrote into them is gone, zeros included."""
+    J = fast(sd.inverse_dynamics(tree.model), outputs="tau").derivatives()
+    q, qd, qdd = tree.model.random_state(seed=0, batch=2 * SMALLEST_KEPT // (8 * tree.model.nv**2))
+    first = J(q, qd, qdd)
+    kept = {key: x.copy() for key, x in first.items()}
+    held, place = first["tau", "q"][3:5], first["tau", "q"].ctypes.data
+    del first
+    again = J(q, qd, qdd)
+    assert again["tau", "q"].ctypes.data != place
+    np.testing.assert_array_equal(held, kept["tau", "q"][3:5])
+    place = again["tau", "q"].ctypes.data
+    for x in again.values():
+        x[:] = np.nan
+    del again, x
+    third = J(q, qd, qdd)
+    assert third["tau", "q"].ctypes.data == place
+    for key, x in third.items():
+        np.testing.assert_array_equal(x, kept[key])
 
 
 def test_counts_are_those_of_the_program_that_runs(tree):

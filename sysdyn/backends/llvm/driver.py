@@ -66,7 +66,11 @@ class Run(NamedTuple):
     word: int  # word of the arguments that holds the row's pointer; the next one holds its stride
     first: int
     size: int
-    place: int
+    place: int  # ZERO: all of them are 0
+
+
+# The place of entries that are no values of the workspace, but 0.
+ZERO = -1
 
 
 class _Chunk:
@@ -182,6 +186,40 @@ class Driver(Types):
             body, total = self._chunk("b", gather, rest, str(whole * n), total)
             lines += body
         self.movers[name] = "\n".join([*lines, f"  ret {self.vec} {total}", "}"])
+        return name
+
+    def clearer(self, size: int) -> str:
+        """Name of the function that writes 0 to `size` entries of each lane's row; parameters as of movers."""
+        name = f"clear_{size}"
+        if name in self.movers:
+            return name
+        row, n = self.row, self.row.width
+        lines = [
+            f"define internal void @{name}(ptr %row0, i64 %stride, i64 %last) noinline #0 {{",
+            "entry:",
+            *self._rows(),
+            "  br label %next",
+            "next:",
+            "  %j = phi i64 [ 0, %rows ], [ %after, %store ]",
+            f"  %more = icmp slt i64 %j, {size // n * n}",
+            "  br i1 %more, label %store, label %rest",
+            "store:",
+            f"  %after = add i64 %j, {n}",
+        ]
+        for k in range(self.width):
+            lines += [
+                f"  %w{k} = getelementptr {self.num}, ptr %row{k}, i64 %j",
+                f"  store {row.vec} zeroinitializer, ptr %w{k}, align {self.size}",
+            ]
+        lines += ["  br label %next", "rest:"]
+        mask = ", ".join(f"i1 {int(k < size % n)}" for k in range(n))
+        for k in range(self.width) if size % n else ():
+            lines += [
+                f"  %r{k} = getelementptr {self.num}, ptr %row{k}, i64 {size // n * n}",
+                f"  call void @llvm.masked.store.{row.suffix}.p0({row.vec} zeroinitializer, ptr %r{k}, "
+                f"i32 {self.size}, {row.bits} <{mask}>)",
+            ]
+        self.movers[name] = "\n".join([*lines, "  ret void", "}"])
         return name
 
     def _rows(self) -> list[str]:
@@ -356,10 +394,9 @@ class Driver(Types):
                 f"  %skip{k} = mul i64 %base, {stride}",
                 f"  %from{k} = add i64 %skip{k}, {run.first}",
                 f"  %row{k} = getelementptr {self.num}, ptr %pointer{run.word}, i64 %from{k}",
-                self.address(f"%cell{k}", run.place * self.width),
-                f"  %sum{k} = call {self.vec} @{self.mover(way == 'in', run.size)}"
-                f"(ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}, ptr %cell{k})",
-                f"  %with{k} = fadd {self.vec} %total{k}, %sum{k}",
+                *self._run_moved(
+                    way == "in", run, k, f"ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}"
+                ),
                 f"  br label %{after}",
             ]
             total = f"[ %total{k}, %{k} ], [ %with{k}, %move{k} ]"
@@ -370,6 +407,19 @@ class Driver(Types):
             f"  %total{way} = phi {self.vec} {total}",
             f"  %bad{way} = fcmp uno {self.vec} %total{way}, zeroinitializer",
             f"  %flags{way} = select {self.bits} %bad{way}, {self.ints} {flag}, {self.ints} {none}",
+        ]
+
+    def _run_moved(self, gather: bool, run: Run, k: str, row: str) -> list[str]:
+        """Lines that move a run, and add what it gives to the total."""
+        if run.place == ZERO:
+            return [
+                f"  call void @{self.clearer(run.size)}({row})",
+                f"  %with{k} = bitcast {self.vec} %total{k} to {self.vec}",
+            ]
+        return [
+            self.address(f"%cell{k}", run.place * self.width),
+            f"  %sum{k} = call {self.vec} @{self.mover(gather, run.size)}({row}, ptr %cell{k})",
+            f"  %with{k} = fadd {self.vec} %total{k}, %sum{k}",
         ]
 
     def _computed(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str]) -> list[str]:

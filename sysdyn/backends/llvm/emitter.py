@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sysdyn.backends.llvm.driver import Driver, Run
+from sysdyn.backends.llvm.driver import ZERO, Driver, Run
 from sysdyn.backends.llvm.instructions import declared
 from sysdyn.backends.llvm.segments import (
     Access,
@@ -76,7 +76,10 @@ class _Code:
 
 
 class Emitter(Types):
-    """zeros: outputs that are the constant 0 are written, too. twins: limbs that are alike are looked for."""
+    """zeros: outputs of one state that are the constant 0 are written, too, as those of many are in any case.
+
+    twins: limbs that are alike are looked for.
+    """
 
     def __init__(
         self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None,
@@ -239,8 +242,23 @@ class Emitter(Types):
         groups = [size for _, size in self.program.input_groups]
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
+        if self.width > 1:
+            outputs += [
+                Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in self._left_out()
+            ]
         made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
+
+    def _left_out(self) -> list[tuple[int, int, int]]:
+        """(group, first, length) of outputs that no run holds, all of them 0."""
+        found = []
+        for g, (_, size) in enumerate(self.program.output_groups):
+            left = np.ones(size, dtype=bool)
+            for _, first, length, _ in (run for run in self.runs if run[0] == g):
+                left[first : first + length] = False
+            ends = np.flatnonzero(np.diff(np.concatenate([[False], left, [False]]).astype(int)))
+            found += [(g, a, b - a) for a, b in ends.reshape(-1, 2).tolist()]
+        return found
 
     def _attributes(self) -> str:
         bits = self.real.bits * max(self.width, self.register)

@@ -36,8 +36,8 @@ def compile_kernel(
 ) -> Kernel:  # fmt: skip
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
-    zeros: write outputs that are the constant 0, too; where not, they are there already. processor: by default
-    this machine's. real: type of its numbers. Object code is cached on disk by all of these and versions.
+    zeros: write outputs of one state that are the constant 0, too; where not, they are there already. processor: by
+    default this machine's. real: type of its numbers. Object code is cached on disk by all of these and versions.
     """
     with LOCK, no_collection():
         llvm = library()
