@@ -14,7 +14,7 @@ Positions are differentiated in the tangent space, or by the numbers that arrays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -122,16 +122,13 @@ class _Way:
         if kind != "jvp":
             weights, groups = self.own.vectors(COTANGENTS, {name: len(x) for name, x in self.outputs.items()})
             further |= groups
+        if kind == "vjp":
             results = self._gathered(self.slopes(weights))
         if kind != "vjp":
             vectors, groups = self.own.vectors(TANGENTS, {name: len(self._directions[name]) for name in self.wrt})
             further |= groups
             direction = self._along(vectors)
-            if kind == "jvp":
-                results = self.rates(direction)
-            else:
-                rates = iter(derivative(_flat(results), direction))
-                results = {name: [next(rates) for _ in column] for name, column in results.items()}
+            results = self.rates(direction) if kind == "jvp" else self.changes(weights, direction)
         return self.own.program(further, results, self.ranges)
 
     def rates(self, direction: Slopes) -> Scalars:
@@ -144,6 +141,12 @@ class _Way:
         names = self._single()
         inputs = [self.graph.input(name) for name in names]
         return dict(zip(names, gradient(_flat(self.outputs), _flat(weights), inputs), strict=True))
+
+    def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
+        """Rates of the slopes along each direction of the inputs, along rates of single inputs."""
+        slopes = self._gathered(self.slopes(weights))
+        rates = iter(derivative(_flat(slopes), direction))
+        return {name: [next(rates) for _ in column] for name, column in slopes.items()}
 
     # ---- spaces --------------------------------------------------------------------------------------------------
 
@@ -173,11 +176,12 @@ class _Way:
         """The single inputs that are differentiated by."""
         return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
 
-    def _gathered(self, slopes: Slopes) -> Scalars:
-        """Slopes along each direction of the inputs."""
+    def _gathered(self, slopes: Slopes, of: Callable[[Any], Any] = lambda rate: rate) -> Scalars:
+        """Slopes along each direction of the inputs. of: what counts of the rate of a single input."""
         return {
             name: [
-                sum((rate * slopes.get(scalar, 0.0) for scalar, rate in x.items()), 0.0) for x in self._directions[name]
+                sum((of(rate) * slopes.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)
+                for x in self._directions[name]
             ]
             for name in self.wrt
         }
@@ -206,16 +210,13 @@ class _ByInverseDynamics(_Way):
         values = [f"{value_group(m.name)}[{k}]" for m in problem.constraints
                   for k in range(len(m.components(self.model)))]  # fmt: skip
         self.given |= dict(enumerate(values, start=self.model.nv))
-        self.at |= {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
-                    for k, x in enumerate(self.own.outputs.get(name, ()))}  # fmt: skip
-        self.free = free
+        # accelerations and wrenches that are solved for
+        self.solved = {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
+                       for k, x in enumerate(self.own.outputs.get(name, ())) if name != "qdd" or k in free}  # fmt: skip
+        self.at |= {f"qdd[{k}]": x for k, x in enumerate(self.own.outputs["qdd"])} | self.solved
 
     def rates(self, direction: Slopes) -> Scalars:
-        given = set(self.given.values())
-        inside = {x: y for x, y in direction.items() if not (x in given or x.startswith("tau["))}
-        change = self._here(derivative(self.residual, {x: self.scratch.input(f"rate {x}") for x in inside}),
-                               {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
-        pushing = {x: direction.get(x, 0.0) - change[k] for k, x in self.given.items()}
+        change, pushing = self._pushing(direction)
         found: Scalars = {}
         for name, column in self.outputs.items():
             found[name] = derivative(column, pushing)
@@ -227,25 +228,77 @@ class _ByInverseDynamics(_Way):
         return found
 
     def slopes(self, weights: Scalars) -> Slopes:
+        rows, names = self._rows(weights), self._held()
+        own = gradient(self.residual, self._row, [self.scratch.input(x) for x in names])
+        return self._with_given(dict(zip(names, self._here(own, _numbered("row", rows)), strict=True)), rows, weights)
+
+    def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
+        """With z = (q̈, w) solved for, K = ∂R/∂z of the residual R and K^T μ = w: z and μ change as
+
+            K ∂z = −∂R at z held fixed,    K^T ∂μ = −∂(K^T) μ,
+
+        by two more solutions of the program's, none of which is differentiated again.
+        """
+        rows, names = self._rows(weights), self._held()
+        own = gradient(self.residual, self._row, [self.scratch.input(x) for x in (*names, *self.solved)])
+        slopes, through = own[: len(names)], own[len(names) :]
+        inside = self._inside(direction)
+        given = _numbered("row", rows) | {f"rate {x}": y for x, y in inside.items()}
+        z, inputs = list(self.solved.values()), [self.graph.input(x) for x in self.given.values()]
+        moved = dict(zip(self.solved, derivative(z, self._pushing(direction)[1]), strict=True))
+        turned = gradient(z, self._here(derivative(through, self._rate(inside)), given), inputs)
+        moved |= {f"row[{k}]": -x for k, x in zip(self.given, turned, strict=True)}
+        rates = self._here(derivative(slopes, self._rate(inside) | self._rate(moved)),
+                           given | {f"rate {x}": y for x, y in moved.items()})  # fmt: skip
+        found = dict(zip(names, rates, strict=True)) | dict(zip(self.given.values(), turned, strict=True))
+        changes = self._gathered(found)
+        if any(not isinstance(rate, float) for x in _flat(self._directions) for rate in x.values()):
+            held = self._with_given(dict(zip(names, self._here(slopes, given), strict=True)), rows, weights)
+            for name, column in self._gathered(held, lambda rate: derivative([rate], direction)[0]).items():
+                changes[name] = [x + y for x, y in zip(changes[name], column, strict=True)]
+        return changes
+
+    @cached_property
+    def _row(self) -> list:
+        """Weights of the rows of the residual."""
+        return list(self.scratch.inputs("row", len(self.residual)))
+
+    def _rows(self, weights: Scalars) -> list:
+        """Weights of the residual's rows, by which its slopes at the solution held fixed are the outputs'."""
         solved = [(x, k) for x, column in self.outputs.items() for k in range(len(column)) if (x, k) not in self.passed]
         inputs = [self.graph.input(x) for x in self.given.values()]
         mu = gradient([self.outputs[x][k] for x, k in solved], [weights[x][k] for x, k in solved], inputs)
         rows = [weights["tau"][k] if ("tau", k) in solved else 0.0 for k in range(len(self.residual))]
         for k, x in zip(self.given, mu, strict=True):
             rows[k] = -x
-        outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.model.nv)), *self._unknown()}
-        names = [x for x in self._single() if x not in outside]
-        own = gradient(self.residual, list(self.scratch.inputs("row", len(rows))),
-                       [self.scratch.input(x) for x in names])  # fmt: skip
-        found: Slopes = dict(zip(names, self._here(own, {f"row[{k}]": x for k, x in enumerate(rows)}), strict=True))
-        found |= dict(zip(self.given.values(), mu, strict=True))
+        return rows
+
+    def _with_given(self, found: Slopes, rows: list, weights: Scalars) -> Slopes:
+        """These slopes and those by what the residual gives, with the weights of outputs that are inputs."""
+        found |= {x: -rows[k] for k, x in self.given.items()}
         for x, k in self.passed:
             found[f"{x}[{k}]"] = found.get(f"{x}[{k}]", 0.0) + weights[x][k]
         return found
 
-    def _unknown(self) -> set[str]:
-        """Accelerations that are solved for."""
-        return {f"qdd[{k}]" for k in self.free}
+    def _held(self) -> list[str]:
+        """The single inputs that are differentiated by at the solution held fixed."""
+        outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.model.nv)), *self.solved}
+        return [x for x in self._single() if x not in outside]
+
+    def _inside(self, direction: Slopes) -> Slopes:
+        """Rates of the inputs of the residual."""
+        given = set(self.given.values())
+        return {x: y for x, y in direction.items() if not (x in given or x.startswith("tau["))}
+
+    def _rate(self, names: Iterable[str]) -> Slopes:
+        return {x: self.scratch.input(f"rate {x}") for x in names}
+
+    def _pushing(self, direction: Slopes) -> tuple[list, Slopes]:
+        """(the change of the residual at the solution held fixed, the rates of what it gives that make up for it)."""
+        inside = self._inside(direction)
+        change = self._here(derivative(self.residual, self._rate(inside)),
+                            {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
+        return change, {x: direction.get(x, 0.0) - change[k] for k, x in self.given.items()}
 
 
 class _ByFactors(_Way):
@@ -319,6 +372,10 @@ def _combined(terms: Mapping[int, Any], rest: Any, values: Any) -> Any:
     for column, entry in terms.items():
         total = total + entry * values[column]
     return total
+
+
+def _numbered(name: str, values: Iterable) -> Slopes:
+    return {f"{name}[{k}]": x for k, x in enumerate(values)}
 
 
 def _flat(columns: Mapping[str, Iterable]) -> list:

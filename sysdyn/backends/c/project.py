@@ -57,10 +57,10 @@ def export(
             f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
         ]
     code = Code(check_name(name), program, description, REALS[real], about)
-    objects = {} if target is None else {f"{name}.o": _object(code, TARGETS[target])}
+    objects = {f"{name}.o": _object(code, TARGETS[target])} if target else {}
     inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
     tolerance = max(VECTOR_TOLERANCE * REALS[real].rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
-    files = {
+    files: dict[str, str | bytes] = {
         f"{name}.h": code.header(),
         f"{name}.c": code.source(),
         "test_vectors.h": _test_vectors(code, inputs, outputs, tolerance),
