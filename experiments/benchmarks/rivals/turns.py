@@ -61,8 +61,11 @@ def kernel_call(
 
 
 def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool) -> list[Call]:
-    """The kernel of a solver; see `kernel_call`. Loaded PLACES times, as times depend on the place."""
-    arrays = {"fx": np.zeros(6 * solver.model.nb), **arrays}
+    """The kernel of a solver; see `kernel_call`. Loaded PLACES times, as times depend on the place.
+
+    Inputs that are not among `arrays` are zero.
+    """
+    arrays = {name: np.zeros(size) for name, size in solver.program.input_groups} | dict(arrays)
     n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
