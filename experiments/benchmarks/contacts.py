@@ -57,6 +57,8 @@ WANTED = dict.fromkeys(("fixed + fixed", "point + point + point + point", LOOP),
 MODES = {2: ((1, 1), (1, 0), (0, 1)), 4: ((1, 1, 1, 1), (1, 0, 0, 1), (0, 1, 1, 0))}
 # States of batches whose feet switch, and rounds, as many as make differences of calls visible.
 SWITCHED, SWITCHING_ROUNDS = (1000, 16000), 51
+# Kernels are loaded so many times, of which the one of median time counts.
+PLACES = {"recursion": 5, "eliminated": 1, "free": 1}
 # Seed of the posture in which a loop is closed.
 CLOSED_SEED = 1
 # Greatest difference of results, relative to the greatest entry of a state; and of the peer's with regularisation.
@@ -115,7 +117,7 @@ def run(case: Case) -> dict:
     (q, qd, tau), theirs = case.states(FEW)
     arrays = {"q": q, "qd": qd, "tau": tau}
     own = {
-        (what, single): named(what, solver_calls(solver, arrays, single))
+        (what, single): named(what, solver_calls(solver, arrays, single, PLACES[what]))
         for what, solver in made.items() for single in (True, False)
     }  # fmt: skip
     builds = [Constrained(case.robot.peer, case.holds, compiler) for compiler in compilers()]

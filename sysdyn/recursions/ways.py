@@ -41,7 +41,7 @@ from sysdyn.recursions.forward_dynamics import (
 from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
 from sysdyn.recursions.inverse_dynamics import Motion, bodies, torques, wrenches
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, plus
-from sysdyn.recursions.plan import Plan
+from sysdyn.recursions.plan import Key, Plan
 from sysdyn.recursions.turned import Turned, can_turn, turned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
@@ -308,7 +308,9 @@ class Rooted(Reduced):
         given, foothold = self.unturned._inputs(), self.foothold
         model, places = self._way, placements(self._way)
         way = path(model, self.turned.bodies[0])
-        parallel = {("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0}
+        parallel: dict[Key, int] = {
+            ("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0
+        }
         tree = Tree(model, Plan(parallel), given.graph.mark, "parallel_axes" in self.passes, double_angle=False)
         tree.at(given.q)
         seen = Seen(tree, _places(model), given.qd, Motion([], [], []), {})

@@ -60,8 +60,8 @@ def kernel_call(
     return Call(name, kernel.run, table.ctypes.data, n, n, next(iter(outs.values())), keep)
 
 
-def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool) -> list[Call]:
-    """The kernel of a solver; see `kernel_call`. Loaded PLACES times, as times depend on the place.
+def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool, places: int = PLACES) -> list[Call]:
+    """The kernel of a solver; see `kernel_call`. Loaded so many times, as times depend on the place.
 
     Inputs that are not among `arrays` are zero.
     """
@@ -72,7 +72,7 @@ def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bo
             f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
             {output: np.empty((n, size)) for output, size in solver.program.output_groups}, single,
         )
-        for k in range(PLACES)
+        for k in range(places)
     ]  # fmt: skip
 
 
