@@ -13,8 +13,8 @@ import numpy as np
 import sysdyn as sd
 from sysdyn.model.spatial import rotx, roty, rotz
 
-# Kinds of states, of ten: any, straight or folded exactly in three ways, and nearly so.
-ANY, NEAR = 6, 9
+# Kinds of states take turns: the first six any, then straight or folded exactly in three ways, and nearly so.
+KINDS, ANY, NEAR = 10, 6, 9
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Mechanism:
 
 
 def right_angles(n: int, joints: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(angles (n, joints) that are 0 or ±π, or within 1e-15 to 1e-3 of these; True (n,) where others are to be taken)."""
-    kind = np.arange(n) % 10
+    """(angles (n, joints) that are 0 or ±π, or within 1e-15 to 1e-3 of these; True (n,) if others are to be taken)."""
+    kind = np.arange(n) % KINDS
     angles = rng.integers(-1, 2, (n, joints)) * np.pi
     angles = np.where((kind == ANY)[:, None], 0.0, angles)
     near = angles + 10.0 ** rng.uniform(-15.0, -3.0, (n, 1)) * rng.choice([-1.0, 1.0], (n, joints))
@@ -171,7 +171,8 @@ def delta(rng: np.random.Generator) -> Mechanism:
         for s, side in ((-half, "a"), (half, "b")):
             at_elbow = upper * out + s * axis
             joints += [(f"rod{k}{side}", f"arm{k}", "continuous", axis, at_elbow, 0.01 * out),
-                       (f"end{k}{side}", f"rod{k}{side}", "continuous", out, (0.0,) * 3, (0.0, 0.0, -lower / 2))]  # fmt: skip
+                       (f"end{k}{side}", f"rod{k}{side}", "continuous", out, (0.0,) * 3, (0.0, 0.0, -lower / 2)),
+                       ]  # fmt: skip
             ends[f"{k}{side}"] = top * out + s * axis
     model = robot("delta", joints, rng)
     loops = [

@@ -53,6 +53,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
 }
 # Axes about or along which a joint that closes a loop turns or slides.
 AXES = ("x", "y", "z")
+# Multiple of the size of a robot beyond which a point is not on one of its bodies (chosen).
+FAR = 10.0
 # Decay of position errors, as above; None for no decay.
 Stabilise = float | Sequence[float] | None
 
@@ -125,9 +127,27 @@ class FrameConstraint(Stabilised):
         full[..., self._numbers] = w
         return full
 
+    def implausible(self, model: Model) -> str | None:
+        """A point that is off its body by many times the size of the robot, in words."""
+        size = float(np.linalg.norm(model.X_tree[:, 3:, :3], axis=(1, 2)).sum() / math.sqrt(2.0))  # ‖r×‖ = √2 ‖r‖
+        size += max(_radius(I) for I in model.inertias)
+        for frame in (find_frame(model, place) for place in self.places):
+            away = float(np.linalg.norm(translation(frame.X)))
+            if frame.body >= 0 and away > FAR * size > 0.0:
+                return (
+                    f"{self.name!r} holds a point {away:.4g} m off the origin of {model.body_names[frame.body]!r}, but "
+                    f"all links of the robot together are {size:.3g} m long: is its place in metres?"
+                )
+        return None
+
     @property
     def _numbers(self) -> list[int]:
         return [ACCELERATION.index(c) for c in self.chosen]
+
+
+def _radius(I: np.ndarray) -> float:
+    """√(tr J / m) [m] of a body: how far it reaches from its origin; 0 if it has no mass."""
+    return math.sqrt(max(0.0, float(np.trace(I[:3, :3])) / m)) if (m := float(I[5, 5])) > 0.0 else 0.0
 
 
 class Contact(FrameConstraint, FrameAcceleration):

@@ -230,3 +230,7 @@ class Constraint(Measurement):
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
         """{joint name: L (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
         return {}
+
+    def implausible(self, model: Model) -> str | None:
+        """Something that is hardly meant, in words for a warning."""
+        return None

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
+from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SysdynError, UnknownName, warn
 from sysdyn.measurements.conditions import Condition
 from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group, value_of
@@ -49,6 +49,8 @@ class Statement:
         self._check_scalars()
         for m in (*self.custom, *self.state_sensors):
             m.components(model)  # names that the model does not have are found here
+        for words in filter(None, (m.implausible(model) for m in self.constraints)):
+            warn(words, PlausibilityWarning)
         self._check_noise()
         self._check_state_sensors()
 

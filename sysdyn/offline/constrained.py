@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,7 +12,7 @@ from sysdyn.equations.form import is_uniform
 from sysdyn.measurements import measurement as measurements
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.groups import value_group
-from sysdyn.measurements.measurement import Context, Place, find_frame
+from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform
 from sysdyn.model.quantities import ACCELERATION
@@ -44,13 +44,29 @@ def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:
         loads |= {("qdd", name): L for name, L in m.torques(context).items()}
         if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADED for key, L in loads.items()):
             return None
-        bodies = tuple(model.body_index(name) for quantity, name in rows if quantity == "a")
-        found.append(_constraint(problem, m, bodies, valued))
+        found.append(_constraint(problem, m, rows, valued, _foothold(problem, m)))
     return tuple(found)
 
 
-def _constraint(problem: Statement, m: measurements.Constraint, bodies: tuple[int, ...], valued: bool) -> Constraint:
+def read(problem: Statement, measured: Sequence[Measurement]) -> tuple[Constraint, ...] | None:
+    """Measurements among the outputs as readings of a recursion; None if one is of more than a and q̈."""
+    context = Context.at(problem.model, *problem.model.random_state(seed=LOADED_SEED)[:2])
+    found = []
+    for m in measured:
+        rows = m.rows(context)
+        if not {quantity for quantity, _ in rows} <= {"a", "qdd"}:
+            return None
+        found.append(_constraint(problem, m, rows, valued=False))
+    return tuple(found)
+
+
+def _constraint(
+    problem: Statement, m: Measurement, rows: Iterable[tuple[str, str]], valued: bool, foothold: Foothold | None = None,
+) -> Constraint:  # fmt: skip
+    """rows: (quantity, owner) of all blocks."""
     model, uniform = problem.model, is_uniform(problem.model, m)
+    bodies = tuple(model.body_index(owner) for quantity, owner in rows if quantity == "a")
+    joints = tuple(model.joint_index(owner) for quantity, owner in rows if quantity == "qdd")
     size = len(m.components(model))
 
     def write(graph: Graph, seen: Seen) -> Blocks:
@@ -67,7 +83,7 @@ def _constraint(problem: Statement, m: measurements.Constraint, bodies: tuple[in
         y = graph.inputs(value_group(m.name), size) if valued else np.zeros(size)
         return Blocks(blocks["a"], blocks["qdd"], list(y - m.bias(context)))
 
-    return Constraint(m.name, bodies, size, uniform, write, _foothold(problem, m))
+    return Constraint(m.name, bodies, joints, size, uniform, write, foothold)
 
 
 def _foothold(problem: Statement, m: measurements.Constraint) -> Foothold | None:

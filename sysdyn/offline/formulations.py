@@ -46,7 +46,7 @@ class Recursion(Formulation):
                 "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
                 "them out"
             )
-        few = set(options.names) <= {"tau", "qdd", problem.wrenches.name}
+        few = recursion.gives(problem, options)
         auto = options.formulation == "auto" and options.usual and few
         if problem.constraints and not few:
             return False
@@ -61,8 +61,13 @@ class Recursion(Formulation):
         except SingularState:
             return None  # the search for an order names the undetermined unknowns
         stages.say(f"checking {found.method}", 0.7)
-        with stages.stage("judge"):
-            choice, program = recursion.build(problem, found, options)
+        try:
+            with stages.stage("judge"):
+                choice, program = recursion.build(problem, found, options)
+        except NoSafeOrdering:
+            if options.formulation == "recursive":
+                raise
+            return None
         if not choice.judged.ok:
             if options.formulation == "recursive":
                 raise NoSafeOrdering(

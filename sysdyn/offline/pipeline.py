@@ -53,7 +53,7 @@ def first_formulation(problem: Problem, options: Options, stages: Stages) -> Com
     raise ProblemError(
         "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each degree of freedom and all "
         "external wrenches known, of robots whose joints all move inertia; with contacts and loops the outputs are "
-        "tau, qdd and w alone: use formulation='auto'"
+        "tau, qdd, w and measurements of these and of a: use formulation='auto'"
     )
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import measured_row
 from sysdyn.equations.augmented import System
+from sysdyn.equations.augmented import system as system_of
 from sysdyn.equations.passes import involved
-from sysdyn.errors import SingularState
+from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.statement import Statement
@@ -22,11 +23,12 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.constrained import carried
+from sysdyn.offline.constrained import carried, read
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import SAFETY_SAMPLES, judge
-from sysdyn.offline.sampling import SAFETY_SEED, sample_states
+from sysdyn.offline.safety import SAFETY_SAMPLES, VANISHING, judge
+from sysdyn.offline.sampling import PASSES_SEED, SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
+from sysdyn.offline.writing import UNCHANGED
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, unsigned
 from sysdyn.program.program import Program
@@ -38,6 +40,8 @@ from sysdyn.reference.rnea import newton_euler
 
 # Operations that are written in search of fewer, at effort 1 (chosen).
 BUDGET = 40_000
+# Number of states at which readings are compared with the equations (chosen).
+READ = 16
 # Group of a judged program that holds its pivots.
 PIVOTS = "pivots"
 # Groups that hold the wrenches on bodies and torques of joints by which constraints act.
@@ -60,6 +64,12 @@ def applies(problem: Statement) -> frozenset[int] | None:
     return (torque_freedoms(problem) or None) if carried(problem) is not None else None
 
 
+def gives(problem: Problem, options: Options) -> bool:
+    """True if a recursion gives the outputs beside its τ, q̈ and w; a and f only if no constraint holds."""
+    names = {x for x in options.outputs if isinstance(x, str)}
+    return names <= {"tau", "qdd", problem.wrenches.name} and read(problem, options.measured) is not None
+
+
 def budget(options: Options) -> float:
     """Operations that may be written in search of fewer."""
     return BUDGET * options.budget.effort if options.level == "best" else 0.0
@@ -72,13 +82,16 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     """
     free = applies(problem)
     assert free is not None
+    readings = (read(problem, options.measured) if gives(problem, options) else None) or ()
+    spoken = () if readings else options.measured  # of more than a recursion reads: by the quantities themselves
     # safety is judged by the accelerations, which the program leaves out if they are no output
-    needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
+    needed = {x for x, _ in involved(problem.model, spoken)} | set(options.names)
     every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
     every += [problem.wrenches.name] if problem.constraints else []
     return recursions.write(
-        problem.model, free, every, options.external_wrenches, budget=budget(options), passes=options.passes,
-        more=more, seed=options.budget.seed, constraints=carried(problem) or (),
+        problem.model, free, [*every, *(x.name for x in readings)], options.external_wrenches, budget=budget(options),
+        passes=options.passes, more=more, seed=options.budget.seed, constraints=carried(problem) or (),
+        readings=readings,
     )  # fmt: skip
 
 
@@ -99,6 +112,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         [*written.outputs.items(), (PIVOTS, pivots), *loads(problem, written.graph, written.outputs.get("w", ()))],
     )
     verdict = judged(problem, program, labels, options.external_wrenches, states)
+    _require_read(problem, program, options)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
     with written.graph:
         outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
@@ -109,6 +123,23 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         triangular=not written.pivots, safety=verdict.safety, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
+
+
+def _require_read(problem: Problem, program: Program, options: Options) -> None:
+    """Raise NoSafeOrdering if measurements that a program reads differ from Y d + b_Y at sampled states."""
+    measured = [m for m in options.measured if m.name in dict(program.output_groups)]
+    if not measured:
+        return
+    system = system_of(problem, outputs=(*QUANTITIES, *measured))
+    inputs = sample_states(problem, READ, PASSES_SEED)
+    values = interpreter.run_groups(program, inputs)
+    d, error = _unknowns(system, inputs, values)
+    shown = system.shown(inputs, d)
+    for m in measured:
+        y, size = shown[m.name]
+        off = np.abs(values[m.name] - y).max(axis=1) / size.max(axis=1, initial=VANISHING)
+        if np.max(off[error < FIRM_ERROR], initial=0.0) > UNCHANGED:
+            raise NoSafeOrdering(f"a recursion reads {m.name!r} with an error of {np.max(off):.1e}")
 
 
 def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
@@ -145,9 +176,9 @@ def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: 
 
 
 def _measured(problem: Problem, written: Written, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
-    """(name, Y d + b_Y) of each measurement, of quantities that the formulation gives."""
-    if not measured:
-        return []
+    """(name, Y d + b_Y) of each measurement, as it is read, or of quantities that the formulation gives."""
+    if all(m.name in written.outputs for m in measured):
+        return [(m.name, written.outputs[m.name]) for m in measured]
     model, layout, graph = problem.model, Layout(problem.model), written.graph
     q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
     X = joint_transforms(model, q)

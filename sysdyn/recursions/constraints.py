@@ -19,7 +19,7 @@ from sysdyn.program.plain import product
 from sysdyn.recursions.forward_dynamics import Rows
 from sysdyn.recursions.frames import wrench_back
 from sysdyn.recursions.inverse_dynamics import Motion
-from sysdyn.recursions.links import Link, Scalar, Tree, Vector, cross, dot, of_joint, plus
+from sysdyn.recursions.links import Link, Scalar, Tree, Vector, cross, dot, of_joint, plus, scalars
 
 # Least pivot of the constant matrix by which the rows of a constraint are made simpler (chosen).
 REGULAR = 1e-3
@@ -53,14 +53,15 @@ class Foothold:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A constraint as a recursion takes it.
+    """A constraint, or a reading, as a recursion takes it: rows, which a constraint holds at κ.
 
-    bodies: all that its rows speak of. uniform: they do not depend on linear velocities, a being classical. write: its
-    rows at what is `Seen`, over a graph. size: their number. foothold: if it holds one.
+    bodies, joints: all that its rows speak of. uniform: they do not depend on linear velocities, a being classical.
+    write: its rows at what is `Seen`, over a graph. size: their number. foothold: if it holds one.
     """
 
     name: str
     bodies: tuple[int, ...]
+    joints: tuple[int, ...]
     size: int
     uniform: bool
     write: Callable[[Graph, Seen], Blocks]
@@ -71,10 +72,14 @@ class Seen:
     """Bodies of the given model, in their own frames, as the tree of a recursion has them.
 
     places: {body: (the body of the tree that carries it, X (6, 6) from its frame)}. The base carries bodies with −1.
+    freedoms: {degree of freedom of the given model: that of the tree}.
     """
 
-    def __init__(self, tree: Tree, places: Mapping[int, tuple[int, np.ndarray]], qd: Vector, motion: Motion):
-        self.tree, self._places, self._qd, self.motion = tree, places, qd, motion
+    def __init__(
+        self, tree: Tree, places: Mapping[int, tuple[int, np.ndarray]], qd: Vector, motion: Motion,
+        freedoms: Mapping[int, int],
+    ):  # fmt: skip
+        self.tree, self._places, self._qd, self.motion, self.freedoms = tree, places, qd, motion, freedoms
         self.swept = cache(self._sweep)
         self._turned, self._upward = cache(self._turn), cache(self._rise)
 
@@ -94,8 +99,21 @@ class Seen:
     def _in_body(self, i: int, v: Vector) -> np.ndarray:
         """v (6) in the frame of body i, from the coordinates of the link that carries it."""
         j, X = self._places[i]
-        link = self.tree.links[j]
-        return X.astype(object) @ _array(link.in_body(v[:3]) + link.in_body(v[3:]))
+        v = v if j < 0 else self.tree.links[j].in_body(v[:3]) + self.tree.links[j].in_body(v[3:])
+        return X.astype(object) @ _array(v)
+
+    def read(self, reading: Constraint, graph: Graph, missing: Sequence[Vector], qdd: Vector) -> Vector:
+        """Rows of a reading less κ: Σ C_i a_i + Σ c_k q̈_k − κ. missing, qdd: of each body and freedom of the tree."""
+        blocks = reading.write(graph, self)
+        value = [-x for x in blocks.target]
+        for i, block in blocks.bodies.items():
+            j, _ = self._places[i]
+            a = self.acceleration(j, reading.uniform)
+            a = self._in_body(i, a if j < 0 else plus(a, missing[j])).tolist()
+            value = [x + dot(scalars(row), a) for x, row in zip(value, block, strict=True)]
+        for k, column in blocks.freedoms.items():
+            value = [x + c * qdd[self.freedoms[k]] for x, c in zip(value, scalars(column), strict=True)]
+        return value
 
     def rotation(self, i: int) -> np.ndarray:
         """E (3, 3) from the axes of the base to those of body i."""
@@ -194,7 +212,8 @@ class Held:
                 own = self.rows.bodies.setdefault(j, {})
                 for e, row in enumerate(rows, start=first):
                     own[e] = plus(own[e], row) if e in own else row
-        for k, column in blocks.freedoms.items():
+        for given, column in blocks.freedoms.items():
+            k = seen.freedoms[given]
             target = [x - c * seen.motion.qdd[k] for x, c in zip(target, column, strict=True)]
             self.rows.freedoms.setdefault(k, {}).update(enumerate(column, start=first))
         self.rows.targets.extend(target)

@@ -41,7 +41,7 @@ from sysdyn.recursions.forward_dynamics import (
 from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
 from sysdyn.recursions.inverse_dynamics import Motion, bodies, torques, wrenches
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, plus
-from sysdyn.recursions.plan import Plan
+from sysdyn.recursions.plan import Key, Plan
 from sysdyn.recursions.turned import Turned, can_turn, turned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
@@ -118,27 +118,27 @@ class Reduced:
 
     def __init__(
         self, source: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
-        constraints: Sequence[Constraint] = (),
+        constraints: Sequence[Constraint] = (), readings: Sequence[Constraint] = (),
     ):  # fmt: skip
-        self.source, self.constraints = source, constraints
+        self.source, self.constraints, self.readings = source, constraints, readings
         self.free, self.external, self.passes = free, external_wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
         self.in_units = cache(in_units)
         turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
-        self.units = turning and not external_wrenches and not constraints
+        self.units = turning and not (external_wrenches or constraints or readings)
 
     @staticmethod
     def of(
         model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
-        constraints: Sequence[Constraint],
+        constraints: Sequence[Constraint], readings: Sequence[Constraint] = (),
     ) -> Reduced:  # fmt: skip
-        """Of the tree of a model alone, with frames for the bodies that constraints speak of."""
-        spoken = {0, *(i for constraint in constraints for i in constraint.bodies)} if constraints else set()
+        """Of the tree of a model alone, with frames for the bodies that constraints and readings speak of."""
+        spoken = {i for x in (*constraints, *readings) for i in x.bodies} | ({0} if constraints else set())
         model = model.replace(frames={f"{SPOKEN}{i}": Frame(f"{SPOKEN}{i}", i, np.eye(6)) for i in spoken}, closures=())
         if "base_parameters" in passes and not external_wrenches:  # else each body takes a wrench of its own
             model = without_fixed(model)
-        return Reduced(model, free, external_wrenches, passes, constraints)
+        return Reduced(model, free, external_wrenches, passes, constraints, readings)
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
         """(the model that the plan makes of the given one, X (nb, 6, 6) from the given frames to its own)."""
@@ -186,14 +186,15 @@ class Reduced:
         fx = None if inputs.fx is None else [tree.links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
         pivots: list[tuple[Scalar, int]] = []
         motion = self._motion(tree, inputs, fx)
-        seen = Seen(tree, _places(model), inputs.velocity, motion)
+        seen = Seen(tree, _places(model), inputs.velocity, motion, self._freedoms())
         if not self.free and self.constraints:
             return self._pushed(method, tree, inputs, seen, outputs)
         if {*RESPONSES} & {*outputs}:
             return self._responses(method, tree, inputs, seen, outputs)
         held = Held(inputs.graph, self.constraints, seen)
-        solved = _solved(method, tree, inputs, motion.qdd, motion.own, pivots, held.rows)
+        solved = _solved(method, tree, inputs, motion.qdd, motion.own, pivots, held.rows, bool(self.readings))
         values = self._values(inputs, seen, solved, held)
+        values |= {x.name: seen.read(x, inputs.graph, solved.missing, solved.qdd) for x in self.readings}
         return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(self._numbered(pivots)))
 
     def _pushed(self, method: str, tree: Tree, inputs: Inputs, seen: Seen, outputs: Sequence[str]) -> Written:
@@ -261,6 +262,10 @@ class Reduced:
     def _numbered(self, pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
         return pivots
 
+    def _freedoms(self) -> dict[int, int]:
+        """{degree of freedom of the given model: that of the tree}."""
+        return {k: k for k in range(self.source.nv)}
+
     def _motion(self, tree: Tree, inputs: Inputs, fx: list[Vector] | None) -> Motion:
         """A motion with the known q̈."""
         if "classical_accelerations" in self.passes:
@@ -277,7 +282,7 @@ class Rooted(Reduced):
         driven = {k for k, old in enumerate(turned.freedoms, start=6) if old in given.free}
         free = frozenset(driven | set(range(6)) - set(foothold.held))  # no torque where the root is not held
         rest = [x for x in given.constraints if x is not root]
-        super().__init__(turned.model, free, given.external, given.passes, rest)
+        super().__init__(turned.model, free, given.external, given.passes, rest, given.readings)
         self.unturned, self.turned, self.number = given, turned, given.constraints.index(root)
         self.root, self.foothold = root, foothold
         self._way, X = canonical(_towards(given.source, turned))
@@ -290,7 +295,8 @@ class Rooted(Reduced):
         if foothold is None or "classical_accelerations" not in given.passes or not given.free >= set(range(6)):
             return None
         body, X = _places(given.source)[foothold.body]
-        if not can_turn(given.source, body):
+        base = any(0 in x.joints for x in (*given.constraints, *given.readings))  # q̈ of the free joint, which leaves
+        if base or not can_turn(given.source, body):
             return None
         return Rooted(given, root, foothold, turned(given.source, body, product(foothold.X, X)))
 
@@ -302,10 +308,12 @@ class Rooted(Reduced):
         given, foothold = self.unturned._inputs(), self.foothold
         model, places = self._way, placements(self._way)
         way = path(model, self.turned.bodies[0])
-        parallel = {("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0}
+        parallel: dict[Key, int] = {
+            ("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0
+        }
         tree = Tree(model, Plan(parallel), given.graph.mark, "parallel_axes" in self.passes, double_angle=False)
         tree.at(given.q)
-        seen = Seen(tree, _places(model), given.qd, Motion([], [], []))
+        seen = Seen(tree, _places(model), given.qd, Motion([], [], []), {})
         E = rotation(foothold.X).astype(object) @ seen.rotation(foothold.body)
         v = (foothold.X.astype(object) @ seen.velocity(foothold.body, uniform=False)).tolist()
         inputs, joints, bodies = copy(given), self.turned.freedoms, self.turned.bodies
@@ -355,6 +363,9 @@ class Rooted(Reduced):
         w.insert(self.number, [solved.tau[k] for k in self.foothold.held])
         fx = [x for w in given.fx or [] for x in w]
         return {"tau": tau, "qdd": qdd, "fx": fx, "w": [x for own in w for x in own]}
+
+    def _freedoms(self) -> dict[int, int]:
+        return {old: k for k, old in enumerate(self.turned.freedoms, start=6)}
 
     def _numbered(self, pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
         freedoms = [*range(6), *self.turned.freedoms]  # free ones of the root stand for those of the free joint
@@ -432,9 +443,12 @@ class Unknowns:
 
 def _solved(
     method: str, tree: Tree, inputs: Inputs, qdd: Vector, own: list[Vector], pivots: list[tuple[Scalar, int]],
-    rows: Rows = NO_ROWS,
+    rows: Rows = NO_ROWS, moving: bool = False,
 ) -> Solved:  # fmt: skip
-    """The dynamics, given τ and q̈, from a motion with the known q̈: qdd, and own, the wrench of each body alone."""
+    """The dynamics, given τ and q̈, from a motion with the known q̈: qdd, and own, the wrench of each body alone.
+
+    moving: `missing` is needed; else it is left out where it would leave decisions to the plan.
+    """
     free, symmetric = inputs.free, "symmetric_elimination" in inputs.passes
     if method == "articulated":
         return articulated(tree, inputs.tau, qdd, own, free, pivots, rows, symmetric)
@@ -449,8 +463,7 @@ def _solved(
     for k in set(J) - free:
         rest[k] = rest[k] - dot([*J[k].values()], [w[e] for e in J[k]])
     tau = [inputs.tau[k] if k in free else x + rest[k] for k, x in enumerate(tau)]
-    # of a turned tree alone: what is not wanted would leave decisions to the plan
-    a = spread(tree, missing) if inputs.given is not None else []
+    a = spread(tree, missing) if moving or inputs.given is not None else []
     return Solved(tau, [x + y for x, y in zip(qdd, missing, strict=True)], a, w)
 
 

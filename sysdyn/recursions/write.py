@@ -38,7 +38,7 @@ METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
 def write(
     model: Model, known: str | Collection[int], outputs: Sequence[str], external_wrenches: bool = True,
     method: str = "auto", *, budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[Constraint] = (), readings: Sequence[Constraint] = (),
 ) -> Written:  # fmt: skip
     """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
 
@@ -48,7 +48,7 @@ def write(
     that may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more:
     after that the search goes on for as long as this is true, with plans that `seed` fixes. constraints: they hold by
     wrenches, the output "w"; a and f are no outputs then, and RESPONSES alone are if there are any. If no τ is known
-    wrenches are inputs, too, and ROWS an output.
+    wrenches are inputs, too, and ROWS an output. readings: outputs by their names, beside tau, qdd, fx and w.
     """
     every = frozenset(range(model.nv))
     free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
@@ -58,11 +58,11 @@ def write(
     allowed = frozenset(passes)
     ways: dict[str, tuple[Reduced | Unknowns, str]]
     if {"a", "f"} & set(outputs):
-        if constraints:
-            raise ProblemError("recursions of robots with constraints give tau, qdd and w, but neither a nor f")
+        if constraints or readings:
+            raise ProblemError("recursions with constraints or readings give tau, qdd and w, but neither a nor f")
         ways = {name: (Unknowns(model, free, external_wrenches, allowed), name) for name in methods}
     else:
-        tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints))
+        tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints), tuple(readings))
         roots = () if {*RESPONSES} & {*outputs} else constraints
         trees = {"": tree} | {
             f" from {x.name}": found for x in roots if (found := Rooted.read_from(tree, x)) is not None

@@ -22,6 +22,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.program.reals import is_count
 from sysdyn.simulation import adaptive, fixed, grounded
+from sysdyn.simulation.drift import warn_if_moving
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.fixed import Controller, Job
 from sysdyn.simulation.result import Simulation
@@ -65,7 +66,8 @@ def simulate(
         fx, friction and restitution.
 
     A state at which the program meets a guard is solved the general way, as by a call of the solver. No equation
-    has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps.
+    has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps. A warning tells the
+    speed of contacts, loops and couplings that move at the start.
 
     Raises ProblemError for a problem that cannot be simulated, InvalidInput naming the argument, UnknownName,
     SingularState with the time and the robots.
@@ -101,6 +103,7 @@ def simulate(
     for name in ("q", "qd"):
         arrays[name] = np.array(np.broadcast_to(arrays[name], (robots, arrays[name].shape[-1])), order="C")
     del arrays["tau"]
+    warn_if_moving(solver.problem, arrays["q"], arrays["qd"], given.get("y") or ())
     law, controller = Law(np.zeros((1, robots, model.nv))), None
     if callable(tau):
         if integrator == "adaptive" and lead:

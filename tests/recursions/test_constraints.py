@@ -239,7 +239,7 @@ def test_what_recursions_of_constraints_cannot_do():
     assert carried(rubbing) is None
     assert not sd.compile(rubbing, outputs=["qdd"], level="fast", backend="python").ordering.startswith("articulated")
     held = forward(model, Contact("l", name="left"))
-    with pytest.raises(ProblemError, match="contacts and loops the outputs are tau, qdd and w alone"):
+    with pytest.raises(ProblemError, match="contacts and loops the outputs are tau, qdd, w"):
         sd.compile(held, formulation="recursive", outputs="all")
     with pytest.raises(ProblemError, match="neither a nor f"):
         write(model, "tau", ["a"], constraints=carried(held))
@@ -267,3 +267,43 @@ def test_derivatives_and_products_on_two_feet():
     np.testing.assert_allclose(
         sum((pull[x] * v[x]).sum(axis=1) for x in v), (w["qdd"] * rates).sum(axis=1), rtol=1e-9, atol=1e-6
     )
+
+
+def test_couplings_of_the_leg_whose_foot_is_the_root():
+    """Joints on the way to the foot change their order in the tree that is read from it."""
+    model = legged(3)
+    first, second = model.joint_names[1], model.joint_names[3]
+    gear = sd.JointCoupling(second, first, (0.1, 0.5), name="gear")
+    agree(forward(model, gear, Contact("l", "fixed", name="left")), "articulated from left")
+
+
+@pytest.mark.parametrize("held", [(), ("l",), ("r", "tail")])
+def test_measurements_among_the_outputs_are_read(held):
+    """Accelerations of bodies and joints, by a sweep, beside those of the system eliminated."""
+    model = legged(2)
+    problem = forward(model, *(Contact(x, "point", name=x) for x in held))
+    outputs = ["qdd", sd.Accelerometer("tail", name="imu"), sd.FrameAcceleration("r", name="foot", reference="world"),
+               sd.JointAcceleration(model.joint_names[2:4], name="knees")]  # fmt: skip
+    quick = {"level": "fast", "effort": 0.0, "backend": "python", "outputs": outputs}
+    solver = sd.compile(problem, **quick)
+    assert solver.ordering.startswith(("articulated", "composite"))
+    eliminated = sd.compile(problem, formulation="elimination", **quick)
+    assert solver.flops.end_to_end.total < 0.9 * eliminated.flops.end_to_end.total
+    given = state(problem)
+    found, expected = solver(**given), eliminated(**given)
+    for name in ("qdd", "imu", "foot", "knees"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-9 * np.abs(expected[name]).max())
+
+
+def test_a_foot_that_is_held_twice_is_the_root_all_the_same():
+    """Rows that are left out are read, and tell by how much they are violated."""
+    toe = np.eye(4)
+    toe[0, 3] = 0.1
+    model = legged(4)
+    problem = forward(model, Contact("l", name="sole"), Contact((model.body_names[LEG], toe), "point", name="toe"))
+    solver = sd.compile(problem, outputs=["qdd", "w"], level="fast", effort=0.0, backend="python", on_singular="nan")
+    assert solver.ordering == "articulated from sole" and [m.name for m, _ in solver.left_out] == ["toe"]
+    q, qd, _ = model.random_state(seed=0)
+    still = solver(q, 0.0 * qd, np.zeros(model.nv))
+    assert still.ok and np.abs(still.inconsistency()["toe"]).max() < 1e-9
+    assert not solver(q, qd, np.zeros(model.nv)).ok

@@ -13,7 +13,7 @@ from robots import floating_tree
 from scipy.integrate import solve_ivp
 
 import sysdyn as sd
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, SysdynError, UnknownName
+from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SingularState, SysdynError, UnknownName
 from sysdyn.model.spatial import X_motion
 from sysdyn.simulation.steps import INTEGRATORS, Steps
 
@@ -414,3 +414,16 @@ def test_problems_that_cannot_be_simulated():
     with pytest.raises(InvalidInput, match="no single position"):
         q, qd = start(floating)
         sd.simulate(sd.forward_dynamics(floating), q, qd, sd.Feedback(np.ones(floating.nv), 0.0, q), 0.01, 1e-3)
+
+
+def test_a_foot_that_moves_at_the_start_is_told_with_its_speed():
+    arm = sd.auto_tree(4, 1, 1.5, 0.9)
+    problem = sd.forward_dynamics(arm) + sd.Contact("body3", "point", name="tip")
+    q, qd, _ = arm.random_state(seed=0, batch=2)
+    qd[0] = 0.0
+    speed = np.linalg.norm((sd.frame_jacobian(arm, q[1], "body3") @ qd[1])[3:])
+    with pytest.warns(PlausibilityWarning, match=rf"'tip' by {speed:.3g} m/s \(robot 1\)"):
+        sd.simulate(problem, q, qd, None, 2e-3, 1e-3)
+    sd.simulate(problem, q, qd, None, 2e-3, 1e-3, y={"tip": np.zeros(3)})  # its motion is prescribed
+    closed = sd.impact(problem)(q[1], qd[1])
+    sd.simulate(problem, q[1], closed.qd, None, 2e-3, 1e-3)

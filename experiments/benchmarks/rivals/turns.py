@@ -60,16 +60,19 @@ def kernel_call(
     return Call(name, kernel.run, table.ctypes.data, n, n, next(iter(outs.values())), keep)
 
 
-def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool) -> list[Call]:
-    """The kernel of a solver; see `kernel_call`. Loaded PLACES times, as times depend on the place."""
-    arrays = {"fx": np.zeros(6 * solver.model.nb), **arrays}
+def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool, places: int = PLACES) -> list[Call]:
+    """The kernel of a solver; see `kernel_call`. Loaded so many times, as times depend on the place.
+
+    Inputs that are not among `arrays` are zero.
+    """
+    arrays = {name: np.zeros(size) for name, size in solver.program.input_groups} | dict(arrays)
     n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
             f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
             {output: np.empty((n, size)) for output, size in solver.program.output_groups}, single,
         )
-        for k in range(PLACES)
+        for k in range(places)
     ]  # fmt: skip
 
 
