@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.program import plain
+from sysdyn.program.status import LARGEST_ANGLE
 
 # The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
 # Stored programs hold these numbers: a new kind takes the next one.
@@ -74,6 +75,13 @@ _cos = function(COS, plain.cos, plain.cos)
 _sqrt = function(SQRT, math.sqrt, np.sqrt)
 _copysign = function(COPYSIGN, math.copysign, np.copysign)
 
+
+
+def _within(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The sine or cosine of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
+    return lambda x: np.where(np.abs(x) <= LARGEST_ANGLE, of(x), math.nan)
+
+
 # The kinds of operations: how each is computed, differentiated, written and counted.
 OPERATIONS: dict[int, Operation] = {
     ADD: Operation(
@@ -97,11 +105,11 @@ OPERATIONS: dict[int, Operation] = {
         symbol="-", parity=-1,
     ),
     SIN: Operation(
-        "sin", 1, _sin, plain.sin, lambda y, a: (_cos(a),), "sine({})", "",
+        "sin", 1, _sin, _within(plain.sin), lambda y, a: (_cos(a),), "sine({})", "",
         casadi="sin", counted="trig", parity=-1,
     ),
     COS: Operation(
-        "cos", 1, _cos, plain.cos, lambda y, a: (-_sin(a),), "cosine({})", "",
+        "cos", 1, _cos, _within(plain.cos), lambda y, a: (-_sin(a),), "cosine({})", "",
         casadi="cos", counted="trig", parity=1,
     ),
     SQRT: Operation(

@@ -119,3 +119,14 @@ def test_overflow_is_called_overflow(problem):
         with pytest.raises(sd.SingularState, match=r"tau:joint1 = 1e\+308 is too large"):
             solver(q, qd, np.array([1e307, 1e308, -1e307]))
     assert not solver(q, 1e200 * qd, x, on_singular="nan").ok
+
+
+@pytest.mark.parametrize("backend", ["llvm", "python"])
+def test_angles_beyond_the_largest_are_refused_by_every_back_end(backend):
+    """The interpreter answered them, by the C library's sine."""
+    model = sd.chain(2, seed=1)
+    solver = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], level="fast", backend=backend)
+    zero, q = np.zeros((2, 2)), np.array([[1e9, -1e9], [0.5, -2e9]])
+    with pytest.raises(sd.InvalidInput, match=r"the angle of joint 'joint1' is 2e\+09 rad.*reduce it"):
+        solver(q, zero, qdd=zero)
+    assert solver(q[0], zero[0], qdd=zero[0]).ok
