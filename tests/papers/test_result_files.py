@@ -16,9 +16,9 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # becomes shorter.
 DIRTY = {
     "accuracy", "batches", "berdy", "checks", "costs", "costs_parts", "derivatives", "derivatives_kernels",
-    "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics", "long_chain", "numerics", "numerics_error",
-    "numerics_one", "numerics_path", "peers", "products", "property1", "property1_matrix", "property1_umfpack",
-    "python_calls", "repeated", "scale", "sensor_problems", "squat", "trajectories",
+    "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics", "long_chain", "numerics",
+    "numerics_error", "numerics_one", "numerics_path", "peers", "products", "property1", "property1_matrix",
+    "property1_umfpack", "python_calls", "repeated", "scale", "sensor_problems", "squat", "trajectories",
 }  # fmt: skip
 # Files with rows "ROBOT, inverse …" and "ROBOT, forward …", and their operations.
 BESIDE_PEERS = ("kernels", "generated", "python_calls")
