@@ -1,12 +1,15 @@
 """Exact operations of inverse and forward dynamics, against the best known figures and the targets of the project.
 
     python experiments/benchmarks/counts.py [--effort 4] [--states 10000] [--only NAME]
+    python experiments/benchmarks/counts.py --release
 
-Writes experiments/results/counts.csv. A count is of the program that runs: multiplications, additions, divisions and
-square roots, end to end from q, q̇, with no external wrench; sin/cos pairs beside. "error" is the greatest difference to
-RNEA or ABA over random states, relative to the greatest entry of the state's result. "solve" rows: X, v, c, ν given.
-"best_known" is the least of what was published or made by hand for the robot ("published"), of the formulas of RBDA
-ch. 10 for its number of joints ("rbda"), and of our textbook algorithms on it ("textbook").
+Writes experiments/results/counts.csv; with --release, run when a version is released, counts_released.csv: totals of
+the default search, of two more arms, too, which no later version may exceed (tests/papers/test_benchmark_page.py). A
+count is of the program that runs: multiplications, additions, divisions and square roots, end to end from q, q̇, with no
+external wrench; sin/cos pairs beside. "error" is the greatest difference to RNEA or ABA over random states, relative to
+the greatest entry of the state's result. "solve" rows: X, v, c, ν given. "best_known" is the least of what was
+published or made by hand for the robot ("published"), of the formulas of RBDA ch. 10 for its number of joints ("rbda"),
+and of our textbook algorithms on it ("textbook").
 """
 
 from __future__ import annotations
@@ -61,6 +64,15 @@ def icub() -> sd.Model:
     return sd.load(URDF)
 
 
+def orthogonal() -> sd.Model:
+    """Seven joints, each at a right angle to the next and some way off it, of general inertial parameters."""
+    rng = np.random.default_rng(5)
+    alpha = np.pi / 2 * np.array([0, -1, 1, -1, 1, -1, 1])
+    a, d = (np.append(0.0, rng.uniform(0.1, 0.5, 6)) for _ in range(2))
+    model = sd.from_dh(alpha, a, d, np.ones(7), np.zeros((7, 3)), np.tile(np.eye(3), (7, 1, 1)))
+    return model.replace(inertias=sd.chain(7, seed=1).inertias, strict=None)
+
+
 def tree(n: int) -> Callable[[], sd.Model]:
     return lambda: sd.auto_tree(n, 1, 1.5, 0.9)
 
@@ -82,6 +94,13 @@ ROWS = (
     Row("iCub, fixed base", "forward", icub, 16809, 9000),
     Row("auto_tree(6, 1, 1.5, 0.9), every unknown", "forward", tree(6), 2400, 1800, "all", "solve"),
 )  # fmt: skip
+
+# Rows that are counted by default search, too, so that growth since a release is seen.
+WATCHED = (
+    *ROWS,
+    Row("general arm of seven joints", "inverse", lambda: sd.chain(7), None, None),
+    Row("orthogonal arm of seven joints", "inverse", orthogonal, None, None),
+)
 
 
 # Textbook algorithms of each problem, and names of RBDA's formulas for it.
@@ -110,17 +129,29 @@ def error(model: sd.Model, solver: sd.Solver, problem: str, states: int) -> floa
     return worst
 
 
+def compiled(row: Row, model: sd.Model, effort: float = 1.0, backend: str = "llvm") -> tuple[sd.Solver, sd.Flops]:
+    """(solver, its operations in the scope of the row)."""
+    problem = sd.inverse_dynamics(model) if row.problem == "inverse" else sd.forward_dynamics(model)
+    solver = sd.compile(
+        problem, outputs=row.outputs or ("tau" if row.problem == "inverse" else "qdd"), external_wrenches=False,
+        effort=effort, formulation="recursive" if row.outputs else "auto", backend=backend,
+    )  # fmt: skip
+    return solver, solver.flops.solve if row.scope == "solve" else solver.flops.end_to_end
+
+
+def released() -> list[dict]:
+    """Totals of the default search."""
+    return [
+        {"robot": row.robot, "problem": row.problem, "total": compiled(row, row.model(), backend="python")[1].total}
+        for row in WATCHED
+    ]
+
+
 def measure(row: Row, effort: float, states: int) -> dict:
     model = row.model()
-    problem = sd.inverse_dynamics(model) if row.problem == "inverse" else sd.forward_dynamics(model)
-    outputs = row.outputs or ("tau" if row.problem == "inverse" else "qdd")
     began = time.perf_counter()
-    solver = sd.compile(
-        problem, outputs=outputs, external_wrenches=False, effort=effort,
-        formulation="recursive" if row.outputs else "auto",
-    )  # fmt: skip
+    solver, count = compiled(row, model, effort)
     seconds = time.perf_counter() - began
-    count = solver.flops.solve if row.scope == "solve" else solver.flops.end_to_end
     return {
         "robot": row.robot, "problem": row.problem, "scope": row.scope, "method": solver.ordering,
         "mul": count.mul, "add": count.add, "div": count.div, "sqrt": count.sqrt, "total": count.total,
@@ -135,7 +166,10 @@ def main() -> None:
     parser.add_argument("--effort", type=float, default=4.0, help="of the search, as in sd.compile")
     parser.add_argument("--states", type=int, default=10_000, help="random states a row is checked at")
     parser.add_argument("--only", default="", help="rows whose robot contains this; nothing is written")
+    parser.add_argument("--release", action="store_true", help="the counts that later versions are compared with")
     arguments = parser.parse_args()
+    if arguments.release:
+        return write_csv("counts_released", released())
     rows = []
     print(f"{'robot':42} {'problem':8} {'scope':11} {'total':>6} {'target':>6} {'known':>6}  pairs  error    method")
     for row in ROWS:

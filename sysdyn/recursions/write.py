@@ -29,7 +29,9 @@ SHORT = 100  # Operations up to which every program is rewritten (chosen).
 # A longer program is rewritten if, as written, it has at most this multiple of the best one's operations as written. It
 # holds for the programs to begin with and for those with another unit of length; for others the multiple is 1 (chosen).
 PROMISING = 1.02
-LIKELY = 4  # Units of length that are tried first, those that seem to save most (chosen).
+# Units of length that are tried first, those that seem to save most, and operations that may be written for more of
+# them (chosen: of general arms of six and seven joints units far down the list save most).
+LIKELY, LIKELY_OPERATIONS = 4, 20_000
 MEETINGS = 4  # Greatest depth at which all columns of H meet in a plan to begin with (chosen).
 # Methods by the quantity that is known; a τ of one joint is enough for the second.
 METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
@@ -113,7 +115,8 @@ class _Trials:
         method = self.best.method
         if self.best.total > budget and not (more and more()):
             return
-        for unit in self._ways[method][0].likely_units(self.best, self.plan)[:LIKELY]:
+        tried = max(LIKELY, LIKELY_OPERATIONS // max(1, self.best.total))
+        for unit in self._ways[method][0].likely_units(self.best, self.plan)[:tried]:
             plan = Plan({**self.plan.choices, ("unit",): unit})
             self._count(self._write(method, plan), plan, PROMISING)
         tuned(partial(self._cost, method), [self.plan], budget, more, seed)

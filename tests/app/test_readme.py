@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.robots import load_robot
+from sysdyn.errors import BackendUnavailable
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -169,6 +170,31 @@ def test_the_architecture_is_drawn_as_it_is():
     files = re.findall(r"\b(?:\w+/)+(?:\w+\.py)?", text)
     files = [name for name in files if name.split("/")[0] in {x for x, _ in named}]
     assert len(files) > 20 and [name for name in files if not (PACKAGE / name).exists()] == []
+
+
+@pytest.mark.slow
+def test_counts_of_robots_as_files_have_them():
+    """HyQ with angles snapped and not, Panda with its fingers and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments" / "benchmarks"))
+        from rivals import robots
+    try:
+        files = {"hyq": sd.load("hyq", base="floating"), "panda": sd.load(robots.ROBOTS["panda"].locate())}
+    except (BackendUnavailable, robots.CannotBuild):
+        pytest.skip("example-robot-data is not installed: pip install --no-deps example-robot-data")
+    models = {
+        "HyQ, floating base": files["hyq"],
+        "the same, angles as they stand in the file (`snap=False`)": sd.load("hyq", base="floating", snap=False),
+        "Panda, fingers fixed": files["panda"],
+        "the same, fingers that move": sd.load("panda"),
+    }
+    text = (ROOT / "docs" / "counts.md").read_text(encoding="utf-8")
+    for name, model in models.items():
+        tau, qdd = (
+            sd.compile(make(model), outputs=[out], backend="python", external_wrenches=False).flops.end_to_end.total
+            for make, out in ((sd.inverse_dynamics, "tau"), (sd.forward_dynamics, "qdd"))
+        )
+        assert f"| {name} | {tau:,} | {qdd:,} |\n" in text
 
 
 @pytest.mark.slow

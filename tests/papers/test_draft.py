@@ -47,6 +47,17 @@ def test_figures_of_logs_and_contacts_are_those_of_the_results():
         assert said in text, said
 
 
+def test_costs_of_contacts_are_those_of_the_results():
+    icub = {row["contacts"]: row for row in results("contacts") if row["robot"] == "iCub"}
+    one, two = (
+        [f"{int(icub[x][name]):,}" for name in ("operations", "operations_eliminated", "operations_free")]
+        for x in ("fixed", "fixed + fixed")
+    )
+    text = " ".join(DRAFT.split())
+    assert f"take {one[0]} operations on one foot and {two[0]} on two" in text
+    assert f"takes {one[1]} and {two[1]} and the robot in free fall {one[2]}." in text
+
+
 def test_costs_of_gradients_are_those_of_the_results():
     costs = {(row["problem"], row["what"]): row["of_solution"] for row in results("products")}
     rows = re.findall(r"^\| (iCub, \w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", DRAFT, re.MULTILINE)
