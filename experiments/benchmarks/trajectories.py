@@ -219,11 +219,14 @@ def unknowns(problem: sd.Problem) -> int:
     return ORDER * problem.model.nv + sum(sizes)
 
 
-def of_rows(rows: int) -> dict:
-    """{seconds, peak memory} of smoothing so many rows of the arm."""
-    problem, log = arm(rows)
+def of_rows(rows: int, folder: str = "") -> dict:
+    """{seconds, peak memory} of smoothing so many rows of the arm; in a folder: of its log.npz there, into a file."""
+    problem, log = arm(2 if folder else rows)
     began = time.perf_counter()
-    sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
+    if folder:
+        sd.smooth(problem, f"{folder}/log.npz", ["tau"], order=ORDER, density=MOTION, out=f"{folder}/run.npz")
+    else:
+        sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
     return {"seconds": time.perf_counter() - began, "peak": peak_memory()}
 
 
@@ -233,10 +236,11 @@ def main() -> None:
         "--rows", type=int, nargs="+", default=[2000, 20_000, 100_000], help="of the logs of the arm for memory"
     )
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore", sd.errors.LogWarning)
     if options.one:
-        print(json.dumps(of_rows(options.one)))
+        print(json.dumps(of_rows(options.one, options.folder)))
         return
     table: list[dict[str, object]] = []
 
@@ -269,6 +273,11 @@ def main() -> None:
         command = [sys.executable, __file__, "--one", str(rows)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         add(f"arm: smoother, {rows:,} rows", 21, found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(f"{folder}/log.npz", **arm(rows)[1])
+            output = subprocess.run([*command, "--folder", folder], check=True, capture_output=True, text=True).stdout
+        found = json.loads(output)
+        add(f"arm: smoother, {rows:,} rows, file to file", 21, found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
     write_csv("trajectory_rows", table)
 
 
