@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
+from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import (
     CONFIDENCE,
     FAR,
@@ -166,7 +167,8 @@ class Smoother:
         for part in beside.values():
             own.raised[part] = jump[part]
         before = own.squares(least.path, readings, None)
-        after = own.squares(self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path, readings, own.raised)
+        jumped = self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path
+        after, needed = own.squares(jumped, readings, own.raised), densities.each_square(jumped, own.density)
         raised, events = np.ones_like(own.raised), list[Event]()
         for k, part in beside.items():
             freedoms = (part.stop - part.start) * order * model.nv  # as many squares are free then
@@ -174,7 +176,9 @@ class Smoother:
             near = slice(max(k - SHAKEN, 0), k + SHAKEN)
             drop = float(before[near].sum() - after[near].sum())
             if drop > limit:
-                raised[part] = jump[part]
+                # no more than what each degree of freedom did, so that others are as certain as before
+                own_part = np.sqrt(needed[part].mean(axis=0) / order)
+                raised[part] = np.clip(own_part, 1.0, jump[part])
                 size = float(np.sqrt(drop / freedoms))
                 events.append(Event(k + 1, float(path.t[k + 1]), MOTION, "0", size, "impact"))
         own.raised = raised if events else None
