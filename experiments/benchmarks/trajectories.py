@@ -267,12 +267,15 @@ def icub(rows: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
 LONG_LOGS = {"arm": arm, "iCub": icub}
 
 
-def of_rows(name: str, rows: int) -> dict:
-    """{seconds, peak memory, unknowns} of smoothing so many rows of a robot, and of the torques."""
-    problem, log = LONG_LOGS[name](rows)
+def of_rows(name: str, rows: int, folder: str = "") -> dict:
+    """{seconds, peak memory, unknowns} of smoothing so many rows, and torques; in a folder: of its log.npz, to a file."""
+    problem, log = LONG_LOGS[name](FIRST_ROWS if folder else rows)
     sd.smooth(problem, {x: y[:FIRST_ROWS] for x, y in log.items()}, ["tau"], order=ORDER, density=MOTION)
     began = time.process_time()
-    sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
+    if folder:
+        sd.smooth(problem, f"{folder}/log.npz", ["tau"], order=ORDER, density=MOTION, out=f"{folder}/run.npz")
+    else:
+        sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
     return {"seconds": time.process_time() - began, "peak": peak_memory(), "unknowns": unknowns(problem)}
 
 
@@ -282,10 +285,11 @@ def main() -> None:
         "--rows", type=int, nargs="+", default=[5000, 20_000, 100_000], help="of the long logs of the arm and the iCub"
     )
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore", sd.errors.LogWarning)
     if options.one:
-        print(json.dumps(of_rows(options.one[0], int(options.one[1]))))
+        print(json.dumps(of_rows(options.one[0], int(options.one[1]), options.folder)))
         return
     table: list[dict[str, object]] = []
 
@@ -326,6 +330,11 @@ def main() -> None:
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         what = f"{name}: smoother with torques, {rows:,} rows"
         add(what, found["unknowns"], found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(f"{folder}/log.npz", **LONG_LOGS[name](rows)[1])
+            output = subprocess.run([*command, "--folder", folder], check=True, capture_output=True, text=True).stdout
+        found = json.loads(output)
+        add(f"{what}, file to file", found["unknowns"], found["seconds"] / rows, f"{found['peak'] / MEBI:.0f}")
     write_csv("trajectory_rows", table)
 
 

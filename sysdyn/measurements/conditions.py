@@ -49,8 +49,9 @@ class Condition:
                 raise UnknownName(f"column in when= of {name!r}:", column, valid)
 
     def holds(
-        self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]], limits: Mapping[str, float]
-    ) -> np.ndarray:
+        self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]],
+        limits: Mapping[str, float] | None = None,
+    ) -> np.ndarray:  # fmt: skip
         """(…) bool for values y {measurement: (…, m)}, labels {measurement: of its columns}; False beside NaN.
 
         limits {column: number}: of the sizes of columns alone.
@@ -61,7 +62,7 @@ class Condition:
             name, k = place[column]
             x = np.asarray(y[name], dtype=float)[..., k]
             with np.errstate(invalid="ignore"):
-                now = COMPARISONS[sign](x, number) if sign else np.abs(x) > limits.get(column, np.inf)
+                now = COMPARISONS[sign](x, number) if sign else np.abs(x) > (limits or {}).get(column, np.inf)
             result = result & now
         return np.asarray(result)
 

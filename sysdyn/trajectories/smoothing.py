@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
+from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import (
     CONFIDENCE,
     FAR,
@@ -173,10 +174,14 @@ class Smoother:
         own, path, dt = self.equations, least.path, np.diff(least.path.t)
         order, model = path.unknowns.motion.order, path.unknowns.model
         begins: set[int] = set()
+        settle = {
+            x.name: getattr(x.of, "settle", 0.0) for s in own.sources if isinstance(s, OfStates) for x in s.sensors
+        }
         for source in own.sources:
             for name in stances(source):
                 on = np.asarray(touching.active[name].any(axis=1))
-                begins |= set(np.flatnonzero(on[1:] & ~on[:-1]).tolist())
+                touched = path.t[1:][on[1:] & ~on[:-1]] - settle[name]
+                begins |= set((np.searchsorted(path.t[1:], touched[touched > path.t[0]] - 1e-9)).tolist())
         if not begins:
             return least, []
         jump = np.maximum(IMPACT / (own.density * np.sqrt(covariance(dt, order)[:, 1, 1])[:, None]), 1.0)
@@ -185,15 +190,19 @@ class Smoother:
         for part in beside.values():
             own.raised[part] = jump[part]
         before = own.squares(least.path, readings, None)
-        after = own.squares(self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path, readings, own.raised)
+        jumped = self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path
+        after, needed = own.squares(jumped, readings, own.raised), densities.each_square(jumped, own.density)
         raised, events = np.ones_like(own.raised), list[Event]()
-        limit = scipy.special.chdtri(order * model.nv, 1.0 - CONFIDENCE)
         for k, part in beside.items():
+            freedoms = (part.stop - part.start) * order * model.nv  # as many squares are free then
+            limit = scipy.special.chdtri(freedoms, 1.0 - CONFIDENCE)
             near = slice(max(k - SHAKEN, 0), k + SHAKEN)
             drop = float(before[near].sum() - after[near].sum())
             if drop > limit:
-                raised[part] = jump[part]
-                size = float(np.sqrt(drop / (order * model.nv)))
+                # no more than what each degree of freedom did, so that others are as certain as before
+                own_part = np.sqrt(needed[part].mean(axis=0) / order)
+                raised[part] = np.clip(own_part, 1.0, jump[part])
+                size = float(np.sqrt(drop / freedoms))
                 events.append(Event(k + 1, float(path.t[k + 1]), MOTION, "0", size, "impact"))
         own.raised = raised if events else None
         return (self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0] if events else least), events

@@ -285,7 +285,7 @@ def test_residuals_are_those_of_the_path(run):
     found = run.residuals("encoders")
     assert np.isnan(found[GAP, 0]) and np.isnan(found).sum() == 1 + len(dropped)
     there = np.isfinite(found)
-    np.testing.assert_allclose(found[there], expected[there], atol=1e-6)
+    np.testing.assert_allclose(found[there], expected[there], atol=5e-3)  # forces tell a little of the state
     assert set(run.fitted) == {"encoders", "tip"} and np.isnan(run.residuals("tip")[0]).all()
     with pytest.raises(UnknownName, match="sensor of the state in this run: 'currents'"):
         run.residuals("currents")
