@@ -77,6 +77,7 @@ int main() {{
     assert {x for x in needed.stdout.split() if x not in "Uw"} <= mathematics
 
 
+@pytest.mark.slow
 def test_a_controller_of_ros_computes_torques(exported):
     main = """
 #include <cstdio>
@@ -116,6 +117,7 @@ def moved(tau: np.ndarray, duration: float, steps: int) -> np.ndarray:
     return np.concatenate([run.q[-1], run.qd[-1]])
 
 
+@pytest.mark.slow
 def test_an_fmu_moves_as_simulations(exported):
     library = build(exported, "fmu", blocks("cpp")[2], "-shared", "-fPIC", includes=(STAND_INS,))
     fmu = ctypes.CDLL(str(library))
@@ -148,6 +150,7 @@ def test_an_fmu_moves_as_simulations(exported):
     fmu.fmi2FreeInstance(instance)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("fmpy"), reason="FMPy is not installed")
 def test_fmpy_runs_the_fmu(exported):
     import fmpy

@@ -28,7 +28,7 @@ def external(compiled, folder: Path, name: str = "robot"):
     return ca.external(name, str(library))
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_derivatives_are_those_of_symbols(case, tmp_path):
@@ -68,6 +68,7 @@ def test_values_and_derivatives_are_those_of_symbols(case, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * max(1.0, np.abs(theirs).max()), err_msg=name)
 
 
+@pytest.mark.slow(after=1)
 @needs_compiler
 @pytest.mark.parametrize("solver", ["ipopt", "sqpmethod"])
 def test_optimal_control_by_exact_derivatives(solver, tmp_path):
