@@ -36,6 +36,8 @@ COUNTS = ("states", "shared", "answered", "digits", "wrong", "refused", "solvabl
 # Shares of the greatest singular value of J H^-1/2 below which one is zero, or small: errors of 1e-12 stay below 1e-8
 # above that.
 NOTHING, SMALL = 1e-13, 1e-4
+# Share below which one is zero in more digits, too, but for what rounding makes of it: 50 digits divide by that.
+ROUNDING = 1e-15
 LIMBS = 24  # Seeds of limbs.
 HOLDS: dict[str, tuple[str, ...]] = {
     "pinned": ("a_x", "a_y"),
@@ -145,8 +147,8 @@ def answered(seed: int, options: argparse.Namespace) -> dict:
     system = kept.system()
     for k in np.flatnonzero(found.ok & (shared | nearly)):
         one = {x: v[k] for x, v in now.items()}
-        close = nearly[k] and not shared[k]
-        if close or (k % KINDS == NEAR and not solver(**one).undetermined):
+        close, open_always = nearly[k] and not shared[k], sizes[k].min() < ROUNDING
+        if close or (k % KINDS == NEAR and not open_always and not solver(**one).undetermined):
             exact = Digits(system, {x: v.ravel() for x, v in one.items()})
             off[k] = max(relative(found[x][k].ravel(), exact.quantity(x), least=1e-3) for x in ("qdd", "w"))
             row["digits"] += 1

@@ -54,7 +54,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
 # Axes about or along which a joint that closes a loop turns or slides.
 AXES = ("x", "y", "z")
 # Multiple of the size of a robot beyond which a point is not on one of its bodies (chosen).
-FAR = 10.0
+OFF_BODY = 10.0
 # Decay of position errors, as above; None for no decay.
 Stabilise = float | Sequence[float] | None
 
@@ -133,7 +133,7 @@ class FrameConstraint(Stabilised):
         size += max(_radius(I) for I in model.inertias)
         for frame in (find_frame(model, place) for place in self.places):
             away = float(np.linalg.norm(translation(frame.X)))
-            if frame.body >= 0 and away > FAR * size > 0.0:
+            if frame.body >= 0 and away > OFF_BODY * size > 0.0:
                 return (
                     f"{self.name!r} holds a point {away:.4g} m off the origin of {model.body_names[frame.body]!r}, but "
                     f"all links of the robot together are {size:.3g} m long: is its place in metres?"

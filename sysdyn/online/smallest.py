@@ -16,7 +16,7 @@ from sysdyn.program.groups import Arrays
 # Share of an equation's terms left over above which it contradicts others (chosen).
 AGREEMENT = 1e-8
 # Share of the greatest terms of all equations below which those of one are rounding errors of the others (chosen).
-LEAST = 1e-4
+LEAST_TERMS = 1e-4
 # Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
 WEIGHTLESS = 1e-10
 
@@ -74,7 +74,7 @@ def held(problem: Problem, inputs: Arrays) -> Held:
         d, found.open[k], found.against[k] = smallest.at(entries[k], b[k], usual=True)
         D = system.matrix(entries[k])
         terms = abs(D) @ np.abs(d) + np.abs(b[k])
-        if (np.abs(D @ d + b[k]) > AGREEMENT * np.maximum(terms, LEAST * terms.max(initial=0.0))).any():
+        if (np.abs(D @ d + b[k]) > AGREEMENT * np.maximum(terms, LEAST_TERMS * terms.max(initial=0.0))).any():
             found.open[k] &= found.against[k].any()  # hardly singular, as a limb bent by 6e-14 rad: all digits are lost
         if found.open[k].any() and not (found.against[k].any() or found.open[k][motion].any()):
             found.d[k] = d

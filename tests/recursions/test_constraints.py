@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import icub
 from robots import floating_tree
 
 import sysdyn as sd
@@ -17,6 +18,7 @@ from sysdyn.model.joints import Spherical
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.spatial import X_inverse, X_motion, rotx, roty
 from sysdyn.offline.constrained import carried
+from sysdyn.offline.recursion import BUDGET
 from sysdyn.passes import ALL as PASSES
 from sysdyn.recursions.turned import can_turn, turned
 from sysdyn.recursions.write import write
@@ -307,3 +309,16 @@ def test_a_foot_that_is_held_twice_is_the_root_all_the_same():
     still = solver(q, 0.0 * qd, np.zeros(model.nv))
     assert still.ok and np.abs(still.inconsistency()["toe"]).max() < 1e-9
     assert not solver(q, qd, np.zeros(model.nv)).ok
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize(("kinds", "operations"), [(("fixed",), 7907), (("fixed", "point"), 9076),
+                                                   (("fixed", "fixed"), 10256)])  # fmt: skip
+def test_operations_of_icub_on_its_feet(kinds, operations):
+    """Those of docs/contacts.md and of experiments/results/contacts.csv."""
+    problem = sd.forward_dynamics(icub("floating")) + [
+        Contact(foot, kind, name=foot) for foot, kind in zip(("l_sole", "r_sole"), kinds, strict=False)
+    ]
+    free = frozenset(range(problem.model.nv))
+    found = write(problem.model, free, ["qdd", "w"], False, budget=BUDGET, constraints=carried(problem) or ())
+    assert (found.method, found.total) == ("articulated from l_sole", operations)
