@@ -76,7 +76,6 @@ _sqrt = function(SQRT, math.sqrt, np.sqrt)
 _copysign = function(COPYSIGN, math.copysign, np.copysign)
 
 
-
 def _within(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The sine or cosine of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
     return lambda x: np.where(np.abs(x) <= LARGEST_ANGLE, of(x), math.nan)

@@ -158,3 +158,18 @@ def test_the_least_option_goes_first_as_options_change():
     front = {0, 1, 2, 3}
     greedy(front, option, take)
     assert gone == [1, 2, 0] and front == {3}
+
+
+@pytest.mark.parametrize("states", [1, 3])
+def test_entries_that_cancel_at_the_first_state_alone_stay(states):
+    """Beside one that does not cancel there; one that cancels at every state is dropped, alone or among others."""
+    one, k = np.ones(states), np.arange(states, dtype=float)
+    left = Samples([{0: one, 1: one, 2: one, 3: one}, {0: one, 1: one + k, 2: 3.0 * one, 3: one}], 4, 1e-12)
+    pivot, row, column = left.take(0, 0)
+    left.update({i: x / pivot for i, x in column.items()}, row)
+    found = left.rows[1]
+    assert set(found) == ({2} if states == 1 else {1, 2})
+    np.testing.assert_array_equal(found[2], 2.0 * one)
+    if states > 1:
+        np.testing.assert_array_equal(found[1], k)
+    assert left.columns[3] & {1} == set()
