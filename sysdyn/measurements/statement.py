@@ -349,7 +349,7 @@ class Statement:
         return Groups([*groups, *self.parameters])
 
     def _pass_as(self, quantity: str) -> str:
-        """How a call hands in a quantity that is stated, for messages: whole, or by the measurements that state it."""
+        """Text for messages: the argument that hands in a stated quantity, whole or by its measurements."""
         shape, known = QUANTITY[quantity].shape(self.model), len(self.knows(quantity))
         count = "" if known == math.prod(shape) else f" of which the {known} known entries count"
         by = ", ".join(f"{m.name!r}: …" for m in self.raw if m.quantity == quantity)

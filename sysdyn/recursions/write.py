@@ -30,7 +30,7 @@ SHORT = 100  # Operations up to which every program is rewritten (chosen).
 # holds for the programs to begin with and for those with another unit of length; for others the multiple is 1 (chosen).
 PROMISING = 1.02
 # Units of length that are tried first, those that seem to save most, and operations that may be written for more of
-# them (chosen: of general arms of six and seven joints units far down the list save most).
+# them in the end (chosen: of general arms of six and seven joints units far down the list save most).
 LIKELY, LIKELY_OPERATIONS = 4, 20_000
 MEETINGS = 4  # Greatest depth at which all columns of H meet in a plan to begin with (chosen).
 # Methods by the quantity that is known; a τ of one joint is enough for the second.
@@ -115,11 +115,15 @@ class _Trials:
         method = self.best.method
         if self.best.total > budget and not (more and more()):
             return
-        tried = max(LIKELY, LIKELY_OPERATIONS // max(1, self.best.total))
-        for unit in self._ways[method][0].likely_units(self.best, self.plan)[:tried]:
+        self._try_units(method, LIKELY)
+        tuned(partial(self._cost, method), [self.plan], budget, more, seed)
+        self._try_units(method, int(min(LIKELY_OPERATIONS, budget)) // max(1, self.best.total))
+
+    def _try_units(self, method: str, most: int) -> None:
+        """Write the best plan with at most so many other units of length."""
+        for unit in self._ways[method][0].likely_units(self.best, self.plan)[:most]:
             plan = Plan({**self.plan.choices, ("unit",): unit})
             self._count(self._write(method, plan), plan, PROMISING)
-        tuned(partial(self._cost, method), [self.plan], budget, more, seed)
 
     def _cost(self, method: str, plan: Plan) -> int:
         if plan is self.plan:

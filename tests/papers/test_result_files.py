@@ -15,10 +15,10 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # Files that were measured with changes that were not committed, or tell no commit: to be measured again. The list only
 # becomes shorter.
 DIRTY = {
-    "accuracy", "batches", "berdy", "checks", "costs", "costs_parts", "derivatives", "derivatives_kernels",
+    "batches", "berdy", "checks", "derivatives", "derivatives_kernels",
     "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics", "long_chain", "numerics",
-    "numerics_error", "numerics_one", "numerics_path", "peers", "products", "property1", "property1_matrix",
-    "property1_umfpack", "python_calls", "repeated", "scale", "sensor_problems", "squat", "trajectories",
+    "numerics_error", "numerics_one", "numerics_path", "peers", "products",
+    "python_calls", "repeated", "scale", "sensor_problems", "squat", "trajectories",
 }  # fmt: skip
 # Files with rows "ROBOT, inverse …" and "ROBOT, forward …", and their operations.
 BESIDE_PEERS = ("kernels", "generated", "python_calls")
