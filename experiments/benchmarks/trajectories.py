@@ -268,7 +268,7 @@ LONG_LOGS = {"arm": arm, "iCub": icub}
 
 
 def of_rows(name: str, rows: int, folder: str = "") -> dict:
-    """{seconds, peak memory, unknowns} of smoothing so many rows, and torques; in a folder: of its log.npz, to a file."""
+    """{seconds, peak memory, unknowns} of smoothing so many rows, torques too; in a folder: from file to file."""
     problem, log = LONG_LOGS[name](FIRST_ROWS if folder else rows)
     sd.smooth(problem, {x: y[:FIRST_ROWS] for x, y in log.items()}, ["tau"], order=ORDER, density=MOTION)
     began = time.process_time()
