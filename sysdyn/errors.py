@@ -9,6 +9,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from types import FrameType
 
 # Most characters of a name that are shown, and compared with other names (chosen).
 _LONGEST_NAME = 200
@@ -25,7 +26,8 @@ VERSION = "0.3.0"
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line outside of this package from which it was called, however many functions are between."""
-    frame, level = sys._getframe(1), 2
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
