@@ -14,7 +14,14 @@ from robots import floating_tree
 import sysdyn as sd
 from sysdyn.app.matrix_plot import plot_matrix
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, StructurallySingular, UnknownName
+from sysdyn.errors import (
+    InvalidInput,
+    PlausibilityWarning,
+    ProblemError,
+    SingularState,
+    StructurallySingular,
+    UnknownName,
+)
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.constraints import CONTACTS, Contact
 from sysdyn.measurements.measurement import Constraint
@@ -374,3 +381,13 @@ def test_recursive_orders_that_do_not_apply_to_contacts():
         RECURSIVE["rnea"]((sd.inverse_dynamics(tree()) + Contact("tool")).system())
     with pytest.raises(ProblemError, match="raw measurements and constraints only"):
         RECURSIVE["aba"]((problem + sd.Accelerometer("body1")).system())
+
+
+def test_a_point_far_off_its_body_is_told():
+    """Millimetres in place of metres, as far as the links of the robot can tell."""
+    model, T = sd.auto_tree(4, 1, 1.5, 0.9), np.eye(4)
+    T[:3, 3] = 0.0, 60.0, 0.0
+    with pytest.warns(PlausibilityWarning, match="'tip' holds a point 60 m off the origin of 'body3', but all links"):
+        forward_dynamics(model) + Contact(("body3", T), "point", name="tip")
+    T[:3, 3] = 0.0, 0.06, 0.0
+    assert (forward_dynamics(model) + Contact(("body3", T), "point", name="tip")).constraints
