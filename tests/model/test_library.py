@@ -62,7 +62,7 @@ def test_names_of_several_packages(installed):
     installed("example-robot-data", share + "panda_description/urdf/panda.urdf", URDF)
     installed("example-robot-data", share + "talos_data/robots/talos_reduced.urdf", URDF.replace('"r"', '"talos"'))
     installed("example-robot-data", share + "talos_data/srdf/talos.srdf", "no robot")
-    own = {"biped", "four_bar", "leg"}
+    own = {"biped", "delta", "four_bar", "leg", "quadruped"}
     assert set(sd.robots()) == {"talos", "talos_reduced", "panda", "gymnasium:panda"} | own
     assert sd.load("panda").name == sd.load("example-robot-data:panda").name == "r" and sd.load("talos").name == "talos"
     assert sd.load("gymnasium:panda").name == "of gymnasium"
