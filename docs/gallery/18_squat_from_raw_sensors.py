@@ -57,5 +57,5 @@ for column, joint in zip(axes.T, ("l_hip_pitch", "l_knee", "torso_pitch"), stric
 axes[0, 0].set_ylabel("torque [N m]")
 axes[1, 0].set_ylabel("less the truth [N m]")
 axes[0, 0].legend(fontsize=8)
-axes[1, 0].legend(fontsize=8)
+axes[1, 0].legend(fontsize=8, loc="upper right")
 plt.show()
