@@ -174,14 +174,14 @@ class Smoother:
         own, path, dt = self.equations, least.path, np.diff(least.path.t)
         order, model = path.unknowns.motion.order, path.unknowns.model
         begins: set[int] = set()
-        settle = {
-            x.name: getattr(x.of, "settle", 0.0) for s in own.sources if isinstance(s, OfStates) for x in s.sensors
+        # floors on which feet settle give way, and are no jumps of velocities
+        settling = {
+            x.name for y in own.sources if isinstance(y, OfStates) for x in y.sensors if getattr(x.of, "settle", 0)
         }
         for source in own.sources:
-            for name in stances(source):
+            for name in stances(source) - settling:
                 on = np.asarray(touching.active[name].any(axis=1))
-                touched = path.t[1:][on[1:] & ~on[:-1]] - settle[name]
-                begins |= set((np.searchsorted(path.t[1:], touched[touched > path.t[0]] - 1e-9)).tolist())
+                begins |= set(np.flatnonzero(on[1:] & ~on[:-1]).tolist())
         if not begins:
             return least, []
         jump = np.maximum(IMPACT / (own.density * np.sqrt(covariance(dt, order)[:, 1, 1])[:, None]), 1.0)

@@ -57,14 +57,6 @@ def test_an_impact_raises_the_density_of_the_motion(monkeypatch):
     assert np.abs(smooth.qd[:, 0] - truth)[HIT + 2 :].max() > 0.5  # it was needed
 
 
-def test_the_impact_of_a_stance_that_settles_is_before_it():
-    problem, log, truth = fallen(settle=0.02)
-    run = sd.smooth(problem, log, ["tau"], density=30.0, order=3)
-    (impact,) = (e for e in run.events if e.measurement == MOTION)
-    assert impact.instant == HIT and run.contacts["foot"].sum() == ROWS - HIT - round(0.02 / STEP)
-    assert np.abs(run.qd[:, 0] - truth)[HIT + 2 :].max() < 0.3
-
-
 def test_a_stance_that_begins_softly_is_no_impact():
     problem, log, _ = fallen()
     still = {**log, "enc": 1e-3 * np.random.default_rng(1).standard_normal((ROWS, 1))}
