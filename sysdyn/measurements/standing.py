@@ -112,4 +112,5 @@ class Settling:
             begins = on & ~np.concatenate([[was], on[:-1]])
             began = np.maximum.accumulate(np.concatenate([[since], np.where(begins, t, -np.inf)]))[1:]
             self._last[name] = bool(on[-1]), float(began[-1])
-            active[name] = active[name] & (t - began >= seconds)[:, None]
+            rounding = 2.0 * np.spacing(np.abs(t))  # of differences of times
+            active[name] = active[name] & (t - began + rounding >= seconds)[:, None]
