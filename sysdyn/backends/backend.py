@@ -26,8 +26,8 @@ class Backend(ABC):
     """A program made ready to run. A back end is a subclass, and a line in `sysdyn.backends.registry.BACKENDS`.
 
     level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs of one state that
-    are the constant 0 are written, too; where not, they have to be 0 beforehand. real: type of the numbers. Runs may be
-    under way on many threads.
+    are the constant 0 are written, too; where not, they have to be 0 beforehand; see `kernel` for those of many. real:
+    type of the numbers. Runs may be under way on many threads.
     """
 
     name: ClassVar[str]
@@ -55,9 +55,10 @@ class Backend(ABC):
     def guarded(self, inputs: Arrays) -> np.ndarray:
         """(N, guards): the values that the program guards."""
 
-    def kernel(self, single: bool) -> Kernel | None:
+    def kernel(self, single: bool, clears: bool = True) -> Kernel | None:
         """Machine code for calls without checks, for one state (`single`) or for many; None if there is none.
 
+        clears: that for many writes outputs that are the constant 0, too; else they have to be 0 beforehand.
         Each is made where it is first asked for: whoever promises a first call that does not wait asks beforehand.
         """
         return None

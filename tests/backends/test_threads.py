@@ -203,7 +203,7 @@ class Waiting(Interpreter):
 
     began, go_on = threading.Event(), threading.Event()
 
-    def kernel(self, single):
+    def kernel(self, single, clears=True):
         return Kernel(ctypes.cast(COMPUTE, ctypes.c_void_p).value, 1, 1, COMPUTE, False)
 
 

@@ -126,8 +126,11 @@ def prepared(
 
     single: the state is the only one; the call is one of least latency, and holds the interpreter's lock if `held`.
     """
-    kernel = backend.kernel(single)
+    kernel = backend.kernel(single, clears=False)
     assert kernel, "the back end has machine code"
+    if not backend.zeros:
+        for x in outputs.values():
+            x[start : start + size] = 0.0
     alone = single and held(backend.program)
     array, work = kernel.shared_work if alone else kernel.work()
     own = words(backend.program, work, inputs, outputs, status, start)

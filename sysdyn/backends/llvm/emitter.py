@@ -76,17 +76,17 @@ class _Code:
 
 
 class Emitter(Types):
-    """zeros: outputs of one state that are the constant 0 are written, too, as those of many are in any case.
+    """zeros: outputs that are the constant 0 are written, too; clears: they are by themselves, without a workspace.
 
     twins: limbs that are alike are looked for.
     """
 
     def __init__(
-        self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None,
-        real: Real = DOUBLE,
+        self, program: Program, width: int, zeros: bool = True, clears: bool = False, twins: bool = True,
+        processor: Processor | None = None, real: Real = DOUBLE,
     ):  # fmt: skip
         super().__init__(width, real)
-        self.program, self.processor = program, processor or here()
+        self.program, self.processor, self.clears = program, processor or here(), clears
         self.register = self.processor.lanes(real)
         # Of one state so many values side by side fill a register.
         self.lanes = self.register if width == 1 else 1
@@ -242,7 +242,7 @@ class Emitter(Types):
         groups = [size for _, size in self.program.input_groups]
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
-        if self.width > 1:
+        if self.clears:
             outputs += [
                 Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in self._left_out()
             ]

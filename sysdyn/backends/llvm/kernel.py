@@ -31,13 +31,14 @@ BATCHES = 1
 
 
 def compile_kernel(
-    program: Program, width: int = 1, level: int = 2, zeros: bool = True, processor: Processor | None = None,
-    real: Real = DOUBLE,
+    program: Program, width: int = 1, level: int = 2, zeros: bool = True, clears: bool = False,
+    processor: Processor | None = None, real: Real = DOUBLE,
 ) -> Kernel:  # fmt: skip
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
-    zeros: write outputs of one state that are the constant 0, too; where not, they are there already. processor: by
-    default this machine's. real: type of its numbers. Object code is cached on disk by all of these and versions.
+    zeros: write outputs that are the constant 0, too; where not, they are there already, or clears: they are written
+    by themselves. processor: by default this machine's. real: type of its numbers. Object code is cached on disk by
+    all of these and versions.
     """
     with LOCK, no_collection():
         llvm = library()
@@ -51,13 +52,14 @@ def compile_kernel(
             width,
             level,
             zeros,
+            clears,
             real,
         )
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = _unpacked(key, cache.load(key))
         if stored is None:
             ordered = arranged(program, processor.registers) if level else angles_first(program)[0]
-            emitter = Emitter(ordered, width, zeros, twins=level > 0, processor=processor, real=real)
+            emitter = Emitter(ordered, width, zeros, clears, twins=level > 0, processor=processor, real=real)
             text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
             cache.store(key, _packed(key, n_slots, code))

@@ -25,20 +25,21 @@ class MachineCode(Backend):
     def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
         super().__init__(program, level, zeros, real)
         self.width = target.here().lanes(real)
-        self._made: dict[int, Kernel] = {}  # by number of states at a time
+        self._made: dict[tuple[int, bool], Kernel] = {}  # by number of states at a time, and whether it clears
         self._local = threading.local()
 
     @classmethod
     def require(cls) -> None:
         target.library()
 
-    def kernel(self, single: bool) -> Kernel:
-        width = 1 if single else self.width
-        if width not in self._made:
+    def kernel(self, single: bool, clears: bool = True) -> Kernel:
+        key = width, clears = (1, False) if single else (self.width, clears and not self.zeros)
+        if key not in self._made:
             with target.LOCK:
-                if width not in self._made:
-                    self._made[width] = compile_kernel(self.program, width, self.level, self.zeros, real=self.real)
-        return self._made[width]
+                if key not in self._made:
+                    made = compile_kernel(self.program, width, self.level, self.zeros, clears, real=self.real)
+                    self._made[key] = made
+        return self._made[key]
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
         if len(status) == 1:
