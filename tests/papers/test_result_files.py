@@ -15,10 +15,9 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # Files that were measured with changes that were not committed, or tell no commit: to be measured again. The list only
 # becomes shorter.
 DIRTY = {
-    "batches", "berdy", "checks", "derivatives", "derivatives_kernels",
-    "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics", "long_chain", "numerics",
-    "numerics_error", "numerics_one", "numerics_path", "peers", "products",
-    "python_calls", "repeated", "scale", "sensor_problems", "squat", "trajectories",
+    "batches", "berdy", "checks", "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics",
+    "long_chain", "numerics", "numerics_error", "numerics_one", "numerics_path", "peers", "python_calls", "scale",
+    "sensor_problems", "squat",
 }  # fmt: skip
 # Files with rows "ROBOT, inverse …" and "ROBOT, forward …", and their operations.
 BESIDE_PEERS = ("kernels", "generated", "python_calls")
