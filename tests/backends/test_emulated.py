@@ -19,7 +19,7 @@ import pytest
 
 TESTS = Path(emulated.__file__).parent
 ARM = Path(os.environ.get("SYSDYN_TEST_AARCH64", "/none"))
-# NumPy's loops for AVX2 give wrong numbers under QEMU 7.2, as they do not on such processors.
+# Models fail to build under QEMU 7.2 with NumPy's loops for AVX2; the cause was not found.
 WITHOUT_LOOPS = {"NPY_DISABLE_CPU_FEATURES": "X86_V3", "OPENBLAS_CORETYPE": "Nehalem"}
 # {name: (emulator and what it starts, environment, numbers in a register, one instruction multiplies and adds)}; NumPy
 # itself needs x86-64-v2. AVX-512 is not emulated: `test_processors.py` has its code.
