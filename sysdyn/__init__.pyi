@@ -38,6 +38,7 @@ from sysdyn.measurements.acceleration_sensors import Accelerometer as Accelerome
 from sysdyn.measurements.acceleration_sensors import AngularAccelerometer as AngularAccelerometer
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration as FrameAcceleration
 from sysdyn.measurements.constraints import Contact as Contact
+from sysdyn.measurements.constraints import ContactWrench as ContactWrench
 from sysdyn.measurements.constraints import JointCoupling as JointCoupling
 from sysdyn.measurements.constraints import LoopJoint as LoopJoint
 from sysdyn.measurements.constraints import closures as closures

@@ -17,7 +17,7 @@ from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.measurements.parameters import VariedModel
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.spatial import X_inverse, cross
 from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
 
@@ -222,7 +222,7 @@ def _checked_block(
     form: Form, m: Measurement, size: int, quantity: str, owner: str, block: np.ndarray
 ) -> tuple[range, np.ndarray]:
     """(columns, block) of coefficients for a quantity. Raises UnknownName, ProblemError."""
-    valid = (*QUANTITIES, *form.problem.further)
+    valid = form.problem.quantities
     if quantity not in valid:
         raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, valid)
     columns = form.layout.columns(*form.layout.block(quantity, owner))

@@ -47,7 +47,7 @@ class AugmentedSystem(LinearSystem):
         self.layout = replace(plain.layout, multipliers=rows)
         self.columns = [*plain.columns, *range(plain.layout.n, plain.layout.n + rows)]
         self.col_names = (*plain.col_names, *(f"multiplier of {name}" for name in plain.row_names))
-        self.body_of = [*self._bodies_of_columns(), *self._bodies_of_rows()]
+        self.body_of = [*(columns := self._bodies_of_columns()), *self._bodies_of_rows(columns)]
         multipliers = (("multiplier", body) for body in self.body_of[n:])
         self.col_blocks = (*plain.col_blocks, *multipliers)
         self._assembly = self._augmented(plain.assembly)
@@ -78,12 +78,11 @@ class AugmentedSystem(LinearSystem):
         found = [block[1] for block in self.plain.col_blocks]
         for c in (c for c, block in enumerate(self.plain.col_blocks) if block[0] == "w"):
             rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
-            found[c] = self._body_of({block[1] for block, row in rows if c in row})
+            found[c] = self._body_of({block[1] for block, row in rows if c in row and block[0] != "y"})
         return found
 
-    def _bodies_of_rows(self) -> list[int]:
-        """Body of each row."""
-        body = [block[1] for block in self.plain.col_blocks]
+    def _bodies_of_rows(self, body: list[int]) -> list[int]:
+        """Body of each row, by those of the unknowns."""
         rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
         return [block[1] if block[0] != "y" else self._body_of({body[c] for c in row}) for block, row in rows]
 

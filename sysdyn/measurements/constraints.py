@@ -19,16 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
+from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Constraint, Context, Place, find_frame, moving_frame
-from sysdyn.measurements.sensor import Sensor, diagonal, linear, placed
+from sysdyn.measurements.sensor import FrameSensor, Sensor, diagonal, identity, linear, placed, wrench_axes
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import joint_placement, path
 from sysdyn.model.poses import checked_pose
-from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH
+from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
 from sysdyn.model.spatial import X_inverse, cross, rotation, translation
 
 # A kind of contact or joint: its name, or the components that it holds.
@@ -223,6 +224,60 @@ class Contact(FrameConstraint, FrameAcceleration):
         return {**kept, "kind": _stored(self.kind), **self._stored_gains(), **at}
 
 
+class ContactWrench(FrameConstraint, FrameSensor):
+    """Unknown wrench of a contact whose motion is told by something else, as in inverse dynamics: w = y ± noise.
+
+    The wrench [N m, N] that the world exerts on the body of the frame, at the origin of the frame, beside fx. Of all
+    wrenches that explain the motion the estimate is the one with the least Σ ((w − y) / σ)²: the least norm if σ is the
+    same for all, y being zero if none is handed in. A contact shows in w and `solution.wrench`, as a `Contact` does.
+
+    frame, kind, reference  as of a Contact; or names of the components that the contact exerts (nx … fz)
+    noise                   σ [N m, N]: what the wrench is expected to be, give or take; the greater, the more it takes
+
+    Raises InvalidInput if the frame cannot move, ProblemError without noise, UnknownName.
+    """
+
+    scalars = WRENCH
+    references = ("local", "world")
+    optional = True
+
+    def __init__(
+        self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None, noise: Any = None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        name = name or f"ContactWrench({placed(frame, 'ContactWrench')[1]})"
+        if noise is None:
+            raise ProblemError(
+                f"{name!r} needs noise=, the size [N m, N] that its components are expected to have; "
+                "a wrench that is measured exactly is LoadCells"
+            )
+        kinds = {x: tuple(WRENCH[ACCELERATION.index(c)] for c in held) for x, held in CONTACTS.items()}
+        single = isinstance(kind, str) and kind in WRENCH
+        exerted = (kind,) if single else _named("kind of a ContactWrench", kind, kinds)
+        super().__init__(frame, exerted, name, noise, bias, reference=reference)
+
+    def wrench(self, model: Model) -> tuple[str, ...]:
+        return self.chosen
+
+    def loads(self, ctx: Context) -> dict[str, np.ndarray]:
+        return {ctx.body(self.frame): wrench_axes(ctx, self.frame, self.reference)[1][:, self._numbers]}
+
+    def equations(self, ctx):
+        block = identity(len(self.scalars))[:, self._numbers]
+        return {(WRENCHES.name, self.name): block}, zeros(len(self.scalars))
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        return zeros(len(self.chosen))
+
+    def describe(self, model: Model | None = None) -> dict:
+        described = super().describe(model)
+        return {key: x for key, x in described.items() if key != "components"} | {"kind": list(self.chosen)}
+
+    @property
+    def _numbers(self) -> list[int]:
+        return self._places
+
+
 class LoopJoint(FrameConstraint, Sensor):
     """A joint that closes a kinematic loop between two frames, with an unknown wrench of its own.
 
@@ -406,7 +461,9 @@ class JointCoupling(Stabilised):
 
 
 # Constraints by the name of their class.
-CONSTRAINTS: dict[str, type[Constraint]] = {cls.__name__: cls for cls in (Contact, LoopJoint, JointCoupling)}
+CONSTRAINTS: dict[str, type[Constraint]] = {
+    cls.__name__: cls for cls in (Contact, ContactWrench, LoopJoint, JointCoupling)
+}
 
 
 def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:

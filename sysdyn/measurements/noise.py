@@ -154,6 +154,11 @@ class Wrapped(Measurement):
         kind = type(self).__name__
         if not isinstance(of, Measurement) or isinstance(of, ModelNoise):
             raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {of!r}")
+        if isinstance(of, Constraint) and of.noise is not None:
+            raise ProblemError(
+                f"{kind} is not for {of.name!r}: its own noise says what is expected of its wrench, and "
+                f"noise={{{of.name!r}: …}} of a call says it state by state, near zero where there is no contact"
+            )
         if of.noise is None and not isinstance(of, Constraint):
             raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
         self._of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
@@ -195,11 +200,11 @@ class Prior(Wrapped):
     optional = True
 
     def __init__(self, of: Measurement, name: str | None = None, bias: Drift | None = None):
-        if isinstance(of, Constraint):
+        if isinstance(of, Constraint) and of.noise is None:
             raise ProblemError(
                 f"Prior is for measurements with noise, but the wrench of {of.name!r} follows from its motion, which "
                 "is exact: state both by themselves, Prior(FrameAcceleration(…, noise=…)) for the motion and "
-                "Prior(ExternalWrench(…, noise=…)) for the wrench"
+                "ContactWrench(…, noise=…) for the wrench"
             )
         if bias is not None and isinstance(of, Measurement):
             if of.drift is not None:
