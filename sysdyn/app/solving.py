@@ -15,9 +15,12 @@ from sysdyn.app.views import print_solution
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary
 from sysdyn.data.states import States, write_states
-from sysdyn.errors import InvalidInput
+from sysdyn.diagnosis.words import few
+from sysdyn.errors import InvalidInput, PlausibilityWarning, warn
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
+from sysdyn.online.speeds import moving
+from sysdyn.problem import Problem
 
 
 def solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
@@ -36,6 +39,16 @@ def solve_states(task: Task, given: States, out: Path | None, seconds: float | N
         message = f"{len(failed)} of {solution.ok.size} states were not solved: {numbers}"
         print_labelled(errors(), "error:", "red", message)
         raise typer.Exit(NOT_SOLVED)
+
+
+def warn_if_moving(problem: Problem, given: States) -> None:
+    """Warn of contacts, loops and couplings that move at given states although they hold the robot."""
+    q, qd = (np.broadcast_to(given.arrays[x], (given.n, np.shape(given.arrays[x])[-1])) for x in ("q", "qd"))
+    if words := moving(problem, q, qd, given.arrays.get("y") or ()):
+        warn(
+            f"constraints move that hold the robot: {few(tuple(words))}; they hold accelerations, so that it goes on so",
+            PlausibilityWarning,
+        )
 
 
 def solve_log(

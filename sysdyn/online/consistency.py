@@ -168,8 +168,8 @@ class CheckedSolver(Solver):
                 row = measured_row(m, component)
                 others = contradicting(self.whole.system().plain, one, row)
                 names += [m.name, *others]
-                against = few(tuple(map(repr, others)))
-                words.append(f"{m.name!r} is off by {error[k]:.3g} {unit} at {component} by {against}")
+                against = f" by {few(tuple(map(repr, others)))}" if others else ", as the joints alone move it"
+                words.append(f"{m.name!r} is off by {error[k]:.3g} {unit} at {component}{against}")
         if not words:  # only all together determine the state
             names = [m.name for m, _ in self.left_out]
             words = [f"{few(tuple(map(repr, names)))}, or others that state the same"]

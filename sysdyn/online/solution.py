@@ -25,6 +25,7 @@ from sysdyn.model.spatial import rotation
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.smallest import held
+from sysdyn.online.speeds import speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 
@@ -226,6 +227,16 @@ class Solution(calls.Result, SolvedQuantities):
             turn = E.T if reference == "world" else E
             flat[k] = np.concatenate([turn @ flat[k, :3], turn @ flat[k, 3:]])
         return flat.reshape(wrench.shape)
+
+    def speeds(self) -> dict[str, np.ndarray]:
+        """{constraint: (…, m)} velocities [m/s, rad/s] of the components that contacts, loops and couplings hold.
+
+        Zero where the robot moves as they let it; of q and q̇ alone. A foot that moves while it should hold is not
+        stopped by the accelerations that keep it: `sysdyn.impact` has the velocities after it closed.
+        """
+        q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
+        found = speeds(self._problem, q, qd)
+        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
 
     # ---- checks -------------------------------------------------------------------------------------------------
 

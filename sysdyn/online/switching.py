@@ -74,6 +74,15 @@ class SwitchedSolution(Solution):
         """Forces that are open at some of the states, mode by mode; see `Solution.undetermined`."""
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.solution.undetermined))
 
+    def speeds(self) -> dict[str, np.ndarray]:
+        """{constraint: (…, m)} velocities of what constraints hold; NaN where they are off. See `Solution.speeds`."""
+        found: dict[str, np.ndarray] = {}
+        for states, solution in self.parts.values():
+            for name, x in solution.speeds().items():
+                own = found.setdefault(name, np.full((self._n, x.shape[-1]), np.nan))
+                own[states] = x
+        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
+
     def residual(self) -> np.ndarray:
         """Raises ProblemError: every mode has equations of its own."""
         raise ByMode("equations differ by mode: solution.parts has the solution of each, with its residual()")

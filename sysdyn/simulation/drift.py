@@ -14,40 +14,15 @@ from sysdyn.measurements.constraints import Contact, Stabilised
 from sysdyn.measurements.measurement import Context, find_frame
 from sysdyn.model.kinematics import frame_placement
 from sysdyn.model.poses import pose
+from sysdyn.online.speeds import moving
 from sysdyn.problem import Problem
-
-# Speed [m/s, rad/s] of a constraint above which a motion does not begin as it goes on (chosen).
-MOVES = 1e-3
 
 
 def warn_if_moving(problem: Problem, q: np.ndarray, qd: np.ndarray, driven: Collection[str]) -> None:
     """Warn of constraints that move at q (N, nq), qd (N, nv) although they hold the robot; driven: some that are to."""
-    held = [m for m in problem.constraints if isinstance(m, Stabilised) and m.name not in driven]
-    if not held or not qd.any():
-        return
-    model = problem.model
-
-    def rates(q: np.ndarray, qd: np.ndarray) -> np.ndarray:
-        context = Context.at(model, q, qd)
-        return np.concatenate([m.error(context)[1] for m in held])
-
-    sizes = {"q": (model.nq,), "qd": (model.nv,)}
-    names = tuple(m.name for m in held)
-    found = problem.kept(("rates", names), lambda: compile_function(rates, sizes, level=1))(q, qd)
-    begin, moving = 0, []
-    for m in held:
-        components = m.components(model)
-        turns = np.array([x.startswith("alpha") for x in components])
-        own = found[:, begin : begin + len(components)]
-        begin += len(components)
-        for unit, which in (("m/s", ~turns), ("rad/s", turns)):
-            speed = np.linalg.norm(own[:, which], axis=1)
-            if (worst := int(np.argmax(speed))) >= 0 and speed[worst] > MOVES:
-                at = f" (robot {worst})" if len(q) > 1 else ""
-                moving.append(f"{m.name!r} by {speed[worst]:.3g} {unit}{at}")
-    if moving:
+    if words := moving(problem, q, qd, driven, "robot"):
         warn(
-            f"at the start constraints move that hold the robot: {few(tuple(moving))}. It goes on so until "
+            f"at the start constraints move that hold the robot: {few(tuple(words))}. It goes on so until "
             "stabilise= has taken that out. Begin with velocities that they allow: sd.impact(problem)(q, qd).qd are "
             "those after they closed",
             PlausibilityWarning,

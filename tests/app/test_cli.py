@@ -160,6 +160,21 @@ def test_one_state_without_the_axis_of_states(tmp_path):
     assert len(out.read_text().splitlines()) == 2
 
 
+def test_a_foot_that_moves_in_a_file_is_named_with_its_speed(tmp_path):
+    file, states = tmp_path / "held.toml", tmp_path / "x.npz"
+    file.write_text(
+        'robot = "chain:3"\nproblem = "forward"\noutputs = ["qdd"]\n'
+        '[[measurement]]\ntype = "Contact"\nname = "grip"\nframe = "body2"\nkind = ["a_x"]\n'
+    )
+    model = sd.chain(3)
+    q, qd, _ = model.random_state(seed=2)
+    speed = (sd.frame_jacobian(model, q, "body2") @ qd)[3]
+    for rate, said in ((qd, f"'grip' by {abs(speed):.3g} m/s"), (0.0 * qd, "")):
+        np.savez(states, q=q, qd=rate, tau=np.zeros(3))
+        words = " ".join(run("solve", file, "--states", states).stderr.split())
+        assert (said in words) if said else "move" not in words
+
+
 def test_packed_values_of_measurements(tmp_path):
     problem = sd.forward_dynamics(sd.chain(3))
     q, qd, _ = problem.model.random_state(batch=2)

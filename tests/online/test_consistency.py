@@ -408,3 +408,14 @@ def test_a_file_that_leaves_out_what_is_not_there_is_refused(gone, tmp_path):
     (tmp_path / "x.solver").write_bytes(storage.pack(found.compiled, found.options, found.whole, gone))
     with pytest.raises(sd.FileError, match="x.solver is not a sysdyn solver file"):
         sd.load_solver(tmp_path / "x.solver")
+
+
+def test_a_motion_that_the_joints_do_not_have_is_named_without_others():
+    """Held in three directions by two joints that are left: the third is off, whatever else is measured."""
+    model = sd.auto_tree(4, 2, 1.5, 0.9)
+    foot = sd.Contact("body3", "point", reference="world", name="foot")
+    loop = sd.LoopJoint("body0", "body2", ["alpha_z"], name="loop")
+    solver = sd.compile(sd.forward_dynamics(model) + [foot, loop], outputs=["qdd"], level="fast", backend="python")
+    q, qd, _ = model.random_state(seed=2)
+    with pytest.raises(sd.Inconsistent, match=r"'foot' is off by \S+ m/s² at a_z, as the joints alone move it\."):
+        solver(q, qd, np.zeros(4))

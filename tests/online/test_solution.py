@@ -159,3 +159,23 @@ def test_solutions_of_one_state_keep_it(kind, backend):
     assert np.array_equal(*turned)
     if kind == "estimate":
         assert np.array_equal(solution.std("tau"), expected.std("tau"))
+
+
+def test_speeds_of_what_contacts_and_loops_hold():
+    model = sd.auto_tree(4, 2, 1.5, 0.9)
+    held = [
+        sd.Contact("body3", ["a_x", "a_y"], reference="world", name="foot"),
+        sd.LoopJoint("body0", "body2", ["alpha_z"], name="loop"),
+    ]
+    solver = sd.compile(sd.forward_dynamics(model) + held, outputs=["qdd"], **FAST)
+    q, qd, _ = model.random_state(seed=2, batch=3)
+    found = solver(q, qd, np.zeros(4)).speeds()
+    for k in range(3):
+        J = {x: sd.frame_jacobian(model, q[k], x) @ qd[k] for x in ("body0", "body2", "body3")}
+        R = {x: sd.frame_pose(model, q[k], x)[:3, :3] for x in J}
+        np.testing.assert_allclose(found["foot"][k], (R["body3"] @ J["body3"][3:])[:2], atol=1e-12)
+        turn = R["body2"] @ J["body2"][:3] - R["body0"] @ J["body0"][:3]
+        np.testing.assert_allclose(found["loop"][k], (R["body0"].T @ turn)[[2]], atol=1e-12)
+    one = solver(q[1], qd[1], np.zeros(4)).speeds()
+    np.testing.assert_array_equal(one["foot"], found["foot"][1])
+    assert exact().speeds() == {}
