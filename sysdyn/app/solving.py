@@ -46,7 +46,7 @@ def warn_if_moving(problem: Problem, given: States) -> None:
     q, qd = (np.broadcast_to(given.arrays[x], (given.n, np.shape(given.arrays[x])[-1])) for x in ("q", "qd"))
     if words := moving(problem, q, qd, given.arrays.get("y") or ()):
         warn(
-            f"constraints move that hold the robot: {few(tuple(words))}; they hold accelerations, so that it goes on so",
+            f"constraints move that hold the robot: {few(tuple(words))}; they hold accelerations, so that it goes on",
             PlausibilityWarning,
         )
 
