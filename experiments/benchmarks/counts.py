@@ -44,6 +44,7 @@ class Row(NamedTuple):
     target: int | None
     outputs: str = ""
     scope: str = "end to end"
+    contacts: tuple[tuple[str, str], ...] = ()  # (frame, kind) of what the ground holds; q̈ and w are counted then
 
 
 def robot(name: str) -> Callable[[], sd.Model]:
@@ -62,6 +63,14 @@ def general(name: str) -> Callable[[], sd.Model]:
 
 def icub() -> sd.Model:
     return sd.load(URDF)
+
+
+def standing() -> sd.Model:
+    return sd.load(URDF, base="floating")
+
+
+def quadruped() -> sd.Model:
+    return sd.load("quadruped", base="floating")
 
 
 def orthogonal() -> sd.Model:
@@ -100,7 +109,13 @@ WATCHED = (
     *ROWS,
     Row("general arm of seven joints", "inverse", lambda: sd.chain(7), None, None),
     Row("orthogonal arm of seven joints", "inverse", orthogonal, None, None),
-)
+    Row("iCub on one foot", "forward", standing, None, 7900, contacts=(("l_sole", "fixed"),)),
+    Row("iCub on a foot and a point", "forward", standing, None, 10500,
+        contacts=(("l_sole", "fixed"), ("r_sole", "point"))),
+    Row("iCub on two feet", "forward", standing, None, 11500, contacts=(("l_sole", "fixed"), ("r_sole", "fixed"))),
+    Row("quadruped on four points", "forward", quadruped, None, None,
+        contacts=tuple((f"{x}_foot", "point") for x in ("lf", "rf", "lh", "rh"))),
+)  # fmt: skip
 
 
 # Textbook algorithms of each problem, and names of RBDA's formulas for it.
@@ -132,8 +147,10 @@ def error(model: sd.Model, solver: sd.Solver, problem: str, states: int) -> floa
 def compiled(row: Row, model: sd.Model, effort: float = 1.0, backend: str = "llvm") -> tuple[sd.Solver, sd.Flops]:
     """(solver, its operations in the scope of the row)."""
     problem = sd.inverse_dynamics(model) if row.problem == "inverse" else sd.forward_dynamics(model)
+    problem = problem + [sd.Contact(frame, kind, name=frame) for frame, kind in row.contacts]
+    usual: str | list[str] = "tau" if row.problem == "inverse" else ["qdd", "w"] if row.contacts else "qdd"
     solver = sd.compile(
-        problem, outputs=row.outputs or ("tau" if row.problem == "inverse" else "qdd"), external_wrenches=False,
+        problem, outputs=row.outputs or usual, external_wrenches=False,
         effort=effort, formulation="recursive" if row.outputs else "auto", backend=backend,
     )  # fmt: skip
     return solver, solver.flops.solve if row.scope == "solve" else solver.flops.end_to_end
