@@ -95,11 +95,11 @@ class Reduction:
         """Factors of rows and columns that bring entries near 1, from their sizes at a few random states."""
         return self.system.scaling
 
-    def at(self, entries: np.ndarray, usual: bool = False) -> Reduced:
-        """The elimination at one state; entries (nnz): a row of `system.values`; usual: see `Reduced`."""
+    def at(self, entries: np.ndarray, usual: bool = False, coarse: bool = False) -> Reduced:
+        """The elimination at one state; entries (nnz): a row of `system.values`; usual, coarse: see `Reduced`."""
         rows, columns = self.scaling
         r, c = self.system.coordinates
-        return Reduced(self, self.system.matrix(entries * rows[r] * columns[c]), usual)
+        return Reduced(self, self.system.matrix(entries * rows[r] * columns[c]), usual, coarse)
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,14 @@ class Reduced:
     """The elimination at one state, in scaled rows and columns; matrix (equations, unknowns).
 
     usual: entries that are rounding beside their usual sizes are zero, though all of their row may be as small there.
+    coarse: so are rows and columns that are small as a whole: a direction that the equations hardly see counts as not
+    seen, whether others cancel in it or not.
     """
 
     reduction: Reduction
     matrix: scipy.sparse.csr_matrix
     usual: bool = False
+    coarse: bool = False
 
     @cached_property
     def regular(self) -> bool:
@@ -243,6 +246,9 @@ class Reduced:
         S[np.abs(S) * CHANGE <= NOISE * np.abs(changed - S)] = 0.0
         if self.usual:
             S[np.abs(S) < ROUNDED_SINE] = 0.0
+        if self.coarse:
+            S[np.abs(S).max(axis=1, initial=0.0) < RELATIVE_RANK] = 0.0
+            S[:, np.abs(S).max(axis=0, initial=0.0) < RELATIVE_RANK] = 0.0
         return S
 
     def _sums(self, rows: np.ndarray, columns: np.ndarray, residuals: np.ndarray | None) -> np.ndarray:

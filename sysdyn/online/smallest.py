@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from sysdyn.program.groups import Arrays
 
 # Share of an equation's terms left over above which it contradicts others (chosen).
 AGREEMENT = 1e-8
-# Share of the greatest terms of all equations below which those of one are rounding errors of the others (chosen).
+# Share of the greatest known term of all equations below which those of one are rounding errors of the others (chosen).
 LEAST_TERMS = 1e-4
+# Share of an equation's terms that rounding leaves, however large these are beside known ones: 45 units (chosen).
+ROUNDED_TERMS = 1e-14
 # Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
 WEIGHTLESS = 1e-10
 
@@ -29,13 +32,15 @@ class Smallest:
         self._natural = _natural_weights(system)
         self._weights = np.zeros(system.layout.n) if W is None else W
 
-    def at(self, entries: np.ndarray, b: np.ndarray, usual: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def at(
+        self, entries: np.ndarray, b: np.ndarray, usual: bool = False, coarse: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(d (unknowns,), bool of those that are not determined, bool of the equations that contradict each other).
 
-        d is the nearest solution if some do. usual: see `Reduced`.
+        d is the nearest solution if some do. usual, coarse: see `Reduced`.
         """
         rows, columns = self._reduction.scaling
-        reduced = self._reduction.at(entries, usual)
+        reduced = self._reduction.at(entries, usual, coarse)
         x, misfit = reduced.solve(b * rows)
         against = misfit > AGREEMENT
         if against.any():
@@ -56,11 +61,38 @@ class Held(NamedTuple):
     against: np.ndarray
 
 
-def held(problem: Problem, inputs: Arrays) -> Held:
+def smallest_held(problem: Problem, inputs: Arrays, near: Callable[[Arrays], np.ndarray]) -> Held:
+    """Solutions at singular states: of `held`, or of `near` where something is left of each constraint, if it has one.
+
+    Where some constraints repeat each other and something is left of others, hardly more than rounding, `near` finds
+    singular equations; then these exert nothing, either. near(inputs): d (N, unknowns), NaN without a solution.
+    """
+    found = held(problem, inputs)
+    if len(left := _unsolved(found)):
+        found.d[left] = near(_some(inputs, left))
+    if len(left := _unsolved(found)):  # singular equations, too, but hardly more than rounding is left of others
+        again = held(problem, _some(inputs, left), coarse=True)
+        found.d[left], found.open[left] = again.d, again.open
+    return found
+
+
+def _unsolved(found: Held) -> np.ndarray:
+    """The numbers of the states without a solution, of which nothing is open."""
+    return np.flatnonzero(~(np.isfinite(found.d).all(axis=1) | found.open.any(axis=1)))
+
+
+def _some(inputs: Arrays, states: np.ndarray) -> Arrays:
+    """The inputs (k, size) of k states."""
+    n = max(len(x) for x in inputs.values())
+    return {name: np.broadcast_to(x, (n, x.shape[1]))[states] for name, x in inputs.items()}
+
+
+def held(problem: Problem, inputs: Arrays, coarse: bool = False) -> Held:
     """States at which constraints repeat each other but for rounding, with the smallest of their wrenches.
 
     They have no solution if constraints contradict each other, if nothing is open, or if accelerations are; nothing is
-    where that solution would not meet the equations. inputs: (N, size) by group, of a problem without noise.
+    where that solution would not meet the equations. inputs: (N, size) by group, of a problem without noise. coarse:
+    see `Reduced`.
     """
     system = problem.system().plain
     smallest, motion = Smallest(system), system.layout.quantity_columns("qdd")
@@ -71,10 +103,11 @@ def held(problem: Problem, inputs: Arrays) -> Held:
         np.zeros((n, len(system.row_names)), dtype=bool),
     )  # fmt: skip
     for k in range(n):
-        d, found.open[k], found.against[k] = smallest.at(entries[k], b[k], usual=True)
+        d, found.open[k], found.against[k] = smallest.at(entries[k], b[k], True, coarse)
         D = system.matrix(entries[k])
-        terms = abs(D) @ np.abs(d) + np.abs(b[k])
-        if (np.abs(D @ d + b[k]) > AGREEMENT * np.maximum(terms, LEAST_TERMS * terms.max(initial=0.0))).any():
+        terms, known = abs(D) @ np.abs(d) + np.abs(b[k]), np.abs(b[k]).max(initial=0.0)
+        counted = np.maximum(np.minimum(terms, known), LEAST_TERMS * known)
+        if (np.abs(D @ d + b[k]) > AGREEMENT * counted + ROUNDED_TERMS * terms).any():
             found.open[k] &= found.against[k].any()  # hardly singular, as a limb bent by 6e-14 rad: all digits are lost
         if found.open[k].any() and not (found.against[k].any() or found.open[k][motion].any()):
             found.d[k] = d

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import KeysView, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -22,9 +22,10 @@ from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, Freedoms, SolvedQuantities
 from sysdyn.model.spatial import rotation
+from sysdyn.offline.sampling import refined_twice
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
-from sysdyn.online.smallest import held
+from sysdyn.online.smallest import smallest_held
 from sysdyn.online.speeds import speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
@@ -261,7 +262,7 @@ class Solution(calls.Result, SolvedQuantities):
         Accelerations are determined all the same; of these forces the smallest are taken, as by `sysdyn.least_norm`
         without weights: of a leg that is stretched or folded, or of a loop in its dead centre. What is
         rounding in a row of a constraint holds nothing; a limb that is bent by 1e-12 rad is held, by forces of any
-        size.
+        size, unless other constraints repeat each other at the same state.
         """
         again, problem = self._found.again, self._problem
         if again is None or problem.noisy or not problem.constraints:
@@ -269,7 +270,9 @@ class Solution(calls.Result, SolvedQuantities):
         states = np.flatnonzero(again & np.ravel(self.ok))
         given = {name: np.broadcast_to(x, (self._n, x.shape[-1]))[states] for name, x in self.inputs.items()}
         names = np.array(problem.system().plain.col_names)
-        return tuple(names[held(problem, given).open.any(axis=0)].tolist())
+        return tuple(
+            names[smallest_held(problem, given, partial(refined_twice, problem.system())).open.any(axis=0)].tolist()
+        )
 
     def backward_error(self) -> np.ndarray:
         """Relative change (…) of the entries of D and b that makes the solution exact. Needs outputs="all".

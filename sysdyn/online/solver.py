@@ -56,7 +56,7 @@ from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
 from sysdyn.online.posterior import States
 from sysdyn.online.products import DerivativeProduct, compile_product
-from sysdyn.online.smallest import held, moves_freely
+from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
@@ -270,10 +270,7 @@ class Solver(Translated, Called):
         singular = np.flatnonzero(~good)
         singular = singular[moves_freely(self.problem, run.at(states[singular]))] if len(singular) else singular
         if len(singular):
-            repeated = held(self.problem, run.at(states[singular]))
-            d[singular], left = repeated.d, singular[~repeated.open.any(axis=1)]
-            if len(left):
-                d[left] = self._near(run.at(states[left]))
+            d[singular] = smallest_held(self.problem, run.at(states[singular]), self._near).d
             good[singular] = np.isfinite(d[singular]).all(axis=1)
         states, d = states[good], d[good]
         shown, finite = system.shown(run.at(states), d), np.ones(len(states), dtype=bool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -160,3 +162,23 @@ def test_a_limb_that_is_hardly_bent_is_solved_with_more_digits():
         assert np.abs(left).max() < 1e-9 * (1.0 + np.abs(found.w).max())
         # the two links that are folded hold the tip where it is: the limb cannot move, but for rounding at rest
         assert np.abs(found.qdd).max() < 1e-9 if not rate.any() else np.abs(found.qdd).max() > 1e12
+
+
+def test_a_linkage_next_to_its_dead_centre_that_one_more_crank_holds_already():
+    """Hardly more than rounding, 4e-14, is left of one row, and another repeats others: half of its digits were lost.
+
+    The equations in 50 digits have σ = 1, 0.65, 4e-14 and 0; without the third direction q̈ is as below.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+        import repeated
+    rng = np.random.default_rng(33)
+    made = repeated.MECHANISMS[(33 - repeated.LIMBS) % len(repeated.MECHANISMS)](rng)
+    given = {name: x[1629] for name, x in repeated.states(made, 2800, rng).items()}
+    solver = sd.compile(made.problem, outputs=["qdd", "w"], level="fast", backend="python")
+    found = solver(**given)
+    expected = [-25.88726877, 31.20745208, -39.18772704, -31.20745208]
+    np.testing.assert_allclose(found.qdd, expected, atol=1e-8)
+    assert np.abs(found.w).max() < 2.0 and {"w(pin0).fx", "w(pin1).fx"} <= set(found.undetermined)
+    many = solver(**{name: np.stack([x, x]) for name, x in given.items()})
+    np.testing.assert_array_equal(many.qdd, [found.qdd] * 2)
