@@ -239,7 +239,7 @@ class ContactWrench(FrameConstraint, FrameSensor):
 
     scalars = WRENCH
     references = ("local", "world")
-    optional = True
+    optional = expected = True
 
     def __init__(
         self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None, noise: Any = None,

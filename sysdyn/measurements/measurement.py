@@ -120,7 +120,8 @@ class Measurement:
     can be measured without the others, gives `part(kept)`.
 
     quantity: the quantity whose components it states directly; empty for combinations. units: unit of each component,
-    or the units that they may have. drift: its unknown bias over a log; None for none.
+    or the units that they may have. drift: its unknown bias over a log; None for none. expected: its value is a mean
+    that is thought of before anything is measured, not a reading.
 
     One of_state has no rows: its value is a smooth function of q and q̇, `value(ctx) → (m,)`, and these are unknowns of
     whole trajectories. See `sysdyn.measurements.state_sensors`.
@@ -129,6 +130,7 @@ class Measurement:
     name: str
     noise: Any = None
     optional: bool = False
+    expected: bool = False
     quantity: str = ""
     units: tuple[str, ...] = ()
     divisible: bool = False

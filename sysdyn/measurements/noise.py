@@ -197,7 +197,7 @@ class Prior(Wrapped):
     y={name: …}. bias: as of the measurement, if that has none. Raises InvalidInput, ProblemError.
     """
 
-    optional = True
+    optional = expected = True
 
     def __init__(self, of: Measurement, name: str | None = None, bias: Drift | None = None):
         if isinstance(of, Constraint) and of.noise is None:

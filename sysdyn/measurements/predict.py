@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
-from sysdyn.measurements.noise import Prior, noise_of
+from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.state_sensors import Stance, disturbed
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
@@ -35,7 +35,7 @@ def predict(
     state_sensors: bool = False,
     **others: ArrayLike,
 ) -> dict[str, np.ndarray]:
-    """Values {name: (…, m)} of every measurement of `problem` during a known motion; zero, their mean, for priors.
+    """Values {name: (…, m)} of every measurement of `problem` during a known motion; of priors zero, their mean.
 
     q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None for
     none. seed: of the noise, drawn as declared for each measurement and state; None for exact values. state_sensors:
@@ -51,18 +51,18 @@ def predict(
     d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
-    exact, values = shown(problem.valued, model, state, d), {}
+    exact, values = shown([m for m in problem.valued if not m.expected], model, state, d), {}
     rng = None if seed is None else np.random.default_rng(seed)
     for m in problem.valued:
-        x = exact[m.name]
         noise = 0.0 if rng is None or m.noise is None else _drawn(m, problem, n, rng)
-        values[m.name] = np.zeros_like(x) if isinstance(m, Prior) else x + noise  # the mean, whatever the motion
+        # the mean, whatever the motion; noise is drawn all the same, so that that of others does not depend on it
+        values[m.name] = np.zeros((n, len(m.components(model)))) if m.expected else exact[m.name] + noise
     if state_sensors:
         asked = [m for m in problem.state_sensors if not isinstance(m.of, Stance)]
         for name, x in shown_state(asked, model, state).items():
             m = next(m for m in asked if m.name == name)
             values[name] = x if rng is None else disturbed(m, x, _drawn(m, problem, n, rng))
-            if isinstance(m, Prior):
+            if m.expected:
                 values[name] = np.zeros_like(x)
     return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 

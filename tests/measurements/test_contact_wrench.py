@@ -120,6 +120,13 @@ def test_the_icub_stands_as_pinocchio_says():
     np.testing.assert_allclose(found.tau, held, rtol=1e-9, atol=1e-9 * abs(held).max())
 
 
+def test_predicted_values_are_the_mean():
+    problem = sd.inverse_dynamics(tree(), [sd.ContactWrench("tool", "point", noise=10.0, name="tool")])
+    q, qd, qdd, fx = moving(7)
+    found = sd.predict(problem + sd.Accelerometer("body3", noise=0.1, name="imu"), q, qd, qdd, fx, seed=1)
+    assert found["tool"].shape == (3,) and not found["tool"].any() and found["imu"].any()
+
+
 def test_stored_and_read(tmp_path):
     problem = sd.inverse_dynamics(tree(), [sd.ContactWrench("tool", "point", "world", noise=10.0, name="tool")] + [
         sd.ContactWrench("body3", noise=SIGMA, name="hand")])  # fmt: skip
