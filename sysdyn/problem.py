@@ -16,7 +16,7 @@ from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.files import html
-from sysdyn.measurements.constraints import ContactWrench, JointCoupling, closures
+from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
 from sysdyn.measurements.linear import MotorTorque
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.overview import equations, unknowns
@@ -100,12 +100,13 @@ class Problem(Statement):
         return html.whole(html.text(head), html.table(equations(self)), html.table(unknowns(self)))
 
 
-def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench] = ()) -> Problem:
+def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] = ()) -> Problem:
     """Known q̈ and fx, wanted τ. Nori eq. (7).
 
     contacts: what the world exerts on a robot with a floating base beside fx. No motor drives the base then, and of all
     wrenches w that make it move as q̈ says the solution has the smallest, in the units of their noise; τ of the other
-    joints is the one for these. How feet move is not looked at: q̈ has to keep those at rest that stand.
+    joints is the one for these. Components of a Contact count the same in N and N m. How feet move is not looked at: q̈
+    has to keep those at rest that stand.
 
     Coupled joints follow: q̈ is known of the others alone, and τ of theirs includes what the followers need, which have
     none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, for they leave no single τ.
@@ -114,9 +115,7 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench] = ()) -> Pr
     known = JointAcceleration(
         tuple(x for x in model.joint_names if x not in model.followers) if led else "all", name="qdd"
     )
-    for m in contacts:
-        if not isinstance(m, ContactWrench):
-            raise InvalidInput(f"contacts of inverse dynamics are ContactWrench(frame, kind, noise=…), not {m!r}")
+    contacts = [pushing(m, model) for m in contacts]
     free = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 6]
     if contacts and not free:
         raise InvalidInput(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.diagnosis.reduction import RELATIVE_RANK
-from sysdyn.diagnosis.words import few, held_twice, idle_among, joints_first, stated
+from sysdyn.diagnosis.words import few, held_anyway, held_twice, idle_among, joints_first, stated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.sparse.condition import balance
@@ -29,7 +29,7 @@ class Structure:
     over_unknowns: tuple[str, ...]
     excess: int
     idle: tuple[str, ...] = ()  # joints that move no inertia, which makes their accelerations free, in words
-    twice: tuple[str, ...] = ()  # constraints that hold the same motion, in words
+    twice: tuple[str, ...] = ()  # constraints that hold the same motion, or a known one, in words
     system: System = field(repr=False, compare=False)
 
     @property
@@ -82,13 +82,16 @@ def structure(system: System, counted: np.ndarray | None = None) -> Structure:
     strict = found if len(exact) == len(there) else dulmage_mendelsohn(pattern[exact])
     equations, unknowns = len(there), pattern.shape[1]
     undetermined = tuple(plain.col_names[c] for c in found.under.columns)
+    twice: tuple[str, ...] = ()
+    if found.missing or strict.excess:
+        twice = (*held_twice(plain.problem), *held_anyway(plain.problem, undetermined))
     return Structure(
         equations=equations, unknowns=unknowns, undetermined=undetermined, free=found.missing, excess=strict.excess,
         from_equations=tuple(plain.row_names[there[r]] for r in found.under.rows),
         redundant=tuple(plain.row_names[exact[r]] for r in strict.over.rows),
         over_unknowns=tuple(plain.col_names[c] for c in strict.over.columns),
         idle=idle_among(plain.model, undetermined),
-        twice=held_twice(plain.problem) if found.missing or strict.excess else (), system=system,
+        twice=twice, system=system,
     )  # fmt: skip
 
 

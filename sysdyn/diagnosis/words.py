@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -88,6 +88,18 @@ def held_twice(problem: Statement) -> tuple[str, ...]:
                 + ": leave one of them out, or let it hold fewer components"
             )
     return tuple(found)
+
+
+def held_anyway(problem: Statement, undetermined: Collection[str]) -> tuple[str, ...]:
+    """Contacts whose wrenches are open since the known motion says how they move, in words."""
+    open_ones = {x.partition(")")[0] for x in undetermined if x.startswith("w(")}
+    held = [m.name for m in problem.constraints if m.noise is None and f"w({m.name}" in open_ones]
+    if not (held and problem.knows("qdd")):
+        return ()
+    return (
+        f"known accelerations say how {few(tuple(map(repr, held)))} move{'s' * (len(held) == 1)}, but not what is "
+        "exerted there: sysdyn.inverse_dynamics(model, contacts=[…]) shares it between all contacts",
+    )
 
 
 def _joints_of(unknowns: Sequence[str]) -> set[str]:

@@ -478,6 +478,19 @@ def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
     ]  # fmt: skip
 
 
+def pushing(contact: Contact | ContactWrench, model: Model) -> ContactWrench:
+    """The wrench of a contact whose motion is told by something else; of a Contact its noise is the robot's weight.
+
+    Raises InvalidInput for something else.
+    """
+    if isinstance(contact, ContactWrench):
+        return contact
+    if not isinstance(contact, Contact):
+        raise InvalidInput(f"contacts of inverse dynamics are ContactWrench(frame, kind, noise=…), not {contact!r}")
+    weight = model.mass * float(np.linalg.norm(model.gravity)) or 1.0
+    return ContactWrench(contact.frame, contact.wrench(model), contact.reference, contact.name, noise=weight)
+
+
 def stabilised(constraint: Stabilised, stabilise: Stabilise) -> Stabilised:
     """The constraint with another decay of its errors; stabilise: as of these classes. Raises InvalidInput."""
     changed = copy.copy(constraint)

@@ -12,7 +12,7 @@ from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_task
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
 from sysdyn.measurements.constraints import CONTACTS
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.spatial import X_motion, rotx, roty
@@ -94,6 +94,17 @@ def test_two_points_of_one_body_and_a_wrench_that_is_preferred():
     np.testing.assert_allclose(found.tau, tau, rtol=1e-9, atol=1e-9 * abs(tau).max())
 
 
+def test_contacts_that_hold_are_taken_as_wrenches_of_one_size():
+    contacts = [sd.Contact("tool", "edge", name="tool"), sd.Contact("body3", "plane", reference="world", name="hand")]
+    problem = sd.inverse_dynamics(tree(), contacts)
+    q, qd, qdd, fx = moving(8)
+    found = sd.compile(problem, outputs=["tau", "w"], backend="python", level="fast")(q, qd, qdd=qdd, fx=fx)
+    numbers = {x: [ACCELERATION.index(c) for c in CONTACTS[x]] for x in ("edge", "plane")}
+    stated = [("tool", numbers["edge"], [1.0] * 5, "local"), ("body3", numbers["plane"], [1.0] * 3, "world")]
+    tau, w = smallest(stated, q, qd, qdd, fx)
+    np.testing.assert_allclose(found.w, w, rtol=1e-9, atol=1e-9 * abs(w).max())
+
+
 def test_a_small_noise_switches_a_contact_off_state_by_state():
     contacts = [sd.ContactWrench(x, noise=10.0, name=x) for x in ("tool", "body3")]
     solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], backend="python", level="fast")
@@ -172,7 +183,9 @@ def test_bad_input():
     with pytest.raises(UnknownName, match="tol"):
         sd.inverse_dynamics(tree(), [sd.ContactWrench("tol", noise=1.0)])
     with pytest.raises(InvalidInput, match="ContactWrench"):
-        sd.inverse_dynamics(tree(), [sd.Contact("tool")])
+        sd.inverse_dynamics(tree(), [sd.JointTorque("all")])
+    with pytest.raises(StructurallySingular, match=r"how 'grip' moves, .*inverse_dynamics\(model, contacts="):
+        sd.compile(sd.inverse_dynamics(tree()) + sd.Contact("tool", name="grip"))
     for wrapper in (sd.Prior, sd.Switchable):
         with pytest.raises(ProblemError, match="its own noise"):
             wrapper(sd.ContactWrench("tool", noise=1.0))
