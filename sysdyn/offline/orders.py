@@ -24,6 +24,9 @@ AUTO = ("torn", "umfpack", "colamd", "markowitz", "fronts")
 # Most unknowns of a system for which "auto" tries AUTO; larger ones are tried with AUTO_LARGE, in less time (chosen).
 AUTO_LIMIT = 3000
 AUTO_LARGE = ("torn", "umfpack")
+# Orders that are tried beside the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
+# accelerations decide needs no multipliers, and these orders find that (on the iCub on two feet 8,537 for 13,377).
+KNOWN_MOTION = ("umfpack", "torn")
 # Operations that stand for an order that cannot be eliminated: more than any order has.
 NEVER = 10**15
 # Operations that the search for a mixed order eliminates, at effort 1 (chosen).
@@ -64,7 +67,10 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, "mixed", *ORDERINGS))
     elif sampled.tree:
         yield from _searched("symmetric", sampled, plain, most)
-        if not plain:  # last resort: orthogonal columns
+        if known_motion(system):
+            for name in KNOWN_MOTION:
+                yield from _searched(name, sampled, plain, most)
+        elif not plain:  # last resort: orthogonal columns
             yield from _searched("torn", sampled, True, 1)
     else:
         for name, order in _recursive(system, options):
@@ -73,6 +79,11 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
                 return
         for name in AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE:
             yield from _searched(name, sampled, plain, most)
+
+
+def known_motion(system: System) -> bool:
+    """True if all accelerations of joints are known exactly."""
+    return len(system.problem.knows("qdd")) == system.model.nv
 
 
 def _recursive(system: System, options: Options) -> Named:
