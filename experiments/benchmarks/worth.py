@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from common import each_alone, experiments
+from common import each_alone, experiments, greatest_of
 from digits import Worth, worth_off
 from random_sensors import biped, is_regular, random_problem, regular_at
 from states import at, unknowns
@@ -241,8 +241,8 @@ def main() -> None:
     print(
         f"{sum(row['answered'] for row in done)} answers of {sum(row['states'] for row in done)} states, {len(done)} "
         f"problems: {sum(row['off'] for row in done)} off by more than {OFF:g}; residuals within "
-        f"{max(float(row['residual']) for row in done):.1e}, chi2 {max(float(row['chi2']) for row in done):.1e}, "
-        f"all results {max(float(row['exact']) for row in done):.1e} of 50 digits; "
+        f"{greatest_of(done, 'residual'):.1e}, chi2 {greatest_of(done, 'chi2'):.1e}, "
+        f"all results {greatest_of(done, 'exact'):.1e} of 50 digits; "
         f"{sum(row['regular'] for row in done)} regular states refused; no line for {len(rows) - len(done)}"
     )
 
