@@ -38,6 +38,7 @@ from sysdyn.measurements.noise import noise_of
 from sysdyn.model import Free
 from sysdyn.model.kinematics import path
 from sysdyn.offline.sampling import lengths
+from sysdyn.online.consistency import CheckedSolver
 from sysdyn.reference import newton_euler
 
 # Residuals that differ by more, relative to their terms, are wrong.
@@ -174,7 +175,10 @@ def exactly_off(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.nda
     chosen = list(dict.fromkeys([*np.argsort(near)[: most // 2].tolist(), *range(min(most - most // 2, len(near)))]))
     part = picked(inputs, chosen)
     worth = Worth.of(problem, called(problem, solver, part))
-    found = [(x, what) for k in range(len(chosen)) for what, x in worth_off(problem, part, worth, k).items()]
+    kept = dict(part)  # 50 digits need as many exact equations as are independent
+    for m, gone in solver.left_out if isinstance(solver, CheckedSolver) else ():
+        kept[value_group(m.name)] = np.delete(kept[value_group(m.name)], gone, axis=-1)
+    found = [(x, what) for k in range(len(chosen)) for what, x in worth_off(solver.problem, kept, worth, k).items()]
     return max(((math.inf if math.isnan(x) else x, what) for x, what in found), default=(0.0, ""))
 
 
