@@ -115,11 +115,8 @@ class Estimate(Solution):
         The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
         off.
         """
-        found = self._multipliers()
-        # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
-        checked = found.variance > UNCHECKED * found.alone
-        with np.errstate(all="ignore"):
-            return self._by_name(np.where(checked, -found.mu / np.sqrt(found.variance), np.nan))
+        x, shares = self._whitened(), self._posterior.redundancy(self._states)
+        return self._by_name(self._whitening.normalised(x, shares, UNCHECKED))
 
     def leverage(self) -> dict[str, np.ndarray]:
         """Leverage {name: h (…, m)}: share of a component's own error in the estimate, 1 if nothing else checks it.

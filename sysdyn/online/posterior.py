@@ -202,11 +202,10 @@ class Posterior:
 
         def groups(of: Estimated) -> Groups:
             residual = of.information.residuals()
-            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in of.system.places()]
+            return [("residuals", [residual.get(i, 0.0) for _, rows in of.system.places() for i in rows])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
-            size = np.max([np.abs(x).max(axis=1, initial=1.0) for x in found.values()], axis=0)
-            return dict.fromkeys(found, size[:, None])
+            return {name: np.abs(x).max(axis=1, initial=1.0, keepdims=True) for name, x in found.items()}
 
         return self._run("residuals", groups, states, sizes, -0.5)
 
@@ -215,12 +214,12 @@ class Posterior:
 
         def groups(of: Estimated) -> Groups:
             free = of.information.free()
-            found: Groups = []
+            found: list = []
             for noise, rows in of.system.places():
                 shares = [{k: y[i] for k, y in enumerate(free) if i in y} for i in rows]
                 pairs = [(i, j) for i in range(noise.size) for j in (range(i + 1) if noise.full else [i])]
-                found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
-            return found
+                found += [product(shares[i], shares[j]) for i, j in pairs]
+            return [("redundancy", found)]
 
         return self._run("redundancy", groups, states, lambda found, _: dict.fromkeys(found, np.ones((1, 1))))
 
