@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -102,8 +102,8 @@ class FrameConstraint(Stabilised):
         found = super().components(model)
         return found if self.kept is None else tuple(found[k] for k in self.kept)
 
-    def rows(self, ctx: Context) -> Mapping[tuple[str, str], np.ndarray]:
-        found = super().rows(ctx)
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        found = dict(super().rows(ctx))
         return found if self.kept is None else {key: block[list(self.kept)] for key, block in found.items()}
 
     @property

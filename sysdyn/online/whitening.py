@@ -136,7 +136,8 @@ class Whitening:
 
     def normalised(self, x: np.ndarray, shares: np.ndarray, least: float) -> np.ndarray:
         """−μ / std(μ) (n, m); NaN below the least share of its own error, or off. Arguments as of `multipliers`."""
-        mu, variance, alone = x, self.switched(self.noisy.variances(shares)), 1.0  # deviations cancel
+        alone: np.ndarray | float = 1.0
+        mu, variance = x, self.switched(self.noisy.variances(shares))  # deviations cancel
         if self.noisy.full:
             mu, variance, alone, _ = self.multipliers(x, shares)
         with np.errstate(all="ignore"):  # in place: new memory of batches takes longer than the sums

@@ -102,18 +102,29 @@ def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AfterFactors, "at_one", lambda *_: None)
 
 
+def without_chains(solver: sd.Solver, patch: pytest.MonkeyPatch) -> None:
+    """No calls in C of the factors and of what follows from them, of results that were asked for once."""
+    assert solver._posterior is not None
+    for ready in solver._posterior._executables.values():
+        if isinstance(ready, AfterFactors):
+            patch.setattr(ready, "_chain", None)
+
+
 @pytest.mark.slow(after=1)
 def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
     asked = [*calls(solver.problem)]
     found = [
         [worth(solver(*x, **given), solver.problem) for _ in range(2)] for x, given in asked
     ]  # the second is plain
+    with monkeypatch.context() as patch:  # of long programs, and where there is no C
+        without_chains(solver, patch)
+        apart = [worth(solver(*x, **given), solver.problem) for x, given in asked]
     listed = [(np.array(x).tolist() for x in arrays) for arrays, _ in asked]
     others = [worth(solver(*x, **given), solver.problem) for x, (_, given) in zip(listed, asked, strict=True)]
     without_prepared_calls(monkeypatch)
-    for (x, given), both, other in zip(asked, found, others, strict=True):
+    for (x, given), both, other, further in zip(asked, found, others, apart, strict=True):
         expected = worth(solver(*x, **given), solver.problem)
-        for one in (*both, other):
+        for one in (*both, other, further):
             same(one, expected)
 
 
