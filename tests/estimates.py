@@ -15,8 +15,11 @@ from sysdyn.model.quantities import QUANTITIES
 FAST = {"backend": "python", "level": "fast"}
 
 
-def dense(problem, q, qd, y, covariances=None, active=None):
-    """(d, C, residuals, whitened sum of squares) at one state: whitened least squares by SVD in E's null space."""
+def dense(problem, q, qd, y, covariances=None, active=None, repeated=0):
+    """(d, C, residuals, whitened sum of squares) at one state: whitened least squares by SVD in E's null space.
+
+    repeated: number of exact equations that follow from others.
+    """
     covariances, active = covariances or {}, active or {}
     system = BlockSystem(problem)
     inputs = {"q": q, "qd": qd, **{f"y:{name}": x for name, x in y.items() if name not in QUANTITIES}}
@@ -46,9 +49,9 @@ def dense(problem, q, qd, y, covariances=None, active=None):
     scale = np.abs(E).max(axis=1)
     E, e = E / scale[:, None], e / scale
     U, s, Vt = np.linalg.svd(E)
-    rank = len(E)
-    assert rank == 0 or s[-1] > 1e-11 * s[0]
-    d0, N = -Vt[:rank].T @ ((U.T @ e) / s), Vt[rank:].T
+    rank = len(E) - repeated
+    assert rank == 0 or s[rank - 1] > 1e-11 * s[0] > 1e3 * s[rank:].max(initial=0.0)
+    d0, N = -Vt[:rank].T @ ((U[:, :rank].T @ e) / s[:rank]), Vt[rank:].T
     W, w = np.vstack(whitened), np.concatenate(rhs)
     W2, w2 = W @ N, W @ d0 + w
     u, sv, vt = np.linalg.svd(W2, full_matrices=False)

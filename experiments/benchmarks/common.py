@@ -108,6 +108,11 @@ def each_alone(
     return found, options.out
 
 
+def greatest_of(rows: Sequence[dict], column: str) -> float:
+    """The greatest number in a column; 0 without rows."""
+    return max((float(row[column]) for row in rows), default=0.0)
+
+
 class Ratio(NamedTuple):
     """Time of a peer over ours: median, least and greatest over repetitions that take turns; the least seconds of each.
 

@@ -17,7 +17,8 @@ from sysdyn.offline.safety import VANISHING
 
 # A pivot is at least this share of its row, of the rows with fewest entries this many are looked at.
 SHARE, LOOKED_AT = Decimal("1e-3"), 6
-# Share of the greatest standard deviation of all unknowns below which one counts as zero: of variances 1e-22.
+# Share of the greatest standard deviation of all unknowns and measurements below which one counts as zero: of variances
+# 1e-22.
 CERTAIN = 1e-11
 
 
@@ -156,7 +157,8 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
     off: dict[str, float] = {}
     mean = {x: exact.quantity(x) for x in kinds}
     std = {x: np.array([max(0.0, -exact.value(j, number[j])) ** 0.5 for j in unknowns[x]]) for x in kinds}
-    least, certain = VANISHING * greatest(mean.values()), CERTAIN * greatest(std.values())
+    declared = [np.sqrt(np.diagonal(noise.matrix(noise.declared))) for noise in system.noises]
+    least, certain = VANISHING * greatest(mean.values()), CERTAIN * greatest([*std.values(), *declared])
     for x in kinds:
         if len(mean[x]) == estimate[x][k].size:
             off[f"mean {x}"] = relative(estimate[x][k].ravel(), mean[x], least)

@@ -8,9 +8,10 @@ exact equations, by singular value decompositions: the mean, quantity by quantit
 and each standard deviation relative to itself. The iCub has noisy torques, joint accelerations, accelerometers and
 force/torque sensors, and external wrenches that are either known or noisy, too.
 
-Standard deviations and w-tests are those of solutions that nobody has asked before, less the time of the solution
-itself, which takes turns with them. Their `ratio` is to the mean in the same turns, or of one state to their kernels,
-run one after the other.
+Standard deviations and w-tests are those of solutions that nobody has asked before, of states that take turns (for the
+same inputs factors would be kept), less the time of the solution itself, which takes turns with them. Their `ratio` is
+to the mean in the same turns, or of one state to their kernels, run one after the other. Plain calls with `noise=` and
+`active=` are of the same problem with two switchable force/torque sensors, one of which is off, less the prepared call.
 
 Writes experiments/results/estimation.csv.
 """
@@ -18,6 +19,7 @@ Writes experiments/results/estimation.csv.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -206,6 +208,26 @@ def kernels(solution: sd.Estimate, names: Sequence[str]) -> Callable[[], None]:
     return run
 
 
+def changed_calls(
+    problem: sd.Problem, q: np.ndarray, qd: np.ndarray, y: dict[str, np.ndarray]
+) -> dict[str, tuple[Timing, str]]:  # fmt: skip
+    """Plain calls with other covariances and switches, beyond the prepared call of the same problem."""
+    first, second, *_ = (m for m in problem.measurements if isinstance(m, sd.ForceTorqueSensor))
+    switched = sd.Problem(problem.model, [
+        sd.Switchable(m) if m in (first, second) else m for m in problem.measurements
+    ])  # fmt: skip
+    solver = sd.compile(switched, outputs=["qdd", "tau"])
+    step = solver.bind(q.copy(), qd.copy(), y=y)
+    given = {name: x for name, x in y.items() if name != first.name}
+    calls = {
+        "noise=": lambda: solver(q, qd, y=y, noise={second.name: 0.2}),
+        "active=": lambda: solver(q, qd, y=given, active={first.name: False}),
+        "both": lambda: solver(q, qd, y=given, active={first.name: False}, noise={second.name: 0.2}),
+    }
+    more = {name: beyond(step, call, 50, 51)[0] for name, call in calls.items()}
+    return {f"plain call with {name}, beyond the kernel": (x, "") for name, x in more.items()}
+
+
 def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
     """Times of the mean, and of the standard deviations of the torques and the w-test, on one thread.
 
@@ -223,8 +245,10 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
     solution = solver(q, qd, y=y)
     solution.std("tau"), solution.normalised_residuals()
 
+    states_in_turn = itertools.cycle([q, q + 1e-3])
+
     def one() -> sd.Estimate:
-        return solver(q, qd, y=y)
+        return solver(next(states_in_turn), qd, y=y)
 
     def all_states() -> sd.Estimate:
         return solver(*batch, y=many, threads=1)
@@ -246,6 +270,7 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
         times[f"{name}, its kernels after that of the mean"] = alone, ""
         found, ratio = beyond(all_states, lambda ask=ask: ask(all_states()), 1, 15)
         times[f"{name}, batch, a state"] = found.scaled(1 / states), ratio
+    times |= changed_calls(problem, q, qd, y)
     unknowns = len(sd.BlockSystem(problem).columns)
     print(f"iCub, {what}: {unknowns} unknowns, {problem.ny} values, {solver.flops.end_to_end.total} operations")
     rows = []

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from common import each_alone, experiments
+from common import each_alone, experiments, greatest_of
 from digits import Digits, relative
 from mechanisms import KINDS, MECHANISMS, NEAR, Mechanism, right_angles
 
@@ -182,7 +182,7 @@ def main() -> None:
     done = [row for row in rows if "problem" in row]
     experiments.write_csv(out, done)
     total = {x: sum(row[x] for row in done) for x in COUNTS}
-    print(f"{len(done)} of {len(rows)} problems: {total}; off by {max(float(row['off']) for row in done):.1e} at most")
+    print(f"{len(done)} of {len(rows)} problems: {total}; off by {greatest_of(done, 'off'):.1e} at most")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ Every solver computes all unknowns. States are drawn over the declared range of 
 π/2 and limits among them (see `states`): lengths without limits reach 1 km at half of the states, 1,000 km at the
 rest. An answer is beyond if its row-wise residuals, of rounded equations and of those in 50 digits, exceed 1e-11, and
 wrong if it is also farther from the answer in 50 digits than rounding of the equations' entries explains (see
-`states`); silent if it is called `ok` all the same. Also counted: states that were not solved, and how many of a sample
-of these have a regular matrix. "Limit" stands where compiling and answering took more CPU seconds than --limit.
+`states`); silent if it is called `ok` all the same; untold if its own `forward_error` does not say so either. Also
+counted: states that were not solved, and how many of a sample of these have a regular matrix. "Limit" stands where
+compiling and answering took more CPU seconds than --limit.
 
 Writes experiments/results/silent.csv, a line for each robot and problem. Solvers are kept in the cache.
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import icub_models
 import numpy as np
-from common import RESULTS, ROOT, alone, apart, experiments
+from common import RESULTS, ROOT, alone, apart, experiments, greatest_of
 from random_sensors import DRAWS, biped, icub, is_regular, sensor_problem
 from states import KILOMETRE, Answers, judged
 
@@ -155,11 +156,13 @@ def main() -> None:
 def summary(rows: list[dict]) -> str:
     """Totals over the lines."""
     done = [row for row in rows if not row["error"]]
-    total = {name: sum(row[name] for row in done) for name in ("states", "unsolved", "regular", "beyond", "silent")}
+    counts = ("states", "unsolved", "regular", "beyond", "silent", "untold")
+    total = {name: sum(row[name] for row in done) for name in counts}
     return (
         f"{total['states']} states of {len(done)} solvers: {total['silent']} silent wrong answers of {total['beyond']} "
-        f"that were solved in 50 digits, {total['unsolved']} states not solved ({total['regular']} of those looked at "
-        f"are regular), row-wise residual where ok up to {max(row['residual'] for row in done):.1e}; no solver for "
+        f"that were solved in 50 digits, off by up to {greatest_of(done, 'off'):.1e}, {total['untold']} of them more "
+        f"than ten times what they say; {total['unsolved']} states not solved ({total['regular']} of those looked at "
+        f"are regular), row-wise residual where ok up to {greatest_of(done, 'residual'):.1e}; no solver for "
         f"{len(rows) - len(done)} problems"
     )
 

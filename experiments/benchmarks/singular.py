@@ -22,7 +22,7 @@ import math
 import warnings
 
 import numpy as np
-from common import each_alone, experiments
+from common import each_alone, experiments, greatest_of
 from digits import Digits, relative
 
 import sysdyn as sd
@@ -135,7 +135,7 @@ def main() -> None:
     total = {x: sum(row[x] for row in done) for x in COUNTS}
     print(
         f"{len(rows)} solvers, {len(done)} compiled, {sum('rows' not in x for x in found)} robots without a line: "
-        f"{total}; answers within {max(float(row['off']) for row in done):.1e} of 50 digits"
+        f"{total}; answers within {greatest_of(done, 'off'):.1e} of 50 digits"
     )
 
 

@@ -9,10 +9,11 @@ errors alone, and is relative to the latter (Arioli, Demmel and Duff 1989).
 
 Entries of D are rounded: far out, answers that are right to the last digit do not solve such equations. And frames mix
 the components of a vector, one of which may be 1e-6 of the others and hold their rounding errors. Suspicious answers
-are judged by equations in 50 digits, too, with the norms of vectors for |d|; the smaller residual of both counts. What
-is still beyond is counted, and solved in 50 digits. It is wrong if a quantity is farther from that answer than where
-changes of the equations by a few rounding units can move it, max |D⁻¹| (|D| |d| + |b|), which rounding their entries
-does already (Higham 2002, section 7.2).
+are judged by equations in extended precision, too, and if need be in 50 digits, with the norms of vectors for |d|; the
+smallest residual counts. What is still beyond is counted, and solved in 50 digits. It is wrong if a quantity is farther
+from that answer than where changes of the equations by a few rounding units can move it, max |D⁻¹| (|D| |d| + |b|),
+which rounding their entries does already (Higham 2002, section 7.2). And it is untold if it is farther than TOLD times
+what `Solution.forward_error` says.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from digits import Digits, left_over
 from random_sensors import regular_at
 
 import sysdyn as sd
+from sysdyn.backends import interpreter
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.joints import Helical
+from sysdyn.online.accuracy import forward_errors
+from sysdyn.program.operations import WRAP
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import equilibration
 
@@ -42,6 +46,8 @@ VANISHING = 1e-6
 # Changes of the equations that an answer may be off by, relative to each term: four rounding units, as entries are sums
 # of a few rounded products.
 ROUNDINGS = 4.0 * 2.0**-53
+# An error beyond this multiple of the estimate is one that the estimate does not tell.
+TOLD = 10.0
 # Terms of a row below this fraction of those that its bodies could make are rounding errors.
 ROUNDED_OFF = 1e-11
 # Unknowns of these names are accelerations, all others forces.
@@ -59,24 +65,27 @@ LOOKED_AT = 10
 class Answers(NamedTuple):
     """Of N states: how many were not solved; how many of the first of these in each batch have a regular matrix; of
     those called `ok`, how many have row-wise residuals beyond WRONG, and how many of these are farther from the answer
-    in 50 digits than rounding explains; the greatest row-wise residual where `ok`, and its equation."""
+    in 50 digits than rounding explains, and how many farther than they say themselves; the greatest error of a quantity
+    of these, relative to its greatest entry; the greatest row-wise residual where `ok`, and its equation."""
 
     states: int
     unsolved: int
     regular: int
     beyond: int
     silent: int
+    untold: int
+    off: float
     residual: float
     equation: str
 
     def __add__(self, other: Answers) -> Answers:
         """Of both."""
-        counts = (x + y for x, y in zip(self[:5], other[:5], strict=True))
-        return Answers(*counts, *max(self[5:], other[5:]))
+        counts = (x + y for x, y in zip(self[:6], other[:6], strict=True))
+        return Answers(*counts, max(self.off, other.off), *max(self[7:], other[7:]))
 
     def row(self) -> dict:
         """Columns of a table."""
-        return {**self._asdict(), "residual": f"{self.residual:.1e}"}
+        return {**self._asdict(), "off": f"{self.off:.1e}", "residual": f"{self.residual:.1e}"}
 
 
 def positions(model: sd.Model, n: int, rng: np.random.Generator, far: float) -> np.ndarray:
@@ -133,7 +142,7 @@ def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> 
 
 def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, far: float) -> Answers:
     """How the solver answers at so many states; it computes all unknowns."""
-    found = Answers(0, 0, 0, 0, 0, 0.0, "")
+    found = Answers(0, 0, 0, 0, 0, 0, 0.0, 0.0, "")
     for start in range(0, states, BATCH):
         found += _batch(problem, solver, calls(problem, min(BATCH, states - start), rng, far))
     return found
@@ -151,6 +160,11 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
     system, d = problem.system().plain, unknowns(problem, solution)
     inputs = inputs | {"q": problem.model.normalise(inputs["q"])}
     residual = np.where(solution.ok[:, None], row_wise(system, inputs, d), 0.0)
+    chosen = np.flatnonzero(residual.max(axis=1) > WRONG)
+    if len(chosen):
+        part, x = {name: y if y.ndim < 2 else y[chosen] for name, y in inputs.items()}, d[chosen]
+        own = row_wise(system, part, x, extended(system, part, x), of_vectors(system, x))
+        residual[chosen] = np.where((own.max(axis=1) < residual[chosen].max(axis=1))[:, None], own, residual[chosen])
     for k in np.flatnonzero(residual.max(axis=1) > WRONG):
         one, x = at(inputs, k), d[[k]]
         exact = row_wise(system, one, x, left_over(system, one, x[0, system.columns]), of_vectors(system, x))[0]
@@ -158,10 +172,14 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
     refused = np.flatnonzero(~solution.ok)
     regular = sum(regular_at(problem, at(inputs, k)) for k in refused[:LOOKED_AT])
     beyond = np.flatnonzero(residual.max(axis=1) > WRONG)
-    wrong = sum(bool(farther(system, at(inputs, k), d[k]) > ROUNDINGS) for k in beyond)
+    looked_at = [farther(system, at(inputs, k), d[k]) for k in beyond]
+    wrong = [x for x in looked_at if x.beyond > ROUNDINGS]
+    untold = sum(x.untold for x in looked_at)
     state, row = np.unravel_index(np.argmax(residual), residual.shape)
     greatest = float(residual[state, row])
-    return Answers(len(d), len(refused), regular, len(beyond), wrong, greatest, system.row_names[row])
+    off = max((x.off for x in wrong), default=0.0)
+    counts = len(d), len(refused), regular, len(beyond), len(wrong), untold
+    return Answers(*counts, off, greatest, system.row_names[row])
 
 
 def unknowns(problem: sd.Problem, solution: sd.Solution) -> np.ndarray:
@@ -203,13 +221,32 @@ def row_wise(
     return np.where(system.noisy_mask, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
 
 
-def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> float:
-    """Greatest distance of a quantity from that in 50 digits, over max |D⁻¹| (|D| |d| + |b|); one state, d (layout,).
+def extended(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
+    """D d + b (N, equations) of numbers with 64 bits, where the processor has them; d (N, full layout)."""
+    wide = np.longdouble
+    given = [np.atleast_2d(inputs[name].astype(wide)).T for name, _ in system.program.input_groups]
+    functions = interpreter.numpy_functions() | {WRAP: lambda x: x}
+    out = interpreter.run(system.program, [x for rows in given for x in rows], functions, constant=wide)
+    nnz, x = system.nnz, d[:, system.columns].astype(wide)
+    left = np.stack([np.broadcast_to(y, len(d)) for y in out[nnz:]], axis=1)
+    for r, c, entry in zip(*(y.tolist() for y in system.coordinates), out[:nnz], strict=True):
+        left[:, r] += entry * x[:, c]
+    return left.astype(float)
 
-    inf if some equations are noisy.
-    """
+
+class Farther(NamedTuple):
+    """The greatest distance of a quantity from that in 50 digits, over max |D⁻¹| (|D| |d| + |b|); the greatest relative
+    to the greatest entry of its quantity; whether one of these is TOLD times farther than the answer says."""
+
+    beyond: float
+    off: float
+    untold: bool
+
+
+def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
+    """How far an answer d (layout,) at one state is from that in 50 digits; inf if some equations are noisy."""
     if system.noisy_mask.any():
-        return math.inf
+        return Farther(math.inf, math.inf, True)
     exact = Digits(system, inputs)
     right = np.array([exact.value(j) for j in range(len(system.columns))])
     entries, b = system.values(inputs)
@@ -218,9 +255,20 @@ def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray
     inverse = columns[:, None] * np.linalg.inv(rows[:, None] * D * columns) * rows
     bound = np.abs(inverse) @ (np.abs(D) @ np.abs(right) + np.abs(b[0]))
     off, place = np.abs(d[system.columns] - right), {c: j for j, c in enumerate(system.columns)}
-    owned = [[place[c] for c in system.layout.quantity_columns(x) if c in place] for x in system.problem.quantities]
-    with np.errstate(divide="ignore"):
-        return max(off[own].max() / bound[own].max() if off[own].any() else 0.0 for own in owned if own)
+    layout = system.layout
+    owned = {x: [place[c] for c in layout.quantity_columns(x) if c in place] for x in system.problem.quantities}
+    beyond, greatest, untold = 0.0, 0.0, False
+    for name, own in owned.items():
+        if own and off[own].any():
+            with np.errstate(divide="ignore"):
+                beyond = max(beyond, float(off[own].max() / bound[own].max()))
+                error = float(off[own].max() / np.abs(right[own]).max())
+            columns = list(layout.quantity_columns(name))
+            (says,) = forward_errors(system, inputs, {name: d[columns][None]})[name]
+            # of what is nothing but rounding both are relative to something else
+            untold |= error > TOLD * says and off[own].max() > ROUNDINGS * bound[own].max()
+            greatest = max(greatest, error)
+    return Farther(beyond, greatest, bool(untold))
 
 
 def of_vectors(system: sd.BlockSystem, d: np.ndarray) -> np.ndarray:

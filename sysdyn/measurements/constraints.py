@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -91,6 +91,21 @@ class FrameConstraint(Stabilised):
     frame: Place
     reference: str
     divisible = False
+    kept: tuple[int, ...] | None = None  # numbers of the components that are equations; None for all
+
+    def loosened(self, kept: Sequence[int]) -> Self:
+        """The same wrench, but equations of the components with these numbers alone: others are known to follow."""
+        rest = copy.copy(self)
+        rest.kept, rest.units = tuple(kept), tuple(self.units[k] for k in kept)
+        return rest
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        found = super().components(model)
+        return found if self.kept is None else tuple(found[k] for k in self.kept)
+
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        found = dict(super().rows(ctx))
+        return found if self.kept is None else {key: block[list(self.kept)] for key, block in found.items()}
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -101,10 +116,14 @@ class FrameConstraint(Stabilised):
         return tuple(WRENCH[k] for k in self._numbers)
 
     def loads(self, ctx: Context) -> dict[str, np.ndarray]:
-        return {body: block.T for (_, body), block in self.rows(ctx).items()}
+        return {body: block.T for (_, body), block in super().rows(ctx).items()}
 
     def bias(self, ctx: Context) -> np.ndarray:
-        return self.stabilised(ctx, super().bias(ctx))
+        found = self.stabilised(ctx, super().bias(ctx))
+        return found if self.kept is None else found[list(self.kept)]
+
+    def _stored_gains(self) -> dict:
+        return super()._stored_gains() | ({} if self.kept is None else {"kept": list(self.kept)})
 
     def solved_form(self, ctx: Context):
         """The equations unchanged: rows and wrench are in the same axes, so that the matrix they leave is symmetric."""

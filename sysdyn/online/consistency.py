@@ -64,7 +64,8 @@ class CheckedSolver(Solver):
         kept = {m.name for m in found.rest.measurements}
         gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
         self._about = self._about._replace(idle=tuple(m for m in gone if m.name not in kept))
-        self._square = not self.whole.noisy and not gone  # all equations together determine all unknowns
+        # all equations together determine all unknowns
+        self._square = not self.whole.noisy and (found.loosened or not gone)
 
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str | None = None,
@@ -211,7 +212,8 @@ class CheckedSolver(Solver):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver, `whole` and what is left out to one file, as `Solver.save`; tolerance is not stored."""
         gone = {m.name: list(components) for m, components in self.left_out}
-        return write_file(path, storage.pack(self.compiled, self.options, self.whole, gone))
+        loosened = self._calls_of_whole.found.loosened
+        return write_file(path, storage.pack(self.compiled, self.options, self.whole, gone, loosened))
 
     def __reduce__(self):
         checks = self.tolerance, self._inputs.check_limits

@@ -18,6 +18,7 @@ from sysdyn.errors import LostDigits
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
 from sysdyn.online.states import Arrays, Row
+from sysdyn.program.program import Places
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
 FAR = 1e4
@@ -56,6 +57,12 @@ class Distance:
         same = own[self._full] == self._declared[self._full]
         ratio = (own / self._declared)[~self._full]
         return bool(same.all() and not (ratio > FAR).any() and not (ratio < 1.0 / FAR).any())
+
+    def limits(self, places: Places) -> dict[int, tuple[float, float]]:
+        """{number of an input: (least, greatest)} of variances for which `is_near` is true; places: of the inputs."""
+        numbers = np.arange(max((x.stop for x in places.values()), default=0))[places.columns(self._groups)]
+        low, high = (np.where(self._full, self._declared, self._declared * x) for x in (1.0 / FAR, FAR))
+        return dict(zip(numbers.tolist(), zip(low.tolist(), high.tolist(), strict=True), strict=True))
 
     def far(self, inputs: Arrays, n: int, limit: float = FAR) -> np.ndarray:
         """Numbers of the states at which some variance is beyond `limit` times the declared one, or below its inverse.

@@ -50,6 +50,8 @@ class Estimate(Solution):
     too far from the declared ones; after on_singular="nan" or "repivot", it is NaN there.
     """
 
+    _asked: States | None = None  # the states of results, once one was asked for
+
     @property
     def _posterior(self) -> Posterior:
         return self._about.posterior.posterior
@@ -87,10 +89,9 @@ class Estimate(Solution):
 
         The program for it is compiled at first use.
         """
-        values = np.sqrt(self._posterior.variances(quantity, self._states))
-        known = self._outputs  # others can be asked for, too
-        group = known[quantity] if quantity in known else self._problem.outputs([quantity])[quantity]
-        return self._picked(values.reshape(*self._lead, *group.shape), quantity, name)
+        posterior, states = self._posterior, self._states
+        values = np.sqrt(posterior.variances(quantity, states)).reshape(self._lead + posterior.shape(quantity))
+        return values if name is None else self._picked(values, quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
@@ -114,11 +115,8 @@ class Estimate(Solution):
         The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
         off.
         """
-        found = self._multipliers()
-        # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
-        checked = found.variance > UNCHECKED * found.alone
-        with np.errstate(all="ignore"):
-            return self._by_name(np.where(checked, -found.mu / np.sqrt(found.variance), np.nan))
+        x, shares = self._whitened(), self._posterior.redundancy(self._states)
+        return self._by_name(self._whitening.normalised(x, shares, UNCHECKED))
 
     def leverage(self) -> dict[str, np.ndarray]:
         """Leverage {name: h (…, m)}: share of a component's own error in the estimate, 1 if nothing else checks it.
@@ -171,11 +169,16 @@ class Estimate(Solution):
 
     # ---- whitened equations -------------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @property
     def _states(self) -> States:
+        if self._asked is None:  # `cached_property` has a lock, which takes a microsecond
+            self._asked = self._states_of_call()
+        return self._asked
+
+    def _states_of_call(self) -> States:
         if self._is_row:
             layout = self._given.layout
-            return States(Row(layout.inputs(self._row), layout.input_places), 1, self._about.refuse)
+            return States(Row(self._row, layout.input_places, layout.begin, layout.rest), 1, self._about.refuse)
         solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
         return States(self.inputs, self._n, self._about.refuse, solved, self._found.again)
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.backends.backend import Results
+from sysdyn.backends.entries.calls import Chains, chains, held
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.words import at_states
@@ -131,6 +132,17 @@ class Posterior:
 
     # ---- covariances --------------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of outputs at one state."""
+        return {name: x.shape for name, x in self.problem.outputs(self._options.outputs).items()}
+
+    def shape(self, quantity: str) -> tuple[int, ...]:
+        """The shape of an output at one state, or of a quantity that is none."""
+        if quantity not in self._shapes:
+            self._shapes[quantity] = self.problem.outputs([quantity])[quantity].shape
+        return self._shapes[quantity]
+
     def variances(self, part: Part, states: States) -> np.ndarray:
         """Variances (n, size) of the scalars of a part."""
 
@@ -190,11 +202,10 @@ class Posterior:
 
         def groups(of: Estimated) -> Groups:
             residual = of.information.residuals()
-            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in of.system.places()]
+            return [("residuals", [residual.get(i, 0.0) for _, rows in of.system.places() for i in rows])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
-            size = np.max([np.abs(x).max(axis=1, initial=1.0) for x in found.values()], axis=0)
-            return dict.fromkeys(found, size[:, None])
+            return {name: np.abs(x).max(axis=1, initial=1.0, keepdims=True) for name, x in found.items()}
 
         return self._run("residuals", groups, states, sizes, -0.5)
 
@@ -203,12 +214,12 @@ class Posterior:
 
         def groups(of: Estimated) -> Groups:
             free = of.information.free()
-            found: Groups = []
+            found: list = []
             for noise, rows in of.system.places():
                 shares = [{k: y[i] for k, y in enumerate(free) if i in y} for i in rows]
                 pairs = [(i, j) for i in range(noise.size) for j in (range(i + 1) if noise.full else [i])]
-                found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
-            return found
+                found += [product(shares[i], shares[j]) for i, j in pairs]
+            return [("redundancy", found)]
 
         return self._run("redundancy", groups, states, lambda found, _: dict.fromkeys(found, np.ones((1, 1))))
 
@@ -238,7 +249,7 @@ class Posterior:
         Raises SingularState if not even pivoting computes them; with `states.refuse` false they are NaN then.
         """
         executable = self._executable(name, groups)
-        if states.n == 1 and (one := executable.at_one(states, self.distance)) is not None:
+        if states.n == 1 and (one := executable.at_one(states)) is not None:
             return one
         found, status = executable.results(states.inputs, states.n, states.solved, states.again)
         failed = np.flatnonzero(status)
@@ -295,7 +306,7 @@ class Posterior:
                 self._store(FACTORS, made)
             first = made
         if self._factors is None or self._factors.executable.program.digest != first.digest:
-            self._factors = Factors(compiled(first), lambda inputs: pivoted(self._stated, dict(inputs)))
+            self._factors = Factors(compiled(first), lambda x: pivoted(self._stated, dict(x)), self.distance)
         if rest is None:
             rest = self._store(f"{name} of {first.digest}", self._program(groups(self._root), self._factors))
         return AfterFactors(self._factors, compiled(rest), groups)
@@ -332,8 +343,8 @@ class Posterior:
 class _OneState(threading.local):
     """Prepared calls of one state, a set for each thread.
 
-    inputs (n_inputs,), outputs (1, n_outputs) and status (1,) are arrays of its own. of: the inputs of the outputs,
-    None if there are none. busy: they are in use; a signal's handler may ask for results, too.
+    inputs (n_inputs,), outputs (1, n_outputs) and status (1,) are arrays of its own. of: the row of inputs of the
+    outputs, None if there are none. busy: they are in use; a signal's handler may ask for results, too.
     """
 
     def __init__(self, executable: Executable, outputs_before: Callable[[], np.ndarray] | None = None):
@@ -345,7 +356,7 @@ class _OneState(threading.local):
             for x, places in ((self.inputs, program.input_places), (self.outputs, program.output_places))
         )
         self.run = executable.step(inputs, outputs, self.status, None, single=True)
-        self.of: np.ndarray | None = None
+        self.of: Row | None = None
         self.busy = False
 
 
@@ -355,8 +366,10 @@ class Factors:
     pivoted: the form with pivoting at each of the states (inputs (k, size) by group), None if singular.
     """
 
-    def __init__(self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]]):
-        self.executable, self._pivoted = executable, pivoted
+    def __init__(
+        self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]], distance: Distance
+    ):  # fmt: skip
+        self.executable, self._pivoted, self.distance = executable, pivoted, distance
         self._places = self._like = executable.program.input_places
         self._again: tuple[Arrays, dict[int, AtState | None]] | None = None
 
@@ -364,6 +377,11 @@ class Factors:
     def one(self) -> _OneState:
         """Prepared calls of one state, if the back end has any."""
         return _OneState(self.executable)
+
+    @functools.cached_property
+    def chains(self) -> Chains | None:
+        """Calls of one state in C, with the programs that read the factors; None if there are none."""
+        return chains(self.executable.backend, self.distance.limits(self._places))
 
     def row(self, states: States) -> Row | None:
         """The inputs of one state in a row; None if they are in another order."""
@@ -401,7 +419,7 @@ class Ready:
     def __init__(self, executable: Executable):
         self.executable, self.places = executable, executable.program.output_places
 
-    def at_one(self, states: States, distance: Distance) -> np.ndarray | None:
+    def at_one(self, states: States) -> np.ndarray | None:
         """Outputs (1, n_outputs) at one state by prepared calls; None if anything has to be looked at."""
         return None
 
@@ -420,7 +438,7 @@ class AfterFactors(Ready):
 
     def __init__(self, factors: Factors, executable: Executable, groups: Formula):
         super().__init__(executable)
-        self.factors, self._groups = factors, groups
+        self.factors, self._groups, self._kernels = factors, groups, executable.backend.kernels
 
     @functools.cached_property
     def _one(self) -> tuple[_OneState, _OneState]:
@@ -428,22 +446,37 @@ class AfterFactors(Ready):
         factors = self.factors.one
         return factors, _OneState(self.executable, lambda: factors.outputs)
 
-    def at_one(self, states: States, distance: Distance) -> np.ndarray | None:
-        if not self.executable.backend.kernels or states.again is not None:
+    @functools.cached_property
+    def _chain(self) -> Callable[[np.ndarray, int, np.ndarray], np.ndarray | None] | None:
+        """The same in C, if there is one."""
+        chains, backend = self.factors.chains, self.executable.backend
+        return chains.behind(backend) if chains and held(backend.program) else None
+
+    def at_one(self, states: States) -> np.ndarray | None:
+        if states.again is not None or not self._kernels:
             return None
         row = self.factors.row(states)
-        if row is None or not distance.is_near(row):
+        if row is None:
+            return None
+        if self._chain is not None:
+            return self._chain(row.values, row.begin, row.rest)
+        return self._prepared(row)
+
+    def _prepared(self, row: Row) -> np.ndarray | None:
+        """Outputs by calls that may take long, and do not hold the interpreter's lock."""
+        whole = row.whole()
+        if not self.factors.distance.is_near(whole):
             return None
         factors, one = self._one
         if factors.busy:
             return None
         try:
             factors.busy = True
-            if factors.of is not row.values:
+            if factors.of is not row:
                 factors.of = None
-                factors.inputs[:] = row.values
+                factors.inputs[:] = whole.values
                 factors.run()
-                factors.of = row.values
+                factors.of = row
             if factors.status[0]:
                 return None
             one.run()

@@ -10,6 +10,7 @@ import numpy as np
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.assembly import measured_row
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
@@ -20,11 +21,15 @@ from sysdyn.program.groups import Arrays
 
 
 class Redundant(NamedTuple):
-    """A whole problem, and the rest without redundant equations: left_out (measurement, its components' numbers)."""
+    """A whole problem, and the rest without redundant equations: left_out (measurement, its components' numbers).
+
+    loosened: left-out components of constraints exert their wrenches all the same, which other measurements see.
+    """
 
     whole: Problem
     rest: Problem
     left_out: tuple[tuple[Measurement, tuple[int, ...]], ...]
+    loosened: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(repr(m.name) for m, _ in self.left_out)
@@ -62,7 +67,7 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
 
     by_value: those that the pattern does not show, too, which takes a diagnosis: ask for problems that are singular at
     every state. The wrenches of constraints that hold the same motion twice are open: components that are left out
-    exert none.
+    exert none, unless other measurements determine all of them.
     """
     model = problem.model
     if not by_value:
@@ -78,17 +83,18 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
         m, k = places[row]
         gone.setdefault(m.name, []).append(k)
     held = sum(len(gone.get(m.name, ())) for m in problem.valued if isinstance(m, Constraint))
-    if not gone or found.missing != held:
+    seen = bool(held) and not found.missing
+    if not gone or not (seen or found.missing == held):
         return None
     try:
-        reduced = without(problem, gone)
+        reduced = without(problem, gone, loosened=seen)
     except InvalidInput:  # components that are measured together
         return None
     return None if held and not reduced.rest.diagnose().well_posed else reduced
 
 
-def without(problem: Problem, gone: Mapping[str, Iterable[int]]) -> Redundant:
-    """The problem without these components of measurements, by name.
+def without(problem: Problem, gone: Mapping[str, Iterable[int]], loosened: bool = False) -> Redundant:
+    """The problem without these components of measurements, by name; loosened: see `Redundant`.
 
     Raises InvalidInput for components that are measured together, KeyError and IndexError for unknown ones.
     """
@@ -98,12 +104,16 @@ def without(problem: Problem, gone: Mapping[str, Iterable[int]]) -> Redundant:
         [m.components(model)[k] for k in components]
     numbers = {m.name: components for m, components in left_out}
     stated = [m for m in problem.measurements if not m.of_state]  # its state is given, and stances may need what goes
-    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model))]
-    return Redundant(problem, Problem(model, kept, [p.name for p in problem.parameters]), left_out)
+    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model, loosened))]
+    return Redundant(problem, Problem(model, kept, [p.name for p in problem.parameters]), left_out, loosened)
 
 
-def _without(m: Measurement, gone: Iterable[int], model: Model) -> Measurement | None:
+def _without(m: Measurement, gone: Iterable[int], model: Model, loosened: bool) -> Measurement | None:
     rest = [k for k in range(len(m.components(model))) if k not in set(gone)]
+    if gone and loosened and isinstance(m, Constraint):
+        if not isinstance(m, FrameConstraint):
+            raise InvalidInput(f"{m.name!r} holds and exerts by one component")
+        return m.loosened(rest)
     if not gone or not rest:
         return m if rest else None
     if isinstance(m, RawMeasurement):

@@ -15,10 +15,18 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
 class Row(NamedTuple):
-    """All inputs of one state, one after the other, in an array that nobody changes."""
+    """All inputs of one state, values[begin:] and then rest, which nobody changes."""
 
     values: np.ndarray
     places: Places
+    begin: int = 0
+    rest: np.ndarray = np.zeros(0)
+
+    def whole(self) -> Row:
+        """The same, all of them one after the other in `values`."""
+        if not self.begin and not len(self.rest):
+            return self
+        return Row(np.concatenate([self.values[self.begin :], self.rest]), self.places)
 
 
 class States:
@@ -41,8 +49,13 @@ class States:
     @cached_property
     def inputs(self) -> Arrays:
         """Inputs {group: (size,) or (n, size)}."""
+        row = self._whole
+        return {name: row.values[part] for name, part in row.places.items()}
+
+    @cached_property
+    def _whole(self) -> Row:
         assert self._row is not None
-        return {name: self._row.values[part] for name, part in self._row.places.items()}
+        return self._row.whole()
 
     def row(self, places: Places) -> Row:
         """The inputs of one state in a row, of these places unless there is one, the same at each call."""
@@ -53,13 +66,12 @@ class States:
     def beside(self, groups: tuple[str, ...]) -> np.ndarray:
         """Groups as columns (n or 1, m)."""
         if self._row is not None:
-            values, places = self._row
-            return values[places.columns(groups)][None]
+            return self._whole.values[self._whole.places.columns(groups)][None]
         return beside([self.inputs[x] for x in groups])
 
     def group(self, name: str) -> np.ndarray:
         """Inputs (size,) or (n, size) of one group."""
-        return self.inputs[name] if self._row is None else self._row.values[self._row.places[name]]
+        return self.inputs[name] if self._row is None else self._whole.values[self._whole.places[name]]
 
     def at(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs {group: (k, size)} of some of the states, by number."""

@@ -45,11 +45,12 @@ class Stored(NamedTuple):
 
 
 def pack(
-    compiled: Compiled, options: Options, problem: Problem | None, left_out: Mapping[str, Sequence[int]] | None = None
-) -> bytes:
+    compiled: Compiled, options: Options, problem: Problem | None,
+    left_out: Mapping[str, Sequence[int]] | None = None, loosened: bool = False,
+) -> bytes:  # fmt: skip
     """The stored form; without the problem, and with outputs by name alone, if the reader has both.
 
-    left_out: components of measurements of the problem, by name, that the compiled one does without.
+    left_out: components of measurements of the problem, by name, that the compiled one does without, as `Redundant`.
     """
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
@@ -63,6 +64,7 @@ def pack(
         "stages": compiled.stages,
         "problem": None if problem is None else problem.to_dict(),
         "left_out": left_out or {},
+        "loosened": loosened,
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
     arrays: dict[str, np.ndarray] = {"solver": text, **perms, **compiled.program.to_arrays()}
@@ -100,7 +102,7 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
         if problem is None and head["problem"] is not None:
             problem = Problem.from_dict(head["problem"])
             if head.get("left_out"):
-                found = without(problem, head["left_out"])
+                found = without(problem, head["left_out"], bool(head.get("loosened")))
                 problem = found.rest
         _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.judged)
         _check_choice(compiled.choice)

@@ -134,6 +134,20 @@ class Whitening:
             alone[:, part] = np.einsum("nji,nji->ni", L, L)
         return Multipliers(mu, variance, alone, full)
 
+    def normalised(self, x: np.ndarray, shares: np.ndarray, least: float) -> np.ndarray:
+        """−μ / std(μ) (n, m); NaN below the least share of its own error, or off. Arguments as of `multipliers`."""
+        alone: np.ndarray | float = 1.0
+        mu, variance = x, self.switched(self.noisy.variances(shares))  # deviations cancel
+        if self.noisy.full:
+            mu, variance, alone, _ = self.multipliers(x, shares)
+        with np.errstate(all="ignore"):  # in place: new memory of batches takes longer than the sums
+            found = np.sqrt(variance)
+            np.divide(mu, found, out=found)
+            np.negative(found, out=found)
+        # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
+        found[~(variance > least * alone)] = np.nan
+        return found
+
     def unchecked(self, found: Multipliers) -> np.ndarray:
         """Share (n, m) of the variance of each component that no other checks, 1 − diagonal of Σ Cov(μ); 0 if off."""
         shares = self._variances * found.variance

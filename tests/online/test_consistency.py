@@ -7,6 +7,7 @@ import pickle
 from functools import partial
 from pathlib import Path
 
+import estimates
 import numpy as np
 import pytest
 
@@ -137,6 +138,54 @@ def test_estimates_beside_redundant_equations(make):
             np.testing.assert_array_equal(getattr(solution, what)("qdd"), getattr(alone, what)("qdd"))
         assert solution.chi2() == alone.chi2() > 0.0 and solution.log_likelihood() == alone.log_likelihood()
     assert name not in solution.residuals() and set(solution.inconsistency()) == {name}
+
+
+@pytest.mark.parametrize("grips", [["fixed"], ["fixed", "point"]])
+def test_a_wrench_that_others_see_acts_though_its_equations_repeat_each_other(grips, tmp_path):
+    """A hand with four joints, held in six directions, and force/torque sensors: nothing of it is open."""
+    model, noisy = sd.auto_tree(5, 2, 0.3, 0.5), {"noise": 0.3}
+    known = [sd.JointAcceleration("all", **noisy), sd.JointTorque("all", **noisy), sd.ExternalWrench("all")]
+    held = [sd.Contact(f"body{4 - k}", kind, name=f"grip {k}") for k, kind in enumerate(grips)]
+    seen = [sd.ForceTorqueSensor(f"joint{4 - k}", noise=0.1, name=f"ft {k}") for k in range(len(grips))]
+    problem = sd.Problem(model, [*known, *held, *seen])
+    found = problem.diagnose()
+    assert found.excess and not found.missing
+    whole = sd.compile(problem, backend="python", level="fast")
+    assert sum(len(k) for _, k in whole.left_out) == found.excess
+    q, qd, qdd = model.random_state(seed=3)
+    y = {m.name: 0.1 * np.arange(len(m.components(model))) for m in problem.noisy}
+    y |= {m.name: sd.predict(problem, q, qd, qdd)[m.name] for m in held}
+    expected = estimates.dense(problem, q, qd, y, repeated=found.excess)
+    again = sd.load_solver(whole.save(tmp_path / "held.solver"))
+    for solver in (whole, again):
+        solution = solver(q, qd, y=y)
+        std = np.sqrt(np.maximum(np.diagonal(expected["C"]), 0.0))
+        for quantity in problem.quantities:
+            columns = list(problem.layout().quantity_columns(quantity))
+            for x, right in ((solution[quantity], expected["d"]), (solution.std(quantity), std)):
+                size = np.abs(right[columns]).max(initial=1e-3)
+                np.testing.assert_allclose(np.ravel(x), right[columns], rtol=0, atol=1e-8 * size, err_msg=quantity)
+        assert np.abs(solution.wrench("grip 0")).min() > 0.0 and solution.chi2() > 1.0
+        for name, x in solution.inconsistency().items():
+            assert np.abs(x).max() < 1e-8, name
+    wrong = y | {"grip 0": y["grip 0"] + np.eye(6)[whole.left_out[0][1][0]]}
+    with pytest.raises(sd.Inconsistent, match="grip 0"):
+        whole(q, qd, y=wrong)
+
+
+def test_an_exact_wrench_acts_though_its_equations_repeat_each_other():
+    """Also at a state at which those that were kept repeat each other, and the one that was left out does not."""
+    model = sd.chain(5, seed=2)
+    known = [sd.ExternalWrench("all"), sd.Contact("body4", name="grip"), sd.ForceTorqueSensor("joint4", name="ft")]
+    whole = sd.compile(sd.Problem(model, known), backend="python", level="fast")
+    assert sum(len(k) for _, k in whole.left_out) == 1
+    q, qd, qdd = model.random_state(seed=3, batch=4)
+    wrench = np.arange(1.0, 7.0)
+    y = sd.predict(whole.whole, q, qd, qdd, np.zeros((4, 5, 6)))
+    y["ft"] = y["ft"] - wrench
+    solution = whole(q, qd, y=y)
+    np.testing.assert_allclose(solution.wrench("grip"), np.tile(wrench, (4, 1)), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(solution.qdd, qdd, rtol=0, atol=1e-8 * np.abs(qdd).max())
 
 
 def test_logs_have_the_redundant_measurements(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+import estimates
 import numpy as np
 import pytest
 
@@ -71,6 +72,43 @@ def test_true_noise_is_found_within_its_statistical_error(name):
             off += wrong[found.error[m.name] < 1.0].tolist()
     # of normally distributed errors the greatest of some tens, and their size
     assert np.abs(off).max() < 4.0 and np.sqrt(np.mean(np.square(off))) < 2.0
+
+
+def information(problem: sd.Problem, name: str, states: int) -> np.ndarray:
+    """Fisher information of a state about the logarithms of the standard deviations of a measurement, mean of many.
+
+    2 S_ij² with S = 1 − U U^T of whitened residuals, U an orthonormal basis of what unknowns can explain of them.
+    """
+    q, qd, qdd = ARM.random_state(seed=99, batch=states)
+    y = sd.predict(problem, q, qd, qdd, seed=1)
+    total: np.ndarray = np.zeros(())
+    for k in range(states):
+        found = estimates.dense(problem, q[k], qd[k], {x: v[k] for x, v in y.items() if x != "ExternalWrench"})
+        rows, deviation = (np.concatenate(x) for x in zip(*(
+            (rows, np.sqrt(np.diagonal(S))) for rows, S in found["parts"].values()
+        ), strict=True))  # fmt: skip
+        U = np.linalg.qr((found["A"][rows] / deviation[:, None]) @ found["N"])[0]
+        own = np.isin(rows, found["parts"][name][0])
+        total = total + 2.0 * (np.eye(len(rows)) - U @ U.T)[np.ix_(own, own)] ** 2
+    return total / states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["much too large a guess", "too large a guess"])
+def test_errors_are_as_small_as_any_unbiased_estimate_has_them(name):
+    """By the bound of Cramér and Rao: no number of iterations gets more out of so many states."""
+    true, begin, [learn] = CASES[name]
+    bound = np.sqrt(np.diag(np.linalg.inv(STATES * information(true, learn, 100))))
+    solver, off = sd.compile(true, outputs=["tau"], level="fast"), []
+    (m,) = (m for m in true.noisy if m.name == learn)
+    for seed in range(8):
+        q, qd, qdd = ARM.random_state(seed=seed, batch=STATES)
+        y = {x: v for x, v in sd.predict(true, q, qd, qdd, seed=100 + seed).items() if x != "ExternalWrench"}
+        found = sd.learn_noise(solver, q, qd, y=y, noise=begin, learn=[learn])
+        assert found.converged and len(found.log_likelihood) <= 12
+        np.testing.assert_allclose(found.error[learn], bound, rtol=0.25)
+        off.append(np.log(found.noise[learn] / m.noise) / bound)
+    assert 0.6 < np.sqrt(np.mean(np.square(off))) < 1.4  # of 24 or 32 normal numbers
 
 
 def test_no_change_raises_the_likelihood_of_what_was_learnt():

@@ -102,18 +102,29 @@ def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AfterFactors, "at_one", lambda *_: None)
 
 
+def without_chains(solver: sd.Solver, patch: pytest.MonkeyPatch) -> None:
+    """No calls in C of the factors and of what follows from them, of results that were asked for once."""
+    assert solver._posterior is not None
+    for ready in solver._posterior._executables.values():
+        if isinstance(ready, AfterFactors):
+            patch.setattr(ready, "_chain", None)
+
+
 @pytest.mark.slow(after=1)
 def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
     asked = [*calls(solver.problem)]
     found = [
         [worth(solver(*x, **given), solver.problem) for _ in range(2)] for x, given in asked
     ]  # the second is plain
+    with monkeypatch.context() as patch:  # of long programs, and where there is no C
+        without_chains(solver, patch)
+        apart = [worth(solver(*x, **given), solver.problem) for x, given in asked]
     listed = [(np.array(x).tolist() for x in arrays) for arrays, _ in asked]
     others = [worth(solver(*x, **given), solver.problem) for x, (_, given) in zip(listed, asked, strict=True)]
     without_prepared_calls(monkeypatch)
-    for (x, given), both, other in zip(asked, found, others, strict=True):
+    for (x, given), both, other, further in zip(asked, found, others, apart, strict=True):
         expected = worth(solver(*x, **given), solver.problem)
-        for one in (*both, other):
+        for one in (*both, other, further):
             same(one, expected)
 
 
@@ -181,6 +192,8 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     first, second = solver(*x, **given), solver(*other, **given)
     expected = first.std("tau"), second.std("tau")
     assert not np.array_equal(*expected)
+    ready = first._posterior._executables["variance tau"]
+    monkeypatch.setattr(ready, "_chain", None)  # of long programs, and where there is no C
     near, nested = type(first._posterior.distance).is_near, []
 
     def ask() -> None:
@@ -194,7 +207,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
 
     monkeypatch.setattr(type(first._posterior.distance), "is_near", asking)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
-    factors, _ = first._posterior._executables["variance tau"]._one
+    factors, _ = ready._one
     run = factors.run
 
     def between() -> None:

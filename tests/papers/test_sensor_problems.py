@@ -100,9 +100,9 @@ def test_suspects_are_held_beside_the_answer_in_50_digits():
     inputs = states.calls(problem, 4, np.random.default_rng(1), 1.0)
     system, d = problem.system().plain, states.unknowns(problem, states.called(problem, solver, inputs))
     for k in range(4):
-        assert states.farther(system, states.at(inputs, k), d[k]) <= states.ROUNDINGS
+        assert states.farther(system, states.at(inputs, k), d[k]).beyond <= states.ROUNDINGS
         d[k, system.layout.quantity_columns("qdd")] *= 1.0 + 1e-10
-        assert states.farther(system, states.at(inputs, k), d[k]) > states.ROUNDINGS
+        assert states.farther(system, states.at(inputs, k), d[k]).beyond > states.ROUNDINGS
 
 
 def test_unsolved_states_count_by_whether_they_are_regular():

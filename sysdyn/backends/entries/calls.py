@@ -144,6 +144,41 @@ def prepared(
     return call, (kernel, array, own)
 
 
+class Chains:
+    """Calls of one state of programs that read what another one writes, which runs once for the same inputs.
+
+    limits: {input of the first program: (least, greatest)} of values beyond which calls go the general way.
+    """
+
+    def __init__(self, backend: Backend, limits: Mapping[int, tuple[float, float]]):
+        program = backend.program
+        self.inputs, self.outputs = np.zeros(program.n_inputs), np.zeros((1, program.n_outputs))
+        # of the first program, of the one behind it, and whether the first has run for its inputs
+        self.status = np.zeros(3, dtype=np.int64)
+        self._limits = np.array([(k, *pair) for k, pair in limits.items()], dtype=float).reshape(-1, 3)
+        self._first = self._prepared(backend, self.inputs, self.outputs, 0)
+
+    def _prepared(self, backend: Backend, inputs: np.ndarray, outputs: np.ndarray, place: int) -> tuple:
+        groups = (_parts(backend.program.input_places, inputs), _parts(backend.program.output_places, outputs[0]))
+        shown = {name: x[None] for name, x in groups[1].items()}
+        return prepared(backend, groups[0], shown, self.status[place:], 0, 1, True)
+
+    def behind(self, backend: Backend) -> Callable[[np.ndarray, int, np.ndarray], np.ndarray | None]:
+        """The call (values, begin, rest) → outputs (1, n) for the inputs values[begin:] and then rest; None if there
+        are none, or they have to be looked at."""
+        outputs = np.zeros((1, backend.program.n_outputs))
+        second = self._prepared(backend, self.outputs[0], outputs, 1)
+        return native.Chain(
+            self._first[0], second[0], self.inputs, self._limits, self.status, outputs, (self, self._first, second)
+        )
+
+
+def chains(backend: Backend, limits: Mapping[int, tuple[float, float]]) -> Chains | None:
+    """The chains that begin with this program; None if its calls do not hold the interpreter's lock."""
+    whole = built and backend.kernels and backend.real is DOUBLE and held(backend.program)
+    return Chains(backend, limits) if whole else None
+
+
 # ---- one state ----------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@
                             keeps in `_given`
    Quantity(name, general)  an attribute of results: a view of their row, or else what the general function gives
    prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
+   Chain(…)                 a call of two kernels of one state, of which the second reads what the first one writes
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
                             arrays, or some of their rows
 
@@ -728,6 +729,93 @@ static PyObject *prepared(PyObject *module, PyObject *arguments)
     return call;
 }
 
+/* ---- one kernel behind another ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    const Prepared *first, *second;
+    Table inputs, limits, status, outputs; /* status: of both kernels, and whether the first has run for its inputs */
+    PyObject *keep;                        /* which owns all of them */
+} Chain;
+
+static const Prepared *of_prepared(PyObject *call)
+{
+    if (PyCFunction_Check(call) && PyCFunction_GET_FUNCTION(call) == prepared_call)
+        return (const Prepared *)PyBytes_AS_STRING(PyCFunction_GET_SELF(call));
+    PyErr_SetString(PyExc_TypeError, "a prepared call is needed");
+    return NULL;
+}
+
+/* first, second: prepared calls. inputs: of the first; limits: (number, least, greatest) of inputs beyond which the
+   call goes the general way; outputs: of the second; keep: what has to live as long. */
+static PyObject *chain_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
+{
+    PyObject *first, *second, *keep;
+    Chain *self = (Chain *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    if (!PyArg_ParseTuple(arguments, "OOO&O&O&O&O:Chain", &first, &second, doubles, &self->inputs, doubles,
+                          &self->limits, integers, &self->status, doubles, &self->outputs, &keep) ||
+        !(self->first = of_prepared(first)) || !(self->second = of_prepared(second))) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->keep = Py_NewRef(arguments);
+    return (PyObject *)self;
+}
+
+static void chain_dealloc(Chain *self)
+{
+    Py_XDECREF(self->keep);
+    freed((PyObject *)self);
+}
+
+/* (values, begin, rest) → the outputs (1, n) for the inputs values[begin:] and then rest; None if they are beyond the
+   limits, or a status is not zero. The first kernel is left out if it ran last for these inputs. */
+static PyObject *chain_call(Chain *self, PyObject *arguments, PyObject *named)
+{
+    PyObject *given, *others;
+    Py_ssize_t begin;
+    Table values, rest;
+    if (!PyArg_ParseTuple(arguments, "OnO:chain", &given, &begin, &others) || !doubles(given, &values) ||
+        !doubles(others, &rest))
+        return NULL;
+    const double *from = (const double *)values.data + begin;
+    double *inputs = self->inputs.data;
+    int64_t *status = self->status.data;
+    Py_ssize_t n = values.size - begin, m = rest.size, bytes = sizeof(double);
+    if (begin < 0 || n < 0 || n + m != self->inputs.size) {
+        PyErr_SetString(PyExc_ValueError, "these are not the inputs of the call");
+        return NULL;
+    }
+    if (!status[2] || memcmp(inputs, from, n * bytes) || memcmp(inputs + n, rest.data, m * bytes)) {
+        status[2] = 0;
+        memcpy(inputs, from, n * bytes);
+        memcpy(inputs + n, rest.data, m * bytes);
+        for (const double *x = self->limits.data, *end = x + self->limits.size; x < end; x += 3)
+            if (!(inputs[(Py_ssize_t)x[0]] >= x[1] && inputs[(Py_ssize_t)x[0]] <= x[2]))
+                Py_RETURN_NONE;
+        self->first->kernel(self->first->words, 1);
+        status[2] = status[0] == 0;
+    }
+    if (status[2])
+        self->second->kernel(self->second->words, 1);
+    if (!status[2] || status[1])
+        Py_RETURN_NONE;
+    PyObject *found = PyArray_SimpleNew(2, ((npy_intp[]){1, self->outputs.size}), NPY_DOUBLE);
+    if (found)
+        memcpy(PyArray_DATA((PyArrayObject *)found), self->outputs.data, self->outputs.size * bytes);
+    return found;
+}
+
+static PyType_Slot chain_slots[] = {
+    {Py_tp_new, chain_new}, {Py_tp_dealloc, chain_dealloc}, {Py_tp_call, chain_call}, {0, NULL},
+};
+
+static PyType_Spec chain_spec = {
+    "sysdyn.backends.entries.native.Chain", sizeof(Chain), 0, Py_TPFLAGS_DEFAULT, chain_slots,
+};
+
 /* ---- many states ------------------------------------------------------------------------------------------------- */
 
 /* Rows of arrays that have more states than the call. rows: number of each state, n of them out of `whole`. sizes: of
@@ -995,8 +1083,9 @@ static int filled(PyObject *module)
     PyTypeObject *unused;
     if (PyArray_ImportNumPyAPI() < 0 || !(call_name = PyUnicode_InternFromString("__call__")) ||
         added(module, &called_spec, &state->called) ||
-        added(module, &result_spec, &state->result) || added(module, &row_spec, &state->row) || added(module, &plain_spec, &state->plain) ||
-        added(module, &entry_spec, &unused) || added(module, &quantity_spec, &unused))
+        added(module, &result_spec, &state->result) || added(module, &row_spec, &state->row) ||
+        added(module, &plain_spec, &state->plain) || added(module, &entry_spec, &unused) ||
+        added(module, &quantity_spec, &unused) || added(module, &chain_spec, &unused))
         return -1;
     return PyModule_AddIntConstant(module, "SOURCE", SOURCE);
 }
