@@ -16,6 +16,7 @@ from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaterni
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
+from sysdyn.model.manifolds import quaternion_rates
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
@@ -132,6 +133,23 @@ def test_steps_in_manifolds_have_derivatives_at_rest(size):
     check_grads(
         lambda q1: difference(q, q1=q1), (there,), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.slow
+def test_quaternions_of_frames_have_derivatives():
+    """By the entries of q, which along the rates of positions are the rates of attitudes."""
+    model = sd.random_tree(4, seed=4, joints=("free", "revolute", "spherical", "helical"))
+    frame = model.body_names[-1]
+    attitude = sd.kinematics(model, f"quaternion:{frame}").to_jax()
+    q, v, _ = model.random_state(seed=0)
+    check_grads(attitude, (q,), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4)
+    rates = np.zeros((model.nq, model.nv))
+    for i, joint in enumerate(model.joints):
+        rates[model.q_slice(i), model.v_slice(i)] = joint.rates(q[model.q_slice(i)])
+    turning = quaternion_rates(np.asarray(attitude(q))) @ sd.frame_jacobian(model, q, frame)[:3]
+    np.testing.assert_allclose(jax.jit(jax.jacrev(attitude))(q) @ rates, turning, atol=1e-13)
+    many = model.random_state(seed=1, batch=4)[0]
+    np.testing.assert_allclose(jax.vmap(attitude)(many), sd.kinematics(model, f"quaternion:{frame}")(many), atol=1e-14)
 
 
 @pytest.mark.slow
