@@ -107,7 +107,7 @@ def jacobian(program: Program, product: Program, kind: str) -> tuple[Program, di
     """(the program of ∂y/∂x of all outputs y by all inputs x, places of its entries by (y, x)).
 
     product: of J v along all inputs (kind "jvp"), or of wᵀ J with all outputs ("vjp"). It is repeated for each unit
-    vector in one graph, where most of it is shared or zero. Output groups are the blocks, y after y, without the entries
+    vector in one graph, where most of it is shared or zero. Output groups are the blocks, y after y, without entries
     that are always zero.
     """
     graph, before = Graph(SHARING), len(program.input_groups)

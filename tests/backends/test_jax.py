@@ -250,11 +250,19 @@ def test_what_is_wrong_is_said_while_it_is_traced():
     np.testing.assert_array_equal(f(q.tolist(), qd.tolist(), **known)["qdd"], solver(q, qd, **known).qdd)
 
 
-def test_other_devices_are_refused_with_the_remedy():
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_other_devices_are_refused_with_the_remedy(platform):
+    """When a function is compiled for a device, which this machine need not have; derivatives and maps, too."""
     solver, (q, qd), known = arm()
-    traced = jax.jit(solver.to_jax()).trace(q, qd, **known)
-    with pytest.raises(BackendUnavailable, match="programs run on CPUs: put arrays there"):
-        traced.lower(lowering_platforms=("cuda",))
+    f = solver.to_jax()
+
+    def cost(q, qd, tau):
+        return f(q, qd, tau)["qdd"].sum()
+
+    for function in (f, jax.vmap(f), jax.grad(cost), jax.jacfwd(cost)):
+        traced = jax.jit(function).trace(q, qd, *known.values())
+        with pytest.raises(BackendUnavailable, match=r"programs run on CPUs: put arrays there by jax.device_put\(x, "):
+            traced.lower(lowering_platforms=(platform,))
 
 
 def test_without_jax_the_remedy_is_named():
