@@ -28,7 +28,7 @@ NOT_LATER, NOT_POSITIVE = 256, 512
 
 
 class Clock(NamedTuple):
-    """How a filter is told of time: a member of the readings, and what is said of it; an argument where it begins."""
+    """Time in the structs of a filter: the member of the readings and its meaning, an argument of the start."""
 
     time: str
     when: str

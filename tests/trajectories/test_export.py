@@ -238,7 +238,7 @@ def test_what_is_not_exported_is_said(tmp_path):
 @pytest.mark.parametrize("real", ["double", "float"])
 @pytest.mark.parametrize("target", BOARDS)
 def test_filters_run_on_microcontrollers(target, real, tmp_path):
-    """With double precision, which a Cortex-M7 has instructions for, and a Cortex-M4 functions; in single with neither."""
+    """In double precision, by instructions of a Cortex-M7 and functions on a Cortex-M4; in single without either."""
     problem, options, log = walker()
     live = sd.filter(problem, [], **options)
     for row in list(rows(log))[:BEFORE]:
