@@ -28,18 +28,17 @@ NOT_LATER, NOT_POSITIVE = 256, 512
 
 
 class Clock(NamedTuple):
-    """Time in the structs of a filter: the member of the readings and its meaning, an argument of the start."""
+    """Time in the code of a filter: the member of the readings, its meaning, and an argument of the start."""
 
     time: str
     when: str
     begin: str
-    estimate: str
 
 
 # By types of numbers. Those in single precision would soon be farther apart than two readings are.
 _CLOCK = {
-    DOUBLE: Clock("t", "at t [s]", "double t, ", " at t [s]. */\ntypedef struct {\n    double t;"),
-    SINGLE: Clock("dt", "dt [s] after the readings before", "", ". */\ntypedef struct {"),
+    DOUBLE: Clock("t", "at t [s]", "double t, "),
+    SINGLE: Clock("dt", "dt [s] after the readings before", ""),
 }
 
 
@@ -133,7 +132,8 @@ def _header(name: str, code: TapeCode, step: Step, readings: Sequence[Reading]) 
     }  # fmt: skip
     state = [f"    {real} {x}[{n}]; /* {comment(texts[x])} */" for x, n in _members(step).items()]
     rates, size = (own.motion.order - 1) * model.nv, own.size
-    time, when, begin, estimate = _CLOCK[code.real]
+    time, when, begin = _CLOCK[code.real]
+    stamp, of_stamp = ("    double t;\n", " at t [s]") if begin else ("", "")
     return f"""/* {MARK}: {comment(f"a filter of the motion of {model.name}")} */
 /*
  * C99, no heap, no library but math.h; {code.bytes} bytes of static memory: one such filter is in a program.
@@ -152,8 +152,9 @@ typedef struct {{
 {chr(10).join(members)}
 }} {name}_readings;
 
-/* The estimate{estimate}
-{chr(10).join(state)}
+/* The estimate{of_stamp}. */
+typedef struct {{
+{stamp}{chr(10).join(state)}
 }} {name}_state;
 
 /* Bits of what {name}_step returns beside those of {name}_0.h; 0 where all went well. */
@@ -411,8 +412,7 @@ int main(void)
         {name}_now(&found);
 {checks}
     }}
-    again = test_readings[0];
-    again.{_CLOCK[real].time} = 0;
+    again = test_readings[0];{chr(10) + "    again.dt = 0;" if real is SINGLE else ""}
     if ({name}_step(&again) != {name.upper()}_NOT_LATER) {{
         printf("a time that does not go on is not reported\\n");
         ++failed;
