@@ -165,3 +165,27 @@ def test_parts_of_a_quantity_are_put_together(taken, threads):
         expected = general(solver, q, qd, y=y if y is packed else {name: x.tolist() for name, x in y.items()})
         del taken[:]
         assert np.array_equal(solver(q, qd, y=y).tau, expected.tau) and taken == [N]
+
+
+@pytest.mark.parametrize("every", [1, 2, 20, 0])
+@pytest.mark.parametrize("n", [1001, 4096])
+def test_zeros_are_written_into_memory_of_earlier_results(every, n):
+    """Of groups with no zeros, with many, and with nothing else; and into what callers have written there."""
+
+    def spread(x):
+        y = np.zeros((10, 12), dtype=object)
+        if every:
+            y.flat[::every] = [x[k % 3] * (k + 1.0) for k in range(-(-120 // every))]
+        return {"y": y, "z": x[:1]}
+
+    function = sd.compile_function(spread, {"x": (3,)}, level=0)
+    x = np.random.default_rng(0).standard_normal((n, 3))
+    expected = np.array([spread(row)["y"] for row in x[[0, 7, n - 1]]], dtype=float)
+    for _ in range(3):
+        found = function(x, threads=1)
+        np.testing.assert_array_equal(found["y"][[0, 7, n - 1]], expected)
+        assert np.count_nonzero(found["y"]) == n * (-(-120 // every) if every else 0)
+        place = found["y"].ctypes.data
+        found["y"][:] = np.nan
+        del found
+    assert function(x, threads=1)["y"].ctypes.data == place  # the same memory
