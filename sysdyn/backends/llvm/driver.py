@@ -189,7 +189,10 @@ class Driver(Types):
         return name
 
     def clearer(self, size: int) -> str:
-        """Name of the function that writes 0 to `size` entries of each lane's row; parameters as of movers."""
+        """Name of the function that writes 0 to `size` entries of each lane's row; parameters as of movers.
+
+        One row after the other: the same entries of long rows share few places of a cache.
+        """
         name = f"clear_{size}"
         if name in self.movers:
             return name
@@ -225,8 +228,10 @@ class Driver(Types):
             "  %further = icmp sle i64 %following, %end",
             "  br i1 %further, label %row, label %done",
             "done:",
+            "  ret void",
+            "}",
         ]
-        self.movers[name] = "\n".join([*lines, "  ret void", "}"])
+        self.movers[name] = "\n".join(lines)
         return name
 
     def _rows(self) -> list[str]:
