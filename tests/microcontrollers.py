@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -108,15 +109,25 @@ def run(folder: Path, target: str, sources: Sequence[str], *flags: str) -> str:
     board = BOARDS[target]
     (folder / "start.c").write_text(_START)
     (folder / "board.ld").write_text(_MEMORY)
-    machine = f"-mthumb -mcpu={target} -mfloat-abi=hard -mfpu={board.unit}".split()
     options = ["-O2", "-std=c99", "-Wall", "-Wextra", *flags, "--specs=rdimon.specs", "-T", "board.ld"]
-    command = [COMPILER, *machine, *options, "start.c", *sources, "-o", "board.elf", "-lm"]
+    command = [COMPILER, *_machine(target), *options, "start.c", *sources, "-o", "board.elf", "-lm"]
     subprocess.run(command, cwd=folder, check=True, timeout=120)
     emulator = f"{EMULATOR} -machine {board.machine} -icount shift=0 -nographic -monitor none -serial none".split()
     emulator += ["-semihosting-config", "enable=on,target=native", "-kernel", "board.elf"]
     done = subprocess.run(emulator, cwd=folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def in_double(source: Path, target: str) -> list[str]:
+    """Instructions of a file of C for a target that compute in double, and calls of functions that do."""
+    command = [COMPILER, *_machine(target), "-O2", "-std=c99", "-S", source.name, "-o", "-"]
+    text = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, check=True, timeout=120).stdout
+    return re.findall(r"v\w+(?:\.\w+)*\.f64\b.*|__aeabi_\w*d\w*|\bbl?\s+(?:sqrt|fabs|exp|expm1|sin|cos)\b", text)
+
+
+def _machine(target: str) -> list[str]:
+    return f"-mthumb -mcpu={target} -mfloat-abi=hard -mfpu={BOARDS[target].unit}".split()
 
 
 def write_states(folder: Path, name: str, program: Program, inputs: Mapping[str, np.ndarray]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 
@@ -53,6 +54,16 @@ class Real:
         if not math.isfinite(x):
             return "NAN" if math.isnan(x) else "INFINITY" if x > 0 else "(-INFINITY)"
         return f"{x!r}{self.suffix}" if math.copysign(1.0, x) > 0 else f"({x!r}{self.suffix})"
+
+    def literals(self, x: np.ndarray) -> str:
+        """Numbers of an array as C writes them, with commas."""
+        return ", ".join(map(self.literal, np.asarray(x, dtype=float).reshape(-1).tolist()))
+
+    def in_c(self, text: str) -> str:
+        """C that is written for double, in this type: its name, constants with a point, and functions of math.h."""
+        text = re.sub(r"\bdouble\b", self.name, text)
+        text = re.sub(r"(?<![\w.])\d+\.\d+(?![\w.])", rf"\g<0>{self.suffix}", text)
+        return re.sub(r"\b(sqrt|fabs|exp|expm1|fmax)\(", rf"\1{self.suffix}(", text)
 
     def text(self, x: float) -> str:
         """The number as LLVM's language has it, whatever its type: with the bits of a double."""

@@ -30,8 +30,9 @@ def function(traced: Traced) -> Callable:
 
     def converted(name: str, x: Any) -> Any:
         x = torch.as_tensor(x)
-        if x.device.type not in ("cpu", "meta"):
-            raise BackendUnavailable(f"{name} is on {x.device}, but programs run on CPUs: hand in {name}.cpu()")
+        if x.device.type != "cpu":
+            what = f"{name}.cpu()" if x.device.type != "meta" else "numbers"
+            raise BackendUnavailable(f"{name} is on {x.device}, but programs run on CPUs: hand in {what}")
         if x.dtype == torch.float64:
             return x
         if x.is_complex() or x.dtype == torch.bool:

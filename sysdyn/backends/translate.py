@@ -74,8 +74,9 @@ class Translated(ABC):
     def export_casadi(self, folder: str | os.PathLike, name: str | None = None) -> Path:
         """Write the program and its derivatives in C for casadi.external, as the sources of one shared library.
 
-        casadi.external(NAME, "libNAME.so") finds J v, w^T J and the derivative of the latter in it, programs of their
-        own, so that gradients, Jacobians and Hessians are exact; derivatives by q are those of its entries, with
+        casadi.external(NAME, "libNAME.so", {"jac_penalty": 1}) finds J, J v, w^T J and the derivative of the latter in
+        it, programs of their own, so that gradients, Jacobians and Hessians are exact (without the option Jacobians are
+        swept through, column by column); derivatives by q are those of its entries, with
         quaternions divided by their norms. Names of inputs and results, and `name`: as for `to_casadi`. A call fails
         where a pivot is zero or a result is not finite.
 

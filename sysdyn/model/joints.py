@@ -86,11 +86,11 @@ def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     return tuple((a + 0.0).tolist())
 
 
-def _vector(entries: list, q: np.ndarray) -> np.ndarray:
-    """(3,) array of `entries` with the dtype of q; entries that are batches stay entries."""
+def _array(entries: list, q: np.ndarray) -> np.ndarray:
+    """Array of `entries` with the dtype of q; entries that are batches stay entries."""
     if q.dtype != object:
         return np.array(entries, dtype=float)
-    r = np.empty(3, dtype=object)
+    r = np.empty(len(entries), dtype=object)
     for k, x in enumerate(entries):
         r[k] = x
     return r
@@ -133,6 +133,22 @@ class Joint(ABC):
 
         q (nq,): floats, or an object array of Expr, floats and batches; the results have the dtype of q.
         """
+
+    def attitude(self, q: np.ndarray) -> np.ndarray:
+        """The unit quaternion (x, y, z, w) of E^T, smooth in q (nq,), for numbers and expressions as `transform`.
+
+        As S is constant, a joint without a quaternion turns about one axis at most; a whole turn changes the sign.
+        """
+        if self.quaternion is not None:
+            return q[self.quaternion]
+        turning = np.flatnonzero(self.S[:3].any(axis=0))
+        if not turning.size:
+            return _as(q, np.array([0.0, 0.0, 0.0, 1.0]))
+        (k,) = turning.tolist()
+        w = self.S[:3, k]
+        size = float(norm(w))
+        half = 0.5 * size * q[k]
+        return _array([*(a * sin(half) for a in (w / size).tolist()), cos(half)], q)
 
     def neutral(self) -> np.ndarray:
         """q (nq,) at which E = 1 and r = 0."""
@@ -192,7 +208,7 @@ class Prismatic(Joint):
         return _columns([(0.0, 0.0, 0.0, *self.axis)])
 
     def transform(self, q):
-        return _as(q, np.eye(3)), _vector([a * q[0] for a in self.axis], q)
+        return _as(q, np.eye(3)), _array([a * q[0] for a in self.axis], q)
 
     def random(self, rng, batch=()):
         return rng.uniform(-1.0, 1.0, (*batch, 1))
@@ -218,7 +234,7 @@ class Helical(Joint):
 
     def transform(self, q):
         advance = self.pitch * q[0]
-        return _as(q, rot_axis(self.axis, q[0])), _vector([a * advance for a in self.axis], q)
+        return _as(q, rot_axis(self.axis, q[0])), _array([a * advance for a in self.axis], q)
 
     def random(self, rng, batch=()):
         return rng.uniform(-math.pi, math.pi, (*batch, 1))
@@ -242,7 +258,7 @@ class Cylindrical(Joint):
         return _columns([(*self.axis, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, *self.axis)])
 
     def transform(self, q):
-        return _as(q, rot_axis(self.axis, q[0])), _vector([a * q[1] for a in self.axis], q)
+        return _as(q, rot_axis(self.axis, q[0])), _array([a * q[1] for a in self.axis], q)
 
     def random(self, rng, batch=()):
         return rng.uniform((-math.pi, -1.0), (math.pi, 1.0), (*batch, 2))
@@ -282,7 +298,7 @@ class Planar(Joint):
     def transform(self, q):
         x, y = self.plane
         r = [a * q[0] + b * q[1] for a, b in zip(x, y, strict=True)]
-        return _as(q, rot_axis(self.normal, q[2])), _vector(r, q)
+        return _as(q, rot_axis(self.normal, q[2])), _array(r, q)
 
     def rates(self, q):
         N = _as(q, np.eye(3))
@@ -377,7 +393,7 @@ class Free(Joint):
         return _columns(np.eye(6))
 
     def transform(self, q):
-        return _as(q, quaternion_to_E(q[3:])), _vector(list(q[:3]), q)
+        return _as(q, quaternion_to_E(q[3:])), _array(list(q[:3]), q)
 
     def neutral(self):
         return np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])

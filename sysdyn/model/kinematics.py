@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.joints import snap
-from sysdyn.model.poses import adjoint, pose
+from sysdyn.model.manifolds import quaternion_product, quaternion_step
+from sysdyn.model.poses import adjoint, pose, se3_log
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
 from sysdyn.model.tree import Frame, Model
 from sysdyn.program.plain import product
@@ -149,6 +150,23 @@ def frame_pose(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
     return pose_and_jacobian(model, q, frame_name)[0]
 
 
+def frame_quaternion(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
+    """p = (x, y, z, w): attitude of the frame called `frame_name` in the world, as a unit quaternion.
+
+    The product of those of the joints and placements up to it, hence smooth in q: its sign does not jump, as it would
+    somewhere if it followed from R. q (nq,) [rad, m] or object. Raises UnknownName, InvalidInput.
+    """
+    frame = model.frame(frame_name)
+    q = _values("q", q, model.nq)
+    p = _quaternion(frame.X)
+    for i in path(model, frame.body):
+        joint = model.joints[i]
+        if joint.nq:
+            p = quaternion_product(joint.attitude(q[model.q_slice(i)]), p)
+        p = quaternion_product(_quaternion(model.X_tree[i]), p)
+    return p.astype(q.dtype)
+
+
 def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str = "local") -> np.ndarray:
     """J (6, nv) with J v = [ω; v], the twist of the frame called `frame_name`; v (nv,) the joint velocities.
 
@@ -183,6 +201,12 @@ def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
 def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:
     """(E (3, 3), r (3,)) of a constant X, as `dtype`; r snapped, as it comes from products."""
     return rotation(X).astype(dtype), snap(translation(X)).astype(dtype)
+
+
+def _quaternion(X: np.ndarray) -> np.ndarray:
+    """The unit quaternion (x, y, z, w ≥ 0) of the attitude of a constant X."""
+    w = se3_log(pose(rotation(X), np.zeros(3)))[:3]
+    return snap(quaternion_step(np.array([0.0, 0.0, 0.0, 1.0]), w))
 
 
 def _is_identity(X: np.ndarray) -> bool:

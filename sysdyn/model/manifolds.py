@@ -11,7 +11,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.program.expr import Graph, copysign, sqrt
-from sysdyn.program.plain import cos, dot, norm, sin
+from sysdyn.program.plain import cos, norm, sin
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 
@@ -93,7 +93,7 @@ def unturned(cosine: Any, sine: Any) -> tuple[Any, Any]:
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
-    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.asarray(dot(u, v))[..., None]], axis=-1)
+    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - (u * v).sum(axis=-1, keepdims=True)], axis=-1)
 
 
 def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from sysdyn.backends.traced import Traced
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
-from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
+from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.manifolds import at_unit
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.groups import leading, named
@@ -110,6 +110,9 @@ ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
         _external,
     ),
     "pose": RobotFunction("T = [R p; 0 1] of a frame in the world [m]", ("q",), (4, 4), frame_pose, True),
+    "quaternion": RobotFunction(
+        "attitude of a frame in the world, unit quaternion (x, y, z, w)", ("q",), (4,), frame_quaternion, True
+    ),
     "jacobian": RobotFunction(
         "J with the twist J q̇ = [ω; v] of a frame", ("q",), (6, "nv"), frame_jacobian, True, REFERENCES
     ),
@@ -180,6 +183,7 @@ def kinematics(
         gravity (nv)                 C(q, 0)
         external (nv)                Σ J_i^T fx_i of wrenches fx (nb, 6): H q̈ + C = τ + Σ J_i^T fx_i
         pose:FRAME (4, 4)            T = [R p; 0 1], the frame in the world
+        quaternion:FRAME (4)         its attitude as a unit quaternion (x, y, z, w), smooth in q, of either sign
         jacobian:FRAME (6, nv)       J with J q̇ = [ω; v], the twist of the frame
         jacobian_rate:FRAME (6, nv)  J̇, entry by entry
         velocity:FRAME (6)           J q̇ [rad/s, m/s]

@@ -11,7 +11,9 @@ import numpy as np
 
 from sysdyn.backends.c.code import MARK, check_name, comment, identifier
 from sysdyn.backends.c.project import cmake, differs, write_folder
-from sysdyn.backends.c.tape import TapeCode, literals
+from sysdyn.backends.c.tape import TapeCode
+from sysdyn.backends.real import DOUBLE, REALS, SINGLE, Real
+from sysdyn.errors import UnknownName
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
@@ -20,9 +22,24 @@ from sysdyn.trajectories.step import POSITION, RATES, Step, Update
 
 # Rows of the test vectors, share of their readings that is missing, and their error that is allowed, as a share of the
 # greatest entry of a member: covariances of which standard deviations are far apart have as many digits (chosen).
-TEST_ROWS, TEST_MISSING, TEST_ERROR = 5, 0.2, 1e-9
+TEST_ROWS, TEST_MISSING, TEST_ERROR = 5, 0.2, {DOUBLE: 1e-9, SINGLE: 1e-3}
 # Bits of the status beside those of programs: time does not go on; a covariance of readings has no factor.
 NOT_LATER, NOT_POSITIVE = 256, 512
+
+
+class Clock(NamedTuple):
+    """Time in the code of a filter: the member of the readings, its meaning, and an argument of the start."""
+
+    time: str
+    when: str
+    begin: str
+
+
+# By types of numbers. Those in single precision would soon be farther apart than two readings are.
+_CLOCK = {
+    DOUBLE: Clock("t", "at t [s]", "double t, "),
+    SINGLE: Clock("dt", "dt [s] after the readings before", ""),
+}
 
 
 class Reading(NamedTuple):
@@ -34,25 +51,28 @@ class Reading(NamedTuple):
 
 
 def export_filter(
-    folder: str | os.PathLike, name: str, filter_: Filter, belief: Belief, last: Readings, dt: float
+    folder: str | os.PathLike, name: str, filter_: Filter, belief: Belief, last: Readings, dt: float, numbers: str
 ) -> Path:  # fmt: skip
     """Write the project of a filter from a belief on. last: readings of which test vectors are made, dt [s] apart.
 
-    Raises InvalidInput for the name, FileError.
+    numbers: name of their type. Raises InvalidInput for the name, UnknownName, FileError.
     """
     check_name(name)
-    step = Step(filter_.unknowns, filter_.sources, filter_.density, filter_.gate)
+    if numbers not in REALS:
+        raise UnknownName("type of numbers", numbers, REALS)
+    real = REALS[numbers]
+    step = Step(filter_.unknowns, filter_.sources, filter_.density, filter_.gate, real)
     step.load(belief.path, belief.P)
     readings = _readings(step)
     rows, expected = _vectors(filter_, belief, last, readings, dt)
     code = TapeCode(name, [step.P, *step.state.values(), *step.given.values(), *(
-        x for update in step.updates if update.rows for x in update.given.values())])  # fmt: skip
+        x for update in step.updates if update.rows for x in update.given.values())], real)  # fmt: skip
     source = _source(name, code, step, readings, float(belief.path.t[0]))
     files = {f"{name}.h": _header(name, code, step, readings), f"{name}.c": source}
     for program in code.programs:
         files |= {f"{program.name}.h": program.header(), f"{program.name}.c": program.source()}
-    files["test_vectors.h"] = _test_vectors(name, readings, rows, expected)
-    files["main.c"] = _main(name, _members(step))
+    files["test_vectors.h"] = _test_vectors(name, readings, rows, expected, real)
+    files["main.c"] = _main(name, _members(step), real)
     files["CMakeLists.txt"] = cmake(name, "a filter", [f"{x}.c" for x in (name, *(p.name for p in code.programs))])
     return write_folder(folder, files)
 
@@ -68,7 +88,7 @@ def _readings(step: Step) -> list[Reading]:
     found: list[Reading] = []
     for name in names:
         member = identifier(name)
-        while member == "t" or any(member in (x.member, f"has_{x.member}") for x in found):
+        while member in ("t", "dt") or any(member in (x.member, f"has_{x.member}") for x in found):
             member += "_"
         found.append(Reading(name, member, measurements[name].components(step.unknowns.model)))
     return found
@@ -100,18 +120,20 @@ def _members(step: Step) -> dict[str, int]:
 
 
 def _header(name: str, code: TapeCode, step: Step, readings: Sequence[Reading]) -> str:
-    own, model, guard = step.unknowns, step.unknowns.model, f"{name.upper()}_H"
+    own, model, guard, real = step.unknowns, step.unknowns.model, f"{name.upper()}_H", code.real.name
     members = []
     for x in readings:
         n, labels = len(x.labels), comment(f"{x.name}: {', '.join(x.labels)}")
-        members += [f"    /* {labels} */", f"    double {x.member}[{n}];", f"    int has_{x.member}[{n}];"]
+        members += [f"    /* {labels} */", f"    {real} {x.member}[{n}];", f"    int has_{x.member}[{n}];"]
     biases = [f"{b}: {c}" for b, x in own.biases.items() for c in x.measurement.components(model)]
     texts = {
         "q": "positions of joints", "qd": ", ".join(model.dof_names), "qdd": "as qd", "qddd": "as qd",
         "biases": ", ".join(biases), "std": "standard deviations of q (in its tangent space), its rates, biases",
     }  # fmt: skip
-    state = [f"    double {x}[{n}]; /* {comment(texts[x])} */" for x, n in _members(step).items()]
+    state = [f"    {real} {x}[{n}]; /* {comment(texts[x])} */" for x, n in _members(step).items()]
     rates, size = (own.motion.order - 1) * model.nv, own.size
+    time, when, begin = _CLOCK[code.real]
+    stamp, of_stamp = ("    double t;\n", " at t [s]") if begin else ("", "")
     return f"""/* {MARK}: {comment(f"a filter of the motion of {model.name}")} */
 /*
  * C99, no heap, no library but math.h; {code.bytes} bytes of static memory: one such filter is in a program.
@@ -124,29 +146,28 @@ def _header(name: str, code: TapeCode, step: Step, readings: Sequence[Reading]) 
 extern "C" {{
 #endif
 
-/* What is measured at t [s]; has_...: 1 where there is a value now (of a stance: where it stands), else 0. */
+/* What is measured {when}; has_...: 1 where there is a value now (of a stance: where it stands), else 0. */
 typedef struct {{
-    double t;
+    {real} {time};
 {chr(10).join(members)}
 }} {name}_readings;
 
-/* The estimate at t [s]. */
+/* The estimate{of_stamp}. */
 typedef struct {{
-    double t;
-{chr(10).join(state)}
+{stamp}{chr(10).join(state)}
 }} {name}_state;
 
 /* Bits of what {name}_step returns beside those of {name}_0.h; 0 where all went well. */
 enum {{
-    {name.upper()}_NOT_LATER = {NOT_LATER}, /* t is not later than before: nothing has changed */
+    {name.upper()}_NOT_LATER = {NOT_LATER}, /* time does not go on: nothing has changed */
     {name.upper()}_NOT_POSITIVE = {NOT_POSITIVE} /* the covariance of the readings has no factor: start again */
 }};
 
 /*
- * Begins at t with q [{model.nq}], rates [{rates}] (first and further derivatives), biases [{own.n_biases}] and the
+ * Begins with q [{model.nq}], rates [{rates}] (first and further derivatives), biases [{own.n_biases}] and the
  * covariance P [{size}][{size}] of their errors, in the order of std.
  */
-void {name}_start(double t, const double *q, const double *rates, const double *biases, const double *P);
+void {name}_start({begin}const {real} *q, const {real} *rates, const {real} *biases, const {real} *P);
 
 /* Goes on to the time of these readings and takes them in. Returns 0, or bits of the enumeration above. */
 int {name}_step(const {name}_readings *now);
@@ -163,7 +184,8 @@ void {name}_now({name}_state *out);
 
 
 def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], t: float) -> str:
-    own, upper = step.unknowns, name.upper()
+    own, upper, real = step.unknowns, name.upper(), code.real
+    timed = real is DOUBLE  # else readings tell how long after each other they are
     failed, parts, body = f"{upper}_NOT_POSITIVE", [], []
     parts.append(code.function("static int predict(void)", step.prediction, failed))
     largest = max([1, *(len(x.labels) for x in readings)])
@@ -199,11 +221,11 @@ def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], 
     text = "\n".join(f"    {line}" for line in body)
     includes = "\n".join(f'#include "{x.name}.h"' for x in code.programs)
     if nb:
-        tables += [f"static const double {x}[{nb}] = {{{literals(y)}}};"
+        tables += [f"static const double {x}[{nb}] = {{{real.literals(y)}}};"
                    for x, y in (("densities", density), ("times", time))]  # fmt: skip
     functions = "\n\n".join(parts)
-    return f"""/* {MARK}: {comment(f"a filter of the motion of {own.model.name}")} */
-#include "{name}.h"
+    banner = f"/* {MARK}: {comment(f'a filter of the motion of {own.model.name}')} */\n"
+    return banner + real.in_c(f"""#include "{name}.h"
 
 #include <math.h>
 #include <string.h>
@@ -213,7 +235,7 @@ def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], 
 {code.memory()}
 {chr(10).join(tables)}
 static int there[{largest}];
-static double before = {literals(np.array(t))};
+{f"static double before = {real.literal(t)};" if timed else ""}
 
 {code.routines()}
 
@@ -228,9 +250,9 @@ static void take(int n, const double *x, const int *has, double *y)
 
 {functions}
 
-void {name}_start(double t, const double *q, const double *rates, const double *biases, const double *P)
+void {name}_start({_CLOCK[real].begin}const double *q, const double *rates, const double *biases, const double *P)
 {{
-    before = t;
+    {"before = t;" if timed else ""}
     memcpy({places[POSITION]}, q, {nq} * sizeof(double));
     memcpy({places[RATES]}, rates, {rates} * sizeof(double));
     {f"memcpy({places[BIASES]}, biases, {nb} * sizeof(double));" if nb else "(void)biases;"}
@@ -239,13 +261,13 @@ void {name}_start(double t, const double *q, const double *rates, const double *
 
 int {name}_step(const {name}_readings *now)
 {{
-    const double dt = now->t - before;
+    const double dt = {"now->t - before" if timed else "now->dt"};
     int k, status;
     (void)k;
     if (!(dt > 0.0)) {{
         return {upper}_NOT_LATER;
     }}
-    before = now->t;
+    {"before = now->t;" if timed else ""}
     ({places["dt"]})[0] = dt;{walk}
     status = predict();
 {text}
@@ -255,13 +277,13 @@ int {name}_step(const {name}_readings *now)
 void {name}_now({name}_state *out)
 {{
     int k;
-    out->t = before;
+    {"out->t = before;" if timed else ""}
     {(chr(10) + "    ").join(out)}
     for (k = 0; k < {size}; ++k) {{
         out->std[k] = sqrt(fmax(0.0, ({P})[k * {size + 1}]));
     }}
 }}
-"""
+""")
 
 
 def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables: list[str]) -> list[str]:
@@ -276,16 +298,17 @@ def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables
             tables.append(f"static double {spare}[{max(len(y.labels) for y in readings)}];")
         lines.append(f"take({n}, now->{x}, now->has_{x}, {spare if value is None else code.place(value)});")
         if switch is not None:
-            lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = there[k];", "}"]
+            lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = (double)there[k];", "}"]
         if isinstance(source, OfStates):
             whole, one, rows = next((w, s, r) for y, w, s, r in source.written if y == name)
             weight = f"{code.place(given[WEIGHT])} + {int(rows[0])}"
             k = len(tables)
             if not whole:
-                tables.append(f"static const double noise_{k}[{n}] = {{{literals(np.broadcast_to(one, n))}}};")
+                values = code.real.literals(np.broadcast_to(one, n))
+                tables.append(f"static const double noise_{k}[{n}] = {{{values}}};")
             else:
                 lines += [f"for (k = 1; k < {n}; ++k) {{", "    there[0] &= there[k];", "}"]
-            share = "there[0]" if whole else f"there[k] / noise_{k}[k]"
+            share = "(double)there[0]" if whole else f"(double)there[k] / noise_{k}[k]"
             lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({weight})[k] = {share};", "}"]
     for name, quantity, places, n in _exact(update):
         x, k = members[name].member, len(tables)
@@ -309,7 +332,7 @@ def _vectors(
         active = {name: x[:1] & (rng.random(x[:1].shape) >= TEST_MISSING) for name, x in last.active.items()}
         now = Readings(np.array([t]), {name: x[:1] for name, x in last.y.items()}, active, last.known)
         belief = own.updated(own.predicted(belief, t), now)
-        row: dict[str, np.ndarray] = {"t": np.array(t)}
+        row: dict[str, np.ndarray] = {"t": np.array(t), "dt": np.array(dt)}
         for x in readings:
             row[x.member] = now.y[x.name][0] if x.name in now.y else _known(filter_, now, x.name)
             on = now.active[x.name][0] if x.name in now.active else np.ones(len(x.labels))
@@ -330,20 +353,21 @@ def _known(filter_: Filter, now: Readings, name: str) -> np.ndarray:
 
 
 def _test_vectors(
-    name: str, readings: Sequence[Reading], rows: Sequence[Mapping[str, np.ndarray]], found: Sequence[Belief]
-) -> str:
+    name: str, readings: Sequence[Reading], rows: Sequence[Mapping[str, np.ndarray]], found: Sequence[Belief],
+    real: Real,
+) -> str:  # fmt: skip
     guard, given, expected = f"{name.upper()}_TEST_VECTORS_H", [], []
     for row, belief in zip(rows, found, strict=True):
-        parts = [literals(row["t"])]
+        parts = [real.literals(row[_CLOCK[real].time])]
         for x in readings:
             switches = ", ".join(map(str, row[f"has_{x.member}"].tolist()))
-            parts += [f"{{{literals(row[x.member])}}}", f"{{{switches}}}"]
+            parts += [f"{{{real.literals(row[x.member])}}}", f"{{{switches}}}"]
         given.append("    {" + ",\n     ".join(parts) + "}")
         path = belief.path
         arrays = [path.q[0], *path.rates[0], path.biases[0], np.sqrt(np.diagonal(belief.P))]
-        expected.append(
-            "    {" + ",\n     ".join([literals(path.t), *(f"{{{literals(x)}}}" for x in arrays if x.size)]) + "}"
-        )
+        time = [real.literals(path.t)] if real is DOUBLE else []
+        columns = [*time, *(f"{{{real.literals(x)}}}" for x in arrays if x.size)]
+        expected.append("    {" + ",\n     ".join(columns) + "}")
     return f"""/* {MARK}: rows of readings, and the estimates of the filter after them */
 #ifndef {guard}
 #define {guard}
@@ -351,7 +375,7 @@ def _test_vectors(
 #include "{name}.h"
 
 #define TEST_COUNT {len(rows)}
-#define TEST_TOLERANCE {TEST_ERROR!r} /* relative to the greatest expected entry */
+#define TEST_TOLERANCE {TEST_ERROR[real]!r} /* relative to the greatest expected entry */
 
 static const {name}_readings test_readings[TEST_COUNT] = {{
 {("," + chr(10)).join(given)}
@@ -365,7 +389,7 @@ static const {name}_state test_states[TEST_COUNT] = {{
 """
 
 
-def _main(name: str, members: Mapping[str, int]) -> str:
+def _main(name: str, members: Mapping[str, int], real: Real) -> str:
     checks = "\n".join(
         f'        failed += differs("{x}", k, found.{x}, test_states[k].{x}, {n});' for x, n in members.items()
     )
@@ -376,9 +400,10 @@ def _main(name: str, members: Mapping[str, int]) -> str:
 #include "{name}.h"
 #include "test_vectors.h"
 
-{differs("row")}
+{differs("row", real)}
 int main(void)
 {{
+    static {name}_readings again;
     static {name}_state found;
     int k, failed = 0;
 
@@ -387,7 +412,8 @@ int main(void)
         {name}_now(&found);
 {checks}
     }}
-    if ({name}_step(&test_readings[0]) != {name.upper()}_NOT_LATER) {{
+    again = test_readings[0];{chr(10) + "    again.dt = 0;" if real is SINGLE else ""}
+    if ({name}_step(&again) != {name.upper()}_NOT_LATER) {{
         printf("a time that does not go on is not reported\\n");
         ++failed;
     }}

@@ -122,23 +122,24 @@ class Live:
         with OneThread():
             return self._estimate(t, y, active or {})
 
-    def export_c(self, folder: str | os.PathLike, name: str = "state_filter") -> Path:
+    def export_c(self, folder: str | os.PathLike, name: str = "state_filter", real: str = "double") -> Path:
         """Write the filter as it stands as a C99 project with static memory, which needs nothing but math.h.
 
         NAME_step(now) takes the readings of an instant, NAME_now(out) gives q, its rates, biases and their standard
         deviations, NAME_start begins elsewhere; torques and wrenches follow from the export of a compiled problem.
         Conditions of stances are the caller's, and so are names of readings beyond belief. main checks it against
-        steps computed here. name: a C identifier.
+        steps computed here. name: a C identifier. real: type of its numbers, "double", or
+        "float", in which readings tell the time since those before instead of that of the clock.
 
         Raises InvalidInput for the name, before the first reading, if it stays behind or drops readings of dynamic
-        variables (coupled and robust); FileError if the folder cannot be written.
+        variables (coupled and robust); UnknownName for the type, FileError if the folder cannot be written.
         """
         if self.lag or (self._trajectory.coupled and self._filter.gate):
             what = "stays behind: give lag=0" if self.lag else "drops readings of dynamic variables: give robust=False"
             raise InvalidInput(f"this filter {what} to export it")
         if not self._found:
             raise InvalidInput("this filter has no state yet: call it with some readings before it is exported")
-        return export_filter(folder, name, self._filter, self._found[-1], self._read[-1], self._dt)
+        return export_filter(folder, name, self._filter, self._found[-1], self._read[-1], self._dt, real)
 
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
         if self._found and not t > self._found[-1].path.t[0]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.calls import Tape
+from sysdyn.backends.real import DOUBLE, SINGLE, Real
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
 from sysdyn.program.expr import Graph, copysign, is_zero
 from sysdyn.program.products import SHARING
@@ -27,11 +28,12 @@ from sysdyn.trajectories.turns import machine_code, replayed_turns
 
 # Groups of the programs: q, rates and biases before and after; δ; entries of Φ and Q; those of the turn of an error.
 POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
-# Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero.
-OF_EMPTY_ROWS = 1e-300
+# Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero;
+# by types of numbers, as is what follows.
+OF_EMPTY_ROWS = {DOUBLE: 1e-300, SINGLE: 1e-30}
 # Covariances of this size are zero: those of errors that fade in time become so small that processors take a hundred
 # times as long for them, and so do their products; any that counts is beyond (chosen).
-LEAST_COVARIANCE = 1e-150
+LEAST_COVARIANCE = {DOUBLE: 1e-150, SINGLE: 1e-20}
 
 Values = dict[str, np.ndarray]
 
@@ -39,14 +41,15 @@ Values = dict[str, np.ndarray]
 class Step:
     """Steps of a filter of the rows of `sources`. density (nv,): of the motion.
 
-    gate: readings of states beyond belief count as if they were at its limit. state, P (size, size): the belief, which
-    `load` writes.
+    gate: readings of states beyond belief count as if they were at its limit. real: type of numbers for which the calls
+    are, which run in double. state, P (size, size): the belief, which `load` writes.
     """
 
     def __init__(
-        self, unknowns: Unknowns, sources: Sequence[OfStates | OfDynamics], density: np.ndarray, gate: bool
+        self, unknowns: Unknowns, sources: Sequence[OfStates | OfDynamics], density: np.ndarray, gate: bool,
+        real: Real = DOUBLE,
     ):  # fmt: skip
-        self.unknowns, size = unknowns, unknowns.size
+        self.unknowns, self.real, size = unknowns, real, unknowns.size
         self.state = {x: np.zeros(n) for x, n in _sizes(unknowns).items()}
         self.P = np.zeros((size, size))
         self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
@@ -88,7 +91,7 @@ class Step:
         tape.call("dlaset", "A", k, k, 0.0, 0.0, self.P, k)
         tape.call("add", len(numbers), numbers, found[NOISE], self.P)
         tape.call("packed", k, len(places), places, found[TRANSITION], V, self.P)
-        tape.call("flush", k * k, LEAST_COVARIANCE, self.P)
+        tape.call("flush", k * k, LEAST_COVARIANCE[self.real], self.P)
         self.kept(tape, found)
         return tape
 
@@ -140,9 +143,8 @@ class Update:
         tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
         tape.call("packed", m, len(places), places, self.entries, W, S)
         tape.call("dcopy", m, S, m + 1, self.known, 1)
-        _called(
-            tape, machine_code(variances(exact, self._gate)), {"r": self.r, "known": self.known}, {NOISE: self.noise}
-        )
+        own = machine_code(variances(exact, self._gate, OF_EMPTY_ROWS[self._step.real]))
+        _called(tape, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
         tape.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
         tape.call("dpotrf", "L", m, S, m, self._wrong)
         tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)  # by columns (k, m)
@@ -281,16 +283,17 @@ def moved(unknowns: Unknowns) -> tuple[Program, np.ndarray]:
     return Program.from_graph(graph, tuple(x.items()), outputs), np.array([*entries], dtype=np.int64).reshape(-1, 2)
 
 
-def variances(exact: np.ndarray, gate: bool) -> Program:
+def variances(exact: np.ndarray, gate: bool, of_empty_rows: float) -> Program:
     """The program of the variances of rows, from their residuals r and the variances that are known of them.
 
-    1, and with `gate` as large as makes a residual as far from zero as is believed; of exact rows see EXACT_SHARE.
+    1, and with `gate` as large as makes a residual as far from zero as is believed; of exact rows see EXACT_SHARE and
+    OF_EMPTY_ROWS.
     """
     graph, found = Graph(SHARING), []
     r, known = (graph.inputs(name, len(exact)) for name in ("r", "known"))
     for e, s, holds in zip(r, known, exact.tolist(), strict=True):
         if holds:
-            found.append(EXACT_SHARE**2 * s + OF_EMPTY_ROWS)
+            found.append(EXACT_SHARE**2 * s + of_empty_rows)
         elif gate:
             beyond = e * e / ((s + 1.0) * FAR_SQUARED) - 1.0
             found.append(1.0 + 0.5 * (beyond + copysign(beyond, 1.0)))

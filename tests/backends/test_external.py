@@ -19,13 +19,13 @@ COMPILER = next((x for x in ("gcc", "clang") if shutil.which(x)), "")
 needs_compiler = pytest.mark.skipif(not COMPILER, reason="no C compiler")
 
 
-def external(compiled, folder: Path, name: str = "robot"):
+def external(compiled, folder: Path, name: str = "robot", **options):
     """casadi.external of what is compiled here of an export."""
     path = compiled.export_casadi(folder / name, name)
     sources = sorted(x.name for x in path.glob("*.c"))
     library = path / "library.so"
     subprocess.run([COMPILER, *STRICT, "-O1", "-shared", "-fPIC", *sources, "-o", library, "-lm"], cwd=path, check=True)
-    return ca.external(name, str(library))
+    return ca.external(name, str(library), options)
 
 
 @pytest.mark.slow(after=1)
@@ -70,12 +70,37 @@ def test_values_and_derivatives_are_those_of_symbols(case, tmp_path):
 
 @pytest.mark.slow(after=1)
 @needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_jacobians_are_programs(case, tmp_path):
+    """In one call, as by differences; entries that symbols know to be zero are left out."""
+    compiled, _, _ = CASES[case]()
+    function, symbols = external(compiled, tmp_path, jac_penalty=1), compiled.to_casadi("symbols")
+    other = {"enable_fd": True, "enable_forward": False, "enable_reverse": False, "enable_jacobian": False}
+    differences = ca.external("robot", str(tmp_path / "robot" / "library.so"), other | {"fd_method": "central"})
+    given = [np.random.default_rng(0).standard_normal(function.size1_in(k)) for k in range(function.n_in())]
+    if "q" in function.name_in():
+        given[function.index_in("q")] = compiled.model.random_state(seed=3)[0]
+    J, pattern = function.jacobian(), symbols.jacobian()
+    assert J.class_name() == "External" and J.name() == "jac_robot"
+    blocks, n = J.call([*given, *function.call(given)]), function.n_in()
+    own = [ca.MX.sym(f"x{k}", len(x)) for k, x in enumerate(given)]
+    at = ca.vertcat(*own)
+    slope = ca.jtimes(ca.vertcat(*differences.call(own)), at, ca.DM.eye(at.shape[0]))
+    expected = ca.Function("slope", own, [slope]).call(given)[0].full()
+    found = np.vstack([np.hstack([x.full() for x in blocks[k : k + n]]) for k in range(0, len(blocks), n)])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    if case != "quaternions":  # a body with three freedoms has entries that are zero by values alone
+        assert all(J.nnz_out(k) <= pattern.nnz_out(k) for k in range(len(blocks)))
+
+
+@pytest.mark.slow(after=1)
+@needs_compiler
 @pytest.mark.parametrize("solver", ["ipopt", "sqpmethod"])
 def test_optimal_control_by_exact_derivatives(solver, tmp_path):
     """An arm is brought to a place within a horizon, by the function in C and by symbols: the same motion."""
     compiled, _, _ = arm()
     plans = []
-    for f in (external(compiled, tmp_path), compiled.to_casadi()):
+    for f in (external(compiled, tmp_path, jac_penalty=1), compiled.to_casadi()):
         h, N, n = 0.02, 10, 3
         ocp = ca.Opti()
         x, u = ocp.variable(2 * n, N + 1), ocp.variable(n, N)
@@ -91,6 +116,10 @@ def test_optimal_control_by_exact_derivatives(solver, tmp_path):
             options = {"print_header": False, "print_iteration": False, "print_status": False, "print_time": False}
             ocp.solver("sqpmethod", {"qpsol": "qrqp", "qpsol_options": quiet, **options})
         plans.append((x, ocp.solve()))
+        slope = ca.Function("slope", [ocp.x], [ca.jacobian(ocp.g, ocp.x)])
+        calls = [slope.instruction_MX(k).which_function().name() for k in range(slope.n_instructions())
+                 if slope.instruction_id(k) == ca.OP_CALL]  # fmt: skip
+        assert calls == ["jac_robot"] * N or f.is_a("SXFunction")  # in place of sweeps
     (mine, ours), (x, theirs) = plans
     assert ours.stats()["iter_count"] == theirs.stats()["iter_count"] < 20  # Newton's method
     np.testing.assert_allclose(ours.value(mine), theirs.value(x), atol=1e-7)

@@ -16,6 +16,7 @@ from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaterni
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
+from sysdyn.model.manifolds import quaternion_rates
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
@@ -135,6 +136,23 @@ def test_steps_in_manifolds_have_derivatives_at_rest(size):
 
 
 @pytest.mark.slow
+def test_quaternions_of_frames_have_derivatives():
+    """By the entries of q, which along the rates of positions are the rates of attitudes."""
+    model = sd.random_tree(4, seed=4, joints=("free", "revolute", "spherical", "helical"))
+    frame = model.body_names[-1]
+    attitude = sd.kinematics(model, f"quaternion:{frame}").to_jax()
+    q, v, _ = model.random_state(seed=0)
+    check_grads(attitude, (q,), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4)
+    rates = np.zeros((model.nq, model.nv))
+    for i, joint in enumerate(model.joints):
+        rates[model.q_slice(i), model.v_slice(i)] = joint.rates(q[model.q_slice(i)])
+    turning = quaternion_rates(np.asarray(attitude(q))) @ sd.frame_jacobian(model, q, frame)[:3]
+    np.testing.assert_allclose(jax.jit(jax.jacrev(attitude))(q) @ rates, turning, atol=1e-13)
+    many = model.random_state(seed=1, batch=4)[0]
+    np.testing.assert_allclose(jax.vmap(attitude)(many), sd.kinematics(model, f"quaternion:{frame}")(many), atol=1e-14)
+
+
+@pytest.mark.slow
 def test_a_floating_base_is_simulated_and_differentiated():
     """The momentum of a free robot in free fall changes by its weight alone, and so do its derivatives."""
     model = floating_tree(3, seed=4)
@@ -232,11 +250,19 @@ def test_what_is_wrong_is_said_while_it_is_traced():
     np.testing.assert_array_equal(f(q.tolist(), qd.tolist(), **known)["qdd"], solver(q, qd, **known).qdd)
 
 
-def test_other_devices_are_refused_with_the_remedy():
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_other_devices_are_refused_with_the_remedy(platform):
+    """When a function is compiled for a device, which this machine need not have; derivatives and maps, too."""
     solver, (q, qd), known = arm()
-    traced = jax.jit(solver.to_jax()).trace(q, qd, **known)
-    with pytest.raises(BackendUnavailable, match="programs run on CPUs: put arrays there"):
-        traced.lower(lowering_platforms=("cuda",))
+    f = solver.to_jax()
+
+    def cost(q, qd, tau):
+        return f(q, qd, tau)["qdd"].sum()
+
+    for function in (f, jax.vmap(f), jax.grad(cost), jax.jacfwd(cost)):
+        traced = jax.jit(function).trace(q, qd, *known.values())
+        with pytest.raises(BackendUnavailable, match=r"programs run on CPUs: put arrays there by jax.device_put\(x, "):
+            traced.lower(lowering_platforms=(platform,))
 
 
 def test_without_jax_the_remedy_is_named():

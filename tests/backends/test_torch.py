@@ -12,6 +12,7 @@ from sysdyn.errors import BackendUnavailable, InvalidInput, SingularState, Unkno
 
 try:
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
 except ImportError:
     torch = None
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of PyTorch itself
@@ -159,6 +160,30 @@ def test_what_is_wrong_is_said():
     found = f(q.float(), qd, tau=tau)["qdd"]
     assert found.dtype == torch.float64
     np.testing.assert_allclose(found, solver(q.numpy(), qd.numpy(), tau.numpy()).qdd, rtol=1e-3, atol=1e-3)
+
+
+@installed
+@pytest.mark.parametrize("device", ["cuda", "mps", "xpu"])
+def test_tensors_of_other_devices_are_refused_with_the_remedy(device):
+    """PyTorch's fake tensors are on devices that a machine lacks; those of "meta" have no numbers anywhere."""
+    f = arm()[0].to_torch()
+    with pytest.raises(BackendUnavailable, match="q is on meta, but programs run on CPUs: hand in numbers"):
+        f(torch.empty(3, device="meta"), torch.zeros(3), tau=torch.zeros(3))
+    with FakeTensorMode():
+        here = torch.empty(3, dtype=torch.float64)
+        there = torch.empty(3, dtype=torch.float64, device=device)
+        many = torch.empty(4, 3, device=device)
+        calls = (
+            lambda: f(there, here, tau=here),
+            lambda: f(there.requires_grad_(), there, tau=there),
+            lambda: torch.func.vmap(f)(many, many, tau=many),
+            lambda: torch.func.grad(lambda q: f(q, here, tau=here)["qdd"].sum())(there.detach()),
+        )
+        for call in calls:
+            with pytest.raises(BackendUnavailable, match=rf"q is on {device}:0, but .* CPUs: hand in q.cpu\(\)"):
+                call()
+        with pytest.raises(BackendUnavailable, match=rf"tau is on {device}:0, but .* hand in tau.cpu\(\)"):
+            f(here, here, tau=there.detach())
 
 
 def test_without_pytorch_the_remedy_is_named():

@@ -6,7 +6,7 @@ from scipy.linalg import expm
 
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model import JOINTS, Cylindrical, Fixed, Free, Helical, Planar, Prismatic, Revolute, Spherical
-from sysdyn.model.spatial import X_motion, crm
+from sysdyn.model.spatial import X_motion, crm, quaternion_to_E
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import COS, SIN
@@ -142,6 +142,26 @@ def test_batches_inside_object_arrays_agree(joint):
         E_n, r_n = joint.transform(q[n])
         for whole, one in ((E, E_n), (r, r_n)):
             np.testing.assert_allclose([np.broadcast_to(x, 4)[n] for x in whole.flat], one.ravel(), atol=1e-15)
+
+
+@pytest.mark.parametrize("joint", ALL)
+def test_attitudes_are_those_of_transforms(joint):
+    """Of numbers, expressions and batches; at steps of a tenth of a radian quaternions do not jump."""
+    rng = np.random.default_rng(8)
+    q = joint.random(rng, (4,))
+    packed = np.empty(joint.nq, dtype=object)
+    packed[:] = list(q.T.copy())
+    batch, symbols = joint.attitude(packed), joint.attitude(Graph().inputs("q", joint.nq))
+    for n in range(4):
+        p = joint.attitude(q[n])
+        np.testing.assert_allclose(quaternion_to_E(p), joint.transform(q[n])[0], atol=1e-15)
+        np.testing.assert_allclose([np.broadcast_to(x, 4)[n] for x in batch], p, atol=1e-15)
+        values = {f"q[{k}]": x for k, x in enumerate(q[n])}
+        np.testing.assert_allclose(np.asarray(evaluate(symbols, values), dtype=float), p, atol=1e-15)
+        v, at = rng.uniform(-1, 1, joint.nv), q[n]
+        for _ in range(100):
+            before, at = joint.attitude(at), joint.integrate(at, 0.1 * v)
+            assert np.linalg.norm(joint.attitude(at) - before) < 0.1
 
 
 @pytest.mark.parametrize("joint", ALL)

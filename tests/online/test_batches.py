@@ -165,3 +165,31 @@ def test_parts_of_a_quantity_are_put_together(taken, threads):
         expected = general(solver, q, qd, y=y if y is packed else {name: x.tolist() for name, x in y.items()})
         del taken[:]
         assert np.array_equal(solver(q, qd, y=y).tau, expected.tau) and taken == [N]
+
+
+# Entries out of every twelve that are always zero.
+PATTERNS = {"nothing": range(0), "parts": range(5), "most": range(1, 12), "everything": range(12)}
+
+
+@pytest.mark.parametrize("zeros", PATTERNS)
+@pytest.mark.parametrize("n", [1001, 4096])
+def test_zeros_are_written_into_memory_of_earlier_results(zeros, n):
+    """Whatever callers have written there."""
+    places = [k for k in range(240) if k % 12 not in PATTERNS[zeros]]
+
+    def spread(x):
+        y = np.zeros((20, 12), dtype=object)
+        y.flat[places] = [x[k % 3] * (k + 1.0) for k in places]
+        return {"y": y, "z": x[:1]}
+
+    function = sd.compile_function(spread, {"x": (3,)}, level=0)
+    x = np.random.default_rng(0).standard_normal((n, 3))
+    expected = np.array([spread(row)["y"] for row in x[[0, 7, n - 1]]], dtype=float)
+    for _ in range(3):
+        found = function(x, threads=1)
+        np.testing.assert_array_equal(found["y"][[0, 7, n - 1]], expected)
+        assert np.count_nonzero(found["y"]) == n * len(places)
+        place = found["y"].ctypes.data
+        found["y"][:] = np.nan
+        del found
+    assert function(x, threads=1)["y"].ctypes.data == place  # the same memory

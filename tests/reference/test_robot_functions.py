@@ -19,6 +19,8 @@ from solvers import in_threads
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.model.kinematics import REFERENCES
+from sysdyn.model.manifolds import quaternion_rates
+from sysdyn.model.spatial import quaternion_to_E
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 # Every joint type, some of them on a branch of their own, with an armature.
@@ -81,6 +83,7 @@ def check_state(model: sd.Model, frame: str, all_of: dict, q, qd, fx) -> None:
     agree(all_of["coriolis"], all_of["bias"] - all_of["gravity"])
     agree(all_of["bias"] - all_of["external"], sd.rnea(model, q, qd, still, fx))
     agree(all_of[f"pose:{frame}"], sd.frame_pose(model, q, frame))
+    agree(quaternion_to_E(all_of[f"quaternion:{frame}"]).T, sd.frame_pose(model, q, frame)[:3, :3])
     for reference in REFERENCES:
         J = sd.frame_jacobian(model, q, frame, reference)
         J_rate = all_of[f"jacobian_rate:{frame}:{reference}"]
@@ -110,6 +113,9 @@ def check_motion(model: sd.Model, function: sd.Kinematics, q, qd, qdd, fx) -> No
 
     now = function(q, qd, fx)
     still = np.zeros(model.nv)
+    for name in (x for x in function.names if x.startswith("quaternion:")):
+        turning = now[f"{name.replace('quaternion', 'velocity')}:local"][:3]
+        agree(quaternion_rates(now[name]) @ turning, rate(model, of(name), q, qd, still), 1e-8)
     agree(now["com_velocity"], rate(model, of("com"), q, qd, still), 1e-8)
     agree(now["momentum_bias"], rate(model, of("momentum"), q, qd, still), 1e-8)
     # power of the joint forces and of the external wrenches
@@ -208,6 +214,8 @@ def test_icub_agrees_with_pinocchio(base):
         pin.forwardKinematics(m, data, p, v, np.zeros(m.nv))
         pin.updateFramePlacements(m, data)
         agree(now[f"pose:{frame}"], data.oMf[id].homogeneous)
+        attitude = pin.Quaternion(data.oMf[id].rotation).coeffs()  # of either sign
+        agree(now[f"quaternion:{frame}"] * np.sign(now[f"quaternion:{frame}"] @ attitude), attitude)
         for name, view in views.items():
             agree(now[f"jacobian:{frame}:{name}"], pin.getFrameJacobian(m, data, id, view)[swap][:, ours])
             J_rate = pin.getFrameJacobianTimeVariation(m, data, id, view)[swap][:, ours]
@@ -281,6 +289,7 @@ def test_frames_of_the_base_stand_still():
     names = [x for x in everything("base") if "base" in x]
     found = sd.kinematics(ARM, names, backend="python")(q, qd)
     agree(found.pop("pose:base"), np.eye(4))
+    agree(found.pop("quaternion:base"), np.array([0.0, 0.0, 0.0, 1.0]))
     assert not any(x.any() for x in found.values())
 
 
@@ -449,7 +458,7 @@ def test_casadi_computes_the_same():
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
 def test_the_exported_c_passes_its_own_check(tmp_path):
     model = sd.random_tree(4, seed=1, joints=("free", "revolute"))
-    function = sd.kinematics(model, ["pose:body3", "bias", "external", "energy"], level=0)
+    function = sd.kinematics(model, ["pose:body3", "quaternion:body3", "bias", "external", "energy"], level=0)
     folder = function.export_c(tmp_path / "arm", "arm")
     build = ["gcc", "-std=c99", "-Wall", "-Werror", "arm.c", "main.c", "-o", "main", "-lm"]
     subprocess.run(build, cwd=folder, check=True, timeout=120)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from microcontrollers import BOARDS, needs_board
+from microcontrollers import BOARDS, in_double, needs_board
 from microcontrollers import run as run_on_board
 
 import sysdyn as sd
-from sysdyn.errors import FileError, InvalidInput
+from sysdyn.errors import FileError, InvalidInput, UnknownName
 from tests.robots import floating_tree
 
 COMPILER = next((x for x in ("gcc", "clang") if shutil.which(x)), "")
@@ -83,21 +83,23 @@ def rows(log: dict[str, np.ndarray]):
 def struct(header: str, what: str) -> type[ctypes.Structure]:
     """A struct of a header."""
     body = next(x for x in re.findall(r"typedef struct \{(.*?)\} (\w+);", header, re.S) if x[1].endswith(what))[0]
-    kinds = {"double": ctypes.c_double, "int": ctypes.c_int}
-    found = re.findall(r"^    (double|int) (\w+)(?:\[(\d+)\])?;", body, re.M)
+    kinds = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int}
+    found = re.findall(r"^    (double|float|int) (\w+)(?:\[(\d+)\])?;", body, re.M)
     fields = [(name, kinds[kind] * int(size) if size else kinds[kind]) for kind, name, size in found]
     return type(what, (ctypes.Structure,), {"_fields_": fields})
 
 
-def compiled(folder: Path) -> ctypes.CDLL:
+def compiled(folder: Path, *flags: str) -> ctypes.CDLL:
     sources = [x.name for x in folder.glob("*.c") if x.name != "main.c"]
-    subprocess.run([COMPILER, *FLAGS, "-shared", "-fPIC", *sources, "-o", "robot.so", "-lm"], cwd=folder, check=True)
+    subprocess.run(
+        [COMPILER, *FLAGS, *flags, "-shared", "-fPIC", *sources, "-o", "robot.so", "-lm"], cwd=folder, check=True
+    )
     return ctypes.CDLL(str(folder / "robot.so"))
 
 
 def call(code: ctypes.CDLL, readings: type[ctypes.Structure], t: float, y: dict, active: dict) -> int:
     """A step by these readings."""
-    now = readings(t=t)
+    now = readings(**({"t": t} if hasattr(readings, "t") else {"dt": STEP}))
     for name, x in y.items():
         member = {"double": "double_"}.get(name, name)
         getattr(now, member)[:] = np.atleast_1d(x).tolist()
@@ -141,6 +143,48 @@ def test_steps_are_those_of_the_filter(case, tmp_path):
     assert found and (case != "walker" or events)
 
 
+@pytest.mark.slow(after=1)
+@needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_steps_in_single_precision(case, tmp_path):
+    """Without an operation in double; over a log they stay within a thousandth of a standard deviation."""
+    problem, options, log = CASES[case]()
+    live, given = sd.filter(problem, [], **options), list(rows(log))
+    for row in given[:BEFORE]:
+        live(*row)
+    folder = live.export_c(tmp_path / "out", "robot", real="float")
+    sources = sorted(x.name for x in folder.glob("*.c"))
+    assert not [x for x in sources if x != "main.c" and re.search(r"\bdouble\b", code_of(folder / x))]
+    subprocess.run([COMPILER, "-std=c99", "-O1", *sources, "-o", "main", "-lm"], cwd=folder, check=True)
+    run = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0 and "all checks passed" in run.stdout, run.stdout
+    header = (folder / "robot.h").read_text()
+    code, readings, state = compiled(folder, "-Wdouble-promotion"), struct(header, "readings"), struct(header, "state")
+    now = state()
+    for row in given[BEFORE:]:
+        assert call(code, readings, *row) == 0
+        code.robot_now(ctypes.byref(now))
+        live(*row)
+        belief = live._found[-1]
+        std = np.sqrt(np.diagonal(belief.P))
+        np.testing.assert_allclose(now.std[:], std, rtol=1e-3)
+        rates = np.concatenate([getattr(now, x)[:] for x in ("qd", "qdd", "qddd") if hasattr(now, x)])
+        own = np.array(now.q[:])
+        for _, part in problem.model.quaternions:
+            own[part] /= np.linalg.norm(own[part])
+        biases = np.array(getattr(now, "biases", ()))
+        error = np.concatenate([problem.model.difference(belief.path.q[0], own), rates - belief.path.rates.reshape(-1),
+                                biases - belief.path.biases[0]])  # fmt: skip
+        assert (np.abs(error) <= 1e-3 * std).all() and np.abs(error / std).max() > 1e-7  # not in double
+    again = readings(dt=0.0)
+    assert code.robot_step(ctypes.byref(again)) == 256  # not later
+
+
+def code_of(file: Path) -> str:
+    """A file without its comments."""
+    return re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.S)
+
+
 @needs_compiler
 def test_it_begins_elsewhere_and_says_what_is_wrong(tmp_path):
     problem, options, log = chain()
@@ -177,6 +221,8 @@ def test_what_is_not_exported_is_said(tmp_path):
     live(*next(rows(log)))
     with pytest.raises(InvalidInput, match="C identifier"):
         live.export_c(tmp_path / "out", "a filter")
+    with pytest.raises(UnknownName, match="unknown type of numbers 'float32'"):
+        live.export_c(tmp_path / "out", real="float32")
     with pytest.raises(FileError, match="does not exist"):
         live.export_c(tmp_path / "none" / "out")
     behind = sd.filter(problem, [], lag=0.1, **options)
@@ -189,12 +235,15 @@ def test_what_is_not_exported_is_said(tmp_path):
 
 @pytest.mark.slow
 @needs_board
+@pytest.mark.parametrize("real", ["double", "float"])
 @pytest.mark.parametrize("target", BOARDS)
-def test_filters_run_on_microcontrollers(target, tmp_path):
-    """With double precision, which a Cortex-M7 has instructions for, and a Cortex-M4 functions."""
+def test_filters_run_on_microcontrollers(target, real, tmp_path):
+    """In double precision, by instructions of a Cortex-M7 and functions on a Cortex-M4; in single without either."""
     problem, options, log = walker()
     live = sd.filter(problem, [], **options)
     for row in list(rows(log))[:BEFORE]:
         live(*row)
-    folder = live.export_c(tmp_path / "out", "robot")
+    folder = live.export_c(tmp_path / "out", "robot", real=real)
     assert "all checks passed" in run_on_board(folder, target, sorted(x.name for x in folder.glob("*.c")))
+    doubles = [x for name in folder.glob("robot*.c") for x in in_double(name, target)]
+    assert bool(doubles) == (real == "double"), doubles[:5]

@@ -1,11 +1,13 @@
 """C for `casadi.external`: a program and its derivatives as the functions that CasADi looks for in a shared library.
 
-Those are f, fwd1_f (J v), adj1_f (w^T J) and fwd1_adj1_f (the derivative of w^T J along a direction), called as
-f(arg, res, iw, w, mem); their workspace is CasADi's. Inputs and outputs are columns, of quaternions the entries.
+Those are f, jac_f (J by blocks), fwd1_f (J v), adj1_f (w^T J) and fwd1_adj1_f (the derivative of w^T J along a
+direction), called as f(arg, res, iw, w, mem); their workspace is CasADi's. Inputs and outputs are columns, of
+quaternions the entries.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.c.project import library, write_folder
 from sysdyn.backends.casadi import names
 from sysdyn.backends.traced import Node, Traced
+from sysdyn.program.products import Places, jacobian
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT
 
 # Bits of the status for which a call fails, so that a solver takes a shorter step.
@@ -41,11 +44,22 @@ static void give(double *to, const double *from, int n)
 
 
 class Column(NamedTuple):
-    """An input or output. group: of the program; None for what it does not depend on, or is zero."""
+    """An input or output. group: of the program; None for what it does not depend on, or is zero.
+
+    block: of a Jacobian, its shape and the places of its entries (row, column), by columns.
+    """
 
     name: str
     size: int
     group: str | None
+    block: tuple[int, int, Places] | None = None
+
+    @property
+    def sparsity(self) -> tuple[int, ...]:
+        """As CasADi has it: rows, columns, where each column begins, and the row of each entry."""
+        rows, columns, places = self.block or (self.size, 1, [(k, 0) for k in range(self.size)])
+        begins = [sum(column < k for _, column in places) for k in range(columns + 1)]
+        return (rows, columns, *begins, *(row for row, _ in places))
 
 
 class Function(NamedTuple):
@@ -61,10 +75,28 @@ class Function(NamedTuple):
         node, before = self.node.derived(kind, self.node.inputs), len(self.node.inputs)
         seeds, found = (self.inputs, self.outputs) if kind == "jvp" else (self.outputs, self.inputs)
         way = {"jvp": "fwd", "vjp": "adj"}[kind]
-        nominal = tuple(Column(f"out_{x.name}", x.size, None) for x in self.outputs)
         vectors = _along(way, seeds, node.program.input_groups[before:])
-        return Function(f"{way}1_{self.name}", node, self.inputs + nominal + vectors,
+        return Function(f"{way}1_{self.name}", node, self.inputs + self._nominal + vectors,
                         _along(way, found, node.program.output_groups))  # fmt: skip
+
+    def jacobian(self) -> Function:
+        """Its Jacobian, block by block: of each output by each input."""
+        program = self.node.program
+        kind = "vjp" if program.n_outputs <= program.n_inputs else "jvp"
+        derived = self.node.derived(kind, self.node.inputs)
+        whole, places = jacobian(program, derived.program, kind)
+        blocks = []
+        pairs = itertools.product(self.outputs, self.inputs)
+        for (y, x), (group, size) in zip(pairs, whole.output_groups, strict=True):
+            at = places[str(y.group), str(x.group)]
+            blocks.append(Column(f"jac_{y.name}_{x.name}", size, group, (y.size, x.size, at)))
+        node = Node(self.node.traced, whole, derived.settle)
+        return Function(f"jac_{self.name}", node, self.inputs + self._nominal, tuple(blocks))
+
+    @property
+    def _nominal(self) -> tuple[Column, ...]:
+        """Results of the function, which derivatives take in CasADi; these need none, so they have no entries."""
+        return tuple(Column(f"out_{x.name}", x.size, None, (x.size, 1, [])) for x in self.outputs)
 
 
 def _along(way: str, columns: Sequence[Column], groups: Sequence[tuple[str, int]]) -> tuple[Column, ...]:
@@ -83,7 +115,7 @@ def export(folder: str | os.PathLike, name: str, traced: Traced) -> Path:
     )
     value = Function(name, Node(traced, program, traced.settle), inputs, outputs)
     adjoint = value.derived("vjp")
-    functions = [value, value.derived("jvp"), adjoint, adjoint.derived("jvp")]
+    functions = [value, value.jacobian(), value.derived("jvp"), adjoint, adjoint.derived("jvp")]
     files, parts = dict[str, str](), []
     for f in functions:
         code = Code(f"{f.name}_program", f.node.program, Description(f"program of {f.name}"))
@@ -138,11 +170,12 @@ def _function(f: Function, code: Code) -> str:
         texts = ", ".join(f'"{x.name}"' for x in columns)
         heads[f"name_{way}"] = f"const char *{f.name}_name_{way}(casadi_int k)"
         bodies[f"name_{way}"] = [f"    static const char *const names[] = {{{texts}}};", "    return names[k];"]
+        numbers = {x: n for n, x in enumerate(dict.fromkeys(column.sparsity for column in columns))}
+        patterns = ", ".join(f"s{numbers[x.sparsity]}" for x in columns)
         heads[f"sparsity_{way}"] = f"const casadi_int *{f.name}_sparsity_{way}(casadi_int k)"
         bodies[f"sparsity_{way}"] = [
-            *(f"    static const casadi_int s{n}[] = {{{', '.join(map(str, (n, 1, 0, n, *range(n))))}}};"
-              for n in sorted({x.size for x in columns})),
-            f"    static const casadi_int *const patterns[] = {{{', '.join(f's{x.size}' for x in columns)}}};",
+            *(f"    static const casadi_int s{n}[] = {{{', '.join(map(str, x))}}};" for x, n in numbers.items()),
+            f"    static const casadi_int *const patterns[] = {{{patterns}}};",
             "    return patterns[k];",
-        ]  # fmt: skip
+        ]
     return "\n\n".join("\n".join([f"{head};", head, "{", *bodies[x], "}"]) for x, head in heads.items())

@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.backends.c.code import Code, Description
 from sysdyn.backends.kernel import address
 from sysdyn.backends.llvm.calls import Moving, Run, Tape
-from sysdyn.backends.real import DOUBLE
+from sysdyn.backends.real import DOUBLE, Real
 
 # Routines by their name and their arguments that are characters, as in BLAS and LAPACK: matrices by columns, but for
 # those that are ours (`sysdyn.backends.llvm.calls`), by rows.
@@ -173,11 +173,11 @@ _SAYS = "dpotrf_L"
 class TapeCode:
     """C99 of tapes. name: of the project; kept: arrays that begin with their values, all others with zeros.
 
-    programs: the code of the programs that they run.
+    real: type of the numbers. programs: the code of the programs that they run.
     """
 
-    def __init__(self, name: str, kept: Collection[np.ndarray] = ()):
-        self.name, self.programs = name, list[Code]()
+    def __init__(self, name: str, kept: Collection[np.ndarray] = (), real: Real = DOUBLE):
+        self.name, self.real, self.programs = name, real, list[Code]()
         self._numbers: dict[int, int] = {}
         self._arrays: dict[int, tuple[str, np.ndarray]] = {}
         self._used: dict[str, None] = {}
@@ -214,12 +214,13 @@ class TapeCode:
     def _argument(self, x: np.ndarray | Moving | float) -> str:
         if isinstance(x, Moving):
             raise TypeError("a tape of one instant has no arrays that move")
-        return self.place(x) if isinstance(x, np.ndarray) else DOUBLE.literal(x) if isinstance(x, float) else str(x)
+        return self.place(x) if isinstance(x, np.ndarray) else self.real.literal(x) if isinstance(x, float) else str(x)
 
     def _run(self, run: Run) -> list[str]:
         k = self._numbers.setdefault(id(run.program), len(self.programs))
         if k == len(self.programs):
-            self.programs.append(Code(f"{self.name}_{k}", run.program, Description(f"part {k} of {self.name}")))
+            description = Description(f"part {k} of {self.name}")
+            self.programs.append(Code(f"{self.name}_{k}", run.program, description, self.real))
         code, lines = self.programs[k], []
         for m in code.inputs:
             lines.append(f"memcpy(in_{k}.{m.name}, {self.place(run.inputs[m.group])}, sizeof in_{k}.{m.name});")
@@ -234,9 +235,9 @@ class TapeCode:
                  for what, short in (("inputs", "in"), ("outputs", "out"), ("work", "work"))]  # fmt: skip
         for name, x in self._arrays.values():
             numbers = x.dtype.kind == "i"
-            kind, flat = "const int" if numbers else "double", x.reshape(-1).tolist()
+            kind = "const int" if numbers else self.real.name
             if numbers or id(x) in self._kept:
-                values = ", ".join(map(str, flat) if numbers else map(DOUBLE.literal, flat))
+                values = ", ".join(map(str, x.reshape(-1).tolist())) if numbers else self.real.literals(x)
                 lines.append(f"static {kind} {name}[{x.size}] = {{{values}}};")
             else:
                 lines.append(f"static {kind} {name}[{x.size}];")
@@ -245,19 +246,15 @@ class TapeCode:
     def routines(self) -> str:
         """The routines that functions have used until now."""
         parts = (f"static {'int' if name == _SAYS else 'void'} {name}{_ROUTINES[name]}" for name in self._used)
-        return "\n\n".join(parts)
+        return self.real.in_c("\n\n".join(parts))
 
     @property
     def bytes(self) -> int:
         """Size of all arrays."""
-        return sum((4 if x.dtype.kind == "i" else 8) * x.size for _, x in self._arrays.values()) + sum(
-            8 * (x.program.n_inputs + x.program.n_outputs + max(1, x.n_work)) for x in self.programs
+        size = self.real.size
+        return sum((4 if x.dtype.kind == "i" else size) * x.size for _, x in self._arrays.values()) + sum(
+            size * (x.program.n_inputs + x.program.n_outputs + max(1, x.n_work)) for x in self.programs
         )
-
-
-def literals(x: np.ndarray) -> str:
-    """Numbers of an array as C writes them, with commas."""
-    return ", ".join(map(DOUBLE.literal, np.asarray(x, dtype=float).reshape(-1).tolist()))
 
 
 def _root(x: np.ndarray) -> np.ndarray:

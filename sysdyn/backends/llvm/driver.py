@@ -189,37 +189,49 @@ class Driver(Types):
         return name
 
     def clearer(self, size: int) -> str:
-        """Name of the function that writes 0 to `size` entries of each lane's row; parameters as of movers."""
+        """Name of the function that writes 0 to `size` entries of each lane's row; parameters as of movers.
+
+        One row after the other: the same entries of long rows share few places of a cache.
+        """
         name = f"clear_{size}"
         if name in self.movers:
             return name
-        row, n = self.row, self.row.width
+        row, n, mask = self.row, self.row.width, ""
+        if size % n:
+            lanes = ", ".join(f"i1 {int(k < size % n)}" for k in range(n))
+            mask = (f"  call void @llvm.masked.store.{row.suffix}.p0({row.vec} zeroinitializer, ptr %left, "
+                    f"i32 {self.size}, {row.bits} <{lanes}>)")  # fmt: skip
         lines = [
             f"define internal void @{name}(ptr %row0, i64 %stride, i64 %last) noinline #0 {{",
             "entry:",
-            *self._rows(),
+            f"  %few = icmp slt i64 %last, {self.width - 1}",
+            f"  %end = select i1 %few, i64 %last, i64 {self.width - 1}",
+            "  br label %row",
+            "row:",
+            "  %k = phi i64 [ 0, %entry ], [ %following, %rest ]",
+            "  %skip = mul i64 %k, %stride",
+            f"  %own = getelementptr {self.num}, ptr %row0, i64 %skip",
             "  br label %next",
             "next:",
-            "  %j = phi i64 [ 0, %rows ], [ %after, %store ]",
+            "  %j = phi i64 [ 0, %row ], [ %after, %store ]",
             f"  %more = icmp slt i64 %j, {size // n * n}",
             "  br i1 %more, label %store, label %rest",
             "store:",
             f"  %after = add i64 %j, {n}",
+            f"  %w = getelementptr {self.num}, ptr %own, i64 %j",
+            f"  store {row.vec} zeroinitializer, ptr %w, align {self.size}",
+            "  br label %next",
+            "rest:",
+            f"  %left = getelementptr {self.num}, ptr %own, i64 {size // n * n}",
+            mask,
+            "  %following = add i64 %k, 1",
+            "  %further = icmp sle i64 %following, %end",
+            "  br i1 %further, label %row, label %done",
+            "done:",
+            "  ret void",
+            "}",
         ]
-        for k in range(self.width):
-            lines += [
-                f"  %w{k} = getelementptr {self.num}, ptr %row{k}, i64 %j",
-                f"  store {row.vec} zeroinitializer, ptr %w{k}, align {self.size}",
-            ]
-        lines += ["  br label %next", "rest:"]
-        mask = ", ".join(f"i1 {int(k < size % n)}" for k in range(n))
-        for k in range(self.width) if size % n else ():
-            lines += [
-                f"  %r{k} = getelementptr {self.num}, ptr %row{k}, i64 {size // n * n}",
-                f"  call void @llvm.masked.store.{row.suffix}.p0({row.vec} zeroinitializer, ptr %r{k}, "
-                f"i32 {self.size}, {row.bits} <{mask}>)",
-            ]
-        self.movers[name] = "\n".join([*lines, "  ret void", "}"])
+        self.movers[name] = "\n".join(lines)
         return name
 
     def _rows(self) -> list[str]:

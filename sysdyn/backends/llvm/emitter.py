@@ -42,6 +42,9 @@ ANGLES_TOGETHER = 2
 CHUNK = 4
 # Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
 LEAST_GAP = 4
+# Share of zeros from which a group of outputs is cleared whole before the others are written (measured on derivatives
+# of the iCub, and on Jacobians of its frames).
+WHOLE = 0.5
 
 
 # Registers of the widest kind that are kept on the stack begin at its lines: `run` aligns it, the rest relies on that.
@@ -243,22 +246,25 @@ class Emitter(Types):
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
         if self.clears:
-            outputs += [
-                Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in self._left_out()
-            ]
+            whole, parts = ([Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in x]
+                            for x in self._left_out())  # fmt: skip
+            outputs = [*whole, *outputs, *parts]
         made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
 
-    def _left_out(self) -> list[tuple[int, int, int]]:
-        """(group, first, length) of outputs that no run holds, all of them 0."""
-        found = []
+    def _left_out(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+        """(group, first, length) of groups with many outputs that no run holds, all 0, and of these of other groups."""
+        whole, parts = [], []
         for g, (_, size) in enumerate(self.program.output_groups):
             left = np.ones(size, dtype=bool)
             for _, first, length, _ in (run for run in self.runs if run[0] == g):
                 left[first : first + length] = False
+            if size and left.sum() >= WHOLE * size:
+                whole.append((g, 0, size))
+                continue
             ends = np.flatnonzero(np.diff(np.concatenate([[False], left, [False]]).astype(int)))
-            found += [(g, a, b - a) for a, b in ends.reshape(-1, 2).tolist()]
-        return found
+            parts += [(g, a, b - a) for a, b in ends.reshape(-1, 2).tolist()]
+        return whole, parts
 
     def _attributes(self) -> str:
         bits = self.real.bits * max(self.width, self.register)
