@@ -38,6 +38,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.expr import is_constant
 from sysdyn.program.program import Program
 from sysdyn.sparse import umfpack
+from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import Sampled
 
 TITLE = "A fixed order at every state: zero pivots, growth, backward error"
@@ -66,16 +67,21 @@ KINDS = ("random", "right angles")
 # Every second state of a chunk of `sample_states` is random; at the others the joints are at right angles.
 RANDOM = np.arange(CHUNK) % 2 == 0
 # The orders of one state, the safe ones, and pivoting have these names in the files.
-PAPER, SAFE, PIVOTING = "paper", ("umfpack", "aba", "natural"), "pivoted"
+PAPER, SAFE, PIVOTING = "paper", ("umfpack", "aba", "natural", "torn", "fronts"), "pivoted"
+# Orders for forward dynamics of trees; orders that leave a border, or fronts, to the end.
+OF_TREES, OF_BORDERS = ("umfpack", "aba"), ("torn", "fronts")
 # Pictures and tables call them so.
 NAMES = {
     PAPER: "P, Q of one state (paper)", "umfpack": "UMFPACK (safe)", "aba": "order of the ABA",
-    "natural": "natural columns (safe rows)", PIVOTING: "pivoting at each state",
+    "natural": "natural columns (safe rows)", "torn": "tearing, orthogonal border", "fronts": "fronts",
+    PIVOTING: "pivoting at each state",
 }  # fmt: skip
 # Each order has a colour and a line.
 STYLES = {
     PAPER: {"color": "#D55E00", "linestyle": "-"}, "umfpack": {"color": "#0072B2", "linestyle": "--"},
     "aba": {"color": "#000000", "linestyle": "-."}, "natural": {"color": "#009E73", "linestyle": (0, (6, 1, 1, 1))},
+    "torn": {"color": "#CC79A7", "linestyle": (0, (8, 2))},
+    "fronts": {"color": "#E69F00", "linestyle": (0, (4, 1, 1, 1))},
     PIVOTING: {"color": "#666666", "linestyle": ":"},
 }  # fmt: skip
 
@@ -83,19 +89,19 @@ STYLES = {
 def problems(quick: bool) -> Iterator[tuple[str, Callable[[], Problem], tuple[str, ...]]]:
     """(name, problem, safe orders)."""
     for n in (4,) if quick else (6, 10, 30):
-        yield f"forward, {n} bodies", lambda n=n: sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)), ("umfpack", "aba")
+        orders = (*OF_TREES, *OF_BORDERS)
+        yield f"forward, {n} bodies", lambda n=n: sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)), orders
     if not quick:
-        yield "forward, iCub", lambda: sd.forward_dynamics(load_robot("icub")), ("umfpack", "aba")
-    yield "load cells, 8 bodies", partial(load_cells, 8), ("natural",)
+        yield "forward, iCub", lambda: sd.forward_dynamics(load_robot("icub")), OF_TREES
+    yield "load cells, 8 bodies", partial(load_cells, 8), ("natural", *OF_BORDERS)
 
 
-def permutations(problem: Problem, sampled: Sampled, order: str, k: int = 0) -> tuple[list[int], list[int]]:
-    """Rows and columns of the pivots; k: of which state the paper's are taken."""
+def pivots(problem: Problem, sampled: Sampled, order: str, k: int = 0) -> Pivots:
+    """The order; k: of which state the paper's P and Q are taken."""
     if order == PAPER:
         places = (sampled.row, sampled.col)
-        return umfpack_pivots(scipy.sparse.csc_matrix((sampled.values[k], places), shape=(sampled.n, sampled.n)))
-    choice = sd.compile(problem, order, level="fast", backend="python").choice
-    return choice.row_perm, choice.col_perm
+        return Pivots(*umfpack_pivots(scipy.sparse.csc_matrix((sampled.values[k], places), shape=(sampled.n,) * 2)))
+    return sd.compile(problem, order, level="fast", backend="python").choice.pivots
 
 
 # ---- kernels -------------------------------------------------------------------------------------------------------
@@ -149,7 +155,7 @@ class Matrix:
         return d
 
 
-class Pivots:
+class Seen:
     """What is seen of those pivots of an order that depend on the state, given their values (N, m) at random states.
 
     A pivot counts as zero below GUARD of its median there: rounding decides its sign.
@@ -178,7 +184,7 @@ class Order:
     """A fixed order in machine code: its unknowns and pivots at many states, with what is seen of them."""
 
     def __init__(self, name: str, problem: Problem, matrix: Matrix, sampled: Sampled):
-        elimination = Elimination(matrix.system, *permutations(problem, sampled, name))
+        elimination = Elimination(matrix.system, *pivots(problem, sampled, name))
         f = elimination.factors
         self.name, self.choice = name, elimination.choice(name, QUANTITIES)
         rows, columns = sampled.scaling
@@ -198,7 +204,7 @@ class Order:
         groups += [(name, [x for x, _ in part]) for name, part in zip("LU", factors, strict=True)]
         self.kernel = Kernel(elimination.graph, elimination.assembly.inputs, groups)
         self.begun = self.kernel(sample_states(problem, CHUNK, seed=1))["pivots"][RANDOM]
-        self.pivots = Pivots(self.begun)
+        self.pivots = Seen(self.begun)
         self.seen: list[np.ndarray] = []  # (3, N): backward error, growth, a pivot is zero
 
     def growth(self, out: Mapping[str, np.ndarray], largest: np.ndarray) -> np.ndarray:
@@ -346,12 +352,12 @@ def _one_states(name: str, problem: Problem, system: BlockSystem, sampled: Sampl
     """P and Q of several random states, judged at others."""
     rows, states = [], sample_states(problem, CHUNK, seed=1)
     for k in range(count):
-        elimination = Elimination(system, *permutations(problem, sampled, PAPER, k))
+        elimination = Elimination(system, *pivots(problem, sampled, PAPER, k))
         choice = elimination.choice(PAPER, QUANTITIES)
         groups = [("pivots", varying_pivots(elimination))]
         program = Program.from_graph(elimination.graph, elimination.assembly.inputs, groups)
         values = interpreter.run_groups(program, states)["pivots"]
-        seen = Pivots(values[RANDOM])
+        seen = Seen(values[RANDOM])
         zero = seen.see(values)
         rows.append({
             "problem": name, "state": k, "crossing": seen.crossing, "pivots": values.shape[1],
@@ -486,7 +492,9 @@ def findings(folder: Path) -> str:
             f"{max(row['growth'] for row in firm):.3g}, backward error up to {max(row['error'] for row in firm):.1e} "
             f"(pivoting at each state: {max(pivoted):.1e})."
         )
-    statements += [_singular(*pair) for pair in safe if pair[0]["determinant_crosses"]]
+    crossing = [pair for pair in safe if pair[0]["determinant_crosses"]]
+    for name in dict.fromkeys(random["problem"] for random, _ in crossing):
+        statements.append(_singular([pair for pair in crossing if pair[0]["problem"] == name]))
     table = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
     for random, right in pairs:
         errors = [f"{x['error']:.1e}" for x in (random, right)]
@@ -572,20 +580,23 @@ def _price(folder: Path, safe: list[tuple[dict, dict]]) -> str:
     return f"The price of safety in operations and in fill-in, against P and Q of one state: {', '.join(parts)}."
 
 
-def _singular(random: dict, right: dict) -> str:
-    """A problem whose determinant takes both signs."""
-    text = (
+def _singular(pairs: list[tuple[dict, dict]]) -> str:
+    """A problem whose determinant takes both signs, in its orders."""
+    random, right = pairs[0]
+    orders = []
+    for one, other in pairs:
+        text = f"{NAMES[one['order']]}: {one['zero_pivot']} random and {other['zero_pivot']} other regular states"
+        if one["guarded"]:
+            text += (
+                f", of which the compiled solver solves {one['guarded_solved']} of {one['guarded']} by pivoting, with "
+                f"a backward error of at most {one['guarded_error']:.1e}"
+            )
+        orders.append(text)
+    return (
         f"{random['problem'].capitalize()}: the determinant takes both signs, so that in every order some pivot passes "
         f"through zero, and {right['singular']:,} of {right['states'] + right['singular']:,} states at right angles "
-        f"are singular. In the best order found, {NAMES[random['order']]}, {random['zero_pivot']} random and "
-        f"{right['zero_pivot']} other regular states meet a zero pivot."
+        f"are singular. A pivot is zero in {'; in '.join(orders)}."
     )
-    if random["guarded"]:
-        text += (
-            f" By pivoting the compiled solver solves {random['guarded_solved']} of these "
-            f"{random['guarded']}, with a backward error of at most {random['guarded_error']:.1e}."
-        )
-    return text
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from sysdyn.sparse.markowitz import choose_pivots
 from sysdyn.sparse.orderings import ORDERINGS, PLAIN
 from sysdyn.sparse.sampled import STEER, Sampled
 
-TITLE = "Which order wins where: cost and fill-in of elimination orders; tearing and fronts are in those of Figure 2"
+TITLE = "Which order wins where: cost and fill-in of elimination orders"
 CLAIM = (
     "UMFPACK's P and Q are the means to few operations (problem 2, remark 4, section VI). No other order is compared, "
     "and whether a fixed order holds at every q is not asked."
@@ -142,6 +142,8 @@ SEARCHED: dict[str, tuple[str, tuple[Start, ...], bool]] = {
     "colamd": ("COLAMD (safe rows)", ORDERINGS["colamd"][:2], True),
     "markowitz": ("Markowitz (safe pivots)", _GREEDY, True),
     "natural": ("natural columns (safe rows)", ORDERINGS["natural"][:2], True),
+    "torn": ("tearing, orthogonal border", ORDERINGS["torn"], True),
+    "fronts": ("fronts", ORDERINGS["fronts"], True),
 }
 # Pictures and tables call the orders so.
 LABELS = {"rnea": "RNEA", "aba": "ABA", "crba": "CRBA + LTDL", **{name: x[0] for name, x in SEARCHED.items()}}
@@ -247,11 +249,11 @@ def _eliminated(
     for start in starts:
         cap = min([limit, *(CAP * cost for cost in costs)])
         try:
-            permutations = start(replace(sampled, budget=cap))
-            if permutations in seen:
+            pivots = start(replace(sampled, budget=cap))
+            if pivots in seen:
                 continue
-            seen.append(permutations)
-            elimination = Elimination(system, *permutations, cap=cap)
+            seen.append(pivots)
+            elimination = Elimination(system, *pivots, cap=cap)
         except (BackendUnavailable, NoSafeOrdering, ProblemError, SingularState) as error:
             reason = error
             continue

@@ -264,8 +264,8 @@ TABLES = (
     ),
     Table(
         "accuracy", "Distance from the exact answer",
-        "Forward dynamics of the iCub by each order, of the torques that the RNEA gives for known accelerations, at "
-        "20,000 random states; relative errors.",
+        "Forward dynamics of the iCub by the default recursion and by each order, of the torques that the RNEA gives "
+        "for known accelerations, at 20,000 random states; relative errors.",
         {
             "order": ("ordering", str), "median": ("median", str), "worst": ("worst", str),
             "beyond 1e-9": ("above 1e-09", str),

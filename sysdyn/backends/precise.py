@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from sysdyn.backends import interpreter
+from sysdyn.backends.entries import calls
 from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, WRAP
 from sysdyn.program.program import Program
 from sysdyn.sparse.twice import Twice
@@ -44,7 +45,15 @@ def rounded_otherwise(x: float) -> Decimal:
 
 
 def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:
-    """Outputs (size,) by group, rounded to twice the precision, for inputs (size,) by group."""
+    """Outputs (size,) by group in twice the precision, for inputs (size,) by group.
+
+    Operations are rounded to it, too, if there are native calls; if not, outputs of 50 digits are, in a hundred times
+    the time.
+    """
+    if calls.built:
+        flat = np.concatenate([np.ravel(inputs[name]) for name, _ in program.input_groups])[None]
+        found = calls.twice(program, flat, program.outputs)
+        return {name: Twice(*(x[0, part] for x in found)) for name, part in program.output_places.items()}
     values = run(program, inputs)
     high = [float(x) for x in values]
     with localcontext(DIGITS):

@@ -21,6 +21,7 @@ from sysdyn.offline.verdict import Behaviour, Candidate, Safety
 from sysdyn.program.expr import Expr, Graph, is_constant, unsigned
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
+from sysdyn.program.rewrite import rewritten
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
 # Sharing in an elimination's graph: equal rational functions of the inputs are one node.
@@ -204,11 +205,14 @@ def output_groups(
     return groups
 
 
-def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
-    """Operations of the same elimination with X, v, c, ν given."""
+def solve_scope(system: System, choice: Choice, outputs: Sequence[Output], rewriting: bool = False) -> Flops:
+    """Operations of the same elimination with X, v, c, ν given. rewriting: with sums and products rewritten."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
     with assembly.graph as graph:
         factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
         solution = _solution(assembly, factors, choice.refined)
-        groups = output_groups(system, assembly, solution, outputs)
-        return graph.count(x for _, values in groups for x in values)
+        found = [x for _, values in output_groups(system, assembly, solution, outputs) for x in values]
+        if rewriting:
+            graph, found = rewritten(graph, [*found, *factors.pivots])
+            found = found[: len(found) - len(factors.pivots)]
+        return graph.count(found)

@@ -22,6 +22,7 @@ from sysdyn.offline.orders import streams
 from sysdyn.offline.safety import ranged
 from sysdyn.offline.sampling import order_samples
 from sysdyn.offline.search import Search
+from sysdyn.offline.shortening import shortened
 from sysdyn.offline.single import judged_single
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.offline.writing import written
@@ -37,6 +38,9 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
         compiled = first_formulation(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
+    if options.budget.effort > 1.0:
+        with stages.stage("rewriting"):
+            compiled = shortened(problem, compiled, options)
     program = ranged(compiled.program, problem.model, compiled.choice.judged)
     compiled = replace(compiled, program=program)
     if options.numbers is not DOUBLE:

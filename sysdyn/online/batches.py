@@ -45,8 +45,8 @@ class Batches:
     def _as_given(self) -> Batch | None:
         return batch(self._executable.backend, self._arguments, self._constants, self._quaternions)
 
-    def solved(self, arrays: Sequence, threads: int | None) -> tuple[int, Arrays] | None:
-        """(number of states, outputs); None if another way has to be taken: for one state, and for errors.
+    def solved(self, arrays: Sequence, threads: int | None) -> tuple[bool, Arrays, np.ndarray] | None:
+        """(every status is 0, outputs, status (N,)); None if another way has to be taken: for one state, or errors.
 
         threads: as many as the batch is worth if None.
         """
@@ -67,7 +67,18 @@ class Batches:
             solved = call() if threads == 1 else executable.together(n, threads, call)
         if solved is None and self._fit(n, arrays) and self._by_group is not None:
             solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
-        return (n, outputs) if solved else None
+        return None if solved is None else (solved, outputs, status)
+
+    def rows(self, arrays: Sequence, states: np.ndarray) -> np.ndarray:
+        """All inputs (n, n_inputs) of some of the states that `solved` has computed, by number."""
+        found = np.empty((len(states), len(self._constants)))
+        found[:] = self._constants
+        for x, (shape, numbers, _) in zip(arrays, self._arguments, strict=True):
+            found[:, numbers] = (x if x.shape == shape else x[states]).reshape(-1, len(numbers))
+        if len(self._quaternions):
+            q = self._executable.program.input_places["q"]
+            found[:, q] = self._normalised(found[:, q])
+        return found
 
     def spread(
         self, arrays: Sequence, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray] | None],
@@ -129,8 +140,13 @@ class Batches:
         whole = [Argument(group.columns.shape, group.columns) for group in self._groups]
         return batch(self._executable.backend, whole, self._constants, self._quaternions)
 
-    def _in_blocks(self, call: Batch, outputs: Arrays, status: np.ndarray, arrays: Sequence, threads: int) -> bool:
-        """Solve states block by block, by values put together and converted; True if all states are solved."""
+    def _in_blocks(
+        self, call: Batch, outputs: Arrays, status: np.ndarray, arrays: Sequence, threads: int
+    ) -> bool | None:  # fmt: skip
+        """Solve states block by block, by values put together and converted.
+
+        True if every status is 0, None for errors.
+        """
         n, width, groups = len(status), self._executable.backend.width, self._groups
         many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]
         varying = [any(many[k] for k, *_ in group.pieces) for group in groups]
@@ -163,8 +179,8 @@ class Batches:
             shared = [filled(group, x, slice(1))[0] for group, x in zip(groups, space(1), strict=True)]
             TEAM.run([solve] * threads)
         except InvalidInput:
-            return False  # the call itself says at which state
-        return all(solved)
+            return None  # the call itself says at which state
+        return None if None in solved else all(solved)
 
 
 def _part(numbers: np.ndarray) -> slice | np.ndarray:

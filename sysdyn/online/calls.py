@@ -17,6 +17,7 @@ from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
+from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches
 from sysdyn.online.digits import FAR
@@ -95,11 +96,14 @@ class Layout(NamedTuple, Generic[Key]):
 class Many(Generic[Key]):
     """Results at many states, all of them solved; inputs are checked and converted on demand."""
 
-    again: np.ndarray | None = None
-    __slots__ = ("_arguments", "_calls", "_outputs", "lead")
+    __slots__ = ("_arguments", "_calls", "_outputs", "again", "lead")
 
-    def __init__(self, calls: Calls[Key], arguments: Arguments, n: int, outputs: Mapping[str, np.ndarray]):
+    def __init__(
+        self, calls: Calls[Key], arguments: Arguments, n: int, outputs: Mapping[str, np.ndarray],
+        again: np.ndarray | None = None,
+    ):  # fmt: skip
         self._calls, self._arguments, self._outputs, self.lead = calls, arguments, outputs, (n,)
+        self.again = again
 
     @property
     def ok(self) -> np.ndarray:
@@ -119,7 +123,7 @@ class Many(Generic[Key]):
         return self._calls.inputs.checked(self._arguments)[0]
 
     def __reduce__(self):
-        return Results, (self.inputs, self.lead, self.values, self.ok)
+        return Results, (self.inputs, self.lead, self.values, self.ok, self.again)
 
 
 class Calls(Generic[Key]):
@@ -140,17 +144,27 @@ class Calls(Generic[Key]):
     # ---- the shortest way -----------------------------------------------------------------------------------------
 
     def shortest(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None
-    ) -> Many[Key] | None:
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None,
+        again: Again | None = None,
+    ) -> Many[Key] | None:  # fmt: skip
         """Results at many states by the shortest way; None if a call takes another: errors, values to convert.
 
         Calls with the same names are arranged once, and those of one state are among the `plain` ones from then on.
-        make, about: what these give, see `Shown`. Raises InvalidInput if `threads` is no number of threads.
+        make, about: what these give, see `Shown`. again: solves states whose status is not 0; None: another way has to.
+        Raises InvalidInput if `threads` is no number of threads.
         """
         batches, arrays = self._way(given, threads, on_singular, make, about)
         if batches is None or (solved := batches.solved(arrays, threads)) is None:
             return None
-        return Many(self, given, *solved)
+        every, outputs, status = solved
+        if every:
+            return Many(self, given, len(status), outputs)
+        failed = (status != 0).nonzero()[0]  # nine times as fast as that of integers
+        if again is None or not again.solves(batches.rows(arrays, failed), outputs, status, failed):
+            return None
+        marked = np.zeros(len(status), dtype=bool)
+        marked[failed] = True
+        return Many(self, given, len(status), outputs, marked)
 
     def spread(
         self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[Key, tuple[np.ndarray, np.ndarray]],

@@ -103,7 +103,8 @@ def compile(
     external_wrenches
                  False: they are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
-                 order "mixed", too. It counts operations: the result does not depend on the machine
+                 order "mixed", too, and sums and products of eliminations are rewritten. It counts operations: the
+                 result does not depend on the machine
     seconds      time to search for: once the usual search, which `effort` measures, is done, it goes on with orders, or
                  plans of recursions, drawn by `seed`, until so many seconds are over, and keeps the cheapest safe one.
                  A seed draws the same in every run; how many of them are tried is a matter of time

@@ -48,6 +48,7 @@ from sysdyn.offline.square_root import means
 from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
 from sysdyn.online import export, precision, storage
+from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
@@ -122,6 +123,7 @@ class Solver(Translated, Called):
         results = {name: (name, group.shape) for name, group in outputs.items()}
         self._calls = Calls(self._inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
+        self._again = Again(problem, self.program)
         posteriors: Posteriors | None = None
         if problem.noisy:
             posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
@@ -168,7 +170,7 @@ class Solver(Translated, Called):
         policy = self._policy(on_singular)
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
-        found = self._calls.shortest(given, threads, on_singular, self._solution, about)
+        found = self._calls.shortest(given, threads, on_singular, self._solution, about, self._again)
         if found is not None:
             return self._solution(about, found)
         run = self._calls.run(given, threads)
@@ -245,7 +247,12 @@ class Solver(Translated, Called):
         if self.options.numbers is not DOUBLE:  # what is too large for single precision is not for double
             lost |= BAD_INPUT | BAD_OUTPUT | BEYOND_TOLERANCE
         pivots = lost | BAD_PIVOT | BAD_OUTPUT
-        self._repivot(run, np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0)))
+        left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))
+        if len(left):
+            given = run.at(left)
+            rows = np.concatenate([given[name] for name, _ in self.program.input_groups], axis=1)
+            self._again.solves(rows, run.outputs, run.status, left)
+            self._repivot(run, left[run.status[left] != 0])
         bad = np.flatnonzero(run.status)
         if not len(bad):
             return
@@ -290,8 +297,9 @@ class Solver(Translated, Called):
         near = regular & is_ill_conditioned(system, entries)
         usual = regular & ~near
         with np.errstate(all="ignore"):
-            d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
-            error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
+            if usual.any():
+                d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
+                error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
             if near.any():  # refined to the last bit of unrounded equations, beside which rounded ones leave more
                 d[near] = self._near(run.at(states[near]))
                 error[near] = np.where(np.isfinite(d[near]).all(axis=1), 0.0, np.nan)

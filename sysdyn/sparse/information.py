@@ -19,7 +19,7 @@ from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, log
 from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.lu import Factors, Row, divider
-from sysdyn.sparse.twice import Twice, refined, residual
+from sysdyn.sparse.twice import Residuals, Twice, refined
 
 
 class Pivots(NamedTuple):
@@ -198,7 +198,7 @@ class OfMatrix(Information):
 
         def product(rows: np.ndarray, x: Twice, less: np.ndarray) -> np.ndarray:
             part = Twice(*((units * y)[rows] for y in entries))
-            return residual(place[row[rows]], col[rows], part, x, Twice.of(-less))
+            return Residuals(place[row[rows]], col[rows], part)(x, Twice.of(-less))
 
         exact, noisy, R = ~is_noisy[row], is_noisy[row], self._triangle
         none = np.zeros((len(R), self._null.shape[1]))
@@ -211,7 +211,7 @@ class OfMatrix(Information):
         change, Q, m = product(noisy, basis, self._reduced)[:, self._order], self._Q.T, len(self._Q)
         places = np.repeat(np.arange(m), m), np.tile(np.arange(m), m)
         less = np.vstack([self._R, np.zeros((m - len(self._R), len(self._R)))])
-        rounded = residual(*places, Twice.of(Q.ravel()), Twice.of(self._reduced[:, self._order]), Twice.of(-less))
+        rounded = Residuals(*places, Twice.of(Q.ravel()))(Twice.of(self._reduced[:, self._order]), Twice.of(-less))
         second = scipy.linalg.solve_triangular(self._R, (rounded + Q @ change).T, trans="T").T
         second += np.eye(*second.shape)
         return float(np.linalg.slogdet(first)[1]), 0.5 * float(np.linalg.slogdet(second.T @ second)[1])

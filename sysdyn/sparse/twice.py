@@ -41,39 +41,42 @@ class Twice(NamedTuple):
         return Twice(total, (high - total) + low)
 
 
-def _products(a: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(p, e): a x = p + e exactly, p the rounded products."""
-    (a_high, a_low), (x_high, x_low) = _split(a), _split(x)
-    p = a * x
-    return p, ((a_high * x_high - p) + a_high * x_low + a_low * x_high) + a_low * x_low
-
-
 def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scaled = _SPLITTER * x
     high = scaled - (scaled - x)
     return high, x - high
 
 
-def residual(row: np.ndarray, col: np.ndarray, entries: Twice, x: Twice, b: Twice) -> np.ndarray:
-    """A x + b (m, k), computed with twice the precision and rounded.
+class Residuals:
+    """A x + b for many x and b, computed with twice the precision and rounded.
 
-    row, col, entries (nnz): of A. x (n, k); b (m, k).
+    row, col, entries (nnz): of A.
     """
-    order = np.argsort(row, kind="stable")
-    row, col, high, low = row[order], col[order], entries.high[order][:, None], entries.low[order][:, None]
-    place = np.arange(len(row)) - np.searchsorted(row, row)  # of each entry in its row
-    total, rest = b.high.copy(), b.low.copy()
-    with np.errstate(all="ignore"):
+
+    def __init__(self, row: np.ndarray, col: np.ndarray, entries: Twice):
+        order = np.argsort(row, kind="stable")
+        row, col, high, low = row[order], col[order], entries.high[order][:, None], entries.low[order][:, None]
+        place = np.arange(len(row)) - np.searchsorted(row, row)  # of each entry in its row
+        self._parts = []  # (rows, columns, entries, high parts in two) of the first entries of rows, the second ones, …
         for k in range(int(place.max(initial=-1)) + 1):
             at = np.flatnonzero(place == k)
-            i, j = row[at], col[at]
-            p, e = _products(high[at], x.high[j])
-            old = total[i]
-            new = old + p
-            part = new - old
-            total[i] = new
-            rest[i] += ((old - (new - part)) + (p - part)) + (e + (high[at] * x.low[j] + low[at] * x.high[j]))
-    return total + rest
+            self._parts.append((row[at], col[at], high[at], low[at], *_split(high[at])))
+
+    def __call__(self, x: Twice, b: Twice) -> np.ndarray:
+        """A x + b (m, k) for x (n, k), b (m, k)."""
+        total, rest = b.high.copy(), b.low.copy()
+        with np.errstate(all="ignore"):
+            halves = _split(x.high)
+            for i, j, high, low, first, second in self._parts:
+                xj, x_first, x_second = x.high[j], halves[0][j], halves[1][j]
+                p = high * xj  # p + e is the exact product
+                e = ((first * x_first - p) + first * x_second + second * x_first) + second * x_second
+                old = total[i]
+                new = old + p
+                part = new - old
+                total[i] = new
+                rest[i] += ((old - (new - part)) + (p - part)) + (e + (high * x.low[j] + low * xj))
+        return total + rest
 
 
 def refined(
@@ -82,15 +85,15 @@ def refined(
 ) -> np.ndarray | None:  # fmt: skip
     """x (n, k) of A x + b = 0 by refinement, correctly rounded but for a few units; None if it does not converge.
 
-    solve: A⁻¹ r about, for r (n, k). row, col, entries: of A, see `residual`. b (n, k). units (n,): of the unknowns, in
-    which sizes of corrections are compared. Each step leaves the rounding unit times the condition number of A of the
-    error. Higham (2002), section 12.1.
+    solve: A⁻¹ r about, for r (n, k). row, col, entries: of A, see `Residuals`. b (n, k). units (n,): of the unknowns,
+    in which sizes of corrections are compared. Each step leaves the rounding unit times the condition number of A of
+    the error. Higham (2002), section 12.1.
     """
-    x = Twice.of(np.zeros(b.high.shape))
+    x, residuals = Twice.of(np.zeros(b.high.shape)), Residuals(row, col, entries)
     size = math.inf
     for _ in range(REFINEMENT_STEPS):
         with np.errstate(all="ignore"):
-            step = solve(residual(row, col, entries, x, b))
+            step = solve(residuals(x, b))
             x = x.plus(-step)
             greatest = np.abs(x.high / units[:, None]).max(axis=0, initial=0.0)
             sizes = np.abs(step / units[:, None]).max(axis=0, initial=0.0) / np.where(greatest > 0.0, greatest, 1.0)

@@ -7,10 +7,15 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from programs import random_inputs, random_program
 
 import sysdyn as sd
 from sysdyn.backends import interpreter, precise
-from sysdyn.program.operations import COS, OPERATIONS, SIN
+from sysdyn.backends.entries import calls
+from sysdyn.program.operations import ANGULAR, COS, DIV, OPERATIONS, SIN
+from sysdyn.program.program import Program
+
+needs_native = pytest.mark.skipif(not calls.built, reason="twice the precision needs native calls")
 
 
 def test_every_operation_is_there():
@@ -28,8 +33,55 @@ def test_sines_and_cosines(angle):
         assert abs(2 * sine * cosine - twice) < Decimal("1e-47")  # by other series, of another quarter
 
 
+def distances(program: Program, inputs: dict[str, np.ndarray]) -> list[float]:
+    """Of native results in twice the precision from 50 digits, relative to these; inputs (size,) by group."""
+    found = precise.run_twice(program, inputs)
+    with localcontext(precise.DIGITS):
+        sums = [Decimal(x) + Decimal(y) for part in found.values() for x, y in zip(*part, strict=True)]
+        pairs = zip(sums, precise.run(program, inputs), strict=True)
+        return [float(abs((x - exact) / exact)) if exact else float(abs(x)) for x, exact in pairs]
+
+
+@needs_native
+@pytest.mark.parametrize("kind", [kind for kind, x in OPERATIONS.items() if x.executed])
+def test_every_operation_has_twice_the_precision(kind):
+    """Of operands that have it, too, as quotients do; sines and cosines as these allow."""
+    rhs = 4 if OPERATIONS[kind].arity == 2 else -1
+    program = Program(
+        (("x", 3),), (("y", 1),), np.zeros(0), np.array([DIV, DIV, kind], dtype=np.int8),
+        np.array([0, 1, 3], dtype=np.int32), np.array([2, 0, rhs], dtype=np.int32), np.array([5], dtype=np.int32),
+        np.zeros(0, dtype=np.int32),
+    )  # fmt: skip
+    rng = np.random.default_rng(kind)
+    for size in (1e-9, 1.0, 3.0, 1e4, 3e9):
+        x = np.array([*size * rng.uniform(0.1, 1.0, 2), 3.0])
+        x[1] *= -1.0
+        (off,) = distances(program, {"x": x})
+        assert off < (1e-29 * max(1.0, size) if kind in ANGULAR else 1e-30), size
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(6))
+def test_programs_have_twice_the_precision(seed):
+    program = random_program(seed)
+    given = random_inputs(program, 3, seed)
+    for k in range(3):
+        assert max(distances(program, {x: v[k] if v.ndim == 2 else v for x, v in given.items()})) < 1e-27
+
+
+@needs_native
+def test_numbers_that_are_none_stay_none():
+    program = random_program(1)
+    given = {x: np.full(size, math.nan) for x, size in program.input_groups}
+    rounded, found = interpreter.run_groups(program, given), precise.run_twice(program, given)
+    assert all((np.isnan(x.high) == np.isnan(rounded[name][0])).all() for name, x in found.items())
+    assert any(np.isnan(x.high).any() for x in found.values())
+
+
+@pytest.mark.parametrize("built", [pytest.param(True, marks=needs_native), False])
 @pytest.mark.parametrize("joints", [("revolute", "prismatic"), ("spherical", "helical", "free")])
-def test_programs_are_those_of_the_interpreter_but_for_rounding(joints):
+def test_programs_are_those_of_the_interpreter_but_for_rounding(joints, built, monkeypatch):
+    monkeypatch.setattr(calls, "built", built)
     model = sd.random_tree(4, 3, joints)
     system = sd.forward_dynamics(model).system()
     q, qd, tau = model.random_state(seed=1)

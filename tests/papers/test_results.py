@@ -105,7 +105,7 @@ def numerics_rows() -> Iterable[Row]:
         system = problem.system()
         states = sample_states(problem, 2 * NUMERICS.ONE_STATES)
         sampled = sample_matrix(system, {x: values[::2] for x, values in states.items()})
-        choice = Elimination(system, *NUMERICS.permutations(problem, sampled, NUMERICS.PAPER)).choice("", QUANTITIES)
+        choice = Elimination(system, *NUMERICS.pivots(problem, sampled, NUMERICS.PAPER)).choice("", QUANTITIES)
         yield {"problem": name, "state": 0, "fill_in": choice.fill_in, "end_to_end": choice.end_to_end.total}
 
 

@@ -1,4 +1,4 @@
-"""Calls of kernels by arrays of a caller: prepared, of one state, and of a batch.
+"""Calls of kernels by arrays of a caller: prepared, of one state, and of a batch; and runs in twice the precision.
 
 They are made in C if the package was built with a C compiler; see native.c. If not, prepared calls go through ctypes,
 and all others the general way, `Executable.results`, with the same results.
@@ -20,6 +20,7 @@ from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.real import DOUBLE
 from sysdyn.program.program import Program
+from sysdyn.sparse.twice import Twice
 
 try:
     from sysdyn.backends.entries import native  # type: ignore[attr-defined]
@@ -292,6 +293,50 @@ def batch(
     own = words(backend.program, 0, _parts(backend.program.input_places, constants), outputs, status)
     targets = [(*_axes(x.shape), x.inputs.size, word, 0) for x, word in zip(arguments, whole, strict=True)]
     return Batch(kernel, own, _table(targets, AXES + 4), _table(turning, 2), constants)
+
+
+# ---- twice the precision ------------------------------------------------------------------------------------------
+
+
+def twice(program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None) -> Twice:
+    """Values (n, wanted) of a program, operation by operation in twice the precision; only if `built`.
+
+    inputs (n, n_inputs). wanted: numbers of values. constants: in place of the program's.
+    """
+    n = len(inputs)
+    found = Twice(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
+    if n:
+        constants = program.constants if constants is None else constants
+        native.twice(program.kind, program.lhs, program.rhs, constants, wanted, n, np.ascontiguousarray(inputs), *found)
+    return found
+
+
+class Doubt(NamedTuple):
+    """When results in double precision are replaced by those in twice the precision, see `sysdyn.online.again`.
+
+    others: constants of a second run, as many as the program's, or none. guards: numbers of the guarded values. ends:
+    of the outputs in a row of all. limits: of the verdict.
+    """
+
+    others: np.ndarray
+    guards: np.ndarray
+    ends: np.ndarray
+    limits: np.ndarray
+
+
+def again(program: Program, doubt: Doubt, inputs: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """(n,) bool: results in twice the precision count, which are in outputs (n, n_outputs) then; only if `built`.
+
+    inputs (n, n_inputs). outputs: in double precision, C-contiguous.
+    """
+    counts = np.empty(len(inputs), dtype=np.int8)
+    if len(counts):
+        others, guards, ends, limits = doubt
+        native.again(
+            program.kind, program.lhs, program.rhs, program.constants, others, program.outputs, guards, ends, limits,
+            len(counts), np.ascontiguousarray(inputs), outputs, counts,
+        )  # fmt: skip
+    return counts.view(bool)
 
 
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:

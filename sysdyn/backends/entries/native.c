@@ -11,6 +11,8 @@
    Chain(…)                 a call of two kernels of one state, of which the second reads what the first one writes
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
                             arrays, or some of their rows
+   twice(…)                 runs a program in twice the precision
+   again(…)                 the same where results in double precision are doubtful, with a verdict on each state
 
    From the moment at which a plain call lays out its inputs until the kernel has run no Python code can run, and the
    interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
@@ -79,6 +81,8 @@ static int table(PyObject *x, Table *found, char kind, int64_t bytes)
 
 static int integers(PyObject *x, void *found) { return table(x, found, 'i', 8); }
 static int doubles(PyObject *x, void *found) { return table(x, found, 'f', 8); }
+static int shorts(PyObject *x, void *found) { return table(x, found, 'i', 4); }
+static int bytes_of(PyObject *x, void *found) { return table(x, found, 'i', 1); }
 
 /* Whether x is an array of NPY_DOUBLE or NPY_FLOAT, no subclass, with the shape of the target after so many leading
    axes. */
@@ -1063,10 +1067,238 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     return found < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(found == 0);
 }
 
+/* ---- twice the precision ------------------------------------------------------------------------------------------ */
+
+/* A number high + low, |low| ≤ ulp(high)/2. Dekker (1971); Joldes, Muller and Popescu (2017). */
+typedef struct {
+    double high, low;
+} Twice;
+
+/* Kinds of operations, with the numbers of sysdyn/program/operations.py. */
+enum { ADD = 2, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP };
+/* Terms of the series of sines and cosines up to π/4: the next one is below 1e-34. */
+enum { TERMS = 15 };
+/* π/2 in parts; what is left of it times 1e9/(π/2) is below 1e-40. */
+static const double QUARTER[] = {1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33};
+static Twice inverse_factorial[2 * TERMS];
+
+/* a + b exactly, |a| ≥ |b|. */
+static Twice ordered_sum(double a, double b)
+{
+    double sum = a + b;
+    return (Twice){sum, b - (sum - a)};
+}
+
+/* a + b exactly. Knuth (1969). */
+static Twice exact_sum(double a, double b)
+{
+    double sum = a + b, part = sum - a;
+    return (Twice){sum, (a - (sum - part)) + (b - part)};
+}
+
+/* a b exactly, by halves of 26 bits: as fast here as a fused multiplication, which not every processor has. */
+static Twice exact_product(double a, double b)
+{
+    double p = a * b, c = 134217729.0 * a, d = 134217729.0 * b; /* 2²⁷ + 1 */
+    double a_high = c - (c - a), b_high = d - (d - b), a_low = a - a_high, b_low = b - b_high;
+    return (Twice){p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low};
+}
+
+static Twice negative(Twice a) { return (Twice){-a.high, -a.low}; }
+
+static Twice sum(Twice a, Twice b)
+{
+    Twice s = exact_sum(a.high, b.high), t = exact_sum(a.low, b.low);
+    s = ordered_sum(s.high, s.low + t.high);
+    return ordered_sum(s.high, s.low + t.low);
+}
+
+static Twice times(Twice a, Twice b)
+{
+    Twice p = exact_product(a.high, b.high);
+    return ordered_sum(p.high, p.low + (a.high * b.low + a.low * b.high));
+}
+
+static Twice quotient(Twice a, Twice b)
+{
+    Twice q = {a.high / b.high, 0.0};
+    for (int k = 0; k < 2; k++) {
+        Twice rest = sum(a, negative(times(q, b)));
+        q = sum(q, (Twice){rest.high / b.high, 0.0});
+    }
+    return q;
+}
+
+static Twice root(Twice a)
+{
+    if (a.high == 0.0)
+        return a;
+    double about = sqrt(a.high);
+    Twice rest = sum(a, negative(exact_product(about, about)));
+    Twice x = ordered_sum(about, rest.high / (2.0 * about));
+    rest = sum(a, negative(times(x, x)));
+    return sum(x, (Twice){rest.high / (2.0 * about), 0.0});
+}
+
+/* Sine and cosine by their series, after whole quarters of a turn. */
+static void sine_cosine(Twice x, Twice found[2])
+{
+    double turns = nearbyint(x.high / QUARTER[0]);
+    for (int k = 0; k < 3; k++)
+        x = sum(x, exact_product(-turns, QUARTER[k]));
+    Twice square = times(x, x), s = inverse_factorial[2 * TERMS - 1], c = inverse_factorial[2 * TERMS - 2];
+    for (int k = TERMS - 2; k >= 0; k--) {
+        s = sum(inverse_factorial[2 * k + 1], negative(times(s, square)));
+        c = sum(inverse_factorial[2 * k], negative(times(c, square)));
+    }
+    s = times(s, x);
+    int quarter = (int)((int64_t)turns & 3);
+    Twice both[] = {s, c, negative(s), negative(c)};
+    found[0] = both[quarter];
+    found[1] = both[(quarter + 1) & 3];
+}
+
+/* A program of n operations; see sysdyn/program/program.py. */
+typedef struct {
+    const int8_t *kinds;
+    const int32_t *lhs, *rhs;
+    const double *constants;
+    int64_t n, n_inputs, n_constants;
+} Program;
+
+/* The values of all inputs, constants and operations. */
+static void run_twice(const Program *program, const double *inputs, Twice *values)
+{
+    int64_t first = program->n_inputs + program->n_constants, angle = -1; /* whose sine and cosine are known */
+    Twice trigonometric[2];
+    for (int64_t k = 0; k < first; k++)
+        values[k] = (Twice){k < program->n_inputs ? inputs[k] : program->constants[k - program->n_inputs], 0.0};
+    for (int64_t k = 0; k < program->n; k++) {
+        Twice a = values[program->lhs[k]], b = program->rhs[k] < 0 ? a : values[program->rhs[k]];
+        Twice *y = values + first + k;
+        switch (program->kinds[k]) {
+        case ADD: *y = sum(a, b); break;
+        case SUB: *y = sum(a, negative(b)); break;
+        case MUL: *y = times(a, b); break;
+        case DIV: *y = quotient(a, b); break;
+        case NEG: *y = negative(a); break;
+        case SQRT: *y = root(a); break;
+        case COPYSIGN: *y = signbit(a.high) == signbit(b.high) ? a : negative(a); break;
+        case OPAQUE: case WRAP: *y = a; break; /* less whole turns the angle has the same sine */
+        case SIN: case COS:
+            if (program->lhs[k] != angle)
+                sine_cosine(a, trigonometric);
+            angle = program->lhs[k];
+            *y = trigonometric[program->kinds[k] == COS];
+            break;
+        default: *y = (Twice){NAN, NAN};
+        }
+    }
+}
+
+/* Values of a program at n states, those of the numbers `wanted`, into high and low (n, wanted); inputs (n, n_inputs). */
+static PyObject *twice(PyObject *module, PyObject *arguments)
+{
+    Table kinds, lhs, rhs, constants, wanted, inputs, high, low;
+    long long n;
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&LO&O&O&:twice", bytes_of, &kinds, shorts, &lhs, shorts, &rhs, doubles,
+                          &constants, shorts, &wanted, &n, doubles, &inputs, doubles, &high, doubles, &low))
+        return NULL;
+    if (n < 1 || high.size != n * wanted.size || low.size != high.size || inputs.size % n || lhs.size != kinds.size ||
+        rhs.size != kinds.size)
+        return PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
+    Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / n, constants.size};
+    Twice *values = PyMem_RawMalloc((program.n_inputs + program.n_constants + program.n) * sizeof(Twice) + 1);
+    if (!values)
+        return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t s = 0; s < n; s++) {
+        run_twice(&program, (const double *)inputs.data + s * program.n_inputs, values);
+        for (Py_ssize_t k = 0; k < wanted.size; k++) {
+            Twice x = values[((const int32_t *)wanted.data)[k]];
+            ((double *)high.data)[s * wanted.size + k] = x.high;
+            ((double *)low.data)[s * wanted.size + k] = x.low;
+        }
+    }
+    Py_END_ALLOW_THREADS
+    PyMem_RawFree(values);
+    Py_RETURN_NONE;
+}
+
+/* The greatest size of an output of so many numbers, and of its differences to another; NaN if one is no number. */
+static void sizes(const double *x, const double *y, int64_t n, double found[2])
+{
+    found[0] = found[1] = 0.0;
+    for (int64_t k = 0; k < n; k++) {
+        double size = fabs(x[k]), off = fabs(x[k] - y[k]);
+        found[0] = isnan(found[0]) || size <= found[0] ? found[0] : size;
+        found[1] = isnan(found[1]) || off <= found[1] ? found[1] : off;
+    }
+}
+
+/* Whether each output of y is that of x but for a share of it; outputs below the share `least` of the greatest count as
+   much as that. ends: of the outputs, in a row of all. */
+static int agree(const double *x, const double *y, const Table *ends, double least, double share)
+{
+    double found[2], greatest = 0.0;
+    const int64_t *end = ends->data;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t k = 0, begin = 0; k < ends->size; begin = end[k++]) {
+            sizes(x + begin, y + begin, end[k] - begin, found);
+            if (!pass)
+                greatest = found[0] > greatest ? found[0] : greatest;
+            else if (!(isfinite(found[0]) && found[1] <= share * fmax(found[0], least * greatest)))
+                return 0;
+        }
+    return 1;
+}
+
+/* Outputs (n, outputs) of a program, written over those in double precision, and verdicts (n,): see online/again.py.
+   others: constants for the second run, or none. limits: VANISHING, BESIDE_DOUBLE, FIRM, and the least logarithm of the product
+   of the guarded values. */
+static PyObject *again(PyObject *module, PyObject *arguments)
+{
+    Table kinds, lhs, rhs, constants, others, wanted, guards, ends, limits, inputs, outputs, verdicts;
+    long long n;
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&LO&O&O&:again", bytes_of, &kinds, shorts, &lhs, shorts, &rhs,
+                          doubles, &constants, doubles, &others, shorts, &wanted, shorts, &guards, integers, &ends,
+                          doubles, &limits, &n, doubles, &inputs, doubles, &outputs, bytes_of, &verdicts))
+        return NULL;
+    if (n < 1 || inputs.size % n || outputs.size != n * wanted.size || verdicts.size != n || limits.size != 4 ||
+        lhs.size != kinds.size || rhs.size != kinds.size || (others.size && others.size != constants.size))
+        return PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
+    Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / n, constants.size};
+    int64_t n_values = program.n_inputs + program.n_constants + program.n;
+    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 2 * wanted.size * sizeof(double) + 1);
+    if (!values)
+        return PyErr_NoMemory();
+    double *found = (double *)(values + n_values), *other = found + wanted.size;
+    const double *limit = limits.data;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t s = 0; s < n; s++) {
+        double logarithm = 0.0, *before = (double *)outputs.data + s * wanted.size;
+        for (int run = 0; run < 1 + (others.size > 0); run++) {
+            program.constants = run ? others.data : constants.data;
+            run_twice(&program, (const double *)inputs.data + s * program.n_inputs, values);
+            for (Py_ssize_t k = 0; k < wanted.size; k++)
+                (run ? other : found)[k] = values[((const int32_t *)wanted.data)[k]].high;
+            for (Py_ssize_t k = 0; !run && k < guards.size; k++)
+                logarithm += log(fabs(values[((const int32_t *)guards.data)[k]].high));
+        }
+        ((int8_t *)verdicts.data)[s] = logarithm > limit[3] && agree(found, before, &ends, limit[0], limit[1]) &&
+                                       (!others.size || agree(found, other, &ends, limit[0], limit[2]));
+        memcpy(before, found, wanted.size * sizeof(double));
+    }
+    Py_END_ALLOW_THREADS
+    PyMem_RawFree(values);
+    Py_RETURN_NONE;
+}
+
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-    {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL}, {NULL},
+    {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL},
+    {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL}, {NULL},
 };
 
 static int added(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
@@ -1081,6 +1313,9 @@ static int filled(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     PyTypeObject *unused;
+    inverse_factorial[0] = (Twice){1.0, 0.0};
+    for (int k = 1; k < 2 * TERMS; k++)
+        inverse_factorial[k] = quotient(inverse_factorial[k - 1], (Twice){k, 0.0});
     if (PyArray_ImportNumPyAPI() < 0 || !(call_name = PyUnicode_InternFromString("__call__")) ||
         added(module, &called_spec, &state->called) ||
         added(module, &result_spec, &state->result) || added(module, &row_spec, &state->row) ||

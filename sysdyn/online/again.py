@@ -1,0 +1,117 @@
+"""States at which a guard is met, solved by the same program in twice the precision.
+
+Pivots that cost 11 digits cost them out of 32. An answer counts if nothing speaks against it:
+
+- It is the program's own in double precision but for a share BESIDE_DOUBLE of each output. Of twice the digits the same
+  operations lose as many, so that the answer is right beyond the last bit of a double.
+- Other roundings of the program's constants lead to the same answer but for a share FIRM of each output.
+- The product of the pivots, which is the determinant but for a constant factor, is at least FAR_FROM_SINGULAR times as
+  large as usually: the state is not near a singular one.
+
+All others, and states with other covariances, switches or parameters than the declared ones, are left to pivoting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from sysdyn.backends.entries import calls
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.offline.safety import VANISHING
+from sysdyn.problem import Problem
+from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
+
+# Bits of the status of states that more digits may solve.
+MENDED = BAD_PIVOT | WEAK_PIVOT | OUT_OF_RANGE
+# Greatest difference to the result in double precision, as a share of the output (chosen: errors are 1e-20 then).
+BESIDE_DOUBLE = 1e-4
+# Greatest change by other roundings of constants, as a share of the output (chosen: answers are off by up to twelve
+# times as much from 50 digits).
+FIRM = 1e-11
+# Share of the greatest constant below which one may be what rounding left of others: 45 rounding units (chosen).
+LEFT_OVER = 1e-14
+# Share of the usual product of pivots below which a state may be singular (chosen).
+FAR_FROM_SINGULAR = 1e-10
+# Number of random states that tell the usual product of the pivots, and their seed (chosen).
+USUAL_STATES, USUAL_SEED = 15, 11
+
+
+class Again:
+    """The program of a solver of `problem` in twice the precision."""
+
+    def __init__(self, problem: Problem, program: Program):
+        self._problem, self._program = problem, program
+
+    def solves(
+        self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
+    ) -> bool:
+        """True if an answer counts at each of these states, which is written; those that count have status 0 then.
+
+        inputs (n, n_inputs): of the n states, whose numbers are `states` (n,). outputs by group (N, size), status (N,):
+        of the run in double precision.
+        """
+        able = (status[states] & ~MENDED == 0) & calls.built
+        every = bool(able.all())
+        if not every:
+            states, inputs = states[able], inputs[able]
+        if not len(states):
+            return every
+        found = np.concatenate([outputs[name][states] for name in self._program.output_places], axis=1, dtype=float)
+        counts = calls.again(self._program, self._doubt, inputs, found)
+        if len(self._settings):
+            counts &= (inputs[:, self._settings] == self._declared).all(axis=1)
+        if not counts.all():
+            every, states, found = False, states[counts], found[counts]
+        for name, part in self._program.output_places.items():
+            outputs[name][states] = found[:, part]
+        status[states] = 0
+        return every
+
+    @cached_property
+    def _groups(self) -> list[str]:
+        """Groups of the inputs that are covariances, switches or parameters."""
+        parameters = {x.name for x in self._problem.parameters}
+        return [x for x in self._program.input_places if x in parameters or group_of(x).role in (NOISE, SWITCH)]
+
+    @cached_property
+    def _settings(self) -> np.ndarray:
+        """Numbers of these inputs."""
+        return np.arange(self._program.n_inputs)[self._program.input_places.columns(tuple(self._groups))]
+
+    @cached_property
+    def _declared(self) -> np.ndarray:
+        """Their declared values."""
+        return np.concatenate([np.zeros(0), *(np.ravel(self._problem.inputs[x].required()) for x in self._groups)])
+
+    @cached_property
+    def _doubt(self) -> calls.Doubt:
+        guards = np.array([x.value for x in self._program.guards], dtype=np.int32)
+        ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
+        return calls.Doubt(self._others, guards, ends, np.array([VANISHING, BESIDE_DOUBLE, FIRM, self._least(guards)]))
+
+    @property
+    def _others(self) -> np.ndarray:
+        """The constants as other roundings might have left them, whole numbers as they are; none if all of them are."""
+        x = self._program.constants
+        whole = x == np.round(x)
+        away = np.where(np.arange(len(x)) % 2, math.inf, -math.inf)
+        left = np.abs(x) < LEFT_OVER * np.abs(x).max(initial=0.0)
+        return x[:0] if whole.all() else np.where(whole, x, np.where(left, 0.0, np.nextafter(x, away)))
+
+    def _least(self, guards: np.ndarray) -> float:
+        """Logarithm of the least product of the pivots at a state that is not near a singular one."""
+        if not len(guards):
+            return -math.inf
+        rows = np.zeros((USUAL_STATES, self._program.n_inputs))
+        rows[:, self._settings] = self._declared
+        rows[:, self._program.input_places["q"]] = self._problem.model.random_state(
+            seed=USUAL_SEED, batch=USUAL_STATES
+        )[0]
+        pivots = calls.twice(self._program, rows, guards).high
+        with np.errstate(all="ignore"):
+            return float(np.median(np.log(np.abs(pivots)).sum(axis=1))) + math.log(FAR_FROM_SINGULAR)

@@ -1,0 +1,163 @@
+"""States at which a guard is met, solved by the same program in twice the precision."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.backends.entries import calls
+from sysdyn.errors import SingularState
+from sysdyn.measurements.groups import value_group
+from sysdyn.online import again
+from sysdyn.online.solver import Solver
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    from digits import Digits, relative
+
+pytestmark = pytest.mark.skipif(not calls.built, reason="twice the precision needs native calls")
+END = np.eye(4)
+END[0, 3] = 0.4
+# A way to stretch the arm: near it the contact holds what hardly moves.
+STRETCHED = np.array([0.7, 1.0, -0.6])
+
+
+@functools.cache
+def arm() -> sd.Model:
+    """Three links in a plane."""
+    rng = np.random.default_rng(4)
+    return sd.from_dh(
+        alpha=[0.3, 0.0, 0.0], a=[0.0, 0.41, 0.37], d=np.zeros(3), mass=rng.uniform(0.5, 2.0, 3),
+        com=np.array([[0.21, 0.02, 0.0]] * 3), inertia=np.array([np.diag([0.01, 0.02, 0.03])] * 3),
+    )  # fmt: skip
+
+
+@functools.cache
+def pinned(backend: str = "llvm") -> Solver:
+    """Its forward dynamics with the tip held in the plane."""
+    tip = sd.Contact((arm().body_names[-1], END), ["a_x", "a_y"], name="tip")
+    return sd.compile(sd.forward_dynamics(arm()) + [tip], outputs=["qdd", "w"], backend=backend, level="fast")
+
+
+def states(n: int, distances: dict[int, float], seed: int = 0) -> dict[str, np.ndarray]:
+    """n states, those of some numbers so far from the stretched arm."""
+    rng = np.random.default_rng(seed)
+    q = rng.uniform(0.5, 1.5, (n, 3))
+    for k, x in distances.items():
+        q[k] = x * STRETCHED
+    return {"q": q, "qd": rng.standard_normal((n, 3)), "tau": rng.standard_normal((n, 3))}
+
+
+def by_group(problem: sd.Problem, given: dict[str, np.ndarray], y: dict[str, np.ndarray] | None = None) -> dict:
+    """All inputs (n, size) by group."""
+    n = len(given["q"])
+    defaults = {x: np.tile(np.ravel(g.default), (n, 1)) for x, g in problem.inputs.items() if g.default is not None}
+    values = {x: v for x, v in given.items() if x in problem.inputs.sizes}
+    return defaults | values | {value_group(name): v for name, v in (y or {}).items()}
+
+
+def rows_of(solver: Solver, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([inputs[name] for name, _ in solver.program.input_groups], axis=1)
+
+
+def without_pivoting(monkeypatch) -> None:
+    def pivoted(*_):
+        raise AssertionError("a state was solved with pivoting")
+
+    monkeypatch.setattr(Solver, "_pivoted", pivoted)
+
+
+def off(solver: Solver, given: dict[str, np.ndarray], found: sd.Solution, k: int) -> float:
+    exact = Digits(solver.problem.system(), {x: np.ravel(v[k]) for x, v in by_group(solver.problem, given).items()})
+    return max(relative(found[x][k].ravel(), exact.quantity(x)) for x in ("qdd", "w"))
+
+
+@pytest.mark.parametrize("backend", ("llvm", "python"))
+def test_flagged_states_have_the_digits_of_50(backend, monkeypatch):
+    """In a batch, by themselves, and among states that are handed in with axes."""
+    without_pivoting(monkeypatch)
+    solver, near = pinned(backend), {3: 1e-2, 7: 3e-3, 11: 1e-3, 18: 2e-4}
+    given = states(20, near)
+    plain = solver.executable.results(by_group(solver.problem, given), 20)
+    assert set(np.flatnonzero(plain[1])) == set(near)
+    for found in (solver(**given), solver(**{x: v.reshape(4, 5, 3) for x, v in given.items()})):
+        assert found.ok.all() and set(np.flatnonzero(found._found.again)) == set(near)
+        again = {x: found[x].reshape(20, -1) for x in ("qdd", "w")}
+        for k in near:
+            alone = solver(**{x: v[k] for x, v in given.items()})
+            assert alone.ok and all((alone[x] == again[x][k]).all() for x in again)
+            assert off(solver, given, again, k) < 1e-11
+        others = np.setdiff1d(np.arange(20), [*near])
+        assert all((x[others] == plain[0][name][others]).all() for name, x in again.items())
+
+
+def test_inputs_are_of_any_kind_that_batches_take(monkeypatch):
+    """Values that all states share, and numbers that have to be converted."""
+    without_pivoting(monkeypatch)
+    given = states(40, {5: 1e-3, 6: 2e-3})
+    given["tau"] = given["tau"].astype(np.float32)
+    shared = {**given, "tau": given["tau"][0], "fx": np.zeros((3, 6))}
+    for case in (given, shared):
+        whole = {x: np.broadcast_to(v, (40, 3)).astype(float) for x, v in case.items() if x != "fx"}
+        found, expected = pinned()(**case), pinned()(**whole)
+        assert found.ok.all() and all((found[x] == expected[x]).all() for x in ("qdd", "w"))
+        assert off(pinned(), whole, found, 5) < 1e-11
+
+
+def test_what_is_nearer_is_left_to_pivoting():
+    """States so near that roundings of constants decide, or singular ones, keep none of the others from an answer."""
+    solver, given = pinned(), states(12, {2: 1e-3, 5: 1e-7, 9: 0.0})
+    inputs = by_group(solver.problem, given)
+    outputs, status = solver.executable.results(inputs, 12)
+    bad = np.flatnonzero(status)
+    assert not solver._again.solves(rows_of(solver, inputs)[bad], outputs, status, bad)
+    assert np.flatnonzero(status).tolist() == [5, 9]
+    found = solver(**given, on_singular="nan")
+    assert found.ok[[2, 5]].all() and off(solver, given, found, 5) < 1e-8
+
+
+def test_singular_states_are_named():
+    given = states(12, {2: 1e-3, 9: 0.0})
+    given["qd"][9] = [1.0, -2.0, 3.0]  # which a stretched arm that is held cannot do
+    with pytest.raises(SingularState) as caught:
+        pinned()(**given)
+    assert caught.value.states == (9,)
+
+
+@pytest.mark.parametrize(("name", "value"), [("BESIDE_DOUBLE", 0.0), ("FIRM", 0.0), ("FAR_FROM_SINGULAR", 1e30)])
+def test_each_part_of_the_verdict_counts(name, value, monkeypatch):
+    monkeypatch.setattr(again, name, value)
+    solver, given = pinned(), states(3, {1: 1e-3})
+    inputs = by_group(solver.problem, given)
+    outputs, status = solver.executable.results(inputs, 3)
+    rows, one = rows_of(solver, inputs), np.array([1])
+    before = {x: v.copy() for x, v in outputs.items()}
+    assert not again.Again(solver.problem, solver.program).solves(rows[one], outputs, status, one)
+    assert status[1] != 0 and all((outputs[x] == v).all() for x, v in before.items())
+    monkeypatch.undo()
+    assert again.Again(solver.problem, solver.program).solves(rows[one], outputs, status, one) and not status.any()
+
+
+def test_other_covariances_are_left_to_pivoting(monkeypatch):
+    exact = sd.Accelerometer((arm().body_names[-1], END), ["a_x"], name="exact")
+    problem = sd.Problem(arm(), [
+        sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.JointTorque("all", noise=0.1, name="torques"),
+        sd.ExternalWrench("all"), exact,
+    ])  # fmt: skip
+    solver, given = sd.compile(problem, level="fast", backend="python"), states(3, {1: 3e-3})
+    y = sd.predict(problem, given["q"], given["qd"], given["tau"], seed=1)
+    y = {m.name: y[m.name] for m in problem.custom}
+    status = solver.executable.results(by_group(problem, given, y), 3)[1]
+    assert status[1] and not status[[0, 2]].any()
+    found = solver(given["q"], given["qd"], y=y, noise={"torques": 0.1})
+    assert found.ok.all()
+    solved: list[bool] = []
+    kept = again.Again.solves
+    monkeypatch.setattr(again.Again, "solves", lambda *x: solved.append(kept(*x)) or solved[-1])
+    for noise in (0.1, 0.2):
+        solver(given["q"], given["qd"], y=y, noise={"torques": noise})
+    assert solved == [True, False]
