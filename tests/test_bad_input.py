@@ -625,6 +625,12 @@ def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, ki
         assert list(folder.iterdir()) == []
 
 
+COUNTED = (
+    "bodies", "seed", "threads", "every", "iterations of a contact", "polish", "rows of a point", "max_iter",
+    "restarts", "iterations of learning",
+)  # fmt: skip
+
+
 @functools.cache
 def _counting():
     """{what is counted: (the least number, a function of it)}."""
@@ -648,8 +654,9 @@ def _counting():
     }
 
 
-@pytest.mark.parametrize("what", _counting())
+@pytest.mark.parametrize("what", COUNTED)
 def test_numbers_of_things_are_integers(what):
+    assert {*_counting()} == {*COUNTED}
     least, call = _counting()[what]
     for wrong in (least - 1, True, least + 0.5, np.float64(least + 1), "2"):
         with pytest.raises(InvalidInput):
