@@ -30,7 +30,7 @@ from sysdyn.errors import BackendUnavailable
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import GUARD
-from sysdyn.offline.sampling import is_singular, pivoted_solve, sample_matrix, sample_states, stacked
+from sysdyn.offline.sampling import is_singular, reference, sample_matrix, sample_states, stacked
 from sysdyn.papers.nori.counters import umfpack_pivots
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.problems import load_cells
@@ -143,7 +143,7 @@ class Matrix:
     def pivoted(self, states: Mapping[str, np.ndarray], D: np.ndarray, b: np.ndarray) -> np.ndarray:
         """d (N, unknowns) by UMFPACK with its own scaling and pivots, no refinement; by SuperLU where it is missing."""
         if not umfpack.available():
-            return pivoted_solve(self.system, states)[:, self.system.columns]
+            return reference(self.system, states).plain[:, self.system.columns]
         module = importlib.import_module("scikits.umfpack")
         d = np.empty_like(b)
         for k in range(len(b)):

@@ -15,6 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+# One thread of linear algebra per worker, told before NumPy is loaded: idle threads wait in loops, which costs as much
+# as work (measured: a test of small dense matrices takes 22 s of CPU time with two threads, 2 s with one).
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # Fixed seeds: a run that passes passes again. Two shared cores are no ground for deadlines.
 settings.register_profile("sysdyn", deadline=None, derandomize=True)
 settings.load_profile("sysdyn")

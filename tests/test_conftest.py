@@ -33,6 +33,14 @@ def test_the_kept_cache_is_that_of_the_present_sources(tmp_path):
     assert sorted(x.name for x in top.iterdir()) == sorted([first.name, third.name, "somebody's"])
 
 
+def test_linear_algebra_has_one_thread():
+    code = "import conftest, numpy, threadpoolctl; print([x['num_threads'] for x in threadpoolctl.threadpool_info()])"
+    free = {name: x for name, x in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=Path(__file__).parent, env=free, capture_output=True, text=True, check=True)
+    assert set(done.stdout.strip(" []\n").split(", ")) <= {"1", ""}
+
+
 TESTS = """
 import subprocess, sys, time
 

@@ -24,13 +24,15 @@ TABLES = (JOINTS, SENSORS, MEASUREMENTS, ORDERINGS, BACKENDS, OPERATIONS, QUANTI
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """What the blocks define, run in turn at the level "fast"; the tables are as before afterwards."""
+    """Names of the blocks, run in turn at the level "fast", by the interpreter unless they name another back end; the
+    tables are as before afterwards.
+    """
     before = [dict(table) for table in TABLES]
     found: dict = {"__name__": "__main__"}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("extending"))
         patch.setenv("SYSDYN_CACHE", "")
-        patch.setattr(sd, "compile", functools.partial(sd.compile, level="fast"))
+        patch.setattr(sd, "compile", functools.partial(sd.compile, level="fast", backend="python"))
         patch.setattr("builtins.print", lambda *values: None)
         for number, code in enumerate(blocks(), start=1):
             exec(compile(code, f"{PAGE.name}, block {number}", "exec"), found)

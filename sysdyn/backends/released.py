@@ -39,7 +39,7 @@ def _references(arrays: Mapping[str, np.ndarray]) -> int:
     return max((sys.getrefcount(x) for x in arrays.values()), default=0)
 
 
-# False if references are counted by thread, so that their numbers say little.
+# True if one number counts all references; free-threaded Pythons count them by thread.
 _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
-# The number of references if there are no others.
+# Number of references to an array that nobody else holds.
 _ALONE = _references({"": np.empty(0)})

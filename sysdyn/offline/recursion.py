@@ -100,10 +100,9 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
 
     From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
     of them is that of q̈; other outputs of the program take their places. states: their number; None for
-    SAFETY_SAMPLES, or fewer if SAMPLED_OPERATIONS do not suffice for these.
+    `judged_states`.
     """
-    if states is None:
-        states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
+    states = judged_states(written.total) if states is None else states
     pivots = [unsigned(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
     program = _program(
@@ -123,6 +122,11 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         triangular=not written.pivots, safety=verdict.safety, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
+
+
+def judged_states(operations: int, least: int = 0) -> int:
+    """Number of states at which a program of so many operations is judged, at least `least` of them."""
+    return min(SAFETY_SAMPLES, max(least, SAMPLED_OPERATIONS // max(1, operations)))
 
 
 def _require_read(problem: Problem, program: Program, options: Options) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from sysdyn.program.expr import is_zero
 from sysdyn.reference.generic import piece
 
-# Accelerations of a body, which are an interface if more degrees of freedom carry a limb.
+# Number of components of a body's acceleration: the interface of a limb that more degrees of freedom carry.
 SPACE = 6
 
 # Degrees of freedom that carry a limb, from the nearest one to the base.
@@ -329,7 +329,7 @@ class Responses:
         return alone, p
 
     def _carried(self, n: int, alone: np.ndarray, x: np.ndarray, still: bool) -> np.ndarray:
-        """G r + M y of a limb, x being the accelerations of those that carry it; still: y is 0."""
+        """G r + M y of a limb; x: accelerations of the degrees of freedom that carry it; still: y is 0."""
         return alone if still else alone + self._M[n] @ self.interface(self._base[n], x)
 
     def inverse(self) -> np.ndarray:

@@ -19,11 +19,10 @@ from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model import Model
 from sysdyn.offline.sampling import (
     FARTHEST,
-    REFINED,
     is_far,
     is_singular,
-    pivoted_solve,
     reach,
+    reference,
     require_regular,
     travelled,
 )
@@ -46,8 +45,6 @@ SAFETY_SAMPLES = 2048
 LOSING = (1e-9, 1e-10, 1e-11)
 # Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (chosen).
 VANISHING = 1e-6
-# Most unknowns of all states of a pivoted solve (chosen).
-JUDGED_UNKNOWNS = 10_000
 # Number of the states worst in a respect that guide the next search (chosen).
 WORST_STATES = 6
 # Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular; one of
@@ -127,7 +124,8 @@ def _judged(
     rounding = np.zeros_like(weak) if noisy else SUSPECT * small.typical
     marked = counted.regular & (seen.sizes < np.maximum(weak, rounding)).any(axis=1) & candidate.again
     marked &= bool((counted.regular & ~marked).any())
-    checked = _checked(system, inputs, seen, known, counted.regular & ~marked)
+    most = max(1, candidate.compared // system.layout.n)
+    checked = _checked(system, inputs, seen, known, counted.regular & ~marked, most)
     kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
     safety = Safety(
@@ -323,23 +321,30 @@ class _Checked(NamedTuple):
 
 
 def _checked(
-    system: System, inputs: Inputs, seen: _Observed, known: _Singular, regular: np.ndarray, rounds: int = ROUNDS
+    system: System,
+    inputs: Inputs,
+    seen: _Observed,
+    known: _Singular,
+    regular: np.ndarray,
+    most: int,
+    rounds: int = ROUNDS,
 ) -> _Checked:
-    """Compare the worst of the regular states with pivoted solves; those that differ may be singular: then the rest."""
-    states = seen.worst(np.flatnonzero(regular), max(1, JUDGED_UNKNOWNS // system.layout.n))
+    """Compare the `most` worst of the regular states with pivoted solves; if answers differ since they are singular,
+    the next worst.
+    """
+    states = seen.worst(np.flatnonzero(regular), most)
     part, d = _at(inputs, states), seen.d[states]
     with np.errstate(all="ignore"):
-        plain, refined = (pivoted_solve(system, part, refine=k) for k in (0, REFINED))
-        pivoted = float(system.residual(part, refined).backward_error.max())
+        plain, refined, error = reference(system, part)
         differences = (relative_difference(system, x, refined) for x in (d, plain))
-        checked = _Checked(regular, pivoted, *differences)
+        checked = _Checked(regular, float(error.max()), *differences)
     if checked.difference <= SMALL_DIFFERENCE:
         return checked
     singular = known.of(states)
     if not len(singular) or not rounds:
         return checked
     rest = known.rest(regular, singular) if len(singular) == len(states) else _without(regular, singular)
-    return checked if rest is regular else _checked(system, inputs, seen, known, rest, rounds - 1)
+    return checked if rest is regular else _checked(system, inputs, seen, known, rest, most, rounds - 1)
 
 
 def _least(

@@ -249,35 +249,47 @@ def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
 
-def pivoted_solve(system: System, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
+def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
     """Unknowns d (N, full layout) by SuperLU with partial pivoting, equilibrated; NaN if exactly singular.
 
-    refine: steps of iterative refinement.
+    entries (N, nnz) of the matrix, b (N, equations); refine: steps of iterative refinement. If these leave more than
+    `LEFT`, equilibrated by the entries at the state.
     """
+    return _pivoted(system, entries, b, refine).refined
+
+
+class Reference(NamedTuple):
+    """Unknowns (N, full layout) by pivoted solves without and with refinement, backward errors (N,) of the latter."""
+
+    plain: np.ndarray
+    refined: np.ndarray
+    error: np.ndarray
+
+
+def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
+    """Solutions at N states that those of a program are compared with; each matrix is factored once."""
     entries, b = system.values(inputs)
-    n = max((x.shape[0] for x in inputs.values() if x.ndim == 2), default=1)
-    return pivoted(system, np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1])), refine)
+    n = len(inputs["q"])
+    return _pivoted(system, *(np.broadcast_to(x, (n, x.shape[1])) for x in (entries, b)), REFINED)
 
 
-def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
-    """`pivoted_solve` for the entries (N, nnz) of the matrix and b (N, equations) at N states.
-
-    If refinement leaves more than `LEFT`, equilibrated by the entries at the state.
-    """
-    d = np.zeros((len(entries), system.layout.n))
+def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) -> Reference:
+    plain = np.zeros((len(entries), system.layout.n))
+    d = np.zeros_like(plain)
     for k in range(len(entries)):
-        d[k, system.columns] = _solved(system, entries[k], b[k], system.scaling, refine)
+        plain[k, system.columns], d[k, system.columns] = _solved(system, entries[k], b[k], system.scaling, refine)
+    error = np.full(len(d), math.nan)
     if refine:
         with np.errstate(all="ignore"):
             error = system.misfit(entries, b, d).backward_error
         for k in np.flatnonzero(error > LEFT).tolist():
             other = d[k : k + 1].copy()
-            other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]), refine)
+            other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]), refine)[1]
             with np.errstate(all="ignore"):
-                better = system.misfit(entries[k : k + 1], b[k : k + 1], other).backward_error[0] < error[k]
-            if better:
-                d[k] = other[0]
-    return d
+                better = system.misfit(entries[k : k + 1], b[k : k + 1], other).backward_error[0]
+            if better < error[k]:
+                d[k], error[k] = other[0], better
+    return Reference(plain, d, error)
 
 
 def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
@@ -330,10 +342,13 @@ def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndar
 
 def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
-) -> np.ndarray:
-    """Unknowns at one state; NaN if the matrix is exactly singular."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Unknowns at one state before and after refinement; NaN if the matrix is exactly singular."""
     found = PivotedLU.of(system, entries, scaling)
-    return np.full(len(system.columns), math.nan) if found is None else found.solution(b, refine)
+    if found is None:
+        lost = np.full(len(system.columns), math.nan)
+        return lost, lost
+    return found.solutions(b, refine)
 
 
 class PivotedLU(NamedTuple):
@@ -368,9 +383,10 @@ class PivotedLU(NamedTuple):
         """D^-T x."""
         return np.asarray(self.rows * self.lu.solve(self.columns * x, trans="T"))
 
-    def solution(self, b: np.ndarray, refine: int) -> np.ndarray:
-        """d of D d + b = 0, after so many steps of iterative refinement."""
-        d, D = -self.solve(b), self.D if refine else None
+    def solutions(self, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
+        """d of D d + b = 0, before and after so many steps of iterative refinement."""
+        plain, D = -self.solve(b), self.D if refine else None
+        d = plain
         for _ in range(refine):
-            d -= self.solve(D @ d + b)
-        return d
+            d = d - self.solve(D @ d + b)
+        return plain, d

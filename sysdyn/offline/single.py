@@ -21,8 +21,8 @@ from sysdyn.backends import interpreter
 from sysdyn.backends.real import DOUBLE
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
-from sysdyn.offline.recursion import SAMPLED_OPERATIONS
-from sysdyn.offline.safety import HARMLESS, MARGIN, REACHES, SAFETY_SAMPLES, ranged
+from sysdyn.offline.recursion import judged_states
+from sysdyn.offline.safety import HARMLESS, MARGIN, REACHES, ranged
 from sysdyn.offline.sampling import NEAR, SAFETY_SEED, is_far, lengths, sample_states
 from sysdyn.offline.verdict import RARE, Inputs
 from sysdyn.problem import Problem
@@ -43,7 +43,7 @@ LEAST_STATES = 64
 def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Compiled:
     """The compiled problem with guards, ranges and errors of its program in the options' type of numbers."""
     program, real = compiled.program, options.numbers
-    n = min(SAFETY_SAMPLES, max(LEAST_STATES, SAMPLED_OPERATIONS // max(1, len(program))))
+    n = judged_states(len(program), LEAST_STATES)
     inputs = {x: y.reshape(n, -1) for x, y in sample_states(problem, n, SAFETY_SEED, ranges=True).items()}
     if not options.external_wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])

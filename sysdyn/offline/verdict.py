@@ -33,6 +33,8 @@ RARE = 0.01
 OFTEN = 0.08
 # Difference to a pivoted solve beyond which compiling warns of inaccurate results, as of large residuals (chosen).
 SMALL_DIFFERENCE = 1e-6
+# Most unknowns, of all states together, that are compared with a pivoted solve at a time (chosen).
+COMPARED_UNKNOWNS = 10_000
 
 Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
 
@@ -44,7 +46,8 @@ class Candidate:
     run: its behaviour at some of the states. system: its equations. labels: of the pivots. certain (p,): pivots that
     vanish only if the matrix is singular; their size says nothing against the order; none if left out. again: states
     with weak pivots are solved with pivoting and do not count; False for means of estimates, whose orders do without.
-    chunk: states that run at a time, all if left out.
+    chunk: states that run at a time, all if left out. compared: most unknowns, of all states together, that a pivoted
+    solve is made of at a time.
     """
 
     run: Callable[[Inputs], Behaviour]
@@ -53,6 +56,7 @@ class Candidate:
     certain: np.ndarray | None = None
     again: bool = True
     chunk: int | None = None
+    compared: int = COMPARED_UNKNOWNS
 
     @property
     def doubtful(self) -> np.ndarray:

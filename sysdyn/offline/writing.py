@@ -19,7 +19,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import VANISHING, relative_difference
-from sysdyn.offline.sampling import PASSES_SEED, REFINED, is_singular, pivoted_solve, sample_states
+from sysdyn.offline.sampling import PASSES_SEED, is_singular, reference, sample_states
 from sysdyn.offline.verdict import WORSE_THAN_PIVOTED
 from sysdyn.passes import PAPER
 from sysdyn.program.program import Program
@@ -72,7 +72,7 @@ def differences(
     system, inputs = system_of(problem, outputs=_with_measured(outputs)), dict(inputs)
     found = interpreter.run_groups(program, inputs)
     with np.errstate(all="ignore"):
-        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, REFINED))
+        plain, refined, _ = reference(system, inputs)
     d = refined.copy()
     for name in (x for x in outputs if isinstance(x, str)):
         d[:, system.layout.quantity_columns(name)] = found[name]

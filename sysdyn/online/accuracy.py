@@ -58,7 +58,7 @@ class _Solved:
         if self.lu is None:
             return
         D, units = self.lu.D, self.lu.columns
-        self.d = d = self.lu.solution(b, REFINED)
+        self.d = d = self.lu.solutions(b, REFINED)[1]
         self.off = np.abs(D @ d + b) + ROUNDINGS * UNIT * (np.abs(D) @ np.abs(d) + np.abs(b))
         self.natural = units * np.abs(d / units).max(initial=0.0)  # a size for each unknown, by its unit
 

@@ -29,15 +29,17 @@ from sysdyn.program.reals import is_count
 # Step of ADMM as a share of the mean diagonal entry of Ω: of 0.1 … 1.6 it leaves the fewest states of two quadrupeds,
 # and of an iCub on eight points, above 1e-6 m/s after 100 steps (measured).
 SHARE = 0.2
-# Greatest difference of Ω from its transpose, as a share of its trace (chosen).
+# Greatest difference of Ω from its transpose that is taken for rounding, as a share of its trace (chosen).
 ASYMMETRIC = 1e-6
 # Singular values below this share of the greatest belong to redundant points, which share their forces (chosen).
 REDUNDANT = 1e-10
 # Fractions of a Newton step that are tried, of which the best is taken (chosen).
 FRACTIONS = (1.0, 0.5, 0.25)
-# Turns of both methods after the first at most: of 1,200 states of robots two leave none above 1e-6 m/s (measured).
+# Most turns of both methods after the first one: two leave none of 1,200 states of robots above 1e-6 m/s (measured).
 METHOD_TURNS = 4
+# Names of the methods: alternating directions of multipliers, projected Gauss-Seidel.
 METHODS = ("admm", "pgs")
+# States of a point of contact.
 OPEN, SLIDES, STICKS = "open", "slides", "sticks"
 
 

@@ -29,10 +29,12 @@ class Bar:
     with Bar("compiling") as bar: solver = sysdyn.compile(problem, progress=bar)
 
     It is shown again while the solver makes programs that are first asked for later. cached: nothing was done within.
+    patience [s]: work that takes less is not shown; a second if None.
     """
 
-    def __init__(self, title: str, drawn: Terminal | Notebook | None = None):
+    def __init__(self, title: str, drawn: Terminal | Notebook | None = None, patience: float | None = None):
         self.title, self.cached = title, True
+        self._patience = PATIENCE if patience is None else patience
         self._drawn = drawn or Terminal(title)
         self._timer: threading.Timer | None = None
 
@@ -54,7 +56,7 @@ class Bar:
     def _start(self) -> None:
         """Show the bar before long, unless work is going on already."""
         if self._timer is None:
-            self._timer = threading.Timer(PATIENCE, self._drawn.start)
+            self._timer = threading.Timer(self._patience, self._drawn.start)
             self._timer.daemon = True
             self._timer.start()
 

@@ -39,11 +39,11 @@ from sysdyn.reference.robot_functions import Kinematics, kinematics
 
 # Singular values of Ω of loops and couplings below this share of the greatest are of rows that repeat others (chosen).
 REPEATED = 1e-10
-# Steps [s] that are taken: their squares, times any motion, are numbers that have all their digits (chosen).
+# Least and greatest step [s]: their squares times any motion keep all digits in double precision (chosen).
 STEP_RANGE = 1e-12, 1e12
 # Results of `operational_space` that forces are computed from.
 ROWS = ("jacobian", "delassus", "velocity")
-# Inputs that derivatives are by.
+# Inputs by which contact forces can be differentiated.
 BY = ("q", "qd", "tau")
 
 

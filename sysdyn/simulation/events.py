@@ -20,7 +20,7 @@ from sysdyn.simulation.torques import single
 
 # Signs in one number: doubles hold sums of powers of two up to the 53rd exactly, and one is kept for their own sign.
 SIGNS = 52
-# Kinds of events.
+# Kinds of events: limits of joints, normal forces that would pull, contacts that close.
 LOWER, UPPER, NORMAL, CONTACT = "lower limit", "upper limit", "normal force", "contact"
 
 

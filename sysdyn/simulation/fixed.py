@@ -96,7 +96,7 @@ class _Part:
     # ---- arrays and calls ------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """From begin to end, with the outputs of the last state."""
+        """Simulate the robots from begin to end; the last state has outputs, too."""
         job = self.job
         self._place()
         last = job.count * self.stages

@@ -49,7 +49,7 @@ def simulated(
     ground: Unilateral, start: tuple[np.ndarray, np.ndarray], law: Law, controller: Controller | None, step: float,
     count: int, every: int, wanted: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
 ) -> tuple[dict[str, np.ndarray], list[Event]]:  # fmt: skip
-    """({name: (records, N, size)} of q, q̇ and what is wanted, events) of N robots.
+    """({name: (records, N, size)} of q, q̇ and the wanted outputs, events) of N robots on the ground.
 
     start: q (N, nq), q̇ (N, nv); of one robot without the axis, as of the results, which takes less time. stabilise
     [s]: time constant by which points come out of the ground.

@@ -31,7 +31,7 @@ from sysdyn.simulation.torques import Feedback, Law, law_of
 
 # Time constant [s] that takes out errors of constraints that state none, and the fewest steps that it may be (chosen).
 STABILISE, FEWEST_STEPS = 0.05, 5
-# Error of a duration that counts as a whole number of steps, in steps: of decimal fractions.
+# Most by which a duration may miss a whole number of steps, in steps: decimal fractions are rounded (chosen).
 WHOLE = 1e-6
 
 
@@ -144,7 +144,7 @@ def _grounded(
     law = law_of(model, None if callable(tau) else tau, count, lead)
 
     def flat(x: Any) -> Any:
-        """With one axis of robots in place of theirs."""
+        """Values with one axis of robots in place of all leading axes."""
         if isinstance(x, Mapping):
             return {name: flat(y) for name, y in x.items()}
         own = np.shape(x)
@@ -243,7 +243,7 @@ def _steps(solver: Solver, integrator: str, feedback: bool) -> Steps:
 
 
 def _stabilised(problem: Problem, stabilise: float) -> Problem:
-    """The problem whose constraints take out their errors, those that state how as they do."""
+    """The problem with constraints that take out their errors, by this time constant unless they state their own."""
     changed = [
         stabilised(m, stabilise) if isinstance(m, Stabilised) and m.stabilise is None else m
         for m in problem.measurements

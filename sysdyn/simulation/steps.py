@@ -124,7 +124,7 @@ class Steps:
         return self.executable.program
 
     def _program(self) -> Program:
-        """From the inputs of the solver, with u in place of τ, to the kept groups after a stage, and its outputs."""
+        """Program of a stage: from the solver's inputs, u in place of τ, to kept groups after it, and its outputs."""
         graph, program = Graph(SHARING), self.solver.program
         further, x = self._kept_inputs(graph)
         gains, tau = self._torques(graph, x)

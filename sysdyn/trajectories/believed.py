@@ -20,7 +20,7 @@ from sysdyn.trajectories.path import Path
 
 # Probability beyond which a reading is dropped at its instant: 99.9 % (chosen).
 CONFIDENCE = 0.999
-# Standard deviations that belong to it, and their square.
+# Residual, in standard deviations, that a true reading keeps below with the probability CONFIDENCE, and its square.
 FAR = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
 FAR_SQUARED = FAR * FAR
 # Degrees of freedom of Student's distribution (chosen, as usual: 4).

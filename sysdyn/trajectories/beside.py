@@ -30,14 +30,14 @@ class Sparse(NamedTuple):
     places: np.ndarray
 
     def dense(self, rows: int, columns: int) -> np.ndarray:
-        """(N, …, rows, columns)."""
+        """The matrices (N, …, rows, columns) with their zeros."""
         found = np.zeros((*self.entries.shape[:-1], rows, columns))
         found[..., self.places[:, 0], self.places[:, 1]] = self.entries
         return found
 
     @classmethod
     def of(cls, x: np.ndarray) -> Sparse:
-        """Of matrices (N, rows, columns)."""
+        """The sparse form of matrices (N, rows, columns): entries that are zero in all of them are left out."""
         places = np.ascontiguousarray(np.argwhere((x != 0.0).any(axis=0)), dtype=np.int64)
         return cls(np.ascontiguousarray(x[:, places[:, 0], places[:, 1]]), places)
 

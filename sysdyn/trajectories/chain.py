@@ -122,7 +122,7 @@ class Covariances:
         return np.sort(np.concatenate(found))
 
     def replaced(self, columns: np.ndarray, P: np.ndarray) -> Covariances:
-        """With P (N, k, k) of these unknowns (k,), whole blocks until now."""
+        """The covariances with one block P (N, k, k) of these unknowns (k,) in place of the blocks that held them."""
         kept = []
         for x in self.blocks:
             own = ~np.isin(x.columns, columns).any(axis=1)

@@ -31,7 +31,7 @@ ROUNDS = ((0.5, 0.02), (0.2, 0.03), (0.1, np.inf), (0.05, np.inf))
 
 
 def proposed(trajectory: Trajectory, belief: Belief, kappa: np.ndarray, readings: Readings) -> Readings:
-    """The readings with stances off where no contact is proposed, of those that ask for it.
+    """The readings with stances that ask for proposals switched off at instants without a proposed contact.
 
     belief: of the first instant before its readings.
     """

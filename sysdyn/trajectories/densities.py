@@ -67,7 +67,7 @@ def of_encoders(
             P = F @ P @ F.swapaxes(-1, -2) + Q[:, k - 1][:, None, None] * spread[..., None, None]
         S = P[..., 0, 0] + 1.0
         e = y[:, k][:, None] - x[..., 0]
-        S = np.maximum(S, e * e / FAR_SQUARED)  # what is beyond belief counts as if it were at its limit
+        S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
         here = seen[:, k][:, None]
         if k >= FORGOTTEN:
             found -= 0.5 * np.where(here, np.log(S) + e * e / S, 0.0).sum(axis=0)

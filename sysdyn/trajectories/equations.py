@@ -217,7 +217,7 @@ class OfStates:
         return self._rows
 
     def expected(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """As `OfDynamics.expected`, of sensors whose components are independent."""
+        """Expected values and variances of the sensors with independent components; see `OfDynamics.expected`."""
         lines, found = self.at(path, readings), {}
         for name, rows in self._rows.items():
             J = lines.J[:, rows]

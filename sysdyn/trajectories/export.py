@@ -100,7 +100,7 @@ def _measurements(update: Update) -> Sequence:
 
 
 def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
-    """(measurement, quantity, places in it, size) of what is known exactly and read by a program."""
+    """(measurement, quantity, places in it, size) of each exactly known quantity that a program reads."""
     source, found = update.source, []
     if isinstance(source, OfDynamics):
         program = source.single.program
@@ -343,7 +343,7 @@ def _vectors(
 
 
 def _known(filter_: Filter, now: Readings, name: str) -> np.ndarray:
-    """The value of what is known exactly."""
+    """Value of an exactly known quantity."""
     for source in filter_.sources:
         if isinstance(source, OfDynamics):
             for m in source.problem.raw:

@@ -40,7 +40,7 @@ class _Unknowns(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """Of times t: steps dt (N − 1,), share of biases that is left and variances of their walk, entries of Φ and Q."""
+    """Transitions between times t: steps dt (N − 1,), shares of biases left, variances of their walk, Φ and Q."""
 
     t: np.ndarray
     dt: np.ndarray
@@ -145,7 +145,7 @@ class Linearised:
         return Least(path, parts, total)
 
     def _steps(self, path: Path) -> _Steps:
-        """Of the times of a path; the last ones are kept."""
+        """Transitions between the times of a path; the last ones are kept."""
         if self._known_steps is None or self._known_steps.t is not path.t:
             own, dt, found = self.unknowns, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
             left, walk = own.walk(dt)

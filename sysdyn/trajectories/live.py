@@ -114,7 +114,7 @@ class Live:
         self._dt = STRIDE
 
     def __call__(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike] | None = None) -> Run:
-        """The estimate at t − lag, from what is measured up to t [s].
+        """The estimate at t − lag, from the readings up to t [s].
 
         y {measurement: (m,)}: what is left out, or NaN, is not measured now. active {measurement: bool}: of stances,
         for instance. Raises InvalidInput if t is not later than before, or for values that do not fit.

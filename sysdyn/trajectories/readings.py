@@ -40,7 +40,7 @@ class Survey:
 
     @classmethod
     def of(cls, readings: Readings) -> Survey:
-        """Of readings that are in memory."""
+        """The survey of readings in memory."""
         t = readings.t
         sample, measured = readings.part(of_stretches(len(t))), {}
         for name, on in readings.active.items():

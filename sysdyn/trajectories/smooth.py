@@ -1,4 +1,4 @@
-"""From raw logs to states, torques and wrenches: `smooth`, over whole trajectories."""
+"""Smoothing of whole trajectories: `smooth`, from raw logs to states, torques and wrenches."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def with_motion(
 def _learnt(
     trajectory: Trajectory, kappa: np.ndarray, part: Readings, first: np.ndarray | None, known: np.ndarray
 ) -> tuple[np.ndarray, Path | None]:
-    """(κ (nv,) with those that are not known learnt from the first instants of a log, their path if there is one)."""
+    """(densities κ (nv,), unknown ones learnt from the first instants of a log; the path of these, None without it)."""
     if known.all() or len(part.t) < LEAST_LEARNT_FROM:
         return kappa, None
     learning = Learning(trajectory, kappa, part, first, True, (), known)

@@ -37,9 +37,9 @@ STEPS_A_ROUND = 3
 # freedom; at the end, while readings are tested, and while those far beyond belief are (chosen).
 DECREASE, ROUGH_DECREASE, EARLY_DECREASE = 1e-4, 1e-1, 100.0
 # Difference of the objective from what the chain foretold of a step up to which there is nothing left to decrease, in
-# units of the above (chosen: what the next step brings is of second order in it).
+# units of DECREASE (chosen: the gain of the next step is of second order in it).
 FORETOLD = 0.1
-# Share of the objective below which a decrease is rounding, in units of the above (chosen).
+# Share of the objective below which a decrease is rounding, in units of DECREASE (chosen).
 ROUNDING = 1e-4
 # Root mean square of a further step, in standard deviations, up to which a path that stays is good enough (chosen):
 # stiff motions cost digits, so that steps of a few hundredths follow each other without end.
@@ -48,7 +48,7 @@ CLOSE = 0.1
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
 LIMITS = (1e3, 1e2, 20.0, 7.0, FAR, FAR, FAR)
-# Limit from which on a path need not be near the least, as what is dropped is far from any (chosen).
+# Limit of LIMITS from which on a path need not be near the least: dropped readings are far from every path (chosen).
 EARLY = 20.0
 # Change of velocities that an impact allows [rad/s, m/s], steps of a log before the begin of a stance at which it may
 # be, as contacts are told late, and instants on both sides whose readings it explains (chosen).

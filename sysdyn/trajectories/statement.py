@@ -24,7 +24,8 @@ from sysdyn.trajectories.path import Path, Unknowns, deviations
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
 # accelerations [rad/s², m/s²], and their rates (chosen).
 FIRST = (10.0, 10.0, 1e3, 1e5)
-# Of the attitude of a free base, which linearised equations have to reach: given, and found at rest [rad] (chosen).
+# Prior standard deviations of the first attitude of a free base, given and found at rest [rad]: small enough for
+# linearised equations to reach it (chosen).
 FIRST_ATTITUDE, FOUND_ATTITUDE = 1.0, 0.3
 # Standard deviation of the coordinates of the first instant that nothing can tell, and that are chosen [m, rad].
 CHOSEN = 1e-6

@@ -83,21 +83,21 @@ class StoredRun:
         return float(self._overview.end - self._overview.begin)
 
     def chi2(self) -> float:
-        """As of a `Run`."""
+        """χ² of the readings; see `Run.chi2`."""
         return self._fit.squares
 
     @property
     def redundancy(self) -> int:
-        """As of a `Run`."""
+        """Degrees of freedom of χ²; see `Run.redundancy`."""
         return self._fit.freedoms
 
     def chi2_band(self, share: float = BAND) -> tuple[float, float]:
-        """As of a `Run`."""
+        """Band that holds χ² with this probability; see `Run.chi2_band`."""
         return self._fit.band(share)
 
     @cached_property
     def untold(self) -> tuple[str, ...]:
-        """As of a `Run`."""
+        """Names of unknowns that the log does not tell; see `Run.untold`."""
         return self._overview.untold(self.problem, self.chosen)
 
     def tables(self) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Smoothing window by window: what is before is condensed into the first state of a window, what is after overlaps."""
+"""Smoothing window by window: the first state of a window condenses the log before it; windows overlap."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 
 def window_rows(trajectory: Trajectory, numbers: int = WINDOW_NUMBERS) -> int:
-    """Rows of a window whose blocks have so many numbers."""
+    """Number of rows of a window, by the most numbers of an array of its blocks."""
     return max(LEAST_WINDOW, numbers // trajectory.unknowns.size**2)
 
 

@@ -268,8 +268,7 @@ def test_report_shows_how_long_was_searched(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr("sysdyn.app.demo.TIMINGS", 1)
+def test_the_demo_runs_and_leaves_two_pictures(tmp_path):
     text = run("demo", "--out", tmp_path / "pictures").stdout
     for word in ("iCub", "RNEA", "ABA", "pin", "1,000 random states", "Pictures", "cold"):
         assert word in text
@@ -279,15 +278,13 @@ def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
-    monkeypatch.setattr("sysdyn.app.demo.TIMINGS", 1)
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install pin" in text and "our own RNEA and ABA" in text
 
 
 @pytest.mark.slow
 def test_the_demo_does_without_the_icub(tmp_path, monkeypatch, fast_commands):
-    monkeypatch.setattr("sysdyn.model.library.metadata.files", lambda package: None)
-    monkeypatch.setattr("sysdyn.app.demo.TIMINGS", 1)
+    monkeypatch.setattr("importlib.metadata.files", lambda package: None)
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install icub-models" in text and "our own RNEA and ABA" in text and "30 moving bodies" in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tree_forward.png", "tree_inverse.png"]
@@ -458,7 +455,7 @@ def test_the_demo_says_where_it_cannot_write(tmp_path):
 
 
 def test_icub_without_its_package(monkeypatch):
-    monkeypatch.setattr("sysdyn.model.library.metadata.files", lambda package: None)
+    monkeypatch.setattr("importlib.metadata.files", lambda package: None)
     assert "pip install icub-models" in error("info", "icub")
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.equations import block_system
-from sysdyn.equations.assembly import assemble
 from sysdyn.measurements.statement import MOST_SYSTEMS
 
 
@@ -27,27 +25,11 @@ def test_a_system_is_assembled_once_for_the_same_arguments(make):
     assert problem.system("paper", known="rows", passes=["symmetric_elimination"]) is system
     assert problem.system().plain is system.plain
     assert problem.system().assembly is system.assembly
+    assert problem.system().plain.assembly is system.plain.assembly
     assert problem.layout() is problem.layout("paper")
     others = [problem.system("net_force"), problem.system(known="substituted"), problem.system(passes="all"),
               problem.system(outputs=("qdd",))]  # fmt: skip
     assert all(other is not system for other in others)
-
-
-@pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
-def test_every_view_of_a_system_comes_from_one_assembly(make, monkeypatch):
-    calls = []
-
-    def counted(*arguments):
-        calls.append(arguments)
-        return assemble(*arguments)
-
-    monkeypatch.setattr(block_system, "assemble", counted)
-    problem = make(sd.chain(3))
-    for _ in range(2):
-        system = problem.system()
-        _ = system.row_names, system.row_blocks, system.pattern(), system.plain.row_names, system.plain.noisy_mask
-        _ = system.D(problem.model.neutral()), system.plain.D(problem.model.neutral())
-    assert len(calls) == 1
 
 
 def test_an_augmented_system_is_symmetric_around_the_plain_one():

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from pathlib import Path
 
 import pytest
+from disk import FULL, no_room
 
 from sysdyn.errors import FileError
-from sysdyn.files import atomic
 from sysdyn.files.atomic import Replacement, write_file, write_folder
-
-
-def full(*arguments, **options):
-    raise OSError(28, "No space left on device")
-
-
-class FullFile(io.FileIO):
-    write = full
 
 
 def names(folder: Path) -> list[str]:
@@ -33,13 +24,19 @@ def test_a_file_gets_its_content_and_the_permissions_of_any_other(tmp_path):
     assert names(tmp_path) == ["other", "x"]
 
 
-@pytest.mark.parametrize("failing", ["write", "replace"])
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch, failing):
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path):
     write_file(tmp_path / "x", b"old")
-    if failing == "write":
-        monkeypatch.setattr(atomic, "open", FullFile, raising=False)
-    else:
-        monkeypatch.setattr("os.replace", full)
+    with no_room(), pytest.raises(FileError, match=f"x cannot be written: {FULL}"):
+        write_file(tmp_path / "x", b"newer")
+    assert names(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_a_file_that_cannot_be_put_into_its_place_leaves_the_old_one(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    write_file(tmp_path / "x", b"old")
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(FileError, match="x cannot be written: No space left on device"):
         write_file(tmp_path / "x", b"new")
     assert names(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"old"
@@ -77,15 +74,14 @@ def test_a_dropped_replacement_leaves_nothing(tmp_path):
     assert names(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"old"
 
 
-def test_a_folder_is_new_or_gets_files_beside_its_own(tmp_path, monkeypatch):
+def test_a_folder_is_new_or_gets_files_beside_its_own(tmp_path):
     folder = tmp_path / "f"
     write_folder(folder, {"a": b"1", "b": b"2"})
     (folder / "mine").write_bytes(b"3")
     write_folder(folder, {"b": b"4"})
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a": b"1", "b": b"4", "mine": b"3"}
-    monkeypatch.setattr(Path, "write_bytes", full)
     for place in (folder, tmp_path / "new"):
-        with pytest.raises(FileError, match="cannot be written: No space left on device"):
-            write_folder(place, {"b": b"5", "c": b"6"})
+        with no_room(), pytest.raises(FileError, match=f"cannot be written: {FULL}"):
+            write_folder(place, {"b": b"5", "c": b"66666"})
     assert names(tmp_path) == ["f"] and names(folder) == ["a", "b", "mine"]
     assert (folder / "b").read_bytes() == b"4"

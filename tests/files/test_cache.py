@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from disk import FULL, no_room
 
 import sysdyn as sd
 from sysdyn.errors import CacheWarning
-from sysdyn.files import atomic, cache
+from sysdyn.files import cache
 
 PAYLOADS = {"empty": b"", "short": b"x", "binary": bytes(range(256)) * 100, "like an entry": cache._MAGIC + b"\0" * 32}
 
@@ -24,7 +26,6 @@ def folder(monkeypatch, tmp_path) -> Path:
     """A fresh cache folder, not made yet."""
     where = tmp_path / "deep" / "cache"
     monkeypatch.setenv("SYSDYN_CACHE", str(where))
-    monkeypatch.setattr(cache, "_room", {})
     return where
 
 
@@ -159,26 +160,12 @@ def test_a_read_only_folder_is_reported_and_still_read(folder):
         folder.chmod(0o700)
 
 
-@pytest.mark.parametrize("failing", ["write", "replace"])
-def test_a_full_disk_leaves_nothing_behind(folder, monkeypatch, failing):
+def test_a_full_disk_leaves_nothing_behind(folder):
     """The old entry stays, and no temporary file."""
     cache.store("key", b"old")
-
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
-    class FullFile(io.FileIO):
-        write = full
-
-    if failing == "write":
-        monkeypatch.setattr(atomic, "open", FullFile, raising=False)
-    else:
-        monkeypatch.setattr("os.replace", full)
-    with pytest.warns(CacheWarning, match="No space left on device"):
+    with no_room(), pytest.warns(CacheWarning, match=FULL):
         cache.store("key", b"new")
-    monkeypatch.undo()
     assert (folder / "key").exists() and [p.name for p in folder.iterdir()] == ["key"]
-    monkeypatch.setenv("SYSDYN_CACHE", str(folder))
     assert cache.load("key") == b"old"
 
 
@@ -307,12 +294,13 @@ def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("size", ["many", "-1", "nan", ""])
-def test_a_limit_that_is_no_number_is_reported_once(folder, monkeypatch, size):
-    monkeypatch.setenv("SYSDYN_CACHE_LIMIT", size)
-    monkeypatch.setattr(cache, "_complained", set())  # the variable has one name for the whole process
-    with pytest.warns(CacheWarning, match=f"SYSDYN_CACHE_LIMIT is '{size}', not a number") as found:
-        assert cache.limit() == 2**30 == cache.limit()
-    assert len(found) == 1
+def test_a_limit_that_is_no_number_is_reported_once(size):
+    """In a process of its own, as it is said once in each."""
+    code = "from sysdyn.files import cache; print(cache.limit(), cache.limit())"
+    environment = {**os.environ, "SYSDYN_CACHE_LIMIT": size}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert [*map(float, done.stdout.split())] == [2**30] * 2
+    assert done.stderr.count(f"CacheWarning: SYSDYN_CACHE_LIMIT is '{size}', not a number") == 1
 
 
 # ---- many processes ------------------------------------------------------------------------------------------------

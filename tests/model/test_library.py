@@ -42,7 +42,7 @@ def installed(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
         packages.setdefault(package, []).append(name)
 
-    monkeypatch.setattr(library.metadata, "files", files)
+    monkeypatch.setattr("importlib.metadata.files", files)
     return put
 
 

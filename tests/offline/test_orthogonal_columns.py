@@ -13,7 +13,7 @@ import sysdyn as sd
 from sysdyn.backends import casadi, interpreter
 from sysdyn.backends.interpreter import numpy_functions
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve
+from sysdyn.offline.sampling import is_singular, order_samples, reference
 from sysdyn.online.solver import Solver
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.expr import is_constant
@@ -75,7 +75,7 @@ def test_the_program_turns_rows_and_is_sound():
 @pytest.mark.parametrize("backend", ["llvm", "python"])
 def test_back_ends_solve_one_state_and_batches(backend):
     inputs = regular_states(PROBLEM, 40)
-    expected = pivoted_solve(PROBLEM.system(), inputs, refine=2)
+    expected = reference(PROBLEM.system(), inputs).refined
     layout = PROBLEM.system().layout
     found = call(solver(backend), inputs)
     assert found.ok.all() and found.backward_error().max() < 1e-11

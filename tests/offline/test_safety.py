@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,11 @@ from sysdyn.errors import NoSafeOrdering
 from sysdyn.model import Model, Revolute
 from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
-from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.elimination import Elimination, judged_states
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import EVERYWHERE, JUDGED_UNKNOWNS, ROUNDS, judge, ranged, relative_difference
-from sysdyn.offline.sampling import REFINED, is_singular, order_samples, pivoted_solve, sample_states, travelled
-from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Verdict
+from sysdyn.offline.safety import EVERYWHERE, ROUNDS, SAFETY_SAMPLES, judge, ranged, relative_difference
+from sysdyn.offline.sampling import is_singular, order_samples, reference, sample_states, travelled
+from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
@@ -129,18 +130,18 @@ N = 512
 def sampled(problem: Problem, ranges: bool) -> tuple[System, dict[str, np.ndarray], np.ndarray]:
     """(system, inputs at N states, the right answers there)."""
     system, inputs = problem.system(), sample_states(problem, N, seed=1, ranges=ranges)
-    return system, inputs, pivoted_solve(system, inputs, refine=2)
+    return system, inputs, reference(system, inputs).refined
 
 
 def verdict(
     problem: Problem, pivots: np.ndarray, errors: np.ndarray, strict: bool = False, *, ranges: bool = False,
     told: np.ndarray | None = None, growth: float = 1.0, certain: np.ndarray | None = None,
-    again: bool | None = None, singular: dict[int, bool] | None = None, states: int = N,
+    again: bool | None = None, singular: dict[int, bool] | None = None, states: int = N, compared: int | None = None,
 ) -> Verdict:  # fmt: skip
     """On a program with these pivots (N, p) and relative errors (N,) at the sampled states.
 
     ranges: these are in the ranges of the joints. told (N,): the backward errors that the program reports. states: the
-    number of those that it is judged at.
+    number of those that it is judged at. compared: the number of those that are compared at a time, as usual if None.
     """
     system, inputs, right = sampled(problem, ranges)
     number = {qd.tobytes(): k for k, qd in enumerate(inputs["qd"])}
@@ -153,6 +154,7 @@ def verdict(
     candidate = Candidate(
         run=run, system=system, labels=[f"p{k}" for k in range(pivots.shape[1])], chunk=64, certain=certain,
         again=not problem.noisy if again is None else again,
+        compared=COMPARED_UNKNOWNS if compared is None else compared * system.layout.n,
     )  # fmt: skip
     return judge(candidate, {name: x[:states] for name, x in inputs.items()}, singular, strict)
 
@@ -200,24 +202,14 @@ def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
     assert harmless == pytest.approx(1e-9)
 
 
-@pytest.mark.slow
-def test_long_recursions_are_judged_at_fewer_states(monkeypatch):
-    problem, judged = sd.forward_dynamics(sd.chain(5, seed=0)), []
+def test_long_recursions_are_judged_at_fewer_states():
+    of_length = [recursion.judged_states(n, least) for n, least in ((0, 0), (1000, 0), (10**6, 0), (10**6, 160))]
+    assert of_length == [SAFETY_SAMPLES, SAFETY_SAMPLES, 100, 160]
+    problem = sd.forward_dynamics(sd.chain(3, seed=0))
     options = Options(outputs=("qdd",), external_wrenches=False)
-
-    def noted(candidate, inputs):
-        judged.append(len(inputs["q"]))
-        return judge(candidate, inputs)
-
-    monkeypatch.setattr(recursion, "judge", noted)
-    monkeypatch.setattr(recursion, "CHUNK_OPERATIONS", 0)
-    written = recursion.write(problem, options)
-    for total, states in ((10**9, 2048), (160 * written.total, 160)):
-        monkeypatch.setattr(recursion, "SAMPLED_OPERATIONS", total)
-        judged.clear()
-        choice, _ = recursion.build(problem, recursion.write(problem, options), options)
-        assert choice.judged.ok and judged == [states]
-        assert 0.9 * states < choice.judged.states <= states
+    for asked, states in ((None, SAFETY_SAMPLES), (160, 160)):
+        choice, _ = recursion.build(problem, recursion.write(problem, options), options, asked)
+        assert choice.judged.ok and 0.9 * states < choice.judged.states <= states
 
 
 @pytest.mark.slow
@@ -232,7 +224,7 @@ def test_a_recursion_of_a_long_chain_loses_no_digits():
 
 
 @pytest.mark.slow
-def test_a_wrong_recursion_of_a_long_chain_is_seen(monkeypatch):
+def test_a_wrong_recursion_of_a_long_chain_is_seen():
     """By 1e-7 of one acceleration, though a and f of the articulated-body algorithm are right."""
     problem = sd.forward_dynamics(sd.auto_tree(70, 1, 1.5, 1))
     options = Options(outputs=("qdd",), external_wrenches=False)
@@ -242,13 +234,14 @@ def test_a_wrong_recursion_of_a_long_chain_is_seen(monkeypatch):
     assert not choice.judged.ok
 
 
-def test_large_systems_are_judged_at_fewer_states(monkeypatch):
+def test_large_systems_are_judged_at_fewer_states():
+    of_size = [judged_states(SimpleNamespace(row_names=range(n))) for n in (100, 20_000, 10**6)]
+    assert of_size == [SAFETY_SAMPLES, 200, 64]
     system = sd.forward_dynamics(sd.chain(3, seed=0)).system()
     elimination = Elimination(system, *RECURSIVE["aba"](system))
     scaling = order_samples(system, 4).scaling
-    for equations, states in ((10**9, 2048), (200, 200), (1, 64)):
-        monkeypatch.setattr("sysdyn.offline.elimination.SAMPLED_EQUATIONS", equations * len(system.row_names))
-        safety, _ = elimination.assess(scaling)
+    for asked, states in ((None, SAFETY_SAMPLES), (200, 200)):
+        safety, _ = elimination.assess(scaling, asked)
         assert 0.9 * states < safety.states <= states
 
 
@@ -482,71 +475,65 @@ def test_each_sign_of_a_singular_state_is_enough(pivot, error):
     assert safety.singular == singular.sum() and safety.ok and safety.least_pivot == 1.0
 
 
-def test_every_suspect_is_looked_at(monkeypatch):
+def test_every_suspect_is_looked_at():
     """One singular state among regular ones with residuals, or with pivots smaller and larger than its own."""
-    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", 1)
     every, singular = np.arange(N), dict.fromkeys(range(N), False) | {8: True}
     lossy = np.where(every % 5 == 3, 1e-10, 0.0)
-    assert verdict(ARM, STEADY, lossy, told=lossy, singular=dict(singular)).safety.singular == 1
+    assert verdict(ARM, STEADY, lossy, told=lossy, singular=dict(singular), compared=1).safety.singular == 1
     pivots = np.where(every < 200, np.where(every % 2, 1e-10, 1e-7), 1.0)
     pivots[8] = 1e-9
-    assert verdict(ARM, pivots[:, None], np.zeros(N), singular=dict(singular)).safety.singular == 1
+    assert verdict(ARM, pivots[:, None], np.zeros(N), singular=dict(singular), compared=1).safety.singular == 1
 
 
 @pytest.mark.parametrize("rounds", [1, ROUNDS])
-def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count(rounds, monkeypatch):
+def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count(rounds):
     """No pivot and no residual says so: the answers there are others. The worst ones are looked at again and again."""
     singular = is_singular(*sampled(NECK, False)[:2])
     at_once = math.ceil(singular.sum() / rounds)
-    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", at_once * NECK.system().layout.n)
     errors, told = np.where(singular, 0.5, 0.0), np.where(singular, 1e-13, 1e-15)
-    safety = verdict(NECK, STEADY, errors, told=told).safety
+    safety = verdict(NECK, STEADY, errors, told=told, compared=at_once).safety
     assert safety.singular == singular.sum() and safety.ok and safety.difference < 1e-8
 
 
-def test_where_all_states_compared_are_singular_others_are_looked_at(monkeypatch):
+def test_where_all_states_compared_are_singular_others_are_looked_at():
     """Some of them, spread over all; where only some are singular the next worst ones are compared."""
     compared, every = 100, np.arange(N)
-    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", compared * ARM.system().layout.n)
     worst = every < compared
     errors, told = np.where(worst, 0.5, 0.0), np.where(worst, 1e-13, 1e-15)
     singular = worst | (every % 2 == 1)
-    safety = verdict(ARM, STEADY, errors, told=told, singular=dict(enumerate(singular.tolist()))).safety
+    known = dict(enumerate(singular.tolist()))
+    safety = verdict(ARM, STEADY, errors, told=told, singular=known, compared=compared).safety
     looked_at = every[compared :: (N - compared) // EVERYWHERE]
     assert safety.singular == compared + singular[looked_at].sum() > compared and safety.difference < 1e-8
     some = worst & (every != 8)
     errors, told = np.where(some, 0.5, 0.0), np.where(some, 1e-13, np.where(worst, 1e-14, 1e-15))
     singular = some | (every % 2 == 1)
-    safety = verdict(ARM, STEADY, errors, told=told, singular=dict(enumerate(singular.tolist()))).safety
+    known = dict(enumerate(singular.tolist()))
+    safety = verdict(ARM, STEADY, errors, told=told, singular=known, compared=compared).safety
     assert safety.singular == compared - 1 and safety.difference < 1e-8
 
 
-def test_programs_are_judged_at_few_states(monkeypatch):
+def test_programs_are_judged_at_few_states():
     """Fewer than are looked at where all that were compared are singular."""
-    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", 1)
     errors = at(2, 0.5)
-    safety = verdict(ARM, STEADY, errors, told=1e-13 * errors, singular=dict(enumerate(errors > 0.0)), states=6).safety
+    singular = dict(enumerate(errors > 0.0))
+    safety = verdict(ARM, STEADY, errors, told=1e-13 * errors, singular=singular, states=6, compared=1).safety
     assert safety.ok and (safety.states, safety.singular) == (5, 1)
 
 
-def test_answers_that_differ_at_regular_states_are_compared_once(monkeypatch):
-    """With a pivoted solve, refined and not; the worst error of the former counts."""
-    solved, left = [], []
-
-    def noted(system, inputs, refine):
-        d = pivoted_solve(system, inputs, refine=refine)
-        solved.append((refine, len(inputs["q"])))
-        left.append(system.residual(inputs, d).backward_error)
-        return d
-
-    monkeypatch.setattr("sysdyn.offline.safety.pivoted_solve", noted)
-    safety = verdict(ARM, STEADY, np.full(N, 1e-5), told=np.zeros(N)).safety
-    compared = JUDGED_UNKNOWNS // ARM.system().layout.n
-    assert solved == [(0, compared), (REFINED, compared)] and safety.difference == pytest.approx(1e-5, rel=0.1)
-    assert safety.pivoted == left[1].max() > left[1].min()
-    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", 1)  # of a very large system one state is compared
-    verdict(ARM, STEADY, np.full(N, 1e-5), told=np.zeros(N))
-    assert solved[2:] == [(0, 1), (REFINED, 1)]
+def test_answers_that_differ_at_regular_states_are_compared_with_a_pivoted_solve():
+    """Refined and not, at the worst states: its errors there are the ones that excuse the program's."""
+    system, inputs, _ = sampled(ARM, False)
+    told = np.random.default_rng(0).permutation(np.linspace(0.0, 1e-13, N))
+    for compared in (None, 1, 7):
+        worst = np.argsort(told)[-(compared or COMPARED_UNKNOWNS // system.layout.n) :]
+        solved = reference(system, {name: x[worst] for name, x in inputs.items()})
+        safety = verdict(ARM, STEADY, np.full(N, 1e-5), told=told, compared=compared).safety
+        assert safety.difference == pytest.approx(1e-5, rel=0.1)
+        assert safety.pivoted == solved.error.max()
+        assert safety.pivoted_difference == relative_difference(system, solved.plain, solved.refined)
+    again = [system.residual(inputs, x).backward_error for x in reference(system, inputs)[:2]]
+    assert np.array_equal(again[1], reference(system, inputs).error) and again[1].max() < again[0].max()
 
 
 @pytest.mark.parametrize("share", [1e-5, 1e-6, 1e-7])

@@ -72,10 +72,10 @@ def test_it_ends_where_compiling_fails():
     assert told[-1] == 1.0
 
 
-def test_nothing_is_shown_where_nobody_looks(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+def test_nothing_is_shown_where_nobody_looks(capsys):
     assert progress.shown(True) is None and progress.shown(False) is None
-    sd.compile(sd.forward_dynamics(sd.chain(2, seed=77)), level="fast")
+    with progress.Bar("compiling", patience=0.0) as bar:
+        sd.compile(sd.forward_dynamics(sd.chain(2, seed=77)), level="fast", progress=bar)
     assert capsys.readouterr() == ("", "")
 
 
@@ -85,8 +85,8 @@ def test_a_notebook_shows_it_below_the_cell(monkeypatch):
     module = types.SimpleNamespace(display=lambda data, raw, display_id: handle)
     monkeypatch.setitem(sys.modules, "ipykernel", types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    bar = progress.shown(True)
+    assert isinstance(progress.shown(True), progress.Bar)
+    bar = progress.Bar("compiling", progress.Notebook(), patience=0.0)
     bar("judge <5", 0.25)
     bar._timer.join()
     bar("program", 0.75)

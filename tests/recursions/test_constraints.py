@@ -117,11 +117,15 @@ def test_loops_couplings_and_contacts():
     loop = sd.LoopJoint("r", "tail", "spherical", name="loop", stabilise=0.2)
     coupling = sd.JointCoupling(second, first, (0.1, 0.5), name="gear", stabilise=0.2)
     agree(forward(model, coupling), "articulated")
-    agree(forward(model, loop))
     agree(forward(model, loop, coupling, Contact("l", "fixed", name="left")))
     fixed = sd.chain(6, seed=0)
     agree(forward(fixed, sd.LoopJoint("body1", "body5", ("a_x", "a_y"), name="loop")), "composite")
     agree(forward(fixed, Contact("body5", "point", name="tip")), "composite")
+
+
+@pytest.mark.slow
+def test_a_loop_alone():
+    agree(forward(legged(3), sd.LoopJoint("r", "tail", "spherical", name="loop", stabilise=0.2)))
 
 
 @pytest.mark.slow

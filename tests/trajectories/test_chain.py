@@ -82,8 +82,13 @@ def of_motion(n: int, dofs: int, order: int, dt: float, density: float, std: flo
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("n, k, rows", [(1, 3, 2), (2, 1, 1), (5, 3, 2), (4, 2, 0), (4, 8, 3), (14, 9, 5), (3, 14, 20)])
+@pytest.mark.parametrize("n, k, rows", [(1, 3, 2), (2, 1, 1), (5, 3, 2), (4, 2, 0)])
 def test_random_chains(n, k, rows, worth):
+    compared(random(n, k, rows, seed=n + k))
+
+
+@pytest.mark.parametrize("n, k, rows", [(4, 8, 3), (9, 9, 5), (3, 14, 20)])
+def test_random_chains_of_more_unknowns(n, k, rows):
     compared(random(n, k, rows, seed=n + k))
 
 

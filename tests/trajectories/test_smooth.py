@@ -12,7 +12,6 @@ import sysdyn as sd
 from sysdyn.errors import LogWarning
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free
-from sysdyn.trajectories import densities
 from sysdyn.trajectories.smoothing import Smoother
 from tests.robots import floating_tree
 
@@ -443,25 +442,6 @@ def test_densities_by_joint_and_what_is_not_named_is_learnt():
     # of a joint alone: others do not know
     np.testing.assert_allclose(some.q[:, 1], number.q[:, 1], rtol=0, atol=1e-9)
     assert sd.smooth(encoders(model), log, order=4).order == 4
-
-
-def test_encoders_are_not_asked_for_what_is_given(monkeypatch):
-    model, asked, likelihoods = sd.chain(3, seed=1), list[int](), densities.of_encoders
-
-    def of_encoders(t, z, on, std, order):
-        asked.append(order)
-        return likelihoods(t, z, on, std, order)
-
-    monkeypatch.setattr(densities, "of_encoders", of_encoders)
-    t = 2e-3 * np.arange(60)
-    log = {"t": t, "encoders": measured(motion(model, t)[0])}
-    sd.smooth(encoders(model), log, order=3, density=77.0)
-    assert not asked
-    sd.smooth(encoders(model), log, order=3, density={"joint1": 77.0})
-    assert asked == [3]
-    asked.clear()
-    sd.smooth(encoders(model), log, density=77.0)
-    assert asked == [3, 4]
 
 
 def test_densities_are_those_of_the_process():

@@ -19,9 +19,9 @@ from sysdyn.program.collector import no_collection
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
-# Level of code generation: that of kernels of one state.
+# Level of LLVM's code generation, that of kernels of one state.
 _LEVEL = 2
-# Sums, side by side, of what is looked at for numbers (chosen).
+# Number of partial sums, side by side, by which inputs and outputs are checked to be finite (chosen).
 _SUMS = 4
 
 
@@ -84,7 +84,7 @@ class _Function(Emitter):
         self.name, self.mark = name, mark
 
     def module(self) -> str:
-        """The IR text, whose products are fused with sums where it says so and nowhere else, on every processor."""
+        """The IR text; LLVM fuses no products with sums but those that it names, on every processor."""
         return super().module().replace(" contract ", " ")
 
     def _driver(self, calls: list[str]) -> str:
@@ -136,7 +136,7 @@ class _Function(Emitter):
 
 
 def _instructions(listing: str, name: str) -> int:
-    """Instructions of a function and of those that it calls, of both ways of a branch. Calls of others are errors."""
+    """Number of instructions of a function and its callees, both ways of branches; calls of others are errors."""
     own: dict[str, int] = {}
     called: dict[str, list[str]] = {}
     current = ""
