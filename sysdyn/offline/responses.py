@@ -47,9 +47,20 @@ class Responses:
 
     paths: those that carry each one, from the nearest to the base. S, IS (n, 6): each as a motion, and the momentum of
     all bodies beyond it in that motion, in the coordinates of its tree. H (n, n): their inertia. pieces: as for Bodies.
+    follow: accelerations of limbs without forces follow from those that carry them where these are no more than the
+    numbers of the force, else from it. followed: whether that has been so anywhere.
     """
 
-    def __init__(self, paths: Sequence[Interface], S: np.ndarray, IS: np.ndarray, H: np.ndarray, pieces: bool):
+    def __init__(
+        self,
+        paths: Sequence[Interface],
+        S: np.ndarray,
+        IS: np.ndarray,
+        H: np.ndarray,
+        pieces: bool,
+        follow: bool = True,
+    ):
+        self.follow, self.followed = follow, False
         self.piece: Callable = piece if pieces else lambda *arrays: arrays
         self._S, self._IS, self._H, self.n = S, IS, H, len(paths)
         self.limbs: list[list[int]] = []
@@ -263,9 +274,10 @@ class Responses:
         x, nothing, way = fixed.copy(), np.full(self.n, 0.0, dtype=object), self._way(base, p)
         for n, limb in enumerate(self.limbs):
             unforced = self._base[n] and n not in carriers and not (rows is not None and rows.touches[n])
-            if unforced and (
-                n in inside - tops or left is not None and n not in inside or len(self._base[n]) <= len(p)
-            ):
+            needed = n in inside - tops or left is not None and n not in inside
+            either = bool(unforced) and not needed and len(self._base[n]) <= len(p)
+            self.followed |= either
+            if unforced and needed or either and self.follow:
                 x[limb] = self._carried(n, alone.get(n, nothing[limb]), x, False)
                 continue
             if n in tops - apart:

@@ -23,6 +23,9 @@ from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies
 
+# Operations up to which derivatives are written by both choices of `Responses`, of which the cheaper is taken (chosen:
+# they take half a second).
+BOTH_WAYS = 20_000
 # Factor of operations that a column saves if it is written apart from equal pieces for that (chosen).
 SIMPLER = 10
 # Most degrees of freedom of a robot whose derivatives are written in equal pieces (chosen).
@@ -57,6 +60,23 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
     zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
+    found, either = _written(problem, of, wrt, external_wrenches, True)
+    if either and found.price <= BOTH_WAYS:
+        found = min(found, _written(problem, of, wrt, external_wrenches, False)[0], key=lambda x: x.price)
+    return found.expressions
+
+
+class _Written(NamedTuple):
+    """Derivatives in one form. price: operations, of which equal pieces may need more."""
+
+    expressions: Expressions
+    price: float
+
+
+def _written(
+    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool, follow: bool
+) -> tuple[_Written, bool]:
+    """(in equal pieces, or else as a whole; whether it depends on `follow`, see Responses)."""
     graph = Graph(SHARING)
     groups = {name: graph.inputs(name, size) for name, size in problem.input_sizes}
     model, fx, X = problem.model, None, None
@@ -69,7 +89,6 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
             fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
     state = _State(model, X, groups, fx, U, ConstraintRows(problem) if problem.constraints else None)
-    exact = _Dynamics(state)
     inputs = tuple(groups.items())
 
     def expressions(dynamics: _Dynamics, blocks: Blocks) -> Expressions:
@@ -77,14 +96,17 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
             "analytic", graph, inputs, blocks, (), dynamics.pivots, tuple(dynamics.qdd), tuple(dynamics.w)
         )
 
-    whole = expressions(exact, {(x, name): y for name in wrt for x, y in exact.by(name, of)})
-    if model.nv > MOST_IN_PIECES:
-        return whole
-    pieces = _Dynamics(state, zeros=exact)
-    blocks = {(x, name): with_zeros(graph, y, whole.blocks[x, name]) for name in wrt for x, y in pieces.by(name, of)}
-    in_pieces = expressions(pieces, blocks)
     most = DEARER_HELD if problem.constraints else DEARER
-    return in_pieces if in_pieces.operations <= most * whole.operations else whole
+    exact = _Dynamics(state, follow=follow)
+    whole = expressions(exact, {(x, name): y for name in wrt for x, y in exact.by(name, of)})
+    either, price = exact.responses.followed, most * whole.operations
+    if model.nv > MOST_IN_PIECES:
+        return _Written(whole, price), either
+    pieces = _Dynamics(state, exact, follow)
+    blocks = {(x, n): with_zeros(graph, y, whole.blocks[x, n]) for n in wrt for x, y in pieces.by(n, of)}
+    in_pieces = expressions(pieces, blocks)
+    found = _Written(in_pieces, in_pieces.operations)
+    return found if found.price <= price else _Written(whole, price), either
 
 
 def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -129,10 +151,10 @@ class _Dynamics:
     """ID at a state, its derivatives and the responses of q̈_U to forces.
 
     zeros: the same written in one piece, from which structural zeros are known. With it this one is written in equal
-    pieces of work, which share machine code but show no zeros.
+    pieces of work, which share machine code but show no zeros. follow: as for Responses.
     """
 
-    def __init__(self, state: _State, zeros: _Dynamics | None = None):
+    def __init__(self, state: _State, zeros: _Dynamics | None = None, follow: bool = True):
         self._state, model, groups, U = state, state.model, state.groups, state.U
         self._nv = nv = model.nv
         self._K = [k for k in range(nv) if k not in set(U)]
@@ -144,8 +166,9 @@ class _Dynamics:
             paths.append([k, *(paths[j] if j >= 0 else ())])
         ways = [tuple(number[j] for j in path if j in number) for path in paths]
         S, IS = (np.array([getattr(bodies.sides[k], x) for k in U], dtype=object).reshape(-1, 6) for x in ("s", "Is"))
-        self._responses = Responses([ways[k][1:] for k in U], S, IS, self.H[np.ix_(U, U)], zeros is not None)
-        self._home = [self._responses.limb_of[way[0]] if way else None for way in ways]
+        H_U, paths_U = self.H[np.ix_(U, U)], [ways[k][1:] for k in U]
+        self.responses = Responses(paths_U, S, IS, H_U, zeros is not None, follow)
+        self._home = [self.responses.limb_of[way[0]] if way else None for way in ways]
         self._J = np.full((0, nv), 0.0, dtype=object)
         self._given: dict[str, object] = {}
         self._loads: dict[int, np.ndarray] = {}
@@ -172,7 +195,7 @@ class _Dynamics:
             for _, forces, _ in bodies_of:
                 self._J[e] = self._J[e] + forces
         if state.U:
-            self._responses.constrain(self._J[:, state.U], sources)
+            self.responses.constrain(self._J[:, state.U], sources)
 
     def _framed(self, i: int, wrench: np.ndarray) -> np.ndarray:
         """A wrench (6) on body i from its given frame."""
@@ -187,10 +210,10 @@ class _Dynamics:
         kappa = None if rows is None else -rows.residual(self._given | _named("qdd", self.qdd))
         if U:
             forces = groups["tau"][U] - bodies.inverse_dynamics(self.qdd, fx).tau[U]
-            self.qdd[U], self.w = self._responses.solution(Source(None, forces, np.zeros(6)), kappa)
-        self.pivots = tuple(zip(self._responses.pivots, U, strict=True))
+            self.qdd[U], self.w = self.responses.solution(Source(None, forces, np.zeros(6)), kappa)
+        self.pivots = tuple(zip(self.responses.pivots, U, strict=True))
         if rows is not None:
-            held = self._responses.rows
+            held = self.responses.rows
             self.pivots += tuple((x, self._nv + e) for e, x in enumerate(held.pivots if held else ()))
             self._given |= _named("qdd", self.qdd)
             fx = np.full((self._state.model.nb, 6), 0.0, dtype=object) if fx is None else fx.copy()
@@ -258,8 +281,8 @@ class _Dynamics:
             blocks = {x: np.full((n, nv), 0.0, dtype=object) for x, n in (("tau", nv), ("qdd", nv), ("w", m))}
             blocks["tau"][U, U] = 1.0
             if U:
-                blocks["qdd"][np.ix_(U, U)] = inverse = self._responses.inverse()
-                blocks["w"][:, U] = -self._responses.rows.Z.T if self._responses.rows else np.full((m, len(U)), 0.0)
+                blocks["qdd"][np.ix_(U, U)] = inverse = self.responses.inverse()
+                blocks["w"][:, U] = -self.responses.rows.Z.T if self.responses.rows else np.full((m, len(U)), 0.0)
                 for n, k in enumerate(U):
                     self._add_torques(blocks["tau"][:, k], inverse[:, n], blocks["w"][:, k])
             return [(x, block) for x, block in blocks.items() if x in of]
@@ -284,7 +307,7 @@ class _Dynamics:
             column.rows,
         )
         for part in column.parts or [(-1, np.full(self._nv, 0.0, dtype=object), np.zeros(6))]:
-            x, mu = self._responses.solution(self._source(part), kappa)
+            x, mu = self.responses.solution(self._source(part), kappa)
             dqdd, dw, kappa = dqdd - x, dw - mu, None
         return dqdd, dw
 

@@ -286,3 +286,16 @@ def test_analytic_derivatives_with_constraints(case):
             found = analytic(problem, of, wrt)
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
+
+
+@pytest.mark.parametrize(
+    ("model", "wrt", "most"),
+    [
+        (sd.random_tree(6, seed=5, joints=("revolute", "prismatic")), ["fx"], 622),
+        (sd.random_tree(6, seed=0, joints=("revolute", "prismatic")), ["fx"], 675),
+    ],
+)
+def test_the_cheaper_of_two_ways_is_taken(model, wrt, most):
+    """Limbs without forces follow those that carry them, which is dearer for the first robot, or the force."""
+    problem = sd.forward_dynamics(model)
+    assert analytic(problem, ["qdd"], wrt).operations <= most

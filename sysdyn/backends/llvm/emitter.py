@@ -44,7 +44,7 @@ CHUNK = 4
 LEAST_GAP = 4
 # Share of zeros from which a group of outputs is cleared whole before the others are written (measured on derivatives
 # of the iCub, and on Jacobians of its frames).
-WHOLE = 0.5
+MOSTLY_ZERO = 0.5
 
 
 # Registers of the widest kind that are kept on the stack begin at its lines: `run` aligns it, the rest relies on that.
@@ -259,7 +259,7 @@ class Emitter(Types):
             left = np.ones(size, dtype=bool)
             for _, first, length, _ in (run for run in self.runs if run[0] == g):
                 left[first : first + length] = False
-            if size and left.sum() >= WHOLE * size:
+            if size and left.sum() >= MOSTLY_ZERO * size:
                 whole.append((g, 0, size))
                 continue
             ends = np.flatnonzero(np.diff(np.concatenate([[False], left, [False]]).astype(int)))
