@@ -268,9 +268,9 @@ class Reference(NamedTuple):
 
 def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
     """Solutions at N states that those of a program are compared with; each matrix is factored once."""
-    entries, b = system.values(inputs)
     n = len(inputs["q"])
-    return _pivoted(system, *(np.broadcast_to(x, (n, x.shape[1])) for x in (entries, b)), REFINED)
+    entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
+    return _pivoted(system, entries, b, REFINED)
 
 
 def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) -> Reference:

@@ -64,7 +64,7 @@ def test_unsolved_states_have_no_backward_error():
 @pytest.mark.parametrize("again", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy])
 def test_estimates_can_be_copied_and_pickled(again, n, backend):
     for fresh in (True, False):
-        _, estimate = solved(3, n, backend=backend)
+        _, estimate = solved(2, n, backend=backend)
         if not fresh:
             estimate.std("tau"), estimate.chi2()
         found = again(estimate)

@@ -236,7 +236,7 @@ def test_what_is_of_one_program_names_mode():
 
 def test_wrenches_alone_of_a_robot_that_is_free():
     """Nothing of what is asked for exists where all is off; such a state is solved, and its wrenches are zero."""
-    made = sd.compile(stated("feet"), outputs="w", **OPTIONS)
+    made = sd.compile(stated("feet"), outputs="w", backend="python", **OPTIONS)
     given = states(2)
     found = made(**given, active={"left": [True, False], "right": False})
     assert found.keys() == {"w"} and found.w[0].any() and not found.w[1].any()
