@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sysdyn as sd
@@ -55,7 +55,7 @@ def updated(own: Trajectory, path: Path, P: np.ndarray, read: Readings, gate: bo
     for source in own.kinematic:
         lines = source.at(path, read)
         J, r = lines.J[0], lines.r[0]
-        keep = (J != 0.0).any(axis=1)
+        keep = (J != 0.0).any(axis=1) | (r != 0.0)  # readings that depend on no unknown count in χ², too
         J, r, exact = J[keep], r[keep], lines.exact[keep]
         known = np.diagonal(J @ P @ J.T)
         far = r * r / (known + 1.0) if gate and source is own.states else np.zeros(len(r))
@@ -75,6 +75,7 @@ def agree(step: Step, path: Path, P: np.ndarray, tolerance: float) -> None:
 
 
 @settings(max_examples=8)
+@example(seed=598, kinds=["prismatic"], order=3, dt=0.00097, missing=0.0)  # whose gyroscope nothing turns
 @given(
     seed=st.integers(0, 1000), kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     order=st.sampled_from(ORDERS), dt=st.floats(1e-4, 0.3), missing=st.sampled_from((0.0, 0.3, 1.0)),
