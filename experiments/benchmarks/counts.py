@@ -70,7 +70,7 @@ def standing() -> sd.Model:
 
 
 def quadruped() -> sd.Model:
-    return sd.load("quadruped", base="floating")
+    return sd.load("sysdyn:quadruped", base="floating")
 
 
 def orthogonal() -> sd.Model:
