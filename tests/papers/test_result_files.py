@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # becomes shorter.
 DIRTY = {
     "batches", "berdy", "checks", "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics",
-    "long_chain", "numerics", "numerics_error", "numerics_one", "numerics_path", "peers", "python_calls", "scale",
+    "long_chain", "peers", "python_calls", "scale",
     "sensor_problems", "squat",
 }  # fmt: skip
 # Files with rows "ROBOT, inverse …" and "ROBOT, forward …", and their operations.
