@@ -16,8 +16,7 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # becomes shorter.
 DIRTY = {
     "batches", "berdy", "checks", "estimation", "expr_build", "generated", "hop", "icub", "ik", "kinematics",
-    "long_chain", "peers", "python_calls", "scale",
-    "sensor_problems", "squat",
+    "long_chain", "peers", "python_calls", "scale", "sensor_problems", "squat",
 }  # fmt: skip
 # Files with rows "ROBOT, inverse …" and "ROBOT, forward …", and their operations.
 BESIDE_PEERS = ("kernels", "generated", "python_calls")
