@@ -68,6 +68,8 @@ def _check(m: Measurement, problem: Statement) -> None:
         )
     if isinstance(m, ModelNoise):
         raise ProblemError(f"{m.name!r} is noise of the equations of motion, which has no value: it is no output")
+    if isinstance(m, Measurement) and m.expected:
+        raise ProblemError(f"{m.name!r} is an unknown of the problem that states it, whose output 'w' has its value")
     name = getattr(m, "name", None)
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"an output of type {type(m).__name__} has no name: give it name=…")

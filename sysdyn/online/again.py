@@ -24,10 +24,10 @@ from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.offline.safety import VANISHING
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-# Bits of the status of states that more digits may solve.
-MENDED = BAD_PIVOT | WEAK_PIVOT | OUT_OF_RANGE
+# Bits of the status of states that more digits may solve; how many a state beyond all ranges costs is not known.
+MENDED = BAD_PIVOT | WEAK_PIVOT
 # Greatest difference to the result in double precision, as a share of the output (chosen: errors are 1e-20 then).
 BESIDE_DOUBLE = 1e-4
 # Greatest change by other roundings of constants, as a share of the output (chosen: answers are off by up to twelve

@@ -96,7 +96,13 @@ OUTPUTS: dict[str, list[Measurement]] = {
 
 def test_every_class_is_an_output():
     classes = [*SENSORS.values(), *CONSTRAINTS.values(), *RAW.values()]
-    assert set(OUTPUTS) == {"custom", *(x.__name__ for x in classes if x.__module__.startswith("sysdyn."))}
+    unknown = sd.ContactWrench("tool", noise=1.0)
+    assert {*OUTPUTS, "ContactWrench"} == {
+        "custom",
+        *(x.__name__ for x in classes if x.__module__.startswith("sysdyn.")),
+    }
+    with pytest.raises(sd.ProblemError, match="whose output 'w' has its value"):
+        sd.compile(sd.forward_dynamics(robot("fixed")), outputs=["qdd", unknown])
 
 
 @functools.cache
