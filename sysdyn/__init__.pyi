@@ -168,7 +168,7 @@ __version__: str
 __all__ = [
     "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
     "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "ContactForces",
-    "Coulomb", "DerivativeProduct", "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr",
+    "ContactWrench", "Coulomb", "DerivativeProduct", "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr",
     "ExternalWrench", "Factor", "Feedback", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor",
     "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude", "FrameDistance", "FramePose", "FramePosition",
     "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult", "Identified", "IgnoredWarning", "Impact", "Impulses",

@@ -259,7 +259,7 @@ def test_unknown_names_of_values():
         sd.compile(forward_dynamics(chain(2)), "ABA")
     with Fails(UnknownName, "'al'. Did you mean 'all'? Valid"):
         Problem(chain(2), [JointTorque("al")])
-    with Fails(ProblemError, "Prior(FrameAcceleration(…, noise=…))", "Prior(ExternalWrench(…, noise=…))"):
+    with Fails(ProblemError, "Prior(FrameAcceleration(…, noise=…))", "ContactWrench(…, noise=…) for the wrench"):
         sd.Prior(sd.Contact("body1", name="grip"))
     with Fails(UnknownName, "on_singular 'nann'", "Did you mean 'nan'?", "repivot"):
         forward()(q, qd, tau, on_singular="nann")
