@@ -168,8 +168,8 @@ __version__: str
 __all__ = [
     "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
     "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "ContactForces",
-    "ContactWrench", "Coulomb", "DerivativeProduct", "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr",
-    "ExternalWrench", "Factor", "Feedback", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor",
+    "ContactWrench", "Coulomb", "DerivativeProduct", "Derivatives", "Diagnosis", "Direction", "Estimate", "Event",
+    "Expr", "ExternalWrench", "Factor", "Feedback", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor",
     "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude", "FrameDistance", "FramePose", "FramePosition",
     "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult", "Identified", "IgnoredWarning", "Impact", "Impulses",
     "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointPosition", "JointTorque",
