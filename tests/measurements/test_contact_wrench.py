@@ -22,10 +22,10 @@ SIGMA = np.array([1.0, 2.0, 0.5, 20.0, 30.0, 50.0])
 
 @functools.cache
 def tree() -> sd.Model:
-    """A free body with two arms of three joints; the frame "tool" is at the end of one, "heel" beside it."""
-    model = floating_tree(7, seed=3, parent=(-1, 0, 1, 2, 0, 4, 5))
-    tool = sd.Frame("tool", 6, X_motion(rotx(0.7) @ roty(-0.4), np.array([0.2, 0.1, -0.3])))
-    heel = sd.Frame("heel", 6, X_motion(np.eye(3), np.array([-0.2, 0.1, -0.3])))
+    """A free body with an arm of two joints and one of one; the frame "tool" is at the end of one, "heel" beside it."""
+    model = floating_tree(4, seed=3, parent=(-1, 0, 1, 0))
+    tool = sd.Frame("tool", 2, X_motion(rotx(0.7) @ roty(-0.4), np.array([0.2, 0.1, -0.3])))
+    heel = sd.Frame("heel", 2, X_motion(np.eye(3), np.array([-0.2, 0.1, -0.3])))
     return model.replace(frames={**model.frames, "tool": tool, "heel": heel})
 
 
