@@ -54,7 +54,7 @@ def smallest(contacts, q, qd, qdd, fx, given=0.0):
     return tau - J.T @ w, w
 
 
-QUICK = {("point", "world"), ("fz", "local")}
+QUICK = {("point", "world")}
 CASES = [(kind, reference) for kind in (*CONTACTS, "fz") for reference in ("local", "world")]
 
 

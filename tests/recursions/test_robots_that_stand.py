@@ -38,6 +38,7 @@ def points(*names: str) -> tuple[tuple[str, str], ...]:
 
 # (file, (frame, kind) of each contact); robots of packages beside those that are here
 ROBOTS: dict[str, tuple[Callable[[], object], tuple[tuple[str, str], ...]]] = {
+    "quadruped that trots": (lambda: PROBLEMS / "quadruped.urdf", points("lf_foot", "rh_foot")),
     "iCub on two feet": (icub_urdf, (("l_sole", "fixed"), ("r_sole", "fixed"))),
     "iCub on a foot and a point": (icub_urdf, (("l_sole", "fixed"), ("r_sole", "point"))),
     "biped": (lambda: PROBLEMS / "biped.urdf", (("l_sole", "fixed"), ("r_sole", "fixed"))),
@@ -47,7 +48,6 @@ ROBOTS: dict[str, tuple[Callable[[], object], tuple[tuple[str, str], ...]]] = {
         (("left_sole_link", "fixed"), ("right_sole_link", "fixed")),
     ),
     "quadruped": (lambda: PROBLEMS / "quadruped.urdf", points("lf_foot", "rf_foot", "lh_foot", "rh_foot")),
-    "quadruped that trots": (lambda: PROBLEMS / "quadruped.urdf", points("lf_foot", "rh_foot")),
     "HyQ": (lambda: installed("hyq_no_sensors.urdf"), points("lf_foot", "rf_foot", "lh_foot", "rh_foot")),
     "ANYmal": (lambda: installed("anymal_b_simple_description/robots/anymal.urdf"),
                points("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT")),
