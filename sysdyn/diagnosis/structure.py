@@ -82,13 +82,14 @@ def structure(system: System, counted: np.ndarray | None = None) -> Structure:
     strict = found if len(exact) == len(there) else dulmage_mendelsohn(pattern[exact])
     equations, unknowns = len(there), pattern.shape[1]
     undetermined = tuple(plain.col_names[c] for c in found.under.columns)
+    redundant = tuple(plain.row_names[exact[r]] for r in strict.over.rows)
     twice: tuple[str, ...] = ()
     if found.missing or strict.excess:
-        twice = (*held_twice(plain.problem), *held_anyway(plain.problem, undetermined))
+        twice = (*held_twice(plain.problem), *held_anyway(plain.problem, undetermined, redundant))
     return Structure(
         equations=equations, unknowns=unknowns, undetermined=undetermined, free=found.missing, excess=strict.excess,
         from_equations=tuple(plain.row_names[there[r]] for r in found.under.rows),
-        redundant=tuple(plain.row_names[exact[r]] for r in strict.over.rows),
+        redundant=redundant,
         over_unknowns=tuple(plain.col_names[c] for c in strict.over.columns),
         idle=idle_among(plain.model, undetermined),
         twice=twice, system=system,

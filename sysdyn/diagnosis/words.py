@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from sysdyn.diagnosis.directions import FIRST, Direction
+from sysdyn.equations.assembly import measured_row
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import find_frame
@@ -90,10 +91,14 @@ def held_twice(problem: Statement) -> tuple[str, ...]:
     return tuple(found)
 
 
-def held_anyway(problem: Statement, undetermined: Collection[str]) -> tuple[str, ...]:
-    """Contacts whose wrenches are open since the known motion says how they move, in words."""
-    open_ones = {x.partition(")")[0] for x in undetermined if x.startswith("w(")}
-    held = [m.name for m in problem.constraints if m.noise is None and f"w({m.name}" in open_ones]
+def held_anyway(problem: Statement, undetermined: Collection[str], redundant: Collection[str]) -> tuple[str, ...]:
+    """Contacts whose wrenches are open and whose equations are too many, as the known motion has them, in words."""
+
+    def any_of(names: Collection[str], begin: str) -> bool:
+        return any(x.startswith(begin) for x in names)
+
+    exact = [m for m in problem.constraints if m.noise is None and any_of(undetermined, f"w({m.name})")]
+    held = [m.name for m in exact if any_of(redundant, measured_row(m, ""))]
     if not (held and problem.knows("qdd")):
         return ()
     return (

@@ -59,12 +59,12 @@ def test_counts_are_those_of_the_code(number):
 
 
 @pytest.mark.slow(after=2)
-@pytest.mark.parametrize("number", range(21))
+@pytest.mark.parametrize("number", range(20))
 def test_no_count_has_grown_since_the_last_release(number):
     """Of the default search; what has grown is mended, or explained here by an exception."""
     counts, rows = counted_again(), read_csv(ROOT / "experiments" / "results" / "counts_released.csv")
     row, stored = counts.WATCHED[number], rows[number]
-    assert len(counts.WATCHED) == len(rows) == 21 and (row.robot, row.problem) == (stored["robot"], stored["problem"])
+    assert len(counts.WATCHED) == len(rows) == 20 and (row.robot, row.problem) == (stored["robot"], stored["problem"])
     assert counts.compiled(row, row.model(), backend="python")[1].total <= stored["total"]
 
 
