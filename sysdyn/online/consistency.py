@@ -33,8 +33,9 @@ from sysdyn.online.arguments import FURTHER, Arguments, Inputs, Named
 from sysdyn.online.derivatives import Derivatives, Differentials, compile_derivatives
 from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.redundancy import Redundant
+from sysdyn.online.resolving import REPIVOTED_ERROR
 from sysdyn.online.solution import Solution
-from sysdyn.online.solver import REPIVOTED_ERROR, Solver
+from sysdyn.online.solver import Solver
 from sysdyn.program.groups import Arrays
 from sysdyn.program.products import COTANGENTS, TANGENTS
 

@@ -19,11 +19,7 @@ from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
-from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.words import at_states, few, massless_among, stated
-from sysdyn.equations.augmented import System
-from sysdyn.equations.whitened import whitened_system
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
@@ -36,48 +32,28 @@ from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
-from sysdyn.offline.sampling import (
-    REFINED,
-    is_ill_conditioned,
-    is_unsolvable,
-    pivoted,
-    reach,
-    refined_twice,
-)
-from sysdyn.offline.square_root import means
 from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
 from sysdyn.online import export, precision, storage
-from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
-from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
+from sysdyn.online.digits import TOO_FAR
 from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
-from sysdyn.online.posterior import States
 from sysdyn.online.products import DerivativeProduct, compile_product
-from sysdyn.online.smallest import held, moves_freely, smallest_held
+from sysdyn.online.resolving import Resolver
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.status import (
     BAD_INPUT,
-    BAD_OUTPUT,
-    BAD_PIVOT,
-    BEYOND_TOLERANCE,
-    LOST_DIGITS,
-    OUT_OF_RANGE,
-    WEAK_PIVOT,
 )
 
 # Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")
-# Greatest backward error of a state that pivoting has solved (chosen).
-REPIVOTED_ERROR = 1e-9
 # Text of a report in place of a count of the solve scope.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
@@ -123,11 +99,11 @@ class Solver(Translated, Called):
         results = {name: (name, group.shape) for name, group in outputs.items()}
         self._calls = Calls(self._inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
-        self._again = Again(problem, self.program)
         posteriors: Posteriors | None = None
         if problem.noisy:
             posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
         self._posterior = posteriors.posterior if posteriors else None
+        self._resolver = Resolver(problem, options, self.executable, self._calls, self._posterior)
         self._solution = Estimate if problem.noisy else Solution
         self._about = About(problem, outputs, posteriors, on_singular == "raise", options.measured)
 
@@ -170,12 +146,12 @@ class Solver(Translated, Called):
         policy = self._policy(on_singular)
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
-        found = self._calls.shortest(given, threads, on_singular, self._solution, about, self._again)
+        found = self._calls.shortest(given, threads, on_singular, self._solution, about, self._resolver.again)
         if found is not None:
             return self._solution(about, found)
         run = self._calls.run(given, threads)
         if noise:
-            self._check_digits(run)
+            self._resolver.check_digits(run)
         again = None
         if np.count_nonzero(run.status):  # several times faster than any() for one state
             again = run.status != 0
@@ -201,181 +177,9 @@ class Solver(Translated, Called):
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         return on_singular or self.on_singular
 
-    # ---- covariances that are far from the declared ones ----------------------------------------------------------
-
-    def _check_digits(self, run: Run) -> None:
-        """Solve in square-root form the states at which far covariances lose digits; see `Distance`.
-
-        Status LOST_DIGITS for states at which that form loses them, too.
-        """
-        assert self._posterior is not None
-        distance, n = self._posterior.distance, len(run.status)
-        far = distance.far(run.arrays, n)
-        far = far[run.status[far] & BAD_INPUT == 0]
-        if not len(far):
-            return
-        found = {name: x[far] for name, x in run.outputs.items()}
-        powers = dict.fromkeys(found, 0.0)
-        error = distance.errors(self.executable, found, run.at(far), sizes_of_mean(found), powers)
-        failing = far[(error > KEPT) | (run.status[far] != 0)]
-        if not len(failing):
-            return
-        system, given = self.problem.system(), run.at(failing)
-        entries = np.broadcast_to(system.values(given)[0], (len(failing), system.nnz))
-        singular = is_unsolvable(system, given, entries)
-        run.status[failing[singular]] |= BAD_PIVOT
-        failing = failing[~singular]
-        if not len(failing):
-            return
-        root = self._posterior.mean(States(run.at(failing), len(failing), refuse=False))
-        kept = np.all([np.isfinite(x).all(axis=1) for x in root.values()], axis=0)
-        for name, x in root.items():
-            run.outputs[name][failing[kept]] = x[kept]
-        run.status[failing] = np.where(kept, 0, LOST_DIGITS)
-
-    # ---- states at which the order fails ------------------------------------------------------------------------
-
     def resolve(self, run: Run, policy: str) -> None:
-        """Deal with the states whose status is not zero, as `policy` says: their outputs and status are replaced.
-
-        Raises InvalidInput or SingularState, as a call does.
-        """
-        self._calls.reject_bad_inputs(run)
-        # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
-        # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
-        lost = WEAK_PIVOT | OUT_OF_RANGE
-        if self.options.numbers is not DOUBLE:  # what is too large for single precision is not for double
-            lost |= BAD_INPUT | BAD_OUTPUT | BEYOND_TOLERANCE
-        pivots = lost | BAD_PIVOT | BAD_OUTPUT
-        left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))
-        if len(left):
-            given = run.at(left)
-            rows = np.concatenate([given[name] for name, _ in self.program.input_groups], axis=1)
-            self._again.solves(rows, run.outputs, run.status, left)
-            self._repivot(run, left[run.status[left] != 0])
-        bad = np.flatnonzero(run.status)
-        if not len(bad):
-            return
-        if policy == "raise":
-            raise self._singular(run, bad)
-        for x in run.outputs.values():
-            x[bad] = np.nan
-        if policy == "repivot":
-            self._repivot(run, bad[run.status[bad] & LOST_DIGITS == 0])
-
-    def _repivot(self, run: Run, states: np.ndarray) -> None:
-        """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
-
-        Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning. But
-        where it is constraints that repeat each other but for rounding, the smallest of their wrenches are taken, and
-        where something more is left of them, twice the precision tells what.
-        """
-        if not len(states):
-            return
-        system, d, error = self._pivoted(run, states)
-        good = error <= REPIVOTED_ERROR
-        singular = np.flatnonzero(~good)
-        singular = singular[moves_freely(self.problem, run.at(states[singular]))] if len(singular) else singular
-        if len(singular):
-            d[singular] = smallest_held(self.problem, run.at(states[singular]), self._near).d
-            good[singular] = np.isfinite(d[singular]).all(axis=1)
-        states, d = states[good], d[good]
-        shown, finite = system.shown(run.at(states), d), np.ones(len(states), dtype=bool)
-        for name, x in run.outputs.items():
-            with np.errstate(over="ignore"):
-                x[states] = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
-            finite &= np.isfinite(x[states]).all(axis=1)
-        run.status[states] = np.where(finite, 0, BAD_OUTPUT)
-
-    def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
-        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular."""
-        system = self.problem.system(outputs=(*QUANTITIES, *self.options.measured))
-        given = run.at(states)
-        entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
-        d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
-        regular = ~is_unsolvable(system, given, entries)
-        near = regular & is_ill_conditioned(system, entries)
-        usual = regular & ~near
-        with np.errstate(all="ignore"):
-            if usual.any():
-                d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
-                error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
-            if near.any():  # refined to the last bit of unrounded equations, beside which rounded ones leave more
-                d[near] = self._near(run.at(states[near]))
-                error[near] = np.where(np.isfinite(d[near]).all(axis=1), 0.0, np.nan)
-        return system, d, error
-
-    def _near(self, inputs: Arrays) -> np.ndarray:
-        """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
-        if not self.problem.noisy:
-            return refined_twice(self.problem.system(outputs=(*QUANTITIES, *self.options.measured)), inputs)
-        system = whitened_system(self.problem, outputs=(*QUANTITIES, *self.options.measured))
-        augmented = system.augmented
-        return augmented.completed(*augmented.values(inputs), means(system, inputs))
-
-    def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
-        """Error that names the first pivot to fail at the first bad state."""
-        n = len(run.status)
-        if run.status[bad[0]] & LOST_DIGITS:
-            assert self._posterior is not None
-            return self._posterior.distance.lost("the estimate", run.arrays, n, bad)
-        which = at_states(bad, n)
-        if run.status[bad[0]] & OUT_OF_RANGE:
-            return SingularState(
-                f"the system cannot be solved at this state{which}: {self._out_of_range(run, bad[:1])}. "
-                "Use on_singular='nan' to go on without it",
-                states=tuple(bad.tolist()),
-            )
-        if run.status[bad[0]] == BAD_OUTPUT:
-            numbers = "double" if self.options.numbers is DOUBLE else "single"
-            return SingularState(
-                f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for "
-                f"{numbers} precision. Use on_singular='nan' to go on without it",
-                states=tuple(bad.tolist()),
-            )
-        parts, equation, unknown = [], "", ""
-        if self.program.guards:
-            values = np.abs(self.executable.guarded(run.at(bad[:1]))[0])
-            pairs = list(zip(self.program.guards, values, strict=True))
-            failed = [g for g, v in pairs if not v >= g.threshold] or [g for g, v in pairs if not v >= g.weak]
-            if failed:
-                equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
-                parts.append(f"equation {equation} does not give {unknown}")
-        free = undetermined_at(self.problem.system(), run.at(bad[:1]))
-        if free:
-            lacking = massless_among(self.model, free.names)
-            parts.append(f"{free}: {lacking}" if lacking else f"{free}")
-        if self.problem.constraints and not self.problem.noisy:
-            rows, against = self.problem.system().plain.row_names, held(self.problem, run.at(bad[:1])).against[0]
-            if named := stated(tuple(x for x, bad in zip(rows, against, strict=True) if bad)):
-                parts.append(f"{few(named)} cannot hold there, as if a limb is stretched and moves on")
-        return SingularState(
-            f"the system cannot be solved at this state{which}: {'; '.join(parts) or 'the result is not finite'}. "
-            "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",
-            equation,
-            unknown,
-            tuple(int(k) for k in bad),
-        )
-
-    def _largest(self, run: Run, state: np.ndarray) -> str:
-        """The input of the greatest size at a state, by name, and its value."""
-        given = {x: np.abs(values[0]).ravel() for x, values in run.at(state).items() if values.size}
-        group = max(given, key=lambda x: given[x].max())
-        k = int(np.argmax(given[group]))
-        labels = self.problem.inputs[group].labels if group in self.problem.inputs else ()
-        return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
-
-    def _out_of_range(self, run: Run, state: np.ndarray) -> str:
-        """Text for a state beyond the judged range of joints: the farthest joint, and the error of pivoting there."""
-        q, most = run.at(state)["q"][0], reach(self.model)
-        k = int(np.argmax(np.abs(q) / most))
-        joint = next(i for i in range(self.model.nb) if k < self.model.q_slice(i).stop)
-        error = float(self._pivoted(run, state)[2][0])
-        left = "the matrix is singular to double precision" if np.isnan(error) else f"its backward error is {error:.1e}"
-        return (
-            f"joint {self.model.joint_names[joint]!r} is at {q[k]:.3g}, beyond the {most[k]:.3g} out to which solvers "
-            f"are judged, and with pivoting {left}"
-        )
+        """Deal with the states whose status is not zero, as `policy` says; see `Resolver.resolve`."""
+        self._resolver.resolve(run, policy)
 
     # ---- control loops ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,232 @@
+"""States at which the order of a solver fails: solved again with more digits or with pivoting, or told why not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.real import DOUBLE
+from sysdyn.diagnosis.diagnose import undetermined_at
+from sysdyn.diagnosis.words import at_states, few, massless_among, stated
+from sysdyn.equations.augmented import System
+from sysdyn.equations.whitened import whitened_system
+from sysdyn.errors import SingularState
+from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.options import Options
+from sysdyn.offline.sampling import (
+    REFINED,
+    is_ill_conditioned,
+    is_unsolvable,
+    pivoted,
+    reach,
+    refined_twice,
+)
+from sysdyn.offline.square_root import means
+from sysdyn.online.again import Again
+from sysdyn.online.calls import Calls, Run
+from sysdyn.online.digits import KEPT, sizes_of_mean
+from sysdyn.online.posterior import Posterior, States
+from sysdyn.online.smallest import held, moves_freely, smallest_held
+from sysdyn.problem import Problem
+from sysdyn.program.groups import Arrays
+from sysdyn.program.status import (
+    BAD_INPUT,
+    BAD_OUTPUT,
+    BAD_PIVOT,
+    BEYOND_TOLERANCE,
+    LOST_DIGITS,
+    OUT_OF_RANGE,
+    WEAK_PIVOT,
+)
+
+# Greatest backward error of a state that pivoting has solved (chosen).
+REPIVOTED_ERROR = 1e-9
+
+
+class Resolver:
+    """Ways on for the states of a solver's calls at which its order fails.
+
+    again: the same program in twice the precision, which is tried first. posterior: of an estimate, else None.
+    """
+
+    def __init__(
+        self, problem: Problem, options: Options, executable: Executable, calls: Calls, posterior: Posterior | None
+    ):
+        self._problem, self._options, self._executable, self._calls = problem, options, executable, calls
+        self._program, self._posterior = executable.program, posterior
+        self.again = Again(problem, executable.program)
+
+    def resolve(self, run: Run, policy: str) -> None:
+        """Deal with the states whose status is not zero, as `policy` says: their outputs and status are replaced.
+
+        Raises InvalidInput or SingularState, as a call does.
+        """
+        self._calls.reject_bad_inputs(run)
+        # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
+        # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
+        lost = WEAK_PIVOT | OUT_OF_RANGE
+        if self._options.numbers is not DOUBLE:  # what is too large for single precision is not for double
+            lost |= BAD_INPUT | BAD_OUTPUT | BEYOND_TOLERANCE
+        pivots = lost | BAD_PIVOT | BAD_OUTPUT
+        left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))
+        if len(left):
+            given = run.at(left)
+            rows = np.concatenate([given[name] for name, _ in self._program.input_groups], axis=1)
+            self.again.solves(rows, run.outputs, run.status, left)
+            self._repivot(run, left[run.status[left] != 0])
+        bad = np.flatnonzero(run.status)
+        if not len(bad):
+            return
+        if policy == "raise":
+            raise self._singular(run, bad)
+        for x in run.outputs.values():
+            x[bad] = np.nan
+        if policy == "repivot":
+            self._repivot(run, bad[run.status[bad] & LOST_DIGITS == 0])
+
+    def _repivot(self, run: Run, states: np.ndarray) -> None:
+        """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
+
+        Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning. But
+        where it is constraints that repeat each other but for rounding, the smallest of their wrenches are taken, and
+        where something more is left of them, twice the precision tells what.
+        """
+        if not len(states):
+            return
+        system, d, error = self._pivoted(run, states)
+        good = error <= REPIVOTED_ERROR
+        singular = np.flatnonzero(~good)
+        singular = singular[moves_freely(self._problem, run.at(states[singular]))] if len(singular) else singular
+        if len(singular):
+            d[singular] = smallest_held(self._problem, run.at(states[singular]), self._near).d
+            good[singular] = np.isfinite(d[singular]).all(axis=1)
+        states, d = states[good], d[good]
+        shown, finite = system.shown(run.at(states), d), np.ones(len(states), dtype=bool)
+        for name, x in run.outputs.items():
+            with np.errstate(over="ignore"):
+                x[states] = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
+            finite &= np.isfinite(x[states]).all(axis=1)
+        run.status[states] = np.where(finite, 0, BAD_OUTPUT)
+
+    def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
+        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular."""
+        system = self._problem.system(outputs=(*QUANTITIES, *self._options.measured))
+        given = run.at(states)
+        entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
+        d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
+        regular = ~is_unsolvable(system, given, entries)
+        near = regular & is_ill_conditioned(system, entries)
+        usual = regular & ~near
+        with np.errstate(all="ignore"):
+            if usual.any():
+                d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
+                error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
+            if near.any():  # refined to the last bit of unrounded equations, beside which rounded ones leave more
+                d[near] = self._near(run.at(states[near]))
+                error[near] = np.where(np.isfinite(d[near]).all(axis=1), 0.0, np.nan)
+        return system, d, error
+
+    def _near(self, inputs: Arrays) -> np.ndarray:
+        """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
+        if not self._problem.noisy:
+            return refined_twice(self._problem.system(outputs=(*QUANTITIES, *self._options.measured)), inputs)
+        system = whitened_system(self._problem, outputs=(*QUANTITIES, *self._options.measured))
+        augmented = system.augmented
+        return augmented.completed(*augmented.values(inputs), means(system, inputs))
+
+    def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
+        """Error that names the first pivot to fail at the first bad state."""
+        n = len(run.status)
+        if run.status[bad[0]] & LOST_DIGITS:
+            assert self._posterior is not None
+            return self._posterior.distance.lost("the estimate", run.arrays, n, bad)
+        which = at_states(bad, n)
+        if run.status[bad[0]] & OUT_OF_RANGE:
+            return SingularState(
+                f"the system cannot be solved at this state{which}: {self._out_of_range(run, bad[:1])}. "
+                "Use on_singular='nan' to go on without it",
+                states=tuple(bad.tolist()),
+            )
+        if run.status[bad[0]] == BAD_OUTPUT:
+            numbers = "double" if self._options.numbers is DOUBLE else "single"
+            return SingularState(
+                f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for "
+                f"{numbers} precision. Use on_singular='nan' to go on without it",
+                states=tuple(bad.tolist()),
+            )
+        parts, equation, unknown = [], "", ""
+        if self._program.guards:
+            values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
+            pairs = list(zip(self._program.guards, values, strict=True))
+            failed = [g for g, v in pairs if not v >= g.threshold] or [g for g, v in pairs if not v >= g.weak]
+            if failed:
+                equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
+                parts.append(f"equation {equation} does not give {unknown}")
+        free = undetermined_at(self._problem.system(), run.at(bad[:1]))
+        if free:
+            lacking = massless_among(self._problem.model, free.names)
+            parts.append(f"{free}: {lacking}" if lacking else f"{free}")
+        if self._problem.constraints and not self._problem.noisy:
+            rows, against = self._problem.system().plain.row_names, held(self._problem, run.at(bad[:1])).against[0]
+            if named := stated(tuple(x for x, bad in zip(rows, against, strict=True) if bad)):
+                parts.append(f"{few(named)} cannot hold there, as if a limb is stretched and moves on")
+        return SingularState(
+            f"the system cannot be solved at this state{which}: {'; '.join(parts) or 'the result is not finite'}. "
+            "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",
+            equation,
+            unknown,
+            tuple(int(k) for k in bad),
+        )
+
+    def _largest(self, run: Run, state: np.ndarray) -> str:
+        """The input of the greatest size at a state, by name, and its value."""
+        given = {x: np.abs(values[0]).ravel() for x, values in run.at(state).items() if values.size}
+        group = max(given, key=lambda x: given[x].max())
+        k = int(np.argmax(given[group]))
+        labels = self._problem.inputs[group].labels if group in self._problem.inputs else ()
+        return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
+
+    def _out_of_range(self, run: Run, state: np.ndarray) -> str:
+        """Text for a state beyond the judged range of joints: the farthest joint, and the error of pivoting there."""
+        model = self._problem.model
+        q, most = run.at(state)["q"][0], reach(model)
+        k = int(np.argmax(np.abs(q) / most))
+        joint = next(i for i in range(model.nb) if k < model.q_slice(i).stop)
+        error = float(self._pivoted(run, state)[2][0])
+        left = "the matrix is singular to double precision" if np.isnan(error) else f"its backward error is {error:.1e}"
+        return (
+            f"joint {model.joint_names[joint]!r} is at {q[k]:.3g}, beyond the {most[k]:.3g} out to which solvers "
+            f"are judged, and with pivoting {left}"
+        )
+
+    # ---- covariances that are far from the declared ones ----------------------------------------------------------
+
+    def check_digits(self, run: Run) -> None:
+        """Solve in square-root form the states at which far covariances lose digits; see `Distance`.
+
+        Status LOST_DIGITS for states at which that form loses them, too.
+        """
+        assert self._posterior is not None
+        distance, n = self._posterior.distance, len(run.status)
+        far = distance.far(run.arrays, n)
+        far = far[run.status[far] & BAD_INPUT == 0]
+        if not len(far):
+            return
+        found = {name: x[far] for name, x in run.outputs.items()}
+        powers = dict.fromkeys(found, 0.0)
+        error = distance.errors(self._executable, found, run.at(far), sizes_of_mean(found), powers)
+        failing = far[(error > KEPT) | (run.status[far] != 0)]
+        if not len(failing):
+            return
+        system, given = self._problem.system(), run.at(failing)
+        entries = np.broadcast_to(system.values(given)[0], (len(failing), system.nnz))
+        singular = is_unsolvable(system, given, entries)
+        run.status[failing[singular]] |= BAD_PIVOT
+        failing = failing[~singular]
+        if not len(failing):
+            return
+        root = self._posterior.mean(States(run.at(failing), len(failing), refuse=False))
+        kept = np.all([np.isfinite(x).all(axis=1) for x in root.values()], axis=0)
+        for name, x in root.items():
+            run.outputs[name][failing[kept]] = x[kept]
+        run.status[failing] = np.where(kept, 0, LOST_DIGITS)
