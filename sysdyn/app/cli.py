@@ -35,7 +35,7 @@ from sysdyn.app.console import run as run_program
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_renames
 from sysdyn.app.robots import load_robot
-from sysdyn.app.solving import solve_log, solve_states, warn_if_moving
+from sysdyn.app.solving import solve_log, solve_states
 from sysdyn.app.tasks import compile_task
 from sysdyn.app.terminal import new_table, output
 from sysdyn.app.views import print_model
@@ -200,10 +200,9 @@ def solve(
         solve_log(task, given, log, out, picture, scheduler, seconds)
     elif file is not None:
         loaded = read_states(file, task.problem, task.values, missing=missing, columns=task.columns)
-        warn_if_moving(task.problem, loaded)
         solve_states(task, loaded, out, seconds)
     else:
-        solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds)
+        solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds, drawn=True)
 
 
 @app.command()

@@ -15,16 +15,20 @@ from sysdyn.app.views import print_solution
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary
 from sysdyn.data.states import States, write_states
-from sysdyn.diagnosis.words import few
-from sysdyn.errors import InvalidInput, PlausibilityWarning, warn
+from sysdyn.errors import InvalidInput
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
-from sysdyn.online.speeds import moving
-from sysdyn.problem import Problem
+from sysdyn.online.speeds import warn_if_moving
 
 
-def solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
-    """Solve at the given states; print and write the results."""
+def solve_states(
+    task: Task, given: States, out: Path | None, seconds: float | None, drawn: bool = False
+) -> None:  # fmt: skip
+    """Solve at the given states; print and write the results. drawn: they are random, and feet move all the same."""
+    if not drawn:
+        q, qd = (np.broadcast_to(given.arrays[x], (given.n, np.shape(given.arrays[x])[-1])) for x in ("q", "qd"))
+        free = {*(given.arrays.get("y") or ()), *(m.name for m in task.problem.switchable_constraints)}
+        warn_if_moving(task.problem, q, qd, free)
     solver = compile_task(task, seconds=seconds)
     arrays: dict[str, Any] = dict(given.arrays)
     solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
@@ -39,16 +43,6 @@ def solve_states(task: Task, given: States, out: Path | None, seconds: float | N
         message = f"{len(failed)} of {solution.ok.size} states were not solved: {numbers}"
         print_labelled(errors(), "error:", "red", message)
         raise typer.Exit(NOT_SOLVED)
-
-
-def warn_if_moving(problem: Problem, given: States) -> None:
-    """Warn of contacts, loops and couplings that move at given states although they hold the robot."""
-    q, qd = (np.broadcast_to(given.arrays[x], (given.n, np.shape(given.arrays[x])[-1])) for x in ("q", "qd"))
-    if words := moving(problem, q, qd, given.arrays.get("y") or ()):
-        warn(
-            f"constraints move that hold the robot: {few(tuple(words))}; they hold accelerations, so that it goes on",
-            PlausibilityWarning,
-        )
 
 
 def solve_log(

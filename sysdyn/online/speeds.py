@@ -7,6 +7,8 @@ from collections.abc import Collection
 import numpy as np
 
 from sysdyn.backends.function import compile_function
+from sysdyn.diagnosis.words import few
+from sysdyn.errors import PlausibilityWarning, warn
 from sysdyn.measurements.constraints import Stabilised
 from sysdyn.measurements.measurement import Context
 from sysdyn.problem import Problem
@@ -32,15 +34,15 @@ def speeds(problem: Problem, q: np.ndarray, qd: np.ndarray) -> dict[str, np.ndar
     return dict(zip([m.name for m in held], np.split(found, ends[:-1], axis=-1), strict=True))
 
 
-def moving(
+def warn_if_moving(
     problem: Problem, q: np.ndarray, qd: np.ndarray, driven: Collection[str] = (), what: str = "state"
-) -> list[str]:
-    """Constraints that move although they hold the robot, with their greatest speed, in words.
+) -> None:
+    """Warn of constraints that move although they hold the robot, with their greatest speed.
 
     q (N, nq), qd (N, nv); driven: some that are to move. what: a state in the words.
     """
     if not qd.any():
-        return []
+        return
     words, named = [], {m.name: m for m in problem.constraints}
     for name, found in speeds(problem, q, qd).items():
         turns = np.array([x.startswith("alpha") for x in named[name].components(problem.model)])
@@ -49,4 +51,9 @@ def moving(
             if name not in driven and speed[worst := int(np.argmax(speed))] > MOVES:
                 at = f" ({what} {worst})" if len(q) > 1 else ""
                 words.append(f"{name!r} by {speed[worst]:.3g} {unit}{at}")
-    return words
+    if words:
+        warn(
+            f"constraints move that hold the robot: {few(tuple(words))}. They hold accelerations, so that it goes on "
+            "until stabilise= has taken it out; sd.impact(problem)(q, qd).qd are velocities that they allow",
+            PlausibilityWarning,
+        )

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
 
 import numpy as np
 
 from sysdyn.backends.function import compile_function
-from sysdyn.diagnosis.words import few
-from sysdyn.errors import PlausibilityWarning, warn
 from sysdyn.measurements.constraints import Contact, Stabilised
 from sysdyn.measurements.measurement import Context, find_frame
 from sysdyn.model.kinematics import frame_placement
 from sysdyn.model.poses import pose
-from sysdyn.online.speeds import moving
 from sysdyn.problem import Problem
-
-
-def warn_if_moving(problem: Problem, q: np.ndarray, qd: np.ndarray, driven: Collection[str]) -> None:
-    """Warn of constraints that move at q (N, nq), qd (N, nv) although they hold the robot; driven: some that are to."""
-    if words := moving(problem, q, qd, driven, "robot"):
-        warn(
-            f"at the start constraints move that hold the robot: {few(tuple(words))}. It goes on so until "
-            "stabilise= has taken that out. Begin with velocities that they allow: sd.impact(problem)(q, qd).qd are "
-            "those after they closed",
-            PlausibilityWarning,
-        )  # fmt: skip
 
 
 def constraint_errors(problem: Problem, q: np.ndarray, qd: np.ndarray) -> dict[str, np.ndarray]:

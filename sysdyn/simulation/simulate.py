@@ -16,13 +16,13 @@ from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.compile import compile
 from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.online.speeds import warn_if_moving
 from sysdyn.online.switching import SwitchingSolver
 from sysdyn.online.unilateral import Unilateral
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.program.reals import is_count
 from sysdyn.simulation import adaptive, fixed, grounded
-from sysdyn.simulation.drift import warn_if_moving
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.fixed import Controller, Job
 from sysdyn.simulation.result import Simulation
@@ -103,7 +103,7 @@ def simulate(
     for name in ("q", "qd"):
         arrays[name] = np.array(np.broadcast_to(arrays[name], (robots, arrays[name].shape[-1])), order="C")
     del arrays["tau"]
-    warn_if_moving(solver.problem, arrays["q"], arrays["qd"], given.get("y") or ())
+    warn_if_moving(solver.problem, arrays["q"], arrays["qd"], given.get("y") or (), "robot")
     law, controller = Law(np.zeros((1, robots, model.nv))), None
     if callable(tau):
         if integrator == "adaptive" and lead:

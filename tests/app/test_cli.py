@@ -173,6 +173,9 @@ def test_a_foot_that_moves_in_a_file_is_named_with_its_speed(tmp_path):
         np.savez(states, q=q, qd=rate, tau=np.zeros(3))
         words = " ".join(run("solve", file, "--states", states).stderr.split())
         assert (said in words) if said else "move" not in words
+    file.write_text(file.read_text() + "switchable = true\n")  # it may be off
+    np.savez(states, q=q, qd=qd, tau=np.zeros(3))
+    assert "move" not in run("solve", file, "--states", states).stderr
 
 
 def test_packed_values_of_measurements(tmp_path):
