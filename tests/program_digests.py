@@ -60,6 +60,12 @@ def estimated() -> sd.Problem:
     )
 
 
+def stood() -> sd.Problem:
+    """The wrenches of a quadruped's feet in a motion that is known."""
+    feet = [sd.Contact(f"{x}_foot", "point", reference="world", name=x) for x in ("lf", "rf", "lh", "rh")]
+    return sd.inverse_dynamics(sd.load("sysdyn:quadruped", base="floating"), feet)
+
+
 def hybrid(model: sd.Model) -> sd.Problem:
     return sd.hybrid_dynamics(model, torque=model.joint_names[::2])
 
@@ -83,6 +89,8 @@ PROBLEMS: dict[str, Callable[[], tuple[sd.Problem, dict]]] = {
     "forward, URDF": lambda: (sd.forward_dynamics(sd.load(FILES / "models" / "branched.urdf")), {"outputs": ["qdd"]}),
     "elimination, URDF": lambda: (sd.inverse_dynamics(sd.load(FILES / "models" / "branched.urdf")), {}),
     "load cells": lambda: (load_cells(4), {"level": "best"}),
+    "load cells, rewritten": lambda: (load_cells(4), {"level": "best", "effort": 2.0}),
+    "wrenches of a motion": lambda: (stood(), {"outputs": ["tau", "w"]}),
     "sensors": lambda: (sensed(), {}),
     "estimate": lambda: (estimated(), {}),
     "single precision, contact": lambda: (held(), {"outputs": ["qdd"], "real": "float32"}),
