@@ -57,7 +57,7 @@ def weak(solver: sd.Solver, pivoting: bool) -> sd.Solver:
     solver.executable.__class__ = Weak
     solver._calls.shortest = lambda *_: None  # type: ignore[method-assign]  # which does without `results`
     if pivoting:
-        solver._again.solves = lambda *_: False  # type: ignore[method-assign]
+        solver._resolver.again.solves = lambda *_: False  # type: ignore[method-assign]
     return solver
 
 

@@ -13,7 +13,7 @@ from sysdyn.backends.entries import calls
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.online import again
-from sysdyn.online.solver import Solver
+from sysdyn.online.resolving import Resolver
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -37,7 +37,7 @@ def arm() -> sd.Model:
 
 
 @functools.cache
-def pinned(backend: str = "llvm") -> Solver:
+def pinned(backend: str = "llvm") -> sd.Solver:
     """Its forward dynamics with the tip held in the plane."""
     tip = sd.Contact((arm().body_names[-1], END), ["a_x", "a_y"], name="tip")
     return sd.compile(sd.forward_dynamics(arm()) + [tip], outputs=["qdd", "w"], backend=backend, level="fast")
@@ -60,7 +60,7 @@ def by_group(problem: sd.Problem, given: dict[str, np.ndarray], y: dict[str, np.
     return defaults | values | {value_group(name): v for name, v in (y or {}).items()}
 
 
-def rows_of(solver: Solver, inputs: dict[str, np.ndarray]) -> np.ndarray:
+def rows_of(solver: sd.Solver, inputs: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([inputs[name] for name, _ in solver.program.input_groups], axis=1)
 
 
@@ -68,10 +68,10 @@ def without_pivoting(monkeypatch) -> None:
     def pivoted(*_):
         raise AssertionError("a state was solved with pivoting")
 
-    monkeypatch.setattr(Solver, "_pivoted", pivoted)
+    monkeypatch.setattr(Resolver, "_pivoted", pivoted)
 
 
-def off(solver: Solver, given: dict[str, np.ndarray], found: sd.Solution, k: int) -> float:
+def off(solver: sd.Solver, given: dict[str, np.ndarray], found: sd.Solution, k: int) -> float:
     exact = Digits(solver.problem.system(), {x: np.ravel(v[k]) for x, v in by_group(solver.problem, given).items()})
     return max(relative(found[x][k].ravel(), exact.quantity(x)) for x in ("qdd", "w"))
 
@@ -114,7 +114,7 @@ def test_what_is_nearer_is_left_to_pivoting():
     inputs = by_group(solver.problem, given)
     outputs, status = solver.executable.results(inputs, 12)
     bad = np.flatnonzero(status)
-    assert not solver._again.solves(rows_of(solver, inputs)[bad], outputs, status, bad)
+    assert not solver._resolver.again.solves(rows_of(solver, inputs)[bad], outputs, status, bad)
     assert np.flatnonzero(status).tolist() == [5, 9]
     found = solver(**given, on_singular="nan")
     assert found.ok[[2, 5]].all() and off(solver, given, found, 5) < 1e-8
