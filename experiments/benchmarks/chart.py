@@ -87,7 +87,7 @@ def draw() -> None:
             for k, (who, x) in enumerate(group.items()):
                 at = place + (k - (len(group) - 1) / 2) * width
                 axis.bar(at, x, 0.92 * width, color=COLOURS[who], label=who)
-                axis.text(at, 1.06 * x, f"{x:,.0f}", ha="center", fontsize=6.5)
+                axis.text(at, 1.06 * x, f"{x:,.0f}", ha="center", fontsize=5.5)
         axis.set(yscale="log", ylabel=f"{what} for one state", xticks=range(len(shown)), xticklabels=list(shown))
         axis.spines[["top", "right"]].set_visible(False)
         handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
