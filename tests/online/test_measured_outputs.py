@@ -457,7 +457,7 @@ def test_repivoted_states_have_outputs():
     expected = {name: x.copy() for name, x in run.outputs.items()}
     run.outputs["imu"][2:4], run.outputs["net"][2:4] = np.nan, np.nan
     run.status[2:4] = 1
-    solver._repivot(run, np.array([2, 3]))
+    solver.resolve(run, "repivot")
     assert not run.status.any()
     for name, x in expected.items():
         close(run.outputs[name], x)
