@@ -55,22 +55,10 @@ class Again:
         inputs (n, n_inputs): of the n states, whose numbers are `states` (n,). outputs by group (N, size), status (N,):
         of the run in double precision.
         """
-        able = (status[states] & ~MENDED == 0) & calls.built
-        every = bool(able.all())
-        if not every:
-            states, inputs = states[able], inputs[able]
-        if not len(states):
-            return every
-        found = np.concatenate([outputs[name][states] for name in self._program.output_places], axis=1, dtype=float)
-        counts = calls.again(self._program, self._doubt, inputs, found)
-        if len(self._settings):
-            counts &= (inputs[:, self._settings] == self._declared).all(axis=1)
-        if not counts.all():
-            every, states, found = False, states[counts], found[counts]
-        for name, part in self._program.output_places.items():
-            outputs[name][states] = found[:, part]
-        status[states] = 0
-        return every
+        if not calls.built or not len(states):
+            return not len(states)
+        outputs = {name: outputs[name] for name in self._program.output_places}
+        return calls.again(self._program, self._doubt, inputs, states, outputs, status) == len(states)
 
     @cached_property
     def _groups(self) -> list[str]:
@@ -92,7 +80,8 @@ class Again:
     def _doubt(self) -> calls.Doubt:
         guards = np.array([x.value for x in self._program.guards], dtype=np.int32)
         ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
-        return calls.Doubt(self._others, guards, ends, np.array([VANISHING, BESIDE_DOUBLE, FIRM, self._least(guards)]))
+        limits = np.array([VANISHING, BESIDE_DOUBLE, FIRM, self._least(guards)])
+        return calls.Doubt(self._others, guards, ends, self._settings, self._declared, limits, MENDED)
 
     @property
     def _others(self) -> np.ndarray:

@@ -40,6 +40,7 @@ class Batches:
         self._constants = constants.astype(executable.backend.real.dtype)
         self._quaternions, self._normalised = quaternions, normalised
         self._axes = [len(x.shape) for x in arguments]
+        self._places = [_part(x.inputs) for x in arguments]
 
     @cached_property
     def _as_given(self) -> Batch | None:
@@ -73,8 +74,8 @@ class Batches:
         """All inputs (n, n_inputs) of some of the states that `solved` has computed, by number."""
         found = np.empty((len(states), len(self._constants)))
         found[:] = self._constants
-        for x, (shape, numbers, _) in zip(arrays, self._arguments, strict=True):
-            found[:, numbers] = (x if x.shape == shape else x[states]).reshape(-1, len(numbers))
+        for x, (shape, numbers, _), places in zip(arrays, self._arguments, self._places, strict=True):
+            found[:, places] = (x if x.shape == shape else x[states]).reshape(-1, len(numbers))
         if len(self._quaternions):
             q = self._executable.program.input_places["q"]
             found[:, q] = self._normalised(found[:, q])
@@ -185,5 +186,6 @@ class Batches:
 
 def _part(numbers: np.ndarray) -> slice | np.ndarray:
     """The numbers as a slice if they follow one another."""
-    first, last = int(numbers[0]), int(numbers[-1])
-    return slice(first, last + 1) if np.array_equal(numbers, np.arange(first, last + 1)) else numbers
+    first = int(numbers[0]) if len(numbers) else 0
+    end = first + len(numbers)
+    return slice(first, end) if np.array_equal(numbers, np.arange(first, end)) else numbers

@@ -95,6 +95,16 @@ def test_flagged_states_have_the_digits_of_50(backend, monkeypatch):
         assert all((x[others] == plain[0][name][others]).all() for name, x in again.items())
 
 
+def test_results_in_single_precision_are_rounded_once():
+    solver = sd.compile(pinned().problem, outputs=["qdd", "w"], real="float32")
+    given = {x: v.astype(np.float32) for x, v in states(12, {2: 1e-2, 5: 3e-3}).items()}
+    found, exact = solver(**given), pinned()(**{x: v.astype(float) for x, v in given.items()})
+    assert set(np.flatnonzero(found._found.again)) == {2, 5}
+    for name in ("qdd", "w"):
+        assert found[name].dtype == np.float32
+        assert (found[name][[2, 5]] == exact[name][[2, 5]].astype(np.float32)).all()
+
+
 def test_inputs_are_of_any_kind_that_batches_take(monkeypatch):
     """Values that all states share, and numbers that have to be converted."""
     without_pivoting(monkeypatch)

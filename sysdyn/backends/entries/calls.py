@@ -315,28 +315,31 @@ class Doubt(NamedTuple):
     """When results in double precision are replaced by those in twice the precision, see `sysdyn.online.again`.
 
     others: constants of a second run, as many as the program's, or none. guards: numbers of the guarded values. ends:
-    of the outputs in a row of all. limits: of the verdict.
+    of the outputs in a row of all. settings, declared: numbers of inputs, and the values that they have to have.
+    limits: of the verdict. able: bits that the status of a state may have.
     """
 
     others: np.ndarray
     guards: np.ndarray
     ends: np.ndarray
+    settings: np.ndarray
+    declared: np.ndarray
     limits: np.ndarray
+    able: int
 
 
-def again(program: Program, doubt: Doubt, inputs: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-    """(n,) bool: results in twice the precision count, which are in outputs (n, n_outputs) then; only if `built`.
+def again(
+    program: Program, doubt: Doubt, inputs: np.ndarray, states: np.ndarray, outputs: Arrays, status: np.ndarray
+) -> int:
+    """How many states count in twice the precision, whose outputs are written and whose status is 0 then.
 
-    inputs (n, n_inputs). outputs: in double precision, C-contiguous.
+    inputs (n, n_inputs) of the states of these numbers (n,). outputs by group (N, size), status (N,). Only if `built`.
     """
-    counts = np.empty(len(inputs), dtype=np.int8)
-    if len(counts):
-        others, guards, ends, limits = doubt
-        native.again(
-            program.kind, program.lhs, program.rhs, program.constants, others, program.outputs, guards, ends, limits,
-            len(counts), np.ascontiguousarray(inputs), outputs, counts,
-        )  # fmt: skip
-    return counts.view(bool)
+    *found, able = doubt
+    return native.again(
+        program.kind, program.lhs, program.rhs, program.constants, found[0], program.outputs, *found[1:], inputs,
+        states, tuple(outputs.values()), status, able,
+    )  # fmt: skip
 
 
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:

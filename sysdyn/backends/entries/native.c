@@ -12,7 +12,7 @@
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
                             arrays, or some of their rows
    twice(…)                 runs a program in twice the precision
-   again(…)                 the same where results in double precision are doubtful, with a verdict on each state
+   again(…)                 the same for states whose results in double precision are doubtful, with a verdict on each
 
    From the moment at which a plain call lays out its inputs until the kernel has run no Python code can run, and the
    interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
@@ -1253,45 +1253,95 @@ static int agree(const double *x, const double *y, const Table *ends, double lea
     return 1;
 }
 
-/* Outputs (n, outputs) of a program, written over those in double precision, and verdicts (n,): see online/again.py.
-   others: constants for the second run, or none. limits: VANISHING, BESIDE_DOUBLE, FIRM, and the least logarithm of the product
-   of the guarded values. */
+/* Whether these are C-contiguous arrays of doubles or floats of N states, one for each output. */
+static int are_outputs(PyObject *outputs, const Table *ends, int64_t N)
+{
+    const int64_t *end = ends->data;
+    Table found;
+    int fit = PyTuple_GET_SIZE(outputs) == ends->size;
+    for (Py_ssize_t k = 0, begin = 0; fit && k < ends->size; begin = end[k++]) {
+        PyObject *x = PyTuple_GET_ITEM(outputs, k);
+        int single = PyArray_Check(x) && PyArray_ITEMSIZE((PyArrayObject *)x) == sizeof(float);
+        fit = table(x, &found, 'f', single ? sizeof(float) : sizeof(double)) && found.size == N * (end[k] - begin);
+    }
+    return fit;
+}
+
+/* Copies the outputs of a state to a row, or from it. */
+static void exchange(PyObject *outputs, const Table *ends, int64_t state, double *row, int write)
+{
+    const int64_t *end = ends->data;
+    for (Py_ssize_t k = 0, begin = 0; k < ends->size; begin = end[k++]) {
+        PyArrayObject *x = (PyArrayObject *)PyTuple_GET_ITEM(outputs, k);
+        int64_t first = state * (end[k] - begin) - begin;
+        double *doubles = (double *)PyArray_DATA(x) + first;
+        float *floats = (float *)PyArray_DATA(x) + first;
+        int single = PyArray_ITEMSIZE(x) == sizeof(float);
+        for (int64_t i = begin; i < end[k]; i++)
+            if (!write)
+                row[i] = single ? floats[i] : doubles[i];
+            else if (single)
+                floats[i] = (float)row[i];
+            else
+                doubles[i] = row[i];
+    }
+}
+
+/* Solves states again and returns how many count, whose outputs are written and whose status is 0 then: see
+   online/again.py. others: constants for the second run, or none. settings: inputs that have to be the `declared` ones.
+   limits: VANISHING, BESIDE_DOUBLE, FIRM, and the least logarithm of the product of the guarded values. inputs: of the
+   states of these numbers; able: bits that their status may have. */
 static PyObject *again(PyObject *module, PyObject *arguments)
 {
-    Table kinds, lhs, rhs, constants, others, wanted, guards, ends, limits, inputs, outputs, verdicts;
-    long long n;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&LO&O&O&:again", bytes_of, &kinds, shorts, &lhs, shorts, &rhs,
-                          doubles, &constants, doubles, &others, shorts, &wanted, shorts, &guards, integers, &ends,
-                          doubles, &limits, &n, doubles, &inputs, doubles, &outputs, bytes_of, &verdicts))
+    Table kinds, lhs, rhs, constants, others, wanted, guards, ends, settings, declared, limits, inputs, states, status;
+    PyObject *outputs;
+    long long able;
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&O&O&O&O!O&L:again", bytes_of, &kinds, shorts, &lhs, shorts,
+                          &rhs, doubles, &constants, doubles, &others, shorts, &wanted, shorts, &guards, integers,
+                          &ends, integers, &settings, doubles, &declared, doubles, &limits, doubles, &inputs, integers,
+                          &states, &PyTuple_Type, &outputs, integers, &status, &able))
         return NULL;
-    if (n < 1 || inputs.size % n || outputs.size != n * wanted.size || verdicts.size != n || limits.size != 4 ||
-        lhs.size != kinds.size || rhs.size != kinds.size || (others.size && others.size != constants.size))
-        return PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
-    Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / n, constants.size};
-    int64_t n_values = program.n_inputs + program.n_constants + program.n;
-    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 2 * wanted.size * sizeof(double) + 1);
+    int64_t n_outputs = ends.size ? ((const int64_t *)ends.data)[ends.size - 1] : 0;
+    if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !states.size || inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size ||
+        rhs.size != kinds.size || (others.size && others.size != constants.size) || settings.size != declared.size)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
+    Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / states.size,
+                       constants.size};
+    int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
+    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 3 * wanted.size * sizeof(double) + 1);
     if (!values)
         return PyErr_NoMemory();
-    double *found = (double *)(values + n_values), *other = found + wanted.size;
+    double *found = (double *)(values + n_values), *other = found + wanted.size, *before = other + wanted.size;
     const double *limit = limits.data;
     Py_BEGIN_ALLOW_THREADS
-    for (int64_t s = 0; s < n; s++) {
-        double logarithm = 0.0, *before = (double *)outputs.data + s * wanted.size;
+    for (Py_ssize_t s = 0; s < states.size; s++) {
+        const double *own = (const double *)inputs.data + s * program.n_inputs;
+        int64_t state = ((const int64_t *)states.data)[s], *bits = (int64_t *)status.data + state;
+        double logarithm = 0.0;
+        int as_declared = 1;
+        for (Py_ssize_t k = 0; k < settings.size; k++)
+            as_declared &= own[((const int64_t *)settings.data)[k]] == ((const double *)declared.data)[k];
+        if (!as_declared || *bits & ~able)
+            continue;
         for (int run = 0; run < 1 + (others.size > 0); run++) {
             program.constants = run ? others.data : constants.data;
-            run_twice(&program, (const double *)inputs.data + s * program.n_inputs, values);
+            run_twice(&program, own, values);
             for (Py_ssize_t k = 0; k < wanted.size; k++)
                 (run ? other : found)[k] = values[((const int32_t *)wanted.data)[k]].high;
             for (Py_ssize_t k = 0; !run && k < guards.size; k++)
                 logarithm += log(fabs(values[((const int32_t *)guards.data)[k]].high));
         }
-        ((int8_t *)verdicts.data)[s] = logarithm > limit[3] && agree(found, before, &ends, limit[0], limit[1]) &&
-                                       (!others.size || agree(found, other, &ends, limit[0], limit[2]));
-        memcpy(before, found, wanted.size * sizeof(double));
+        exchange(outputs, &ends, state, before, 0);
+        if (!(logarithm > limit[3] && agree(found, before, &ends, limit[0], limit[1]) &&
+              (!others.size || agree(found, other, &ends, limit[0], limit[2]))))
+            continue;
+        exchange(outputs, &ends, state, found, 1);
+        *bits = 0;
+        solved++;
     }
     Py_END_ALLOW_THREADS
     PyMem_RawFree(values);
-    Py_RETURN_NONE;
+    return PyLong_FromLongLong(solved);
 }
 
 /* ---- the module -------------------------------------------------------------------------------------------------- */
