@@ -83,27 +83,27 @@ def repeated(call: Callable[[], object]) -> Callable[[], None]:
 def plain(robot: Robot) -> list[dict]:
     peer, rows = robot.peer, []
     data = peer.createData()
-    ours, theirs = ([a[0].copy() for a in arrays] for arrays in robot.states(1))
+    (q, qd, x), theirs = ([a[0].copy() for a in arrays] for arrays in robot.states(1))
     inverse, forward = robot.solver("inverse"), robot.solver("forward")
     J = forward.derivatives()
     pairs = (
-        ("inverse", lambda: inverse(*ours).tau, pin.rnea, inverse),
-        ("forward", lambda: forward(*ours).qdd, pin.aba, forward),
-        ("derivatives of forward", lambda: J(*ours), pin.computeABADerivatives, J),
+        ("inverse", lambda: inverse(q, qd, x).tau, pin.rnea, inverse),
+        ("forward", lambda: forward(q, qd, x).qdd, pin.aba, forward),
+        ("derivatives of forward", lambda: J(q, qd, x), pin.computeABADerivatives, J),
     )
     for (what, call, function, solver), target in zip(pairs, PLAIN_TARGETS[robot.name], strict=True):
         flops = solver.flops if solver is J else solver.flops.end_to_end
         ratio = compared(repeated(call), repeated(partial(function, peer, data, *theirs)), each=(CALLS, CALLS))
         rows.append(ratio.row(f"{robot.name}, {what}, one plain call", target, peer=f"pin.{function.__name__}",
                               threads=1, operations=flops.total))  # fmt: skip
-    close(inverse(*ours).tau[robot.order][None], np.asarray(pin.rnea(peer, data, *theirs))[None])
+    close(inverse(q, qd, x).tau[robot.order][None], np.asarray(pin.rnea(peer, data, *theirs))[None])
     return rows
 
 
 def over_bound(robot: Robot) -> list[dict]:
-    """Plain calls beside bound ones of the same program, which take turns; the ratio is that of plain to bound."""
+    """Plain calls, as they are written, beside bound ones of the same program; the ratio is that of plain to bound."""
     model = robot.model
-    arrays = [a[0].copy() for a in robot.states(1)[0]]
+    q, qd, x = (a[0].copy() for a in robot.states(1)[0])
     fx, rows = np.zeros((model.nb, 6)), []
     inverse, forward = robot.solver("inverse"), robot.solver("forward")
     J, frame = forward.derivatives(), model.body_names[-1]
@@ -112,12 +112,12 @@ def over_bound(robot: Robot) -> list[dict]:
     estimator = sd.compile(sd.Problem(model, [*sensed, sd.ExternalWrench("all")]), "symmetric", level="fast")
     y = {"motion": np.zeros(model.nv), "torques": np.zeros(model.nv)}
     pairs = {
-        "inverse": (lambda: inverse(*arrays).tau, inverse.bind(*arrays, fx=fx)),
-        "forward": (lambda: forward(*arrays).qdd, forward.bind(*arrays, fx=fx)),
-        "derivatives of forward": (lambda: J(*arrays), J.bind(*arrays, fx=fx)),
-        "pose": (lambda: one(arrays[0]), one.bind(arrays[0])),
-        "pose, Jacobian and centre of mass": (lambda: K(arrays[0]), K.bind(arrays[0])),
-        "estimate": (lambda: estimator(*arrays[:2], y=y).qdd, estimator.bind(*arrays[:2], y=y)),
+        "inverse": (lambda: inverse(q, qd, x).tau, inverse.bind(q, qd, x, fx=fx)),
+        "forward": (lambda: forward(q, qd, x).qdd, forward.bind(q, qd, x, fx=fx)),
+        "derivatives of forward": (lambda: J(q, qd, x), J.bind(q, qd, x, fx=fx)),
+        "pose": (lambda: one(q), one.bind(q)),
+        "pose, Jacobian and centre of mass": (lambda: K(q), K.bind(q)),
+        "estimate": (lambda: estimator(q, qd, y=y).qdd, estimator.bind(q, qd, y=y)),
     }
     for what, (call, step) in pairs.items():
         ratio = compared(repeated(step), repeated(call), each=(CALLS, CALLS))
