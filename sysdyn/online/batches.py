@@ -84,28 +84,29 @@ class Batches:
     def spread(
         self, arrays: Sequence, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray] | None],
         threads: int | None,
-    ) -> bool:  # fmt: skip
-        """Solve rows of arrays of n states, and write results to these rows; False if another way has to be taken.
+    ) -> np.ndarray | None:  # fmt: skip
+        """Solve rows of arrays of n states, and write results to these rows: their status; None for another way.
 
         into: {group of outputs: ((n, columns), number of the column of each of its entries)}; None for one that is not
-        wanted. False as well if a state is not solved; rows may be written all the same.
+        wanted. Rows of states whose status is not 0, or that another way has to be taken for, may be written.
         """
         call, program = self._as_given, self._executable.program
         if call is None:
-            return False
+            return None
         outputs, widths, columns, empty = {}, [], [], np.empty((0, 0), self._constants.dtype)  # of what is not wanted
         for name, size in program.output_groups:
             target = into[name]
             outputs[name], numbers = target if target is not None else (empty, np.zeros(size, dtype=np.int64))
             if target is not None and target[0].dtype != self._constants.dtype:
-                return False
+                return None
             widths.append(outputs[name].shape[-1])
             columns.append(numbers)
         where = Spread(n, rows, self._sizes, np.array(widths, dtype=np.int64), np.concatenate(columns))
         status = np.empty(len(rows), dtype=np.int64)
         threads = self._executable.threads(len(rows), threads)
         solved = partial(call, outputs, status, tuple(arrays), spread=where)
-        return bool(solved() if threads == 1 else self._executable.together(len(rows), threads, solved))
+        done = solved() if threads == 1 else self._executable.together(len(rows), threads, solved)
+        return None if done is None else status
 
     @cached_property
     def _sizes(self) -> np.ndarray:

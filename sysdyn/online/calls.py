@@ -49,8 +49,12 @@ class Run(NamedTuple):
 
     def at(self, states: np.ndarray) -> Arrays:
         """Inputs {group: (n, size)} of some of the states, by number."""
-        n = len(self.status)
-        return {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in self.arrays.items()}
+        return {name: self.of(name, states) for name in self.arrays}
+
+    def of(self, name: str, states: np.ndarray) -> np.ndarray:
+        """Inputs (n, size) of a group at some of the states, by number."""
+        x = self.arrays[name]
+        return x[states] if x.ndim == 2 else np.tile(x, (len(states), 1))
 
 
 class Results(NamedTuple, Generic[Key]):
@@ -169,14 +173,14 @@ class Calls(Generic[Key]):
     def spread(
         self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[Key, tuple[np.ndarray, np.ndarray]],
         threads: int | None, on_singular: str | None, make: type, about: object = None,
-    ) -> bool:  # fmt: skip
-        """Solve rows of arrays of n states, as `Batches.spread`; False if they have to be solved another way.
+    ) -> np.ndarray | None:  # fmt: skip
+        """Solve rows of arrays of n states, as `Batches.spread`: their status; None if there is another way only.
 
         into: by what outputs are called in results; those that it lacks are left out. The others: as of `shortest`.
         """
         batches, arrays = self._way(given, threads, on_singular, make, about)
         groups = {group: into.get(key) for group, (key, _) in self._results.items()}
-        return batches is not None and batches.spread(arrays, rows, n, groups, threads)
+        return None if batches is None else batches.spread(arrays, rows, n, groups, threads)
 
     def _way(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
@@ -272,7 +276,7 @@ class Calls(Generic[Key]):
         """Raise InvalidInput if states were not solved because of an input."""
         if (run.status & BAD_INPUT).any():
             self.inputs.groups.reject_not_finite(run.arrays)
-        reject_large_angles(self.inputs.model, run.at(np.flatnonzero(run.status))["q"])
+        reject_large_angles(self.inputs.model, run.of("q", np.flatnonzero(run.status)))
 
     def results(self, run: Run) -> dict[Key, np.ndarray]:
         """Outputs with the axes of the call and of the quantity."""

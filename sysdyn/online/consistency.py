@@ -93,9 +93,8 @@ class CheckedSolver(Solver):
         solution.ok = solution.ok & ~bad
         return solution
 
-    def spread(self, *args: Any, **kwargs: Any) -> bool:
-        """False: solutions are checked, which calls do."""
-        return False
+    def spread(self, *args: Any, **kwargs: Any) -> None:
+        """None: solutions are checked, which calls do."""
 
     def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """({measurement: its errors}, (…) bool: one error is beyond the tolerance)."""

@@ -163,11 +163,11 @@ class Solver(Translated, Called):
     def spread(
         self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray]],
         threads: int | None = None,
-    ) -> bool:  # fmt: skip
-        """Solve some of the states of arrays, and write to the rows of others; False if only a call can do it.
+    ) -> np.ndarray | None:  # fmt: skip
+        """Solve some of the states of arrays, and write to the rows of others: their status (k,); None for a call only.
 
         given: arrays of n states, or of one. rows (k,) int64: numbers of the states. into: {output: ((n, columns), the
-        column of each of its entries)}. False, with rows that may be written, for states that are not solved.
+        column of each of its entries)}. Rows of states whose status is not 0 may be written, too.
         """
         return self._calls.spread(given, rows, n, into, threads, None, self._solution, self._about)
 

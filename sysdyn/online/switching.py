@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.backends.released import Released
 from sysdyn.diagnosis.words import at_states, few
 from sysdyn.errors import Inconsistent, InvalidInput, ProblemError, SingularState, SysdynError, UnknownName
 from sysdyn.files import html
@@ -142,14 +143,13 @@ class Gathered:
 
     def __init__(
         self, outputs: Groups, lead: tuple[int, ...], places: Sequence[Places], inputs: Callable[[], Arrays],
-        solved: Callable[[], dict[Mode, Part]], dtype: np.dtype,
+        solved: Callable[[], dict[Mode, Part]], flat: Arrays,
     ):  # fmt: skip
-        """places: of the modes of the call. dtype: of results."""
-        self._outputs, self.lead, self._inputs, self._solved = outputs, lead, inputs, solved
-        self.flat: Arrays = {}
+        """places: of the modes of the call. flat: arrays for the outputs (n, size), whose entries are arbitrary."""
+        self._outputs, self.lead, self._inputs, self._solved, self.flat = outputs, lead, inputs, solved, flat
         for name, group in outputs.items():
-            whole = all(len(x.get(name, ())) == group.size for x in places)
-            self.flat[name] = (np.empty if whole else np.zeros)((math.prod(lead), group.size), dtype)
+            if any(len(x.get(name, ())) < group.size for x in places):
+                flat[name][:] = 0.0
         self._ok = np.ones(math.prod(lead), dtype=bool)
 
     def put(self, states: np.ndarray, solution: Solution, places: Places) -> None:
@@ -217,7 +217,7 @@ class SwitchingSolver(Solver):
         self._shown = problem.outputs(options.outputs)
         self._solvers: dict[Mode, Solver] = {}
         self._places: dict[Mode, Places] = {}
-        self._lock = RLock()
+        self._released, self._lock = Released(), RLock()
         self._of_solutions = About(problem, self._shown, None, on_singular == "raise", options.measured)
 
     # ---- modes --------------------------------------------------------------------------------------------------
@@ -306,13 +306,13 @@ class SwitchingSolver(Solver):
         def solved() -> dict[Mode, Part]:
             return {mode: Part(x, self._solved(mode, x, rows, on_singular, threads)) for mode, x in by_mode.items()}
 
-        places, dtype = [self._places[mode] for mode in by_mode], self.options.results.dtype
-        found = Gathered(self._shown, rows.lead, places, inputs, solved, dtype)
+        shapes = {name: (rows.n, group.size) for name, group in self._shown.items()}
+        flat = self._released.arrays(shapes, self.options.results.dtype)
+        found = Gathered(self._shown, rows.lead, [self._places[mode] for mode in by_mode], inputs, solved, flat)
         for mode, states in by_mode.items():
-            if len(by_mode) > 1 and as_given and self._spread(mode, states, rows, found, threads):
-                continue
-            solution = self._solved(mode, states, rows, on_singular, threads)
-            found.put(states, solution, self._places[mode])
+            left = self._spread(mode, states, rows, found, threads) if len(by_mode) > 1 and as_given else states
+            if len(left):
+                found.put(left, self._solved(mode, left, rows, on_singular, threads), self._places[mode])
         return SwitchedSolution(self._of_solutions, found)
 
     def _as_given(self, arguments: Arguments) -> Rows | None:
@@ -394,10 +394,11 @@ class SwitchingSolver(Solver):
         """The solver of a mode, by its name."""
         return self._solvers.get(mode) or self.mode({name: name in mode for name in self._names})
 
-    def _spread(self, mode: Mode, states: np.ndarray, rows: Rows, found: Gathered, threads: int | None) -> bool:
-        """Solve the states of a mode without copies of their rows; False if some of them are not solved by that."""
+    def _spread(self, mode: Mode, states: np.ndarray, rows: Rows, found: Gathered, threads: int | None) -> np.ndarray:
+        """Solve the states of a mode without copies of their rows: those that are not solved by that."""
         into = {name: (found.flat[name], columns) for name, columns in self._places[mode].items()}
-        return self._of(mode).spread(self._call(mode, rows.arrays), states, rows.n, into, threads)
+        status = self._of(mode).spread(self._call(mode, rows.arrays), states, rows.n, into, threads)
+        return states if status is None else states[status != 0]
 
     def _call(self, mode: Mode, arrays: Mapping[Slot, np.ndarray]) -> Arguments:
         """The arguments of a call of a mode: without values of what is off."""

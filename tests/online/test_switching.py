@@ -305,10 +305,14 @@ def test_rows_of_larger_arrays():
     qdd, w = np.full((n, 4), 7.0), np.full((n, 3), 7.0)
     into = {"qdd": (qdd, np.arange(4)), "w": (w, np.array([0, 2]))}
 
-    def call(rows: np.ndarray = rows, into: dict = into, threads: int = 1, **changed) -> bool:
+    def status(rows: np.ndarray = rows, into: dict = into, threads: int = 1, **changed) -> np.ndarray | None:
         x = given | changed
         arguments = Arguments(x["q"], x["qd"], (), {"tau": x["tau"], "fx": x["fx"]})
         return solver.spread(arguments, rows, n, into, threads)
+
+    def call(*args, **changed) -> bool:
+        found = status(*args, **changed)
+        return found is not None and not found.any()
 
     assert call() == built and call(threads=2) == built
     if built:
@@ -329,6 +333,9 @@ def test_rows_of_larger_arrays():
         {"qd": given["qd"][:-1]}, {"tau": given["tau"].astype(np.float32)},
     ):  # fmt: skip
         assert not call(**wrong)
+    if built:
+        left = status(q=bad)
+        assert left is not None and np.flatnonzero(left).tolist() == [17]
 
 
 def test_quaternions_that_are_nearly_normalised():

@@ -331,7 +331,7 @@ class Doubt(NamedTuple):
 def again(
     program: Program, doubt: Doubt, inputs: np.ndarray, states: np.ndarray, outputs: Arrays, status: np.ndarray
 ) -> int:
-    """How many states count in twice the precision, whose outputs are written and whose status is 0 then.
+    """Number of states that count in twice the precision, whose outputs are written and whose status is 0 then.
 
     inputs (n, n_inputs) of the states of these numbers (n,). outputs by group (N, size), status (N,). Only if `built`.
     """
