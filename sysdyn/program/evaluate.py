@@ -64,21 +64,19 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
     graph = _graph_of(outputs)
     if graph is None:
         return [0.0 for _ in outputs]
-    rate: dict[int, Any] = {}
+    kinds, lhs, rhs = graph.kind, graph.lhs, graph.rhs
+    rate: dict[int, Any] = {}  # of nodes at which it is not 0
     for i in graph.live(outputs).tolist():
-        kind = graph.kind[i]
-        if kind == INPUT:
-            rate[i] = direction.get(graph.input_names[i], 0.0)
-        elif kind == CONST:
-            rate[i] = 0.0
-        else:
-            rates = [rate[k] for k in graph.operands(i)]
-            if all(is_zero(x) for x in rates):
-                rate[i] = 0.0
-                continue
-            terms = [partial * x for partial, x in zip(_partials(graph, i), rates, strict=True)]
-            rate[i] = sum(terms[1:], terms[0])
-    return [rate[x.id] if type(x) is Expr else 0.0 for x in outputs]
+        found = 0.0
+        if kinds[i] == INPUT:
+            found = direction.get(graph.input_names[i], 0.0)
+        elif lhs[i] in rate or rhs[i] in rate:
+            pairs = zip(_partials(graph, i), graph.operands(i), strict=True)
+            terms = [partial * rate[k] for partial, k in pairs if k in rate]
+            found = sum(terms[1:], terms[0])
+        if not is_zero(found):
+            rate[i] = found
+    return [rate.get(x.id, 0.0) if type(x) is Expr else 0.0 for x in outputs]
 
 
 def gradient(outputs: Sequence, weights: Sequence, inputs: Sequence[Expr]) -> list:

@@ -321,7 +321,7 @@ class Graph:
         if self._algebraic:
             value = (x.value - y.value if minus else x.value + y.value) % _P
             found = self._by_field.get(value)
-            if type(found) is Expr and y.graph is self:
+            if found is not None and type(found) is Expr and y.graph is self:
                 return found
         a, b, first, second = x.node, y.node, x.negative, y.negative is not minus
         if a > b:
@@ -337,7 +337,7 @@ class Graph:
         if self._algebraic:
             value = x.value * y.value % _P
             found = self._by_field.get(value)
-            if type(found) is Expr and y.graph is self:
+            if found is not None and type(found) is Expr and y.graph is self:
                 return found
         a, b, negative = x.node, y.node, x.negative is not y.negative
         return self._node(MUL, a, b, negative, value, y) if a < b else self._node(MUL, b, a, negative, value, y)
@@ -368,13 +368,23 @@ class Graph:
         if other.graph is not self:
             raise InvalidInput("the operands belong to two different graphs")
         if self._algebraic:
-            if self.kind[a] == CONST and self.kind[b] == CONST:
+            kinds, known = self.kind, self._by_field
+            if kinds[a] == CONST and kinds[b] == CONST:
                 folded = OPERATIONS[kind].number(self.constants[a], self.constants[b])
                 return self._folded(-folded if negative else folded, value)
-            found = self._known(value)
+            # `_known` and `_append`, without calls: most of the offline phase makes nodes
+            found = known.get(value)
             if found is None:
-                node = self._append(kind, a, b, _P - value if negative else value)
-                found = self._by_field[value] = Expr(self, node, negative, value)
+                found = known.get(_P - value)
+                if found is None:
+                    found = Expr(self, len(kinds), negative, value)
+                    kinds.append(kind)
+                    self.lhs.append(a)
+                    self.rhs.append(b)
+                    self._field.append(_P - value if negative else value)
+                else:
+                    found = -found
+                known[value] = found
             return found
         if self.sharing == "none":
             return Expr(self, self._append(kind, a, b, 0), negative, 0)
@@ -449,7 +459,7 @@ class Graph:
         needed = bytearray(len(kind))
         for i in roots:
             needed[i] = 1
-        for i in range(len(kind) - 1, -1, -1):
+        for i in range(max(roots, default=-1), -1, -1):  # operands come before what is made of them
             if needed[i]:
                 if lhs[i] >= 0:
                     needed[lhs[i]] = 1

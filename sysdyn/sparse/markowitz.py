@@ -120,17 +120,18 @@ def _outlook(state: SampledElimination, left: list[int], option: Option, depth: 
 
 def _cheapest(state: SampledElimination, left: list[int]) -> list[Option]:
     """Safe pivots among those with the least Markowitz product, the one of least exact cost first."""
-    by_count = sorted(left, key=lambda j: len(state.columns[j]))
+    by_count = sorted(left, key=[len(x) for x in state.columns].__getitem__)
     options: list[tuple[int, int, int]] = []
-    limit = None
+    least: list[int] = []  # products of the first CANDIDATES
     for j in by_count:
         n_col = len(state.columns[j]) - 1
-        if limit is not None and n_col * n_col > limit:
+        if len(least) == CANDIDATES and n_col * n_col > least[-1]:
             break
-        options.extend(((len(state.rows[i]) - 1) * n_col, i, j) for i in state.columns[j])
-        if len(options) >= CANDIDATES:
-            options.sort()
-            limit = options[CANDIDATES - 1][0]
+        own = [((len(state.rows[i]) - 1) * n_col, i, j) for i in state.columns[j]]
+        options += own
+        least += [x[0] for x in own]
+        least.sort()
+        del least[CANDIDATES:]
     options.sort()
     for product, i, j in options:  # alone in its row or column: nothing is updated
         if product > 0:
