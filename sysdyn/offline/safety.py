@@ -61,8 +61,10 @@ ROOM = 100.0
 GUARD = 1e-11
 # Share of its greatest sampled size below which a pivot loses digits: calls solve its state with pivoting (chosen).
 WEAK = 1e-3
-# Share of the least sampled size down to which a pivot was seen to lose no digits.
-HARMLESS = 0.1
+# Shares of the least sampled size down to which a pivot is taken to lose no digits: one of exact equations, which is a
+# difference of rounded terms and of which nothing smaller is known (a little less, as machine code rounds otherwise);
+# and one that scales with covariances (chosen).
+KNOWN, HARMLESS = 0.99, 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen:
 # several at once of 1e-8 to 1e-6 cost bipeds at right angles all of them).
 STEADY = 1e-6
@@ -446,7 +448,7 @@ def _guards(
     else:
         through = passes_through_zero(pivots) & doubtful
         zero = np.minimum(GUARD * largest, WEAK * least)
-        harmless = np.where(through, WEAK * largest, np.minimum(WEAK * largest, HARMLESS * least))
+        harmless = np.where(through, WEAK * largest, np.minimum(WEAK * largest, KNOWN * least))
     return list(zip(zero.tolist(), np.maximum(harmless, weak).tolist(), strict=True))
 
 
