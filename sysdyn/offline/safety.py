@@ -83,8 +83,9 @@ LOST = 1e-13
 # Greatest share of states with pivots that are expected to lose digits though none were seen to (chosen).
 EXPECTED = 1e-3
 # Lengths [m], the greatest one of small residuals of which limits the judged lengths if these have no limits of their
-# own; calls solve with pivoting beyond (chosen).
-REACHES = (FARTHEST, 100.0, 10.0)
+# own; calls solve with pivoting beyond (chosen). FAR_ERROR: residual that is small there, of the few states that are
+# sampled in a decade of lengths, as others leave ten times as much (chosen).
+REACHES, FAR_ERROR = (FARTHEST, 100.0, 10.0), 1e-12
 # Number of times that the next worst states are checked if the worst ones turn out to be singular (chosen).
 ROUNDS = 4
 # Number of states, spread over all, at which a system that counts as singular at every state is singular (chosen).
@@ -368,7 +369,7 @@ def _least(
 
 def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
     """The greatest of REACHES within which residuals are small; FARTHEST if there is none."""
-    for limit in (FIRM_ERROR, BACKWARD_ERROR):
+    for limit in (FAR_ERROR, FIRM_ERROR, BACKWARD_ERROR):
         for farthest in REACHES:
             within = regular & (lengths <= farthest)
             if (seen.error[within] <= limit).all() and within.any():
