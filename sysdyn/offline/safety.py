@@ -61,8 +61,10 @@ ROOM = 100.0
 GUARD = 1e-11
 # Share of its greatest sampled size below which a pivot loses digits: calls solve its state with pivoting (chosen).
 WEAK = 1e-3
-# Share of the least sampled size down to which a pivot was seen to lose no digits.
-HARMLESS = 0.1
+# Shares of the least sampled size down to which a pivot is taken to lose no digits: one of exact equations, which is a
+# difference of rounded terms and of which nothing smaller is known (a little less, as machine code rounds otherwise);
+# and one that scales with covariances (chosen).
+KNOWN, HARMLESS = 0.99, 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen:
 # several at once of 1e-8 to 1e-6 cost bipeds at right angles all of them).
 STEADY = 1e-6
@@ -81,8 +83,9 @@ LOST = 1e-13
 # Greatest share of states with pivots that are expected to lose digits though none were seen to (chosen).
 EXPECTED = 1e-3
 # Lengths [m], the greatest one of small residuals of which limits the judged lengths if these have no limits of their
-# own; calls solve with pivoting beyond (chosen).
-REACHES = (FARTHEST, 100.0, 10.0)
+# own; calls solve with pivoting beyond (chosen). FAR_ERROR: residual that is small there, of the few states that are
+# sampled in a decade of lengths, as others leave ten times as much (chosen).
+REACHES, FAR_ERROR = (FARTHEST, 100.0, 10.0), 1e-12
 # Number of times that the next worst states are checked if the worst ones turn out to be singular (chosen).
 ROUNDS = 4
 # Number of states, spread over all, at which a system that counts as singular at every state is singular (chosen).
@@ -366,7 +369,7 @@ def _least(
 
 def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
     """The greatest of REACHES within which residuals are small; FARTHEST if there is none."""
-    for limit in (FIRM_ERROR, BACKWARD_ERROR):
+    for limit in (FAR_ERROR, FIRM_ERROR, BACKWARD_ERROR):
         for farthest in REACHES:
             within = regular & (lengths <= farthest)
             if (seen.error[within] <= limit).all() and within.any():
@@ -446,7 +449,7 @@ def _guards(
     else:
         through = passes_through_zero(pivots) & doubtful
         zero = np.minimum(GUARD * largest, WEAK * least)
-        harmless = np.where(through, WEAK * largest, np.minimum(WEAK * largest, HARMLESS * least))
+        harmless = np.where(through, WEAK * largest, np.minimum(WEAK * largest, KNOWN * least))
     return list(zip(zero.tolist(), np.maximum(harmless, weak).tolist(), strict=True))
 
 

@@ -109,21 +109,26 @@ class Resolver:
         run.status[states] = np.where(finite, 0, BAD_OUTPUT)
 
     def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
-        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular."""
+        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular.
+
+        Far out, entries are differences of lengths that hide their digits: rounded equations are another state's.
+        """
         system = self._problem.system(outputs=(*QUANTITIES, *self._options.measured))
         given = run.at(states)
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
         d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
         regular = ~is_unsolvable(system, given, entries)
-        near = regular & is_ill_conditioned(system, entries)
-        usual = regular & ~near
+        far = (run.status[states] & OUT_OF_RANGE != 0) & (self._options.numbers is DOUBLE)
+        near = regular & far
+        near[regular & ~far] = is_ill_conditioned(system, entries[regular & ~far])
         with np.errstate(all="ignore"):
-            if usual.any():
-                d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
-                error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
             if near.any():  # refined to the last bit of unrounded equations, beside which rounded ones leave more
                 d[near] = self._near(run.at(states[near]))
                 error[near] = np.where(np.isfinite(d[near]).all(axis=1), 0.0, np.nan)
+            usual = regular & (~near | (far & np.isnan(error)))
+            if usual.any():
+                d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
+                error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
         return system, d, error
 
     def _near(self, inputs: Arrays) -> np.ndarray:

@@ -42,17 +42,21 @@ def distances(program: Program, inputs: dict[str, np.ndarray]) -> list[float]:
         return [float(abs((x - exact) / exact)) if exact else float(abs(x)) for x, exact in pairs]
 
 
-@needs_native
-@pytest.mark.parametrize("kind", [kind for kind, x in OPERATIONS.items() if x.executed])
-def test_every_operation_has_twice_the_precision(kind):
-    """Of operands that have it, too, as quotients do; sines and cosines as these allow."""
+def operation(kind: int) -> Program:
+    """One operation of the quotients x₀/x₂ and x₁/x₀."""
     rhs = 4 if OPERATIONS[kind].arity == 2 else -1
-    program = Program(
+    return Program(
         (("x", 3),), (("y", 1),), np.zeros(0), np.array([DIV, DIV, kind], dtype=np.int8),
         np.array([0, 1, 3], dtype=np.int32), np.array([2, 0, rhs], dtype=np.int32), np.array([5], dtype=np.int32),
         np.zeros(0, dtype=np.int32),
     )  # fmt: skip
-    rng = np.random.default_rng(kind)
+
+
+@needs_native
+@pytest.mark.parametrize("kind", [kind for kind, x in OPERATIONS.items() if x.executed])
+def test_every_operation_has_twice_the_precision(kind):
+    """Of operands that have it, too, as quotients do; sines and cosines as these allow."""
+    program, rng = operation(kind), np.random.default_rng(kind)
     for size in (1e-9, 1.0, 3.0, 1e4, 3e9):
         x = np.array([*size * rng.uniform(0.1, 1.0, 2), 3.0])
         x[1] *= -1.0
@@ -67,6 +71,21 @@ def test_programs_have_twice_the_precision(seed):
     given = random_inputs(program, 3, seed)
     for k in range(3):
         assert max(distances(program, {x: v[k] if v.ndim == 2 else v for x, v in given.items()})) < 1e-27
+
+
+@needs_native
+@pytest.mark.parametrize("kind", [None, *(kind for kind, x in OPERATIONS.items() if x.executed)])
+def test_states_that_run_together_have_the_bits_of_each_by_itself(kind):
+    """Fewer than run at a time, as many, and more; one that is zero or no number changes none of the others."""
+    program = random_program(2) if kind is None else operation(kind)
+    rows = np.random.default_rng(3).uniform(-4.0, 4.0, (21, program.n_inputs))
+    rows[3], rows[11], rows[19] = 0.0, math.nan, 1e9
+    alone = [calls.twice(program, row[None], program.outputs) for row in rows]
+    for n in (1, 7, 8, 9, 21):
+        found = calls.twice(program, rows[:n], program.outputs)
+        for part in ("high", "low"):
+            expected = np.concatenate([getattr(x, part) for x in alone[:n]])
+            np.testing.assert_array_equal(getattr(found, part), expected)
 
 
 @needs_native

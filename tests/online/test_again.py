@@ -105,6 +105,22 @@ def test_results_in_single_precision_are_rounded_once():
         assert (found[name][[2, 5]] == exact[name][[2, 5]].astype(np.float32)).all()
 
 
+def test_more_flagged_states_than_run_at_a_time(monkeypatch):
+    """Each has the answer that it has by itself, and its own verdict."""
+    without_pivoting(monkeypatch)
+    solver, given = pinned(), states(30, {k: 1e-2 / (k + 1) for k in range(0, 30, 2)})
+    found = solver(**given)
+    assert found.ok.all() and found._found.again.sum() == 15
+    for k in range(0, 30, 2):
+        alone = solver(**{x: v[k] for x, v in given.items()})
+        assert all((alone[x] == found[x][k]).all() for x in ("qdd", "w")) and off(solver, given, found, k) < 1e-11
+    inputs = by_group(solver.problem, given | {"q": np.where(np.arange(30)[:, None] == 18, 0.0, given["q"])})
+    outputs, status = solver.executable.results(inputs, 30)
+    bad = np.flatnonzero(status)
+    assert not solver._resolver.again.solves(rows_of(solver, inputs)[bad], outputs, status, bad)
+    assert np.flatnonzero(status).tolist() == [18]
+
+
 def test_inputs_are_of_any_kind_that_batches_take(monkeypatch):
     """Values that all states share, and numbers that have to be converted."""
     without_pivoting(monkeypatch)

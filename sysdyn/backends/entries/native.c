@@ -1091,10 +1091,22 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
 
 /* ---- twice the precision ------------------------------------------------------------------------------------------ */
 
-/* A number high + low, |low| ≤ ulp(high)/2. Dekker (1971); Joldes, Muller and Popescu (2017). */
+/* A program runs at so many states at a time: operations wait for each other, but not for those of other states. */
+enum { LANES = 8 };
+/* A number of each state. Compilers make registers of it, and as many operations as these take. */
+typedef double Lanes __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double))));
+/* Numbers high + low, |low| ≤ ulp(high)/2. Dekker (1971); Joldes, Muller and Popescu (2017). */
 typedef struct {
-    double high, low;
+    Lanes high, low;
 } Twice;
+
+#define INLINE static inline __attribute__((always_inline))
+/* The widest registers of the processor, where the loader can choose among functions. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDEST
+#endif
 
 /* Kinds of operations, with the numbers of sysdyn/program/operations.py. */
 enum { ADD = 2, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP };
@@ -1104,80 +1116,109 @@ enum { TERMS = 15 };
 static const double QUARTER[] = {1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33};
 static Twice inverse_factorial[2 * TERMS];
 
-/* a + b exactly, |a| ≥ |b|. */
-static Twice ordered_sum(double a, double b)
+/* One number for all states. */
+INLINE Lanes all(double x)
 {
-    double sum = a + b;
+    Lanes lanes;
+    for (int k = 0; k < LANES; k++)
+        lanes[k] = x;
+    return lanes;
+}
+
+/* a + b exactly, |a| ≥ |b|. */
+INLINE Twice ordered_sum(Lanes a, Lanes b)
+{
+    Lanes sum = a + b;
     return (Twice){sum, b - (sum - a)};
 }
 
 /* a + b exactly. Knuth (1969). */
-static Twice exact_sum(double a, double b)
+INLINE Twice exact_sum(Lanes a, Lanes b)
 {
-    double sum = a + b, part = sum - a;
+    Lanes sum = a + b, part = sum - a;
     return (Twice){sum, (a - (sum - part)) + (b - part)};
 }
 
-/* a b exactly, by halves of 26 bits: as fast here as a fused multiplication, which not every processor has. */
-static Twice exact_product(double a, double b)
+/* a b exactly, by halves of 26 bits, without a fused multiplication, which not every processor has. */
+INLINE Twice exact_product(Lanes a, Lanes b)
 {
-    double p = a * b, c = 134217729.0 * a, d = 134217729.0 * b; /* 2²⁷ + 1 */
-    double a_high = c - (c - a), b_high = d - (d - b), a_low = a - a_high, b_low = b - b_high;
+    Lanes p = a * b, c = all(134217729.0) * a, d = all(134217729.0) * b; /* 2²⁷ + 1 */
+    Lanes a_high = c - (c - a), b_high = d - (d - b), a_low = a - a_high, b_low = b - b_high;
     return (Twice){p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low};
 }
 
-static Twice negative(Twice a) { return (Twice){-a.high, -a.low}; }
+INLINE Twice negative(Twice a) { return (Twice){-a.high, -a.low}; }
 
-static Twice sum(Twice a, Twice b)
+INLINE Twice sum(Twice a, Twice b)
 {
     Twice s = exact_sum(a.high, b.high), t = exact_sum(a.low, b.low);
     s = ordered_sum(s.high, s.low + t.high);
     return ordered_sum(s.high, s.low + t.low);
 }
 
-static Twice times(Twice a, Twice b)
+INLINE Twice times(Twice a, Twice b)
 {
     Twice p = exact_product(a.high, b.high);
     return ordered_sum(p.high, p.low + (a.high * b.low + a.low * b.high));
 }
 
-static Twice quotient(Twice a, Twice b)
+INLINE Twice quotient(Twice a, Twice b)
 {
-    Twice q = {a.high / b.high, 0.0};
+    Twice q = {a.high / b.high, all(0.0)};
     for (int k = 0; k < 2; k++) {
         Twice rest = sum(a, negative(times(q, b)));
-        q = sum(q, (Twice){rest.high / b.high, 0.0});
+        q = sum(q, (Twice){rest.high / b.high, all(0.0)});
     }
     return q;
 }
 
-static Twice root(Twice a)
+INLINE Twice root(Twice a)
 {
-    if (a.high == 0.0)
-        return a;
-    double about = sqrt(a.high);
+    Lanes about;
+    for (int k = 0; k < LANES; k++)
+        about[k] = sqrt(a.high[k]);
     Twice rest = sum(a, negative(exact_product(about, about)));
-    Twice x = ordered_sum(about, rest.high / (2.0 * about));
+    Twice x = ordered_sum(about, rest.high / (all(2.0) * about));
     rest = sum(a, negative(times(x, x)));
-    return sum(x, (Twice){rest.high / (2.0 * about), 0.0});
+    x = sum(x, (Twice){rest.high / (all(2.0) * about), all(0.0)});
+    for (int k = 0; k < LANES; k++)
+        if (a.high[k] == 0.0)
+            x.high[k] = a.high[k], x.low[k] = a.low[k];
+    return x;
+}
+
+/* The size of a with the sign of b. */
+INLINE Twice with_sign(Twice a, Twice b)
+{
+    for (int k = 0; k < LANES; k++)
+        if (!signbit(a.high[k]) != !signbit(b.high[k]))
+            a.high[k] = -a.high[k], a.low[k] = -a.low[k];
+    return a;
 }
 
 /* Sine and cosine by their series, after whole quarters of a turn. */
-static void sine_cosine(Twice x, Twice found[2])
+INLINE void sine_cosine(Twice x, Twice found[2])
 {
-    double turns = nearbyint(x.high / QUARTER[0]);
+    Lanes turns;
+    for (int k = 0; k < LANES; k++)
+        turns[k] = nearbyint(x.high[k] / QUARTER[0]);
     for (int k = 0; k < 3; k++)
-        x = sum(x, exact_product(-turns, QUARTER[k]));
+        x = sum(x, exact_product(-turns, all(QUARTER[k])));
     Twice square = times(x, x), s = inverse_factorial[2 * TERMS - 1], c = inverse_factorial[2 * TERMS - 2];
     for (int k = TERMS - 2; k >= 0; k--) {
         s = sum(inverse_factorial[2 * k + 1], negative(times(s, square)));
         c = sum(inverse_factorial[2 * k], negative(times(c, square)));
     }
     s = times(s, x);
-    int quarter = (int)((int64_t)turns & 3);
-    Twice both[] = {s, c, negative(s), negative(c)};
-    found[0] = both[quarter];
-    found[1] = both[(quarter + 1) & 3];
+    for (int k = 0; k < LANES; k++) {
+        int quarter = (int)((int64_t)turns[k] & 3);
+        const double both[][2] = {
+            {s.high[k], s.low[k]}, {c.high[k], c.low[k]}, {-s.high[k], -s.low[k]}, {-c.high[k], -c.low[k]}};
+        for (int j = 0; j < 2; j++) {
+            found[j].high[k] = both[(quarter + j) & 3][0];
+            found[j].low[k] = both[(quarter + j) & 3][1];
+        }
+    }
 }
 
 /* A program of n operations; see sysdyn/program/program.py. */
@@ -1188,32 +1229,37 @@ typedef struct {
     int64_t n, n_inputs, n_constants;
 } Program;
 
-/* The values of all inputs, constants and operations. */
-static void run_twice(const Program *program, const double *inputs, Twice *values)
+/* The values of all inputs, constants and operations at `count` states, LANES of them at most, by rows of inputs. */
+WIDEST static void run_twice(const Program *program, const double *const *rows, int64_t count, Twice *values)
 {
     int64_t first = program->n_inputs + program->n_constants, angle = -1; /* whose sine and cosine are known */
     Twice trigonometric[2];
-    for (int64_t k = 0; k < first; k++)
-        values[k] = (Twice){k < program->n_inputs ? inputs[k] : program->constants[k - program->n_inputs], 0.0};
+    for (int64_t k = 0; k < program->n_inputs; k++) {
+        for (int64_t s = 0; s < LANES; s++)
+            values[k].high[s] = rows[s < count ? s : 0][k];
+        values[k].low = all(0.0);
+    }
+    for (int64_t k = program->n_inputs; k < first; k++)
+        values[k] = (Twice){all(program->constants[k - program->n_inputs]), all(0.0)};
     for (int64_t k = 0; k < program->n; k++) {
-        Twice a = values[program->lhs[k]], b = program->rhs[k] < 0 ? a : values[program->rhs[k]];
+        const Twice *a = values + program->lhs[k], *b = program->rhs[k] < 0 ? a : values + program->rhs[k];
         Twice *y = values + first + k;
         switch (program->kinds[k]) {
-        case ADD: *y = sum(a, b); break;
-        case SUB: *y = sum(a, negative(b)); break;
-        case MUL: *y = times(a, b); break;
-        case DIV: *y = quotient(a, b); break;
-        case NEG: *y = negative(a); break;
-        case SQRT: *y = root(a); break;
-        case COPYSIGN: *y = signbit(a.high) == signbit(b.high) ? a : negative(a); break;
-        case OPAQUE: case WRAP: *y = a; break; /* less whole turns the angle has the same sine */
+        case ADD: *y = sum(*a, *b); break;
+        case SUB: *y = sum(*a, negative(*b)); break;
+        case MUL: *y = times(*a, *b); break;
+        case DIV: *y = quotient(*a, *b); break;
+        case NEG: *y = negative(*a); break;
+        case SQRT: *y = root(*a); break;
+        case COPYSIGN: *y = with_sign(*a, *b); break;
+        case OPAQUE: case WRAP: *y = *a; break; /* less whole turns the angle has the same sine */
         case SIN: case COS:
             if (program->lhs[k] != angle)
-                sine_cosine(a, trigonometric);
+                sine_cosine(*a, trigonometric);
             angle = program->lhs[k];
             *y = trigonometric[program->kinds[k] == COS];
             break;
-        default: *y = (Twice){NAN, NAN};
+        default: *y = (Twice){all(NAN), all(NAN)};
         }
     }
 }
@@ -1234,13 +1280,18 @@ static PyObject *twice(PyObject *module, PyObject *arguments)
     if (!values)
         return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
-    for (int64_t s = 0; s < n; s++) {
-        run_twice(&program, (const double *)inputs.data + s * program.n_inputs, values);
-        for (Py_ssize_t k = 0; k < wanted.size; k++) {
-            Twice x = values[((const int32_t *)wanted.data)[k]];
-            ((double *)high.data)[s * wanted.size + k] = x.high;
-            ((double *)low.data)[s * wanted.size + k] = x.low;
-        }
+    for (int64_t first = 0; first < n; first += LANES) {
+        int64_t count = n - first < LANES ? n - first : LANES;
+        const double *rows[LANES];
+        for (int64_t s = 0; s < count; s++)
+            rows[s] = (const double *)inputs.data + (first + s) * program.n_inputs;
+        run_twice(&program, rows, count, values);
+        for (int64_t s = 0; s < count; s++)
+            for (Py_ssize_t k = 0; k < wanted.size; k++) {
+                const Twice *x = values + ((const int32_t *)wanted.data)[k];
+                ((double *)high.data)[(first + s) * wanted.size + k] = x->high[s];
+                ((double *)low.data)[(first + s) * wanted.size + k] = x->low[s];
+            }
     }
     Py_END_ALLOW_THREADS
     PyMem_RawFree(values);
@@ -1324,42 +1375,52 @@ static PyObject *again(PyObject *module, PyObject *arguments)
                           &states, &PyTuple_Type, &outputs, integers, &status, &able))
         return NULL;
     int64_t n_outputs = ends.size ? ((const int64_t *)ends.data)[ends.size - 1] : 0;
-    if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !states.size || inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size ||
-        rhs.size != kinds.size || (others.size && others.size != constants.size) || settings.size != declared.size)
+    if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !states.size ||
+        inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size || rhs.size != kinds.size ||
+        (others.size && others.size != constants.size) || settings.size != declared.size)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
     Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / states.size,
                        constants.size};
     int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
-    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 3 * wanted.size * sizeof(double) + 1);
+    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + (2 * LANES + 1) * n_outputs * sizeof(double) + 1);
     if (!values)
         return PyErr_NoMemory();
-    double *found = (double *)(values + n_values), *other = found + wanted.size, *before = other + wanted.size;
+    double *found = (double *)(values + n_values), *other = found + LANES * n_outputs,
+           *before = other + LANES * n_outputs;
     const double *limit = limits.data;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t s = 0; s < states.size; s++) {
-        const double *own = (const double *)inputs.data + s * program.n_inputs;
-        int64_t state = ((const int64_t *)states.data)[s], *bits = (int64_t *)status.data + state;
-        double logarithm = 0.0;
-        int as_declared = 1;
-        for (Py_ssize_t k = 0; k < settings.size; k++)
-            as_declared &= own[((const int64_t *)settings.data)[k]] == ((const double *)declared.data)[k];
-        if (!as_declared || *bits & ~able)
-            continue;
-        for (int run = 0; run < 1 + (others.size > 0); run++) {
-            program.constants = run ? others.data : constants.data;
-            run_twice(&program, own, values);
-            for (Py_ssize_t k = 0; k < wanted.size; k++)
-                (run ? other : found)[k] = values[((const int32_t *)wanted.data)[k]].high;
-            for (Py_ssize_t k = 0; !run && k < guards.size; k++)
-                logarithm += log(fabs(values[((const int32_t *)guards.data)[k]].high));
+    for (Py_ssize_t next = 0; next < states.size;) {
+        const double *rows[LANES];
+        int64_t numbers[LANES], count = 0;
+        for (; next < states.size && count < LANES; next++) {
+            const double *row = (const double *)inputs.data + next * program.n_inputs;
+            int as_declared = 1;
+            for (Py_ssize_t k = 0; k < settings.size; k++)
+                as_declared &= row[((const int64_t *)settings.data)[k]] == ((const double *)declared.data)[k];
+            rows[count] = row;
+            numbers[count] = ((const int64_t *)states.data)[next];
+            count += as_declared && !(((const int64_t *)status.data)[numbers[count]] & ~able);
         }
-        exchange(outputs, &ends, state, before, 0);
-        if (!(logarithm > limit[3] && agree(found, before, &ends, limit[0], limit[1]) &&
-              (!others.size || agree(found, other, &ends, limit[0], limit[2]))))
-            continue;
-        exchange(outputs, &ends, state, found, 1);
-        *bits = 0;
-        solved++;
+        double logarithm[LANES] = {0.0};
+        for (int run = 0; count && run < 1 + (others.size > 0); run++) {
+            program.constants = run ? others.data : constants.data;
+            run_twice(&program, rows, count, values);
+            for (int64_t s = 0; s < count; s++) {
+                for (Py_ssize_t k = 0; k < n_outputs; k++)
+                    (run ? other : found)[s * n_outputs + k] = values[((const int32_t *)wanted.data)[k]].high[s];
+                for (Py_ssize_t k = 0; !run && k < guards.size; k++)
+                    logarithm[s] += log(fabs(values[((const int32_t *)guards.data)[k]].high[s]));
+            }
+        }
+        for (int64_t s = 0, at = 0; s < count; s++, at += n_outputs) {
+            exchange(outputs, &ends, numbers[s], before, 0);
+            if (!(logarithm[s] > limit[3] && agree(found + at, before, &ends, limit[0], limit[1]) &&
+                  (!others.size || agree(found + at, other + at, &ends, limit[0], limit[2]))))
+                continue;
+            exchange(outputs, &ends, numbers[s], found + at, 1);
+            ((int64_t *)status.data)[numbers[s]] = 0;
+            solved++;
+        }
     }
     Py_END_ALLOW_THREADS
     PyMem_RawFree(values);
@@ -1385,9 +1446,9 @@ static int filled(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     PyTypeObject *unused;
-    inverse_factorial[0] = (Twice){1.0, 0.0};
+    inverse_factorial[0] = (Twice){all(1.0), all(0.0)};
     for (int k = 1; k < 2 * TERMS; k++)
-        inverse_factorial[k] = quotient(inverse_factorial[k - 1], (Twice){k, 0.0});
+        inverse_factorial[k] = quotient(inverse_factorial[k - 1], (Twice){all(k), all(0.0)});
     if (PyArray_ImportNumPyAPI() < 0 || !(call_name = PyUnicode_InternFromString("__call__")) ||
         added(module, &called_spec, &state->called) ||
         added(module, &result_spec, &state->result) || added(module, &row_spec, &state->row) ||
