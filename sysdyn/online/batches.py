@@ -13,6 +13,7 @@ from sysdyn.backends.entries.calls import Argument, Batch, Spread, batch
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
+from sysdyn.online.arguments import Slot
 
 # Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18
@@ -81,36 +82,12 @@ class Batches:
             found[:, q] = self._normalised(found[:, q])
         return found
 
-    def spread(
-        self, arrays: Sequence, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray] | None],
-        threads: int | None,
-    ) -> np.ndarray | None:  # fmt: skip
-        """Solve rows of arrays of n states, and write results to these rows: their status; None for another way.
+    def spreading(self, slots: Sequence[Slot], columns: Mapping[str, Columns | None]) -> Spreading | None:
+        """The call at rows of larger arrays; None if kernels do not read these as they are.
 
-        into: {group of outputs: ((n, columns), number of the column of each of its entries)}; None for one that is not
-        wanted. Rows of states whose status is not 0, or that another way has to be taken for, may be written.
+        slots: of the arguments. columns: {group of outputs: where its entries go}; None for one that is not wanted.
         """
-        call, program = self._as_given, self._executable.program
-        if call is None:
-            return None
-        outputs, widths, columns, empty = {}, [], [], np.empty((0, 0), self._constants.dtype)  # of what is not wanted
-        for name, size in program.output_groups:
-            target = into[name]
-            outputs[name], numbers = target if target is not None else (empty, np.zeros(size, dtype=np.int64))
-            if target is not None and target[0].dtype != self._constants.dtype:
-                return None
-            widths.append(outputs[name].shape[-1])
-            columns.append(numbers)
-        where = Spread(n, rows, self._sizes, np.array(widths, dtype=np.int64), np.concatenate(columns))
-        status = np.empty(len(rows), dtype=np.int64)
-        threads = self._executable.threads(len(rows), threads)
-        solved = partial(call, outputs, status, tuple(arrays), spread=where)
-        done = solved() if threads == 1 else self._executable.together(len(rows), threads, solved)
-        return None if done is None else status
-
-    @cached_property
-    def _sizes(self) -> np.ndarray:
-        return np.array([size for _, size in self._executable.program.input_groups], dtype=np.int64)
+        return Spreading(self._executable, self._as_given, slots, columns) if self._as_given is not None else None
 
     # ---- in blocks ------------------------------------------------------------------------------------------------
 
@@ -183,6 +160,49 @@ class Batches:
         except InvalidInput:
             return None  # the call itself says at which state
         return None if None in solved else all(solved)
+
+
+class Columns(NamedTuple):
+    """Columns of an array of so many: of each entry of an output."""
+
+    of: str
+    numbers: np.ndarray
+    width: int
+
+
+class Spreading:
+    """Calls of a program at rows of larger arrays, whose results go to these rows of others."""
+
+    def __init__(
+        self, executable: Executable, call: Batch, slots: Sequence[Slot], columns: Mapping[str, Columns | None]
+    ):
+        """columns: {group of outputs: the array that its entries go to, and where}; None for one that is left out."""
+        self._executable, self._call, self._slots = executable, call, tuple(slots)
+        program = executable.program
+        self._sizes = np.array([size for _, size in program.input_groups], dtype=np.int64)
+        groups = program.output_groups
+        found = {x: columns[x] or Columns("", np.zeros(size, dtype=np.int64), 0) for x, size in groups}
+        self._into = {x: own.of for x, own in found.items()}
+        self._widths = np.array([own.width for own in found.values()], dtype=np.int64)
+        self._columns = np.concatenate([own.numbers for own in found.values()])
+        self._empty = np.empty((0, 0), executable.backend.real.dtype)
+
+    def __call__(
+        self, arrays: Mapping[Slot, np.ndarray], rows: np.ndarray, n: int, into: Mapping[str, np.ndarray],
+        threads: int | None = None,
+    ) -> np.ndarray | None:  # fmt: skip
+        """The status of the states of these rows (k,) int64, out of n; None if another way has to be taken.
+
+        arrays: by slot, of n states or of one. into: (n, columns) by name. Rows of states whose status is not 0, or
+        that another way has to be taken for, may be written.
+        """
+        where = Spread(n, rows, self._sizes, self._widths, self._columns)
+        status = np.empty(len(rows), dtype=np.int64)
+        outputs = {x: into[of] if of else self._empty for x, of in self._into.items()}
+        threads = self._executable.threads(len(rows), threads)
+        call = partial(self._call, outputs, status, tuple([arrays[x] for x in self._slots]), spread=where)
+        done = call() if threads == 1 else self._executable.together(len(rows), threads, call)
+        return None if done is None else status
 
 
 def _part(numbers: np.ndarray) -> slice | np.ndarray:

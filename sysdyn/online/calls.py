@@ -19,7 +19,7 @@ from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
-from sysdyn.online.batches import Batches
+from sysdyn.online.batches import Batches, Columns, Spreading
 from sysdyn.online.digits import FAR
 from sysdyn.program.groups import Arrays, is_plain
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
@@ -170,17 +170,16 @@ class Calls(Generic[Key]):
         marked[failed] = True
         return Many(self, given, len(status), outputs, marked)
 
-    def spread(
-        self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[Key, tuple[np.ndarray, np.ndarray]],
-        threads: int | None, on_singular: str | None, make: type, about: object = None,
-    ) -> np.ndarray | None:  # fmt: skip
-        """Solve rows of arrays of n states, as `Batches.spread`: their status; None if there is another way only.
+    def spreading(
+        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object = None
+    ) -> Spreading | None:  # fmt: skip
+        """The call by arrays like these, at rows of them; None if they have to be solved another way.
 
-        into: by what outputs are called in results; those that it lacks are left out. The others: as of `shortest`.
+        columns: by what outputs are called in results; those that it lacks are left out.
         """
-        batches, arrays = self._way(given, threads, on_singular, make, about)
-        groups = {group: into.get(key) for group, (key, _) in self._results.items()}
-        return None if batches is None else batches.spread(arrays, rows, n, groups, threads)
+        batches, _ = self._way(given, None, None, make, about)
+        groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
+        return None if batches is None else batches.spreading(slots(given.handed()[0]), groups)
 
     def _way(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object

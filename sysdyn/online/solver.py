@@ -36,6 +36,7 @@ from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
 from sysdyn.online import export, precision, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
+from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
 from sysdyn.online.digits import TOO_FAR
@@ -160,16 +161,12 @@ class Solver(Translated, Called):
         inputs = kept(run.arrays, run.lead)
         return self._solution(about, Results(inputs, run.lead, self._calls.results(run), ok, again))
 
-    def spread(
-        self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray]],
-        threads: int | None = None,
-    ) -> np.ndarray | None:  # fmt: skip
-        """Solve some of the states of arrays, and write to the rows of others: their status (k,); None for a call only.
+    def spreading(self, given: Arguments, columns: Mapping[str, Columns]) -> Spreading | None:
+        """The call by arrays like these, at rows of them, with results in columns of others; None if there is none.
 
-        given: arrays of n states, or of one. rows (k,) int64: numbers of the states. into: {output: ((n, columns), the
-        column of each of its entries)}. Rows of states whose status is not 0 may be written, too.
+        given: arrays of many states, or of one. columns: by output; those that it lacks are left out.
         """
-        return self._calls.spread(given, rows, n, into, threads, None, self._solution, self._about)
+        return self._calls.spreading(given, columns, self._solution, self._about)
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""

@@ -27,6 +27,7 @@ from sysdyn.measurements.statement import switches
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named, Slot, slots
+from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.calls import kept
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
@@ -217,6 +218,7 @@ class SwitchingSolver(Solver):
         self._shown = problem.outputs(options.outputs)
         self._solvers: dict[Mode, Solver] = {}
         self._places: dict[Mode, Places] = {}
+        self._spreadings: dict[tuple[Mode, tuple[Slot, ...]], Spreading] = {}  # by names of arrays
         self._released, self._lock = Released(), RLock()
         self._of_solutions = About(problem, self._shown, None, on_singular == "raise", options.measured)
 
@@ -396,8 +398,15 @@ class SwitchingSolver(Solver):
 
     def _spread(self, mode: Mode, states: np.ndarray, rows: Rows, found: Gathered, threads: int | None) -> np.ndarray:
         """Solve the states of a mode without copies of their rows: those that are not solved by that."""
-        into = {name: (found.flat[name], columns) for name, columns in self._places[mode].items()}
-        status = self._of(mode).spread(self._call(mode, rows.arrays), states, rows.n, into, threads)
+        key = mode, tuple(rows.arrays)
+        spreading = self._spreadings.get(key)
+        if spreading is None:
+            columns = {x: Columns(x, own, self._shown[x].size) for x, own in self._places[mode].items()}
+            spreading = self._of(mode).spreading(self._call(mode, rows.arrays), columns)
+            if spreading is None:
+                return states
+            self._spreadings[key] = spreading
+        status = spreading(rows.arrays, states, rows.n, found.flat, threads)
         return states if status is None else states[status != 0]
 
     def _call(self, mode: Mode, arrays: Mapping[Slot, np.ndarray]) -> Arguments:

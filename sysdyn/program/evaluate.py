@@ -67,7 +67,7 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
     kinds, lhs, rhs = graph.kind, graph.lhs, graph.rhs
     rate: dict[int, Any] = {}  # of nodes at which it is not 0
     for i in graph.live(outputs).tolist():
-        found = 0.0
+        found: object = 0.0
         if kinds[i] == INPUT:
             found = direction.get(graph.input_names[i], 0.0)
         elif lhs[i] in rate or rhs[i] in rate:

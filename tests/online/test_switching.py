@@ -31,6 +31,7 @@ from sysdyn.errors import (
 )
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.online.arguments import Arguments
+from sysdyn.online.batches import Columns
 from sysdyn.online.switching import MOST_MODES
 
 MODEL = legged(leg=6)
@@ -306,9 +307,15 @@ def test_rows_of_larger_arrays():
     into = {"qdd": (qdd, np.arange(4)), "w": (w, np.array([0, 2]))}
 
     def status(rows: np.ndarray = rows, into: dict = into, threads: int = 1, **changed) -> np.ndarray | None:
-        x = given | changed
-        arguments = Arguments(x["q"], x["qd"], (), {"tau": x["tau"], "fx": x["fx"]})
-        return solver.spread(arguments, rows, n, into, threads)
+        arrays = {(x, None) if x in ("q", "qd") else ("quantities", x): v for x, v in (given | changed).items()}
+        arguments = Arguments((), (), (), {}).replaced(arrays.items())
+        columns = {name: Columns(name, numbers, x.shape[1]) for name, (x, numbers) in into.items()}
+        spreading = solver.spreading(arguments, columns)
+        return (
+            None
+            if spreading is None
+            else spreading(arrays, rows, n, {name: x for name, (x, _) in into.items()}, threads)
+        )
 
     def call(*args, **changed) -> bool:
         found = status(*args, **changed)
