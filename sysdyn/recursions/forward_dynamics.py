@@ -357,10 +357,16 @@ def articulated(
                 load = dot([*effects[k].values()], [w[e] for e in effects[k]])
                 tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k] - load
         for k, s, W, x, inverse in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
-            missing = x - dot(W, a)
             if effects[k]:
-                missing = missing + inverse * dot([*effects[k].values()], [w[e] for e in effects[k]])
-            a = plus(a, scaled(missing, s))
+                x = x + inverse * dot([*effects[k].values()], [w[e] for e in effects[k]])
+            moved = only(s)
+            if moved is not None and W[moved] == 1.0:
+                total = x - dot(W[:moved] + W[moved + 1 :], a[:moved] + a[moved + 1 :])
+                missing = total - a[moved]
+                a = [*a[:moved], total, *a[moved + 1 :]]
+            else:
+                missing = x - dot(W, a)
+                a = plus(a, scaled(missing, s))
             qdd[k] = qdd[k] + missing
         accelerations.append(a)
     return Solved(tau, qdd, accelerations, w)
