@@ -72,14 +72,16 @@ class Seen:
     """Bodies of the given model, in their own frames, as the tree of a recursion has them.
 
     places: {body: (the body of the tree that carries it, X (6, 6) from its frame)}. The base carries bodies with −1.
-    freedoms: {degree of freedom of the given model: that of the tree}.
+    freedoms: {degree of freedom of the given model: that of the tree}. length: the unit of length [m] of the tree; what
+    constraints and readings see is in SI units, all else as the tree has it.
     """
 
     def __init__(
         self, tree: Tree, places: Mapping[int, tuple[int, np.ndarray]], qd: Vector, motion: Motion,
-        freedoms: Mapping[int, int],
+        freedoms: Mapping[int, int], length: float = 1.0,
     ):  # fmt: skip
         self.tree, self._places, self._qd, self.motion, self.freedoms = tree, places, qd, motion, freedoms
+        self._metres = np.array([1.0, 1.0, 1.0, length, length, length])
         self.swept = cache(self._sweep)
         self._turned, self._upward = cache(self._turn), cache(self._rise)
 
@@ -89,7 +91,7 @@ class Seen:
         if j < 0:
             return np.zeros(6).astype(object)
         w = self.motion.w
-        return self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if uniform and w is not None else self.swept(j))
+        return self._metres * self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if uniform and w is not None else self.swept(j))
 
     def carried(self, i: int, missing: Sequence[Vector]) -> np.ndarray:
         """a (6) of body i, as `velocity` is if it is uniform; missing: to the motion, of each body of the tree."""
@@ -109,7 +111,7 @@ class Seen:
         for i, block in blocks.bodies.items():
             j, _ = self._places[i]
             a = self.acceleration(j, reading.uniform)
-            a = self._in_body(i, a if j < 0 else plus(a, missing[j])).tolist()
+            a = (self._metres * self._in_body(i, a if j < 0 else plus(a, missing[j]))).tolist()
             value = [x + dot(scalars(row), a) for x, row in zip(value, block, strict=True)]
         for k, column in blocks.freedoms.items():
             value = [x + c * qdd[self.freedoms[k]] for x, c in zip(value, scalars(column), strict=True)]
@@ -135,7 +137,7 @@ class Seen:
     def covector(self, i: int, row: Sequence) -> tuple[int, Vector]:
         """(the body of the tree that carries i, the covector in its frame) for one of the acceleration of i."""
         j, X = self._places[i]
-        return j, wrench_back(X, list(row))
+        return j, wrench_back(X, list(self._metres * row))
 
     def acceleration(self, j: int, uniform: bool) -> Vector:
         """a (6) of a body of the tree in the known motion, as `velocity` is if it is uniform; else spatial."""

@@ -85,7 +85,9 @@ class Turn:
             return _turned_back(self, A)
         c, s, n = self.c, self.s, self.axis
         i, j = (n + 1) % 3, (n + 2) % 3
-        k = s * (A[j][j] - A[i][i]) - c * (A[i][j] + A[j][i])
+        b, d = A[i][j], A[j][i]
+        both = (c + c) * b if type(b) is Expr and is_zero(b - d) else c * (b + d)  # 2 c serves the other blocks, too
+        k = s * (A[j][j] - A[i][i]) - both
         sk, ck = s * k, c * k
         B = [list(row) for row in A]
         B[i][i], B[j][j] = A[i][i] + sk, A[j][j] - sk

@@ -18,7 +18,7 @@ from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, with
 from sysdyn.model.canonical import canonical, placements, upright
 from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.joints import Revolute, Spherical, agreed, snap
+from sysdyn.model.joints import Free, Revolute, Spherical, agreed, snap
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import inertia, rotation
 from sysdyn.program.expr import Expr, Graph
@@ -42,7 +42,7 @@ from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
 from sysdyn.recursions.inverse_dynamics import Motion, bodies, torques, wrenches
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, plus
 from sysdyn.recursions.plan import Key, Plan
-from sysdyn.recursions.turned import Turned, can_turn, turned
+from sysdyn.recursions.turned import Carried, Turned, can_turn, turned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
 SAME = 1e-9  # Relative difference below which lengths are the same (chosen).
@@ -89,17 +89,22 @@ class Inputs:
 
     tau (nv), qdd (nv): the known ones, 0 for the others. free: degrees of freedom of which τ is known. fx: of each
     body, None if there are none. velocity: q̇ by which linear velocities are told; a recursion takes qd. given, seen: if
-    the tree was turned, the inputs that these were made of, and bodies at them.
+    the tree was turned, the inputs that these were made of, and bodies at them. length: the unit of length [m] of q̇,
+    q̈ and τ, that of mass being such that moments have the same numbers.
     """
 
-    def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
-        self.free, self.passes = free, passes
+    def __init__(
+        self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str], length: float = 1.0
+    ):
+        self.free, self.passes, self.length = free, passes, length
         self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
         self.q, self.qd = (self.graph.inputs(x, n).tolist() for x, n in (("q", model.nq), ("qd", model.nv)))
         self.tau: Vector = [0.0] * model.nv
         self.qdd: Vector = [0.0] * model.nv
         for k in range(model.nv):
             (self.tau if k in free else self.qdd)[k] = self.graph.input(f"{'tau' if k in free else 'qdd'}[{k}]")
+        for k in _linear(model):
+            self.qd[k], self.qdd[k], self.tau[k] = self.qd[k] * (1.0 / length), self.qdd[k] * (1.0 / length), self.tau[k] * length
         self.fx = None
         if external_wrenches:
             fx = self.graph.inputs("fx", 6 * model.nb).tolist()
@@ -118,27 +123,32 @@ class Reduced:
 
     def __init__(
         self, source: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
-        constraints: Sequence[Constraint] = (), readings: Sequence[Constraint] = (),
+        constraints: Sequence[Constraint] = (), readings: Sequence[Constraint] = (), units: bool = True,
     ):  # fmt: skip
         self.source, self.constraints, self.readings = source, constraints, readings
         self.free, self.external, self.passes = free, external_wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
         self.in_units = cache(in_units)
-        turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
-        self.units = turning and not (external_wrenches or constraints or readings)
+        linear = _linear(source)
+        turning = all(isinstance(x, (Revolute, Spherical)) for x in self.source.joints[1 if linear else 0 :])
+        moved = source.armature[linear].any() or (linear and any(0 in x.joints for x in (*constraints, *readings)))
+        self.units = units and turning and not (external_wrenches or moved)
 
     @staticmethod
     def of(
         model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
-        constraints: Sequence[Constraint], readings: Sequence[Constraint] = (),
+        constraints: Sequence[Constraint], readings: Sequence[Constraint] = (), units: bool = True,
     ) -> Reduced:  # fmt: skip
-        """Of the tree of a model alone, with frames for the bodies that constraints and readings speak of."""
+        """Of the tree of a model alone, with frames for the bodies that constraints and readings speak of.
+
+        units: the unit of length is open.
+        """
         spoken = {i for x in (*constraints, *readings) for i in x.bodies} | ({0} if constraints else set())
         model = model.replace(frames={f"{SPOKEN}{i}": Frame(f"{SPOKEN}{i}", i, np.eye(6)) for i in spoken}, closures=())
         if "base_parameters" in passes and not external_wrenches:  # else each body takes a wrench of its own
             model = without_fixed(model)
-        return Reduced(model, free, external_wrenches, passes, constraints, readings)
+        return Reduced(model, free, external_wrenches, passes, constraints, readings, units)
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
         """(the model that the plan makes of the given one, X (nb, 6, 6) from the given frames to its own)."""
@@ -148,12 +158,14 @@ class Reduced:
         if "base_parameters" not in self.passes:
             return model, X
         left = {i: plan.pick("left", i, of=LEFT_CHOICES) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
-        model = self.regrouped(model, tuple(left.items()))
-        if self.units:
-            units = _units(model)
-            if number := plan.pick("unit", of=1 + len(units)):
-                model = self.in_units(model, units[number - 1])
-        return model, X
+        return self.regrouped(model, tuple(left.items())), X
+
+    def unit(self, plan: Plan, model: Model) -> float:
+        """The unit of length [m] of the plan, for the model that it makes."""
+        if not self.units or "base_parameters" not in self.passes:
+            return 1.0
+        units = [1.0, *_units(model)]
+        return units[plan.pick("unit", of=len(units))]
 
     def likely_units(self, written: Written, plan: Plan) -> list[int]:
         """Forms of the decision on the unit of length, those first that seem to save most multiplications.
@@ -180,13 +192,15 @@ class Reduced:
         return None
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
-        inputs = self._inputs()
         model, X = self.model(plan)
+        inputs = self._inputs(length := self.unit(plan, model))
+        if length != 1.0:
+            model, X = self.in_units(model, length), _in_units(X, length)
         tree = inputs.tree(model, plan, may_hold=True)
         fx = None if inputs.fx is None else [tree.links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
         pivots: list[tuple[Scalar, int]] = []
         motion = self._motion(tree, inputs, fx)
-        seen = Seen(tree, _places(model), inputs.velocity, motion, self._freedoms())
+        seen = Seen(tree, _places(model), inputs.velocity, motion, self._freedoms(), length)
         if not self.free and self.constraints:
             return self._pushed(method, tree, inputs, seen, outputs)
         if {*RESPONSES} & {*outputs}:
@@ -251,13 +265,24 @@ class Reduced:
             values["delassus"] = [omega.get((min(r, c), max(r, c)), 0.0) for r in range(m) for c in range(m)]
         return Written(method, inputs.graph, {x: values[x] for x in outputs}, _varying(pivots))
 
-    def _inputs(self) -> Inputs:
-        return Inputs(self.source, self.free, self.external, self.passes)
+    def _inputs(self, length: float) -> Inputs:
+        return Inputs(self.source, self.free, self.external, self.passes, length)
 
     def _values(self, inputs: Inputs, seen: Seen, solved: Solved, held: Held) -> dict[str, list]:
         """{quantity: its scalars}."""
         fx = [x for w in inputs.fx or [] for x in w]
-        return {"tau": solved.tau, "qdd": solved.qdd, "fx": fx, "w": [x for w in held.wrenches(solved.w) for x in w]}
+        tau, qdd = self._in_metres(inputs, solved.tau, solved.qdd)
+        return {"tau": tau, "qdd": qdd, "fx": fx, "w": [x for w in held.wrenches(solved.w) for x in w]}
+
+    def _in_metres(self, inputs: Inputs, tau: Vector, qdd: Vector) -> tuple[Vector, Vector]:
+        """τ and q̈ (nv) of the unit of length in SI units, the known ones as they were given."""
+        tau, qdd = list(tau), list(qdd)
+        for k in _linear(self.source):
+            if k in self.free:
+                tau[k], qdd[k] = inputs.graph.input(f"tau[{k}]"), qdd[k] * inputs.length
+            else:
+                tau[k], qdd[k] = tau[k] * (1.0 / inputs.length), inputs.graph.input(f"qdd[{k}]")
+        return tau, qdd
 
     def _numbered(self, pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
         return pivots
@@ -304,9 +329,10 @@ class Rooted(Reduced):
         model, X = super().model(plan)
         return model, product(X, self.turned.X)
 
-    def _inputs(self) -> Inputs:
-        given, foothold = self.unturned._inputs(), self.foothold
-        model, places = self._way, placements(self._way)
+    def _inputs(self, length: float) -> Inputs:
+        given, foothold = self.unturned._inputs(length), self.foothold
+        model = self._way if length == 1.0 else self.in_units(self._way, length)
+        places, X = placements(model), _in_units(foothold.X, length)
         way = path(model, self.turned.bodies[0])
         parallel: dict[Key, int] = {
             ("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0
@@ -314,8 +340,8 @@ class Rooted(Reduced):
         tree = Tree(model, Plan(parallel), given.graph.mark, "parallel_axes" in self.passes, double_angle=False)
         tree.at(given.q)
         seen = Seen(tree, _places(model), given.qd, Motion([], [], []), {})
-        E = rotation(foothold.X).astype(object) @ seen.rotation(foothold.body)
-        v = (foothold.X.astype(object) @ seen.velocity(foothold.body, uniform=False)).tolist()
+        E = rotation(X).astype(object) @ seen.rotation(foothold.body)
+        v = (X.astype(object) @ seen.velocity(foothold.body, uniform=False)).tolist()
         inputs, joints, bodies = copy(given), self.turned.freedoms, self.turned.bodies
         inputs.given, inputs.seen, inputs.free = given, seen, self.free
         inputs.q = [*E.flat, *(given.q[k] for k in self.turned.positions)]
@@ -323,7 +349,7 @@ class Rooted(Reduced):
         inputs.qd = [*v[:3], 0.0, 0.0, 0.0, *inputs.velocity[6:]]
         inputs.qdd = [0.0] * 6 + [given.qdd[k] for k in joints]
         for k, x in zip(foothold.held, foothold.acceleration(given.graph), strict=True):
-            inputs.qdd[k] = x
+            inputs.qdd[k] = x * (1.0 / length) if k in _linear(self.source) else x
         inputs.tau = [0.0] * 6 + [given.tau[k] for k in joints]
         inputs.fx = [[0.0] * 6 for _ in bodies] if given.fx is None else [given.fx[i] for i in bodies]
         old = bodies.index(0)
@@ -360,8 +386,10 @@ class Rooted(Reduced):
         drift = cross(omega, [x - y for x, y in zip(cross(omega, seen.offset(0)), given.qd[3:6], strict=True)])
         qdd[:6] = [*a[:3], *plus(plus(list(a[3:]), gravity), drift)]
         w = held.wrenches(solved.w)
-        w.insert(self.number, [solved.tau[k] for k in self.foothold.held])
+        linear = _linear(self.source)
+        w.insert(self.number, [solved.tau[k] * (1.0 / given.length if k in linear else 1.0) for k in self.foothold.held])
         fx = [x for w in given.fx or [] for x in w]
+        tau, qdd = self.unturned._in_metres(given, tau, qdd)
         return {"tau": tau, "qdd": qdd, "fx": fx, "w": [x for own in w for x in own]}
 
     def _freedoms(self) -> dict[int, int]:
@@ -482,6 +510,18 @@ def _units(model: Model) -> list[float]:
         found |= {abs(x) for x in (*place.p, place.r)}
         found |= {1.0 / abs(h) for h in first_moment(I) if h}
     return np.unique(agreed(np.array([x for x in found if 1e-3 < x < 1e3]))[0]).tolist()[:UNITS]
+
+
+def _linear(model: Model) -> list[int]:
+    """Degrees of freedom of the root that displace it as a whole."""
+    floating = model.nb > 0 and isinstance(model.joints[0], (Free, Carried))
+    return [3, 4, 5] if floating else []
+
+
+def _in_units(X: np.ndarray, length: float) -> np.ndarray:
+    """Transforms (…, 6, 6) with `length` [m] as the unit of length."""
+    scale = np.array([1.0, 1.0, 1.0, length, length, length])
+    return X * scale / scale[:, None]
 
 
 def _full(model: Model, values: dict[str, list], outputs: Sequence[str]) -> dict[str, list]:

@@ -64,8 +64,10 @@ def write(
             raise ProblemError("recursions with constraints or readings give tau, qdd and w, but neither a nor f")
         ways = {name: (Unknowns(model, free, external_wrenches, allowed), name) for name in methods}
     else:
-        tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints), tuple(readings))
-        roots = () if {*RESPONSES} & {*outputs} else constraints
+        responses = bool({*RESPONSES} & {*outputs})
+        units = not responses and bool(free or not constraints)  # else J, Ω and w as inputs would have units of their own
+        tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints), tuple(readings), units)
+        roots = () if responses else constraints
         trees = {"": tree} | {
             f" from {x.name}": found for x in roots if (found := Rooted.read_from(tree, x)) is not None
         }
