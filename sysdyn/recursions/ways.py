@@ -182,7 +182,8 @@ class Reduced:
             for k in graph.operands(i)
             if graph.kind[k] == CONST
         )
-        units, by = np.array(_units(self.model(plan)[0])), np.array(list(factors))
+        model, by = self.model(plan)[0], np.array(list(factors))
+        units = np.array(_units(model)) / self.unit(plan, model)
         found = np.isclose(by, units[:, None], SAME, 0.0) | np.isclose(by * units[:, None], 1.0, SAME, 0.0)
         saved = found @ np.array(list(factors.values()))
         return [int(k) + 1 for k in np.argsort(-saved, kind="stable") if saved[k]]
