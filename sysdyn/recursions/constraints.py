@@ -16,10 +16,10 @@ from sysdyn.model.joints import snap
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.program.expr import Graph, constant_value, is_constant
 from sysdyn.program.plain import product
-from sysdyn.recursions.forward_dynamics import Rows
 from sysdyn.recursions.frames import wrench_back
 from sysdyn.recursions.inverse_dynamics import Motion
 from sysdyn.recursions.links import Link, Scalar, Tree, Vector, cross, dot, of_joint, plus, scalars
+from sysdyn.recursions.rows import Rows
 
 # Least pivot of the constant matrix by which the rows of a constraint are made simpler (chosen).
 REGULAR = 1e-3

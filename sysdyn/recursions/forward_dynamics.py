@@ -13,7 +13,6 @@ begin with what each body on its own needs in it, so that τ° is not formed: in
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from sysdyn.errors import SingularState
 from sysdyn.model.kinematics import path
 from sysdyn.program.expr import is_zero
 from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, of_joint, only, plus, scaled
+from sysdyn.recursions.rows import NO_ROWS, Carried, Met, Rows
 from sysdyn.sparse.remainder import Remainder
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
@@ -168,15 +168,13 @@ def _eliminate(
 
 def jacobian(tree: Tree, constraints: Rows) -> dict[int, dict[int, Scalar]]:
     """{degree of freedom: {row: coefficient of its q̈}} of constraints, whose rows are carried as forces are."""
-    model = tree.model
-    carried = [dict(constraints.bodies.get(i, {})) for i in range(model.nb)]
-    found: dict[int, dict[int, Scalar]] = {}
+    model, rows = tree.model, Carried(tree, constraints)
     for i in reversed(range(model.nb)):
         tree.links[i].begin()
         for k, s in enumerate(tree.links[i].S, start=model.v_slice(i).start):
-            found[k] = _effect(carried[i], s, constraints.freedoms.get(k, {}))
-        _hand_over(tree, i, carried)
-    return found
+            rows.effect(i, k, s)
+        rows.hand_over(i)
+    return rows.effects
 
 
 def constrained(
@@ -268,6 +266,20 @@ class Articulated:
 
         return Articulated(block(self.J, 0, 0, True), block(self.H, 0, 3, False), block(self.M, 3, 3, True))
 
+    def met(self, by: Met) -> Articulated:
+        """I − K U^T − V K^T for V + D K = U."""
+        V = by.V
+
+        def block(A, a, b, symmetric):
+            B = [list(row) for row in A]
+            for i in range(3):
+                for j in range(3):
+                    x = A[i][j] - by.K[a + i] * by.U[b + j] - V[a + i] * by.K[b + j]
+                    B[i][j] = B[j][i] if symmetric and j < i else x
+            return B
+
+        return Articulated(block(self.J, 0, 0, True), block(self.H, 0, 3, False), block(self.M, 3, 3, True))
+
     def turned(self, turn: Turn | Rotation, double_angle: bool) -> Articulated:
         return Articulated(*(turn.matrix_back(A, double_angle) for A in (self.J, self.H, self.M)))
 
@@ -289,22 +301,6 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
     return [[columns[j][i] for j in range(3)] for i in range(3)]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of constraints Σ C_i Δa_i + Σ c_k Δq̈_k = κ, Δ being what is missing to a known motion.
-
-    bodies: {body: {row: C_i (6) in the coordinates of its link}}. freedoms: {degree of freedom k: {row: c_k}}.
-    targets: κ of each row.
-    """
-
-    bodies: dict[int, dict[int, Vector]] = field(default_factory=dict)
-    freedoms: dict[int, dict[int, Scalar]] = field(default_factory=dict)
-    targets: list[Scalar] = field(default_factory=list)
-
-
-NO_ROWS = Rows()  # Of no constraints.
-
-
 class Solved(NamedTuple):
     """τ (nv), q̈ (nv), what is missing to the accelerations of the known motion (6 a body), and w of each row."""
 
@@ -317,17 +313,14 @@ class Solved(NamedTuple):
 class Inward(NamedTuple):
     """The sweep of articulated bodies to the base.
 
-    bodies, forces: inertia of each articulated body, and its wrench. effects: κ of each row at a degree of freedom.
-    found: (k, s, U / D, u / D, 1 / D) of the free degrees of freedom of each body. omega: Ω by (row, column), row ≤
-    column. left: κ less the rows with w = 0.
+    bodies, forces: inertia of each articulated body, and its wrench. found: (k, s, U / D, u / D, 1 / D) of the free
+    degrees of freedom of each body that meet no row. rows: with their Ω.
     """
 
     bodies: list[Articulated]
     forces: list[Vector]
-    effects: dict[int, dict[int, Scalar]]
     found: list[list[tuple[int, Vector, Vector, Scalar, Scalar]]]
-    omega: dict[tuple[int, int], Scalar]
-    left: Vector
+    rows: Carried
 
 
 def articulated(
@@ -339,61 +332,69 @@ def articulated(
     qdd (nv), own (6 a body): a motion with the q̈ that are given, and the wrench of each body on its own in it.
     RBDA Table 7.1 with v = 0, a_0 = 0 and p = own for what is missing to that motion, and section 9.2 for the others.
 
-    Rows of constraints are carried towards the base as forces are. A degree of freedom with axis s, U = I s, D = s^T U
-    takes κ_e = C_e s out of each, C_e ← C_e − κ_e U^T / D, and leaves Ω ← Ω + κ κ^T / D; then Ω w = κ − (the rows with
-    w = 0), and w enters the sweep outwards. Sathya and Carpentier, Constrained Articulated Body Dynamics Algorithms
-    (2024), PV-OSIM. Their pivots have numbers from nv on; for `symmetric` see `solve`.
+    Rows of constraints are carried towards the base, see `rows`; then Ω w = κ − (the rows with w = 0), and w enters the
+    sweep outwards. Their pivots have numbers from nv on; for `symmetric` see `solve`.
     """
     model, links = tree.model, tree.links
     tau, qdd = list(tau), list(qdd)
-    bodies, forces, effects, found, omega, left = inward(tree, tau, qdd, own, free, pivots, constraints)
-    w = _constraint_wrenches(omega, left, model.nv, pivots, symmetric)
+    bodies, forces, found, rows = inward(tree, tau, qdd, own, free, pivots, constraints)
+    w = _constraint_wrenches(rows, model.nv, pivots, symmetric)
     accelerations: list[Vector] = []
     for i, parent in enumerate(model.parent):
         links[i].begin()
         a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
+        rows.turn_back(i, w)
         for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
             if k not in free:
-                load = dot([*effects[k].values()], [w[e] for e in effects[k]])
+                load = dot([*rows.effects[k].values()], [w[e] for e in rows.effects[k]])
                 tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k] - load
+            elif (met := rows.met.get(k)) is not None:
+                before = a
+                a, missing = _moved(a, s, met.K, met.t)
+                w[met.row] = met.wrench(before, missing, w)
+                qdd[k] = qdd[k] + missing
         for k, s, W, x, inverse in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
-            if effects[k]:
-                x = x + inverse * dot([*effects[k].values()], [w[e] for e in effects[k]])
-            moved = only(s)
-            if moved is not None and W[moved] == 1.0:
-                total = x - dot(W[:moved] + W[moved + 1 :], a[:moved] + a[moved + 1 :])
-                missing = total - a[moved]
-                a = [*a[:moved], total, *a[moved + 1 :]]
-            else:
-                missing = x - dot(W, a)
-                a = plus(a, scaled(missing, s))
+            if effect := rows.effects[k]:
+                x = x + inverse * dot([*effect.values()], [w[e] for e in effect])
+            a, missing = _moved(a, s, W, x)
             qdd[k] = qdd[k] + missing
         accelerations.append(a)
     return Solved(tau, qdd, accelerations, w)
 
 
+def _moved(a: Vector, s: Vector, W: Vector, x: Scalar) -> tuple[Vector, Scalar]:
+    """(a + s q̈, q̈ = x − W a): if W is 1 where s is, that entry of a + s q̈ is found without that of a."""
+    k = only(s)
+    if k is None or W[k] != 1.0:
+        missing = x - dot(W, a)
+        return plus(a, scaled(missing, s)), missing
+    total = x - dot(W[:k] + W[k + 1 :], a[:k] + a[k + 1 :])
+    return [*a[:k], total, *a[k + 1 :]], total - a[k]
+
+
 def inward(
     tree: Tree, tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int], pivots: list[tuple[Scalar, int]],
-    constraints: Rows = NO_ROWS,
+    constraints: Rows = NO_ROWS, meeting: bool = True,
 ) -> Inward:  # fmt: skip
-    """The sweep to the base of `articulated`."""
+    """The sweep to the base of `articulated`. meeting: rows may be met at once, else Ω has all of them."""
     model, links = tree.model, tree.links
     forces = list(own)
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
-    carried = [dict(constraints.bodies.get(i, {})) for i in range(model.nb)]
-    effects: dict[int, dict[int, Scalar]] = {}
-    omega: dict[tuple[int, int], Scalar] = {}
-    left = list(constraints.targets)
+    rows = Carried(tree, constraints, meeting)
     found: list[list[tuple[int, Vector, Vector, Scalar, Scalar]]] = [[] for _ in bodies]
     for i in reversed(range(model.nb)):
         links[i].begin()
         columns = list(enumerate(links[i].S, start=model.v_slice(i).start))
         for k, s in reversed([(k, s) for k, s in columns if k in free]):
-            effect = effects[k] = _effect(carried[i], s, constraints.freedoms.get(k, {}))
+            rows.effect(i, k, s)
             U, armature = bodies[i].times(s), float(model.armature[k])
             D = dot(s, U) + armature
-            pivots.append((D, k))
             rest = tau[k] - dot(s, forces[i]) - armature * qdd[k]
+            if len(columns) == 1 and (met := rows.meet(i, k, U, D, rest)):
+                bodies[i] = bodies[i].met(met)
+                forces[i] = plus(plus(forces[i], scaled(rest, met.K)), scaled(met.t, met.V))
+                continue
+            pivots.append((D, k))
             inverse = _reciprocal(D, k)
             W = scaled(inverse, U)
             if not armature and (moved := only(s)) is not None:
@@ -401,46 +402,20 @@ def inward(
             found[i].append((k, s, W, rest * inverse, inverse))
             bodies[i] = bodies[i].less(U, W)
             forces[i] = plus(forces[i], scaled(rest, W))
-            for e, x in effect.items():
-                share = inverse * x
-                left[e] = left[e] - share * rest
-                for r, y in effect.items():
-                    if r <= e:
-                        omega[r, e] = omega.get((r, e), 0.0) + share * y
-                row = carried[i].get(e, [0.0] * 6)
-                carried[i][e] = [c - x * z for c, z in zip(row, W, strict=True)]
+            rows.share(i, k, W, rest, inverse)
         for k, s in columns:
             if k not in free:
-                effects[k] = _effect(carried[i], s, constraints.freedoms.get(k, {}))
+                rows.effect(i, k, s)
         if (parent := model.parent[i]) >= 0:
             bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
             forces[parent] = plus(forces[parent], links[i].force(forces[i]))
-        _hand_over(tree, i, carried)
-    return Inward(bodies, forces, effects, found, omega, left)
+        rows.hand_over(i)
+    return Inward(bodies, forces, found, rows)
 
 
-def _hand_over(tree: Tree, i: int, carried: list[dict[int, Vector]]) -> None:
-    """Carry the rows of body i to its parent."""
-    if (parent := tree.model.parent[i]) >= 0:
-        before = carried[parent]
-        for e, row in carried[i].items():
-            moved = tree.links[i].force(row)
-            before[e] = plus(before[e], moved) if e in before else moved
-
-
-def _effect(carried: dict[int, Vector], s: Vector, own: dict[int, Scalar]) -> dict[int, Scalar]:
-    """κ of each row: what an acceleration of 1 along s adds to it; own: by its coefficients of that one itself."""
-    found = {e: own.get(e, 0.0) + dot(s, row) for e, row in carried.items()} | {
-        e: x for e, x in own.items() if e not in carried
-    }
-    return {e: x for e, x in found.items() if not is_zero(x)}
-
-
-def _constraint_wrenches(
-    omega: dict[tuple[int, int], Scalar], left: Vector, first: int, pivots: list[tuple[Scalar, int]], symmetric: bool
-) -> Vector:
-    """w of Ω w = left; its pivots are numbered from `first` on."""
+def _constraint_wrenches(rows: Carried, first: int, pivots: list[tuple[Scalar, int]], symmetric: bool) -> Vector:
+    """w of Ω w = left, 0 of the rows that are met; its pivots are numbered from `first` on."""
     own: list[tuple[Scalar, int]] = []
-    w = solve(omega, left, range(len(left)), own, symmetric)
+    w = solve(rows.omega, rows.left, set(range(len(rows.left))) - {x.row for x in rows.met.values()}, own, symmetric)
     pivots.extend((x, first + e) for x, e in own)
     return w

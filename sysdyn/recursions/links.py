@@ -255,13 +255,15 @@ class Link:
 
     def force(self, F: Vector) -> Vector:
         """X^T F (6): a force vector of the body's frame in the parent's."""
-        n, f = F[:3], F[3:]
         for step in reversed(self.steps("force")):
-            if isinstance(step, list):
-                n = plus(n, cross(step, f))
-            else:
-                n, f = step.back(n), step.back(f)
-        return n + f
+            F = force_before(step, F)
+        return F
+
+
+def force_before(step: Step, F: Vector) -> Vector:
+    """A force vector (6) in the coordinates before a step."""
+    n, f = F[:3], F[3:]
+    return plus(n, cross(step, f)) + f if isinstance(step, list) else step.back(n) + step.back(f)
 
 
 def of_joint(link: Link, rate: Vector) -> Vector:

@@ -26,8 +26,6 @@ from sysdyn.program.operations import CONST, MUL, Flops
 from sysdyn.program.plain import product
 from sysdyn.recursions.constraints import Constraint, Foothold, Held, Seen
 from sysdyn.recursions.forward_dynamics import (
-    NO_ROWS,
-    Rows,
     Solved,
     articulated,
     constrained,
@@ -42,6 +40,7 @@ from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
 from sysdyn.recursions.inverse_dynamics import Motion, bodies, torques, wrenches
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, plus
 from sysdyn.recursions.plan import Key, Plan
+from sysdyn.recursions.rows import NO_ROWS, Rows
 from sysdyn.recursions.turned import Carried, Turned, can_turn, turned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
@@ -104,7 +103,8 @@ class Inputs:
         for k in range(model.nv):
             (self.tau if k in free else self.qdd)[k] = self.graph.input(f"{'tau' if k in free else 'qdd'}[{k}]")
         for k in _linear(model):
-            self.qd[k], self.qdd[k], self.tau[k] = self.qd[k] * (1.0 / length), self.qdd[k] * (1.0 / length), self.tau[k] * length
+            self.qd[k], self.qdd[k] = self.qd[k] * (1.0 / length), self.qdd[k] * (1.0 / length)
+            self.tau[k] = self.tau[k] * length
         self.fx = None
         if external_wrenches:
             fx = self.graph.inputs("fx", 6 * model.nb).tolist()
@@ -260,7 +260,7 @@ class Reduced:
         if "delassus" in outputs:
             symmetric = "symmetric_elimination" in self.passes
             if method == "articulated":
-                omega = inward(tree, still.tau, [0.0] * nv, rest, self.free, pivots, rows).omega
+                omega = inward(tree, still.tau, [0.0] * nv, rest, self.free, pivots, rows, meeting=False).rows.omega
             else:
                 omega = delassus(mass_matrix(tree), J, m, nv, self.free, symmetric)
             values["delassus"] = [omega.get((min(r, c), max(r, c)), 0.0) for r in range(m) for c in range(m)]
@@ -387,8 +387,8 @@ class Rooted(Reduced):
         drift = cross(omega, [x - y for x, y in zip(cross(omega, seen.offset(0)), given.qd[3:6], strict=True)])
         qdd[:6] = [*a[:3], *plus(plus(list(a[3:]), gravity), drift)]
         w = held.wrenches(solved.w)
-        linear = _linear(self.source)
-        w.insert(self.number, [solved.tau[k] * (1.0 / given.length if k in linear else 1.0) for k in self.foothold.held])
+        metres = [1.0 / given.length if k in _linear(self.source) else 1.0 for k in self.foothold.held]
+        w.insert(self.number, [solved.tau[k] * x for k, x in zip(self.foothold.held, metres, strict=True)])
         fx = [x for w in given.fx or [] for x in w]
         tau, qdd = self.unturned._in_metres(given, tau, qdd)
         return {"tau": tau, "qdd": qdd, "fx": fx, "w": [x for own in w for x in own]}

@@ -65,7 +65,7 @@ def write(
         ways = {name: (Unknowns(model, free, external_wrenches, allowed), name) for name in methods}
     else:
         responses = bool({*RESPONSES} & {*outputs})
-        units = not responses and bool(free or not constraints)  # else J, Ω and w as inputs would have units of their own
+        units = not responses and bool(free or not constraints)  # J, Ω and w as inputs are in SI units
         tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints), tuple(readings), units)
         roots = () if responses else constraints
         trees = {"": tree} | {
