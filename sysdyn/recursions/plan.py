@@ -110,4 +110,4 @@ def _descent(
 
 
 # Order in which decisions are tried, by their kinds.
-ORDER = ("frames", "rows", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait", "unit")
+ORDER = ("frames", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait", "unit")

@@ -156,7 +156,7 @@ class Carried:
     def _mixed(self, rows: dict[int, Vector], turn: Turn) -> list[tuple[int, int]]:
         """Pairs of rows that a turn mixes, the second being the first turned by a right angle."""
         found: list[tuple[int, int]] = []
-        if (type(turn.c) is not Expr and type(turn.s) is not Expr) or self._tree.plan.pick("rows"):
+        if _is_constant([turn.c, turn.s]):
             return found
         open_rows = {e: row for e, row in rows.items() if e in self._alone and _is_constant(row)}
         quarter = Turn(turn.axis, 0.0, 1.0)
