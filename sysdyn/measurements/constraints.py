@@ -30,7 +30,7 @@ from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import joint_placement, path
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
-from sysdyn.model.spatial import X_inverse, cross, rotation, translation
+from sysdyn.model.spatial import cross, translation
 
 # A kind of contact or joint: its name, or the components that it holds.
 Kind = str | Sequence[str]
@@ -377,19 +377,8 @@ class LoopJoint(FrameConstraint, Sensor):
 
     def _moving(self, ctx: Context) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(E from frame_b to frame_a, p×, v_a, v_b), all in the axes of frame_a."""
-        X = self._between(ctx)
-        E = rotation(X)
-        return E, X[3:, :3] @ E.T, ctx.v(self.frame), diagonal(E) @ ctx.v(self.frame_b)
-
-    def _between(self, ctx: Context) -> np.ndarray:
-        """X (6, 6) from frame_b to frame_a, by way of the body that carries both."""
-        model = ctx.model
-        a, b = (path(model, frame.body) for frame in self._frames(model))
-        common = next((i for i in a if i in b), None)
-        if common is None:
-            return ctx.X0(self.frame) @ X_inverse(ctx.X0(self.frame_b))
-        name = model.body_names[common]
-        return ctx.X(self.frame, name) @ X_inverse(ctx.X(self.frame_b, name))
+        E, lever = ctx.between(self.frame, self.frame_b)
+        return E, lever, ctx.v(self.frame), diagonal(E) @ ctx.v(self.frame_b)
 
     def describe(self, model: Model | None = None) -> dict:
         described = super().describe(model)

@@ -18,7 +18,7 @@ from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import frame_placement, joint_transforms, path, velocities
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.model.spatial import X_motion, rotation
+from sysdyn.model.spatial import X_inverse, X_motion, rotation
 
 # A place: a frame of the model, or (body, T (4, 4)), a pose fixed in a body.
 Place = str | tuple[str, np.ndarray]
@@ -39,6 +39,7 @@ class Context:
     R(frame)              (3, 3) rotation from coordinates of the frame to the world's
     p(frame)              (3,) position of the frame's origin in the world
     v(frame)              (6,) velocity of the frame in its own coordinates
+    between(a, b)         E (3, 3) from the axes of frame b to those of frame a, and p× (3, 3), p from a to b, in those
     """
 
     model: Model
@@ -85,6 +86,14 @@ class Context:
         if found.body < 0:
             return np.array([0.0] * 6, dtype=object)
         return found.X.astype(object) @ self.velocities[found.body]
+
+    def between(self, a: Place, b: Place) -> tuple[np.ndarray, np.ndarray]:
+        """By way of the body that carries both."""
+        ways = [path(self.model, find_frame(self.model, frame).body) for frame in (a, b)]
+        common = next((i for i in ways[0] if i in ways[1]), -1)
+        X = self._from(find_frame(self.model, a), common) @ X_inverse(self._from(find_frame(self.model, b), common))
+        E = rotation(X)
+        return E, X[3:, :3] @ E.T
 
     def _from(self, frame: Frame, target: int) -> np.ndarray:
         X, i = frame.X.astype(object), frame.body

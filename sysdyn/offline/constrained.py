@@ -124,3 +124,7 @@ class _Carried(Context):
         found = find_frame(self.model, frame)
         E = rotation(found.X).astype(object)
         return (E if found.body < 0 else E @ self.seen.rotation(found.body)).T
+
+    def between(self, a: Place, b: Place) -> tuple[np.ndarray, np.ndarray]:
+        first, second = (find_frame(self.model, frame) for frame in (a, b))
+        return self.seen.between((first.body, first.X), (second.body, second.X))

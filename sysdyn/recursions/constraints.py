@@ -13,7 +13,8 @@ from functools import cache
 import numpy as np
 
 from sysdyn.model.joints import snap
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.kinematics import path
+from sysdyn.model.spatial import X_motion, rotation, skew, translation
 from sysdyn.program.expr import Graph, constant_value, is_constant
 from sysdyn.program.plain import product
 from sysdyn.recursions.frames import wrench_back
@@ -123,6 +124,40 @@ class Seen:
         axes = np.eye(3).tolist()
         columns = axes if j < 0 else [self.tree.links[j].in_body(self._turned(j, k)) for k in range(3)]
         return rotation(X).astype(object) @ np.array(columns, dtype=object).T
+
+    def between(self, a: tuple[int, np.ndarray], b: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(E from the axes of b to those of a, p×, p from a to b in those), both as (body, X (6, 6) from its frame).
+
+        Two axes and the origin of b go from link to link up to the body of the tree that carries both, and down.
+        """
+        (i, X_i), (j, X_j) = (self._placed(*x) for x in (a, b))
+        up, down = (path(self.tree.model, k) if k >= 0 else [] for k in (j, i))
+        links, both = self.tree.links, {*up} & {*down}
+        axes, p = rotation(X_j).tolist()[:2], translation(X_j).tolist()
+        if j >= 0:
+            *axes, p = (links[j].from_body(x) for x in (*axes, p))
+        for k in up:
+            for step in reversed(links[k].steps("motion")) if k not in both else ():
+                axes = axes if isinstance(step, list) else [step.back(x) for x in axes]
+                p = plus(p, step) if isinstance(step, list) else step.back(p)
+        for k in reversed(down):
+            for step in links[k].steps("motion") if k not in both else ():
+                axes = axes if isinstance(step, list) else [step.to(x) for x in axes]
+                p = plus(p, [-x for x in step]) if isinstance(step, list) else step.to(p)
+        if i >= 0:
+            *axes, p = (links[i].in_body(x) for x in (*axes, p))
+        rows = rotation(X_i).tolist()
+        x, y, p = ([dot(row, v) for row in rows] for v in (*axes, plus(p, (-translation(X_i)).tolist())))
+        return _array([*x, *y, *cross(x, y)]).reshape(3, 3).T, skew(self._metres[3] * _array(p))
+
+    def _placed(self, i: int, X: np.ndarray) -> tuple[int, np.ndarray]:
+        """(the body of the tree that carries body i, X (6, 6) from its frame) for X from the frame of body i."""
+        X = X * self._metres / self._metres[:, None]
+        if i < 0:
+            return i, X
+        j, own = self._places[i]
+        found = product(X, own)
+        return j, X_motion(snap(rotation(found)), snap(translation(found)))
 
     def offset(self, i: int) -> Vector:
         """The origin (3) of body i from that of the body that carries it, in the frame of body i."""

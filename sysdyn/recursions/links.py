@@ -229,7 +229,11 @@ class Link:
 
     def wrench(self, w: Vector) -> Vector:
         """A wrench in the frame of the body in the coordinates used here."""
-        return self.held.back(w[:3]) + self.held.back(w[3:]) if self.held else w
+        return self.from_body(w[:3]) + self.from_body(w[3:])
+
+    def from_body(self, x: Vector) -> Vector:
+        """A vector (3) of the frame of the body in the coordinates used here."""
+        return self.held.back(x) if self.held else x
 
     def in_body(self, x: Vector) -> Vector:
         """A vector (3) of the coordinates used here in the frame of the body."""
