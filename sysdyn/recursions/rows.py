@@ -86,7 +86,8 @@ class Carried:
         self.left = list(rows.targets)
         self.met: dict[int, Met] = {}
         # rows of one place alone, without a share of Ω so far
-        places = Counter(e for own in (*rows.bodies.values(), *rows.freedoms.values()) for e in own)
+        places = Counter(e for own in rows.bodies.values() for e in own)
+        places.update(e for coefficients in rows.freedoms.values() for e in coefficients)
         self._alone = {e for e, times in places.items() if times == 1 and meeting}
         # an acceleration of the origin counts as much as an angular one times this length
         self._reach = max((float(np.abs(translation(X)).max()) for X in tree.model.X_tree), default=0.0)
@@ -105,7 +106,7 @@ class Carried:
         effect, rows = self.effects[k], self._at[i]
         sure = {
             e: abs(x) for e, x in effect.items()
-            if e in self._alone and type(x) is not Expr and abs(x) >= SURE * self._size(rows.get(e, [0.0] * 6))
+            if e in self._alone and isinstance(x, float) and abs(x) >= SURE * self._size(rows.get(e, [0.0] * 6))
         }  # fmt: skip
         if not sure:
             return None
@@ -177,7 +178,8 @@ class Carried:
         """The greatest coefficient of a row; ∞ if one depends on the state."""
         if not _is_constant(row):
             return math.inf
-        return max(*(abs(x) for x in row[:3]), *(self._reach * abs(x) for x in row[3:]))
+        sizes = [abs(float(x)) for x in row]
+        return max(*sizes[:3], *(self._reach * x for x in sizes[3:]))
 
 
 def _turn(turn: Turn, x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
