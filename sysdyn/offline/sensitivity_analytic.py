@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,20 +13,22 @@ from sysdyn.model import Model
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical
 from sysdyn.model.kinematics import path
+from sysdyn.model.spatial import X_inverse
 from sysdyn.offline import recursion
 from sysdyn.offline.constraint_rows import ConstraintRows
 from sysdyn.offline.elimination import SHARING
-from sysdyn.offline.responses import Responses, Source
+from sysdyn.offline.responses import SPACE, Freedoms, Motion, Responses, Source
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.plain import product
 from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies
 
-# Operations up to which derivatives are written by both choices of `Responses`, of which the cheaper is taken (chosen:
-# they take half a second).
-BOTH_WAYS = 20_000
+# Values of `Responses.follow`, and operations up to which derivatives are written by all of them, of which the cheapest
+# is taken (chosen: they take half a second).
+FOLLOWING, ALL_WAYS = (math.inf, 0.0, -math.inf), 20_000
 # Factor of operations that a column saves if it is written apart from equal pieces for that (chosen).
 SIMPLER = 10
 # Most degrees of freedom of a robot whose derivatives are written in equal pieces (chosen).
@@ -34,6 +37,10 @@ MOST_IN_PIECES = 64
 DEARER = 1.05
 # The same with constraints (chosen: the iCub's on two feet need 7 % more in equal pieces, and half the time).
 DEARER_HELD = 1.1
+
+# Degrees of freedom that are moved one by one, if one that carries them carries no more (chosen: the six numbers of the
+# force by which more of them resist cost less than theirs).
+MOVED = 6
 
 # ---- rigid-body dynamics -------------------------------------------------------------------------------------------
 
@@ -60,9 +67,11 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
     zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
-    found, either = _written(problem, of, wrt, external_wrenches, True)
-    if either and found.price <= BOTH_WAYS:
-        found = min(found, _written(problem, of, wrt, external_wrenches, False)[0], key=lambda x: x.price)
+    first = 0.0 if "tau" in wrt else math.inf  # the responses that limbs need which follow nothing are those by τ
+    found, either = _written(problem, of, wrt, external_wrenches, first)
+    if either and found.price <= ALL_WAYS:
+        others = (_written(problem, of, wrt, external_wrenches, x)[0] for x in FOLLOWING if x != first)
+        found = min(found, *others, key=lambda x: x.price)
     return found.expressions
 
 
@@ -74,7 +83,7 @@ class _Written(NamedTuple):
 
 
 def _written(
-    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool, follow: bool
+    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool, follow: float
 ) -> tuple[_Written, bool]:
     """(in equal pieces, or else as a whole; whether it depends on `follow`, see Responses)."""
     graph = Graph(SHARING)
@@ -97,13 +106,13 @@ def _written(
         )
 
     most = DEARER_HELD if problem.constraints else DEARER
-    exact = _Dynamics(state, follow=follow)
-    whole = expressions(exact, {(x, name): y for name in wrt for x, y in exact.by(name, of)})
+    exact = _Dynamics(state, wrt, follow=follow)
+    whole = expressions(exact, exact.blocks(of, wrt))
     either, price = exact.responses.followed, most * whole.operations
     if model.nv > MOST_IN_PIECES:
         return _Written(whole, price), either
-    pieces = _Dynamics(state, exact, follow)
-    blocks = {(x, n): with_zeros(graph, y, whole.blocks[x, n]) for n in wrt for x, y in pieces.by(n, of)}
+    pieces = _Dynamics(state, wrt, exact, follow)
+    blocks = {key: with_zeros(graph, y, whole.blocks[key]) for key, y in pieces.blocks(of, wrt).items()}
     in_pieces = expressions(pieces, blocks)
     found = _Written(in_pieces, in_pieces.operations)
     return found if found.price <= price else _Written(whole, price), either
@@ -141,10 +150,17 @@ class _Column(NamedTuple):
 
     parts: ID (nv) as a sum of terms (a degree of freedom on whose way to the base and beyond it this one is not zero,
     −1 for none; its entries; the wrench (6) that gives those on the way). rows: (m) of constraints, None for zero.
+    motion: as of a Source, of the one part. known: q̈ (nv) that a part of ID which is not among them takes.
     """
 
     parts: list[tuple[int, np.ndarray, np.ndarray]]
     rows: np.ndarray | None = None
+    motion: Motion | None = None
+    known: np.ndarray | None = None
+
+
+# (∂q̈ (nv) along a direction; the source of which it is minus the solution x (nv); this without the limbs that move.)
+_Moving = tuple[np.ndarray, Source, np.ndarray]
 
 
 class _Dynamics:
@@ -154,7 +170,7 @@ class _Dynamics:
     pieces of work, which share machine code but show no zeros. follow: as for Responses.
     """
 
-    def __init__(self, state: _State, zeros: _Dynamics | None = None, follow: bool = True):
+    def __init__(self, state: _State, wrt: Sequence[str], zeros: _Dynamics | None = None, follow: float = math.inf):
         self._state, model, groups, U = state, state.model, state.groups, state.U
         self._nv = nv = model.nv
         self._K = [k for k in range(nv) if k not in set(U)]
@@ -165,13 +181,19 @@ class _Dynamics:
         for k, j in enumerate(expanded_parent(model)):
             paths.append([k, *(paths[j] if j >= 0 else ())])
         ways = [tuple(number[j] for j in path if j in number) for path in paths]
-        S, IS = (np.array([getattr(bodies.sides[k], x) for k in U], dtype=object).reshape(-1, 6) for x in ("s", "Is"))
-        H_U, paths_U = self.H[np.ix_(U, U)], [ways[k][1:] for k in U]
-        self.responses = Responses(paths_U, S, IS, H_U, zeros is not None, follow)
+        S, IS, BS = (
+            np.array([getattr(bodies.sides[k], x) for k in U], dtype=object).reshape(-1, n)
+            for x, n in (("s", 6), ("Is", 6), ("Bs", 3))
+        )
+        axes = _constant_axes(model)
+        tree, H_U, paths_U = Freedoms(S, IS, BS, [axes[k] for k in U]), self.H[np.ix_(U, U)], [ways[k][1:] for k in U]
+        columns = sum(0.5 if name == "tau" else 1.0 for name in wrt)  # H⁻¹ is symmetric
+        self.responses = Responses(paths_U, tree, H_U, zeros is not None, follow, columns)
         self._home = [self.responses.limb_of[way[0]] if way else None for way in ways]
         self._J = np.full((0, nv), 0.0, dtype=object)
         self._given: dict[str, object] = {}
         self._loads: dict[int, np.ndarray] = {}
+        self._moved: dict[tuple[str, int], Motion] = {}
         self._torques = np.full((nv, 0), 0.0, dtype=object)
         if state.rows is not None:
             self._hold(state.rows)
@@ -236,9 +258,9 @@ class _Dynamics:
         forces[k] = torque
         return k, forces, np.zeros(6)
 
-    def _source(self, part: _Part) -> Source:
+    def _source(self, part: _Part, motion: Motion | None = None) -> Source:
         k, forces, wrench = part
-        return Source(self._home[k] if k >= 0 else None, forces[self._state.U], wrench)
+        return Source(self._home[k] if k >= 0 else None, forces[self._state.U], wrench, motion)
 
     def _columns(self, name: str) -> list[_Column]:
         """The changes along each direction of an input but τ."""
@@ -259,10 +281,10 @@ class _Dynamics:
         elif name in ("q", "qd"):
             rates = motion.dtau_dq if name == "q" else motion.dtau_dqd
             wrenches = bodies.turned if name == "q" else [side.column for side in bodies.sides]
-            found = [_Column([(k, rates[:, k], wrenches[k])]) for k in every]
+            found = [self._column(name, k, rates[:, k], wrenches[k]) for k in every]
             if rows is not None:
                 changes = rows.rates(name, self._given)
-                found = [_Column(column.parts, x) for column, x in zip(found, changes, strict=True)]
+                found = [column._replace(rows=x) for column, x in zip(found, changes, strict=True)]
         else:  # the given values of a constraint
             assert rows is not None
             found = [_Column([], np.array([-float(e == k) for e in range(rows.m)])) for k in rows.names[name]]
@@ -273,8 +295,56 @@ class _Dynamics:
                 column.parts.extend(self._on_joint(k, -x) for k, x in enumerate(torques) if not is_zero(x))
         return found
 
-    def by(self, name: str, of: Sequence[str]) -> list[tuple[str, np.ndarray]]:
-        """(quantity, its derivative by an input) of the wanted ones of τ, q̈ and w."""
+    def _carry(self, wrt: Sequence[str]) -> None:
+        """Motions of the limbs that a degree of freedom carries, by which they are moved, and resist, as a whole.
+
+        Of all columns before any of these is written, so that they are computed side by side.
+        """
+        responses, sides = self.responses, self._bodies.sides
+        for k, home in enumerate(() if self._K else self._home):
+            takes = self._takes(k) is not None
+            if home is None or responses.moved(home) <= (0 if takes else MOVED):
+                continue
+            if "q" in wrt and not takes:
+                self._moved["q", k] = responses.motion(home, self._bodies.psi_dd[k], sides[k].psi_d[:3])
+            if "qd" in wrt:
+                alpha = np.zeros(SPACE) if takes else sides[k].both
+                self._moved["qd", k] = responses.motion(home, alpha, sides[k].s[:3])
+
+    def _takes(self, k: int) -> np.ndarray | None:
+        """(6, 6) the coordinates in the joint of degree of freedom k of any acceleration; None if it cannot make all.
+
+        A floating base can, and so takes an acceleration that all bodies are to have by itself, if nothing holds them.
+        """
+        if self._K or self._state.rows is not None:
+            return None
+        root = self._state.model.v_slice(self._bodies.sides[k].body)
+        return self.responses.coordinates(range(root.start, root.stop))
+
+    def _column(self, name: str, k: int, forces: np.ndarray, wrench: np.ndarray) -> _Column:
+        """The column of a degree of freedom by its position or velocity."""
+        sides, known = self._bodies.sides, None
+        if name == "qd" and (T := self._takes(k)) is not None:
+            side, known = sides[k], np.full(self._nv, 0.0, dtype=object)
+            known[self._state.model.v_slice(side.body)] = T.astype(object) @ side.both
+            forces = np.array(
+                [0.0 if is_zero(x) else other.Bs @ side.s[:3] for x, other in zip(forces, sides, strict=True)]
+            )
+        return _Column([(k, forces, wrench)], motion=self._moved.get((name, k)), known=known)
+
+    def blocks(self, of: Sequence[str], wrt: Sequence[str]) -> Blocks:
+        """The derivatives of the wanted ones of τ, q̈ and w by each input."""
+        self._carry(wrt)
+        moving: list[_Moving] = []
+        blocks = {(x, name): block for name in wrt for x, block in self._by(name, moving).items() if x in of}
+        for dqdd, source, x in moving:  # all after the others, so that they are computed side by side
+            assert source.home is not None and source.motion is not None
+            for k in self.responses.move(source.home, x, source.motion):
+                dqdd[k] = -x[k]
+        return blocks
+
+    def _by(self, name: str, moving: list[_Moving]) -> dict[str, np.ndarray]:
+        """The derivatives of τ, q̈ and w by an input. moving: columns that are not complete yet."""
         U, K, nv = self._state.U, self._K, self._nv
         m = len(self._J)
         if name == "tau":
@@ -285,29 +355,34 @@ class _Dynamics:
                 blocks["w"][:, U] = -self.responses.rows.Z.T if self.responses.rows else np.full((m, len(U)), 0.0)
                 for n, k in enumerate(U):
                     self._add_torques(blocks["tau"][:, k], inverse[:, n], blocks["w"][:, k])
-            return [(x, block) for x, block in blocks.items() if x in of]
+            return blocks
         columns = self._columns(name)
         blocks = {x: np.full((n, len(columns)), 0.0, dtype=object) for x, n in (("tau", nv), ("qdd", nv), ("w", m))}
         for c, column in enumerate(columns):
             dqdd, dw = blocks["qdd"][:, c], blocks["w"][:, c]
             if U and (column.parts or column.rows is not None):
-                dqdd[U], dw[:] = self._answer(column)
+                dqdd[U], dw[:] = self._answer(column, dqdd, moving)
+            if column.known is not None:
+                dqdd -= column.known
             for _, forces, _ in column.parts:
                 blocks["tau"][K, c] = blocks["tau"][K, c] + forces[K]
             self._add_torques(blocks["tau"][:, c], dqdd[U], dw)
             if name == "qdd" and c in K:
                 dqdd[c] = 1.0
-        return [(x, block) for x, block in blocks.items() if x in of]
+        return blocks
 
-    def _answer(self, column: _Column) -> tuple[np.ndarray, np.ndarray]:
-        """(∂q̈_U, ∂w) of a column."""
+    def _answer(self, column: _Column, whole: np.ndarray, moving: list[_Moving]) -> tuple[np.ndarray, np.ndarray]:
+        """(∂q̈_U, ∂w) of a column. whole: where ∂q̈ is kept."""
         dqdd, dw, kappa = (
             np.full(len(self._state.U), 0.0, dtype=object),
             np.full(len(self._J), 0.0, dtype=object),
             column.rows,
         )
         for part in column.parts or [(-1, np.full(self._nv, 0.0, dtype=object), np.zeros(6))]:
-            x, mu = self.responses.solution(self._source(part), kappa)
+            source = self._source(part, column.motion)
+            x, mu = self.responses.solution(source, kappa)
+            if column.motion is not None:
+                moving.append((whole, source, x))
             dqdd, dw, kappa = dqdd - x, dw - mu, None
         return dqdd, dw
 
@@ -318,6 +393,16 @@ class _Dynamics:
             dtau[K] = dtau[K] + self.H[np.ix_(K, U)] @ dqdd
         if K and len(dw):
             dtau[K] = dtau[K] - self._J[:, K].T @ dw
+
+
+def _constant_axes(model: Model) -> list[np.ndarray | None]:
+    """(6) of each degree of freedom in the frame of the root of its tree; None if it moves there, or has a rotor."""
+    found: list[np.ndarray | None] = []
+    for joint, X, parent in zip(model.joints, model.X_tree, model.parent, strict=True):
+        still = parent < 0 or (model.parent[parent] < 0 and joint.nv == 1)
+        S = joint.S if parent < 0 else product(X_inverse(X), joint.S)
+        found += list(S.T) if still else [None] * joint.nv
+    return [None if rotor else s for s, rotor in zip(found, model.armature, strict=True)]
 
 
 def _named(name: str, values: np.ndarray) -> dict[str, object]:

@@ -109,12 +109,13 @@ class _Side(NamedTuple):
 class Bodies:
     """A tree in motion: terms free of accelerations and wrenches, and derivatives for any of these.
 
-    H (nv, nv): the inertia matrix, armature included. turned: as `column` of sides, of ∂τ/∂q, since the last
-    `inverse_dynamics`. pieces: write equal pieces of work as such (`piece`); what is zero at every state is then not
-    always found to be.
+    H (nv, nv): the inertia matrix, armature included. turned, psi_dd: as `column` of sides, of ∂τ/∂q, and ψ̈, since the
+    last `inverse_dynamics`. pieces: write equal pieces of work as such (`piece`); what is zero at every state is then
+    not always found to be.
     """
 
     turned: list[np.ndarray]
+    psi_dd: list[np.ndarray]
 
     def __init__(self, model: Model, q: np.ndarray, qd: np.ndarray, pieces: bool = False):
         self.model, self.dtype = model, np.result_type(q, qd)
@@ -185,7 +186,7 @@ class Bodies:
             if (parent := model.parent[i]) >= 0:
                 forces[parent] = forces[parent] + forces[i]
         tau = np.full(nv, 0.0, dtype=dtype)
-        psi_dd: list[np.ndarray] = []
+        self.psi_dd = psi_dd = []
         self.turned = columns = []  # I ψ̈ + 2B ψ̇ + s ×* f
         for k, side in enumerate(self.sides):
             i, parent = side.body, model.parent[side.body]

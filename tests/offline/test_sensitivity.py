@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy
+from robots import floating_tree
 from values import random_groups
 
 import sysdyn as sd
@@ -41,6 +42,8 @@ LIMBS = sd.random_tree(5, seed=1, joints=("revolute",)).replace(parent=(-1, 0, 1
 # A trunk that carries a third limb at its middle, and one of so many joints that limbs know of it by a body's motion.
 HANDS = sd.random_tree(7, seed=2, joints=("revolute",)).replace(parent=(-1, 0, 1, 1, 3, 0, 5))
 TALL = sd.random_tree(11, seed=6, joints=("revolute",)).replace(parent=(-1, 0, 1, 2, 3, 4, 5, 6, 6, 8, 6))
+# Legs and a tail on a floating trunk.
+WALKER = floating_tree(6, 3, (-1, 0, 1, 2, 0, 0))
 TIP = ARM.body_names[-1]
 PLACE = np.eye(4) + np.pad([[0.1], [0.2], [0.3]], ((0, 1), (3, 0)))  # off the axis of its joint
 
@@ -78,6 +81,7 @@ HELD = {
     "both": lambda: sd.forward_dynamics(HANDS) + contact(HANDS, 2) + contact(HANDS, 6, ("a_y", "a_z")),
     "loop": lambda: sd.forward_dynamics(HANDS) + sd.LoopJoint("body4", ("body6", PLACE), ("a_x",), name="loop"),
     "coupled": lambda: sd.forward_dynamics(coupled()) + contact(HANDS, 4),
+    "foot": lambda: sd.forward_dynamics(WALKER) + contact(WALKER, 3, ("a_x", "a_z")),
     "hybrid": lambda: (
         sd.hybrid_dynamics(HANDS, [x for k, x in enumerate(HANDS.joint_names) if k not in (1, 5)]) + contact(HANDS, 6)
     ),

@@ -25,6 +25,7 @@ from sysdyn.backends.released import SMALLEST_KEPT
 from sysdyn.backends.schedule import schedule
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
+from sysdyn.offline import responses
 from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
@@ -227,19 +228,42 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     assert beside > 0.75 * len(program)
 
 
+# Limbs of two and three on a trunk; limbs that a joint of the trunk moves as a whole, of which one carries two more.
+TRUNKS = (-1, 0, 1, 2, 1, 4, 0), (-1, 0, 1, 2, 3, 3, 5, 2), (-1, 0, 1, 2, 3, 1, 5, 6, 7, 5, 0, 10, 11)
+
+
 @pytest.mark.slow(after=2)
+@pytest.mark.parametrize("rotors", [False, True])
 @pytest.mark.parametrize("dearer", [0.0, math.inf])
-@pytest.mark.parametrize("parent", [(-1, 0, 1, 2, 1, 4, 0), (-1, 0, 1, 2, 3, 3, 5, 2)])
-def test_accelerations_by_torques_are_the_inverse_of_the_mass_matrix(parent, dearer, monkeypatch):
-    """Of limbs of two and three on a trunk, written as a whole and in pieces; and so by positions, by differences."""
+@pytest.mark.parametrize("parent", TRUNKS)
+def test_accelerations_of_a_floating_tree_by_torques_positions_and_velocities(parent, dearer, rotors, monkeypatch):
+    """By torques they are the inverse of the mass matrix, by others those of differences; as a whole and in pieces."""
     monkeypatch.setattr(sensitivity, "DEARER", dearer)
     model = floating_tree(len(parent), 3, parent)
+    if rotors:
+        model = model.replace(armature=np.linspace(0.0, 0.3, model.nv))
     solver = fast(sd.forward_dynamics(model), outputs="qdd", backend="python")
     q, qd, tau = model.random_state(seed=2)
-    found = solver.derivatives(wrt=("q", "tau"))(q, qd, tau)
+    found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau)
     close(found["qdd", "tau"], np.linalg.inv(sd.crba(model, q)))
-    step = differences(lambda x: solver(x, qd, tau).qdd, model, q, position=True)
-    close(found["qdd", "q"], step, 1e-6)
+    known = sd.rnea_derivatives(model, q, qd, solver(q, qd, tau).qdd)
+    close(found["qdd", "q"], -np.linalg.solve(known.H, known.dtau_dq))
+    close(found["qdd", "qd"], -np.linalg.solve(known.H, known.dtau_dqd))
+
+
+@pytest.mark.slow(after=2)
+def test_limbs_of_a_floating_tree_by_few_numbers_cost_less():
+    """The force along its first axis that a limb cannot transmit, and limbs that move as a whole."""
+    problem = sd.forward_dynamics(floating_tree(13, 3, TRUNKS[-1]))
+
+    def operations() -> int:
+        return analytic(problem, ("qdd",), ("q", "qd", "tau"), external_wrenches=False).operations
+
+    found = operations()
+    with mock.patch.object(sensitivity, "MOVED", math.inf):
+        assert operations() > found
+    with mock.patch.object(responses.Responses, "_idle", return_value=None):
+        assert operations() > found
 
 
 def test_degrees_of_freedom_of_a_chain_share_pieces(monkeypatch):
