@@ -8,9 +8,11 @@ import gc
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -189,3 +191,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section(f"dearest tests: {inside:.0f} s of CPU time in tests, {whole:.0f} s in all")
     for name in sorted(_seconds, key=lambda name: -_seconds[name])[:shown]:
         terminalreporter.write_line(f"{_seconds[name]:8.1f} s  {name}")
+
+
+# ---- packages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dask_frames(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """`dask.dataframe`, which would take the tests of `sysdyn.sparse` for the package of this name."""
+    monkeypatch.setitem(sys.modules, "sparse", None)
+    return pytest.importorskip("dask.dataframe")

@@ -104,7 +104,8 @@ class Log:
     """A log of a problem: see `sysdyn.data.log_columns` for the names of its columns.
 
     source      a file (.csv, .npz, .parquet, .h5, a ROS bag), a pattern such as "logs/*.parquet" of files that follow
-                each other, a DataFrame, or a dict of arrays (N,) or (N, m) with "t"
+                each other, a DataFrame, a dict of arrays (N,) or (N, m) with "t", or a list of such parts; of a Dask
+                DataFrame, and of delayed parts, one partition is computed and held at a time, whenever it is read
     solver      the Solver, or its Problem
     values      {measurement: (m,)} of those that are the same in every state and need no column
     missing     treatment of NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off these
@@ -150,11 +151,16 @@ class Log:
         self.told = told if told is not None else set()
         self._switchable = self.columns.optional
         self._standing, self._limits = Standing(self.problem), dict[str, float]()
-        self._first = self._opened(self.files[0])
+        self._first = self._opened(0)
         self.summary = Summary()
 
-    def _opened(self, file: Any) -> _File:
+    def _opened(self, k: int) -> _File:
+        """The k-th file of the log."""
+        file = self.files[k]
+        file = file.compute() if _lazy(file) else file
         where = str(file) if isinstance(file, Path) else "the log" if isinstance(file, Mapping) else "the DataFrame"
+        if len(self.files) > 1 and not isinstance(file, Path):
+            where = f"part {k + 1} of the log"
         table = read_table(file, self.columns.of_array, self.rows, apart=not self._exact)
         used, numbers = self.columns.matched(table, where, self.told)
         group, unused = self.columns.group, self.columns.unused
@@ -197,8 +203,8 @@ class Log:
 
     def _chunks(self) -> Iterator[Chunk]:
         last = -np.inf
-        for k, path in enumerate(self.files):
-            file = self._opened(path) if k else self._first
+        for k in range(len(self.files)):
+            file = self._opened(k) if k else self._first
             blocks = self._blocks(file)
             for x, rows in self._with_velocities(file, blocks) if file.lacking else blocks:
                 chunk = self._chunk(file, x, rows)
@@ -436,8 +442,23 @@ def naming(where: str) -> Iterator[None]:
         raise
 
 
+def _lazy(source: Any) -> bool:
+    """True for collections of Dask: a DataFrame, or what is delayed."""
+    return hasattr(type(source), "__dask_graph__")
+
+
 def files_of(source: Any) -> list[Any]:
-    """The files that a path or pattern means, numbers in their names counted; a DataFrame is one. Raises FileError."""
+    """The files that a path or pattern means, numbers in their names counted; a DataFrame is one.
+
+    Lists are of all their parts, and DataFrames of Dask of their partitions. Raises FileError.
+    """
+    if isinstance(source, (list, tuple)):
+        if not source:
+            raise FileError("a log that is a list has no parts")
+        return [file for part in source for file in files_of(part)]
+    if _lazy(source):
+        partitions = getattr(type(source), "partitions", None)
+        return [source] if partitions is None else [source.partitions[k] for k in range(source.npartitions)]
     if hasattr(source, "columns") or isinstance(source, Mapping):
         return [source]
     if Path(source).exists() or not glob.has_magic(str(source)):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 from sysdyn.files.sources import sources_digest
+from sysdyn.measurements.measurement import Output
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described
 from sysdyn.problem import Problem
@@ -22,11 +25,20 @@ DECIDING = (
 
 def cache_key(problem: Problem, options: Options) -> str | None:
     """Digest of all that the compiled problem depends on; None if a custom measurement has no description."""
-    outputs = described(options.outputs, problem.model, placed=True)
-    if problem.digest is None or outputs is None:
+    return _key("solver", problem, options.outputs, options.to_dict())
+
+
+def instant_key(problem: Problem, outputs: Sequence[Output], biased: Sequence[str], program: str) -> str | None:
+    """As `cache_key`, of a program of the eliminated equations of an instant; see `sysdyn.offline.instant.Instant`."""
+    return _key("instant", problem, outputs, {"biased": list(biased), "program": program})
+
+
+def _key(kind: str, problem: Problem, outputs: Sequence[Output], options: Mapping[str, Any]) -> str | None:
+    shown = described(outputs, problem.model, placed=True)
+    if problem.digest is None or shown is None:
         return None
     # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
-    chosen = {**options.to_dict(), "outputs": outputs}
+    chosen = {**options, "outputs": shown}
     about = [sources_digest(*DECIDING), version("numpy"), version("scipy"), problem.digest, chosen, umfpack]
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest() + f".{kind}"

@@ -78,8 +78,11 @@ class Beside(NamedTuple):
     logdet: float
 
 
-def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Beside | None:
-    """The solution of the chains of a part; None if a pivot of a covariance is below this share of its variance."""
+def solved(x: Part, covariances: bool, pairs: bool, last: bool, least_share: float) -> Beside | None:
+    """The solution of the chains of a part; None if a pivot of a covariance is below this share of its variance.
+
+    covariances, pairs, last: see `sysdyn.trajectories.chain.sweep`.
+    """
     n, (chains, k) = len(x.r), x.columns.shape
     m, tri, J, Phi, Q = x.r.shape[2], k * (k + 1) // 2, _key(x.J), _key(x.Phi), _key(x.Q)
     r, c, j, phi, noise = (np.ascontiguousarray(y) for y in (x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries))
@@ -115,9 +118,9 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
     step[-1] = mean[-1]
     given = steps | {"mean": Moving(mean), "P": Moving(lower_P), "before": Moving(before, -1), "step": Moving(step, -1)}
     found = {"found": Moving(step)}
+    full = np.zeros((chains, k, k))
+    full[:, lower[0], lower[1]] = full[:, lower[1], lower[0]] = lower_P[-1]
     if covariances:
-        full = np.zeros((chains, k, k))
-        full[:, lower[0], lower[1]] = full[:, lower[1], lower[0]] = lower_P[-1]
         whole[-1] = full.reshape(chains, k * k)
         given["after"], found["whole"] = Moving(whole, -1), Moving(whole)
     if pairs:
@@ -127,7 +130,7 @@ def solved(x: Part, covariances: bool, pairs: bool, least_share: float) -> Besid
         back.batch(_back(k, Phi, Q, covariances, pairs), given, found, chains, n)
         back.run(range(n - 2, -1, -1))
     least, logdet = float(np.vdot(z, z)), 2.0 * float(np.log(sizes).sum())
-    P, C = (y.reshape(len(y), chains, k, k) for y in (whole, C))
+    P, C = (y.reshape(len(y), chains, k, k) for y in (full[None] if last else whole, C))
     return Beside(step, P, C, least, logdet)
 
 

@@ -185,45 +185,51 @@ class Room:
 
 
 def sweep(
-    parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False, room: Room | None = None
+    parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False, room: Room | None = None,
+    last: bool = False,
 ) -> Sweep:  # fmt: skip
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
 
-    covariances: of instants; pairs: of successive ones as well. room: for covariances that are not asked for.
+    covariances: of instants; pairs: of successive ones as well; last: of the last instant alone, which the way forwards
+    gives. room: for covariances that are not asked for.
     """
     step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
     for part in parts:
         k = part.columns.shape[1]
         if k <= FEW_UNKNOWNS and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
-            together = beside.solved(part, covariances, pairs, LEAST_SHARE_LEFT)
+            together = beside.solved(part, covariances, pairs, last, LEAST_SHARE_LEFT)
             if together is not None:
                 step[:, part.columns] = together.step
                 least, logdet = least + together.least, logdet + together.logdet
-                blocks += [Block(part.columns, together.P, together.C)] if covariances else []
+                blocks += [Block(part.columns, together.P, together.C)] if covariances or last else []
                 continue
-        found = [_swept(part.one(i), covariances, pairs, room or Room()) for i in range(len(part.columns))]
+        found = [_swept(part.one(i), covariances, pairs, last, room or Room()) for i in range(len(part.columns))]
         for own, one in zip(part.columns, found, strict=True):
             step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet
-        if covariances:
-            P, C = (np.stack([getattr(one, name) for one in found], axis=1) for name in ("P", "C"))
-            blocks.append(Block(part.columns, P, C))
+        if covariances or last:
+            blocks.append(Block(part.columns, *(_side_by_side([getattr(one, x) for one in found]) for x in ("P", "C"))))
     return Sweep(step, Covariances(size, blocks), least, logdet)
 
 
-def _swept(x: Part, covariances: bool, pairs: bool, room: Room) -> Solved:
+def _side_by_side(found: list[np.ndarray]) -> np.ndarray:
+    """(N, chains, …) of arrays (N, …); of one as it is, for it may be large."""
+    return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
+
+
+def _swept(x: Part, covariances: bool, pairs: bool, last: bool, room: Room) -> Solved:
     """A chain, by routines of BLAS and LAPACK that compiled code calls.
 
     Through factors where P − X^T X would cost digits; by factors of covariances from those of their terms by QR
     factorisations (Kaminski, Bryson and Schmidt 1971), which keep all digits and take twice as long, if Cholesky's of
     the sums lose too many.
     """
-    n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances else MOST_TOLD_FOR_STEPS
+    n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances or last else MOST_TOLD_FOR_STEPS
     for start, roots in ((START, False), (n, False), (n, True)):
         form = _Chain(x, start, roots, most, np.empty((n, k, k)) if covariances else room.of(n, k, k))
         if form.forwards():
             found = form.back_with_covariances(pairs) if covariances else form.back()
             if found is not None:
-                return found
+                return found._replace(P=form.P[-1:].copy()) if last else found
     raise _lost(form.bad)
 
 

@@ -39,7 +39,7 @@ def proposed(trajectory: Trajectory, belief: Belief, kappa: np.ndarray, readings
     if not feet:
         return readings
     model = trajectory.model
-    smoother = Smoother(Linearised(trajectory.unknowns, trajectory.kinematic, kappa, belief), True)
+    smoother = Smoother(Linearised(trajectory.unknowns, trajectory.kinematic, kappa, belief, trajectory.gone), True)
     noise = {m.name: deviations(m, model) for m in feet}
     n = len(readings.t)
     weak = {m.name: np.full(n, float((noise[m.name].min() / ROUNDS[0][0]) ** 2)) for m in feet}

@@ -54,27 +54,29 @@ def of_encoders(
     found = np.zeros((DENSITIES, m))
     phi, Q = transition(dt, order), covariance(dt, order)
     y, seen = z[at] / std, on[at]  # (stretches, length, m), in units of the noise
-    x = np.zeros((len(starts), DENSITIES, m, order))
-    x[..., 0] = y[:, 0][:, None]
-    scale = np.median(dt) ** -np.arange(order)
-    P = np.zeros((len(starts), DENSITIES, m, order, order))
-    P[..., np.arange(order), np.arange(order)] = WIDE * scale * scale
+    shape = (len(starts), DENSITIES, m)
+    x, P = np.zeros((order, *shape)), np.zeros((order, order, *shape))
+    x[0] = y[:, 0][:, None]
+    for i, scale in enumerate(np.median(dt) ** -np.arange(order)):
+        P[i, i] = WIDE * scale * scale
     spread = (kappa / std) ** 2
+    # entries first, which are few: stacks of small matrices take ten times as long
+    phi, Q = (np.moveaxis(a, (0, 1), (-2, -1))[..., None, None] for a in (phi, Q))
     for k in range(length):
         if k:
-            F = phi[:, k - 1][:, None, None]
-            x = (F @ x[..., None])[..., 0]
-            P = F @ P @ F.swapaxes(-1, -2) + Q[:, k - 1][:, None, None] * spread[..., None, None]
-        S = P[..., 0, 0] + 1.0
-        e = y[:, k][:, None] - x[..., 0]
+            F = phi[0, :, :, k - 1]
+            x, A = _ahead(x, F, order), _ahead(P, F, order)
+            P = _ahead(A.swapaxes(0, 1), F, order)
+            P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, k - 1] * spread
+        S = P[0, 0] + 1.0
+        e = y[:, k][:, None] - x[0]
         S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
-        here = seen[:, k][:, None]
+        here = np.broadcast_to(seen[:, k][:, None], shape)
         if k >= FORGOTTEN:
             found -= 0.5 * np.where(here, np.log(S) + e * e / S, 0.0).sum(axis=0)
-        K = np.where(here[..., None], P[..., 0] / S[..., None], 0.0)
-        x = x + K * e[..., None]
-        P = P - K[..., :, None] * P[..., 0, :][..., None, :]
-        P = 0.5 * (P + P.swapaxes(-1, -2))
+        x += np.where(here, P[0] * (e / S), 0.0)
+        gain = np.where(here, P[0] / np.sqrt(S), 0.0)
+        P -= gain[:, None] * gain
     best = np.clip(found.argmax(axis=0), 1, DENSITIES - 2)
     j = np.arange(m)
     a, b, c = found[best - 1, j], found[best, j], found[best + 1, j]
@@ -82,6 +84,14 @@ def of_encoders(
     shift = np.where(curve < 0.0, 0.5 * (a - c) / np.where(curve < 0.0, curve, 1.0), 0.0)
     step = (GREATEST_DENSITY - LEAST_DENSITY) / (DENSITIES - 1)
     return unit * 10.0 ** (LEAST_DENSITY + step * (best + np.clip(shift, -1.0, 1.0))), found.max(axis=0)
+
+
+def _ahead(x: np.ndarray, F: np.ndarray, order: int) -> np.ndarray:
+    """Σ_j F[j] x[i + j] of x (order, …), F (order, …) the first row of a transition."""
+    found = x.copy()
+    for j in range(1, order):
+        found[: order - j] += F[j] * x[j:]
+    return found
 
 
 def groups(motion: Motion) -> list[np.ndarray]:

@@ -11,17 +11,21 @@ import numpy as np
 from sysdyn.backends.executable import Executable
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.constraints import LoopJoint
 from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, Holder, group_of, value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
-from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES, Instant
+from sysdyn.model import Model
+from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
+from sysdyn.trajectories.chain import components
+from sysdyn.trajectories.instants import StoredInstant
 from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.turns import machine_code
 
@@ -30,6 +34,9 @@ from sysdyn.trajectories.turns import machine_code
 EXACT_SHARE = 1e-2
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
 UNCHECKED_SHARE = 1e-4
+# States at which is looked on what rows of loops depend, their seed, change of a position of a loop below which it has
+# none, and share of the greatest entry of a row below which an entry does not count (chosen).
+SOME_STATES, STATES_SEED, UNCHANGED, NEGLIGIBLE = 4, 3, 1e-9, 1e-3
 # Groups of inputs of rows of one instant: biases, and weights of rows.
 BIASES, WEIGHT = "biases", "weight"
 # Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
@@ -101,7 +108,7 @@ class Lines:
 
 
 class OfStates:
-    """Rows of the sensors of states: h(q, q̇) + bias = y + noise, and of coupled joints."""
+    """Rows of the sensors of states: h(q, q̇) + bias = y + noise, and of coupled joints and loops, with their rates."""
 
     def __init__(self, problem: Problem, unknowns: Unknowns):
         self.unknowns, self.model = unknowns, problem.model
@@ -128,6 +135,11 @@ class OfStates:
             p, slope, _ = link.coupling.derivatives(leader)
             values += [inputs["q"][link.q] - p, inputs["qd"][link.v] - slope * rate]
             names += [(f"coupling of {link.coupling.joint}", 0)] * 2
+        self.loops = tuple(m for m in problem.measurements if isinstance(m, LoopJoint))
+        for m in self.loops:
+            kept = _changing(model, m)
+            values += [x for both in m.error(context) for x in both[kept]]
+            names += [(f"loop {m.name}", int(k)) for k in kept] * 2
         self.names = tuple(names)
         self.exact = np.array([x not in self._noise for x, _ in names], dtype=bool)
         entries, places = [], []
@@ -151,6 +163,23 @@ class OfStates:
     @cached_property
     def _executable(self) -> Executable:
         return machine_code(self.program)
+
+    def sizes(self, entries: np.ndarray) -> np.ndarray:
+        """(1 or N, entries): sizes of the entries by which exact rows are weighted; 0: not by this one.
+
+        Those of a row of velocities are by velocities, and so on: what it says of positions is as much less certain.
+        Of rows of loops they are the same at all instants, as some pass through zero.
+        """
+        return self._typical if self.loops else np.abs(entries)
+
+    @cached_property
+    def _typical(self) -> np.ndarray:
+        model, rng = self.model, np.random.default_rng(STATES_SEED)
+        q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
+        states = {"q": q, "qd": qd}
+        given = {x: states.get(x, rng.standard_normal((SOME_STATES, size))) for x, size in self.program.input_groups}
+        found = np.abs(self._executable.results(given, SOME_STATES)[0][JACOBIAN]).max(axis=0)
+        return _leading(found[None], self.places, self.unknowns)
 
     def at(self, path: Path, readings: Readings, weighted: bool = True) -> Lines:
         """The rows about a path."""
@@ -242,7 +271,7 @@ class OfDynamics:
             problem.model, [_switched(m) for m in problem.measurements], [p.name for p in problem.parameters]
         )
         biased = [x for x in unknowns.biases if x in {m.name for m in self.problem.custom}]
-        self._instant = Instant(self.problem, self.outputs or ("qdd",), biased)
+        self._instant = StoredInstant(self.problem, self.outputs or ("qdd",), biased)
         self._rows = self._instant.rows()
         self._columns = np.array([unknowns.column(*x) for x in self._rows.columns], dtype=int)
         # y less the bias is what the equations have
@@ -250,6 +279,10 @@ class OfDynamics:
         self.places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
         self.exact = self._rows.exact
         self.names = tuple(("", -1) for _ in self.exact)
+
+    def sizes(self, entries: np.ndarray) -> np.ndarray:
+        """(N, entries): sizes of the entries by which exact rows are weighted; see `OfStates.sizes`."""
+        return _leading(np.abs(entries), self.places, self.unknowns)
 
     @property
     def checkable(self) -> bool:
@@ -392,15 +425,54 @@ class OfDynamics:
         if not self.outputs:
             return {}
         outputs, _ = self._results.results(self._inputs(path, readings), n)
-        chosen = P
-        if len(self._columns) < P.shape[1] or (np.diff(self._columns) != 1).any() or (self._sign < 0.0).any():
-            chosen = P[:, self._columns[:, None], self._columns[None, :]] * (self._sign[:, None] * self._sign)
+        parts = self._apart(P) if n > 1 else np.arange(len(self._columns))[None]
         for name in [x for x in outputs if not x.startswith(("d ", "var "))]:
             x = outputs[name]
             slopes = outputs[f"d {name}"].reshape(n, x.shape[1], len(self._columns))
-            variance = outputs[f"var {name}"] + np.einsum("nij,nij->ni", slopes @ chosen, slopes)
+            if (self._sign < 0.0).any():
+                slopes = slopes * self._sign
+            variance = outputs[f"var {name}"] + self._spread(slopes, P, parts)
             found[name] = x, np.sqrt(np.maximum(variance, 0.0))
         return found
+
+    def _apart(self, P: np.ndarray) -> np.ndarray:
+        """Numbers (parts, k) of columns in parts of one size that covariances P (N, …) do not couple; else one part."""
+        known = (P != 0.0).any(axis=0)[self._columns[:, None], self._columns]
+        found = components(known)
+        alike = len({len(x) for x in found}) == 1
+        return np.array(found) if alike else np.arange(len(self._columns))[None]
+
+    def _spread(self, slopes: np.ndarray, P: np.ndarray, parts: np.ndarray) -> np.ndarray:
+        """Variances (N, m) of values with slopes (N, m, columns); P, parts: see `_apart`."""
+        columns = self._columns
+        if len(parts) == 1:
+            whole = len(columns) == P.shape[1] and (np.diff(columns) == 1).all()
+            known = P if whole else P[:, columns[:, None], columns]
+            return np.asarray(np.einsum("nij,nij->ni", slopes @ known, slopes))
+        J, at = slopes[:, :, parts].swapaxes(1, 2), columns[parts]  # (N, parts, m, k)
+        return np.asarray(np.einsum("npij,npij->ni", J @ P[:, at[:, :, None], at[:, None, :]], J))
+
+
+def _changing(model: Model, loop: LoopJoint) -> np.ndarray:
+    """Numbers of the components of a loop that its joints change: a plane mechanism holds those across its plane."""
+    q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
+    found = [loop.error(Context.at(model, *(x.astype(object) for x in state)))[0] for state in zip(q, qd, strict=True)]
+    return np.flatnonzero(np.ptp(np.array(found, dtype=float), axis=0) > UNCHANGED)
+
+
+def _leading(sizes: np.ndarray, places: np.ndarray, unknowns: Unknowns) -> np.ndarray:
+    """Sizes (N, entries) of entries at places (2, entries) by the highest derivative in their row, 0 for others.
+
+    Small ones beside the greatest of their row are 0, too.
+    """
+    row, column = places
+    level = np.where(column < unknowns.n_states, column // unknowns.model.nv, -1)
+    order = np.argsort(row, kind="stable")
+    starts, number = np.unique(row[order], return_index=True)[1], np.unique(row, return_inverse=True)[1]
+    highest = np.maximum.reduceat(level[order], starts)
+    found = np.where(level == highest[number], sizes, 0.0)
+    most = np.maximum.reduceat(found[:, order], starts, axis=1)
+    return np.where(found > NEGLIGIBLE * most[:, number], found, 0.0)
 
 
 def in_parts(n: int, source: OfStates | OfDynamics) -> list[slice]:

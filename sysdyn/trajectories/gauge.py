@@ -7,8 +7,8 @@ nothing of its heading, though each of them changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,34 +27,8 @@ UNSEEN, SEEN_AT = 1e-9, 4
 UNSEEN_SEED = 11
 
 
-class Unseen(NamedTuple):
-    """A direction that nothing tells: its name, and its tangent (N, nv) at positions q (N, nq)."""
-
-    name: str
-    tangent: Callable[[np.ndarray], np.ndarray]
-
-
-def unseen(sources: Sequence[OfStates | OfDynamics], unknowns: Unknowns, readings: Readings) -> list[Unseen]:
-    """The shifts and turns of free bases that the equations do not depend on; readings: of any `SEEN_AT` instants."""
-    return [x for x in _motions(unknowns.model) if not any(_tells(source, unknowns, readings, x) for source in sources)]
-
-
-def _motions(model: Model) -> Iterator[Unseen]:
-    """Shifts of the world, and its turn about the vertical, for each free joint at the base."""
-    size = np.linalg.norm(model.gravity)
-    up = -model.gravity / size if size > 0.0 else np.array([0.0, 0.0, 1.0])
-    for i, joint in enumerate(model.joints):
-        if isinstance(joint, Free) and model.parent[i] < 0:
-            name, q, v = model.joint_names[i], model.q_slice(i), model.v_slice(i)
-            E, place = rotation(model.X_tree[i]), translation(model.X_tree[i])  # of the joint's frame in the world
-            for letter, axis in zip("xyz", E.T, strict=True):
-                yield Unseen(f"{name} position {letter}", _Motion(model.nv, q, v, np.zeros(3), axis))
-            turn = E @ up
-            yield Unseen(f"{name} yaw", _Motion(model.nv, q, v, turn, np.cross(turn, E @ place)))
-
-
 @dataclass(frozen=True)
-class _Motion:
+class WorldMotion:
     """The tangent of a motion of the world, a turn and a shift in the frame of a joint with these places in q and q̇."""
 
     nv: int
@@ -73,6 +47,32 @@ class _Motion:
         return tangent
 
 
+class Unseen(NamedTuple):
+    """A direction that nothing tells: its name, and its tangent (N, nv) at positions q (N, nq)."""
+
+    name: str
+    tangent: WorldMotion
+
+
+def unseen(sources: Sequence[OfStates | OfDynamics], unknowns: Unknowns, readings: Readings) -> list[Unseen]:
+    """The shifts and turns of free bases that the equations do not depend on; readings: of any `SEEN_AT` instants."""
+    return [x for x in _motions(unknowns.model) if not any(_tells(source, unknowns, readings, x) for source in sources)]
+
+
+def _motions(model: Model) -> Iterator[Unseen]:
+    """Shifts of the world, and its turn about the vertical, for each free joint at the base."""
+    size = np.linalg.norm(model.gravity)
+    up = -model.gravity / size if size > 0.0 else np.array([0.0, 0.0, 1.0])
+    for i, joint in enumerate(model.joints):
+        if isinstance(joint, Free) and model.parent[i] < 0:
+            name, q, v = model.joint_names[i], model.q_slice(i), model.v_slice(i)
+            E, place = rotation(model.X_tree[i]), translation(model.X_tree[i])  # of the joint's frame in the world
+            for letter, axis in zip("xyz", E.T, strict=True):
+                yield Unseen(f"{name} position {letter}", WorldMotion(model.nv, q, v, np.zeros(3), axis))
+            turn = E @ up
+            yield Unseen(f"{name} yaw", WorldMotion(model.nv, q, v, turn, np.cross(turn, E @ place)))
+
+
 def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings, x: Unseen) -> bool:
     model, n = unknowns.model, len(readings.t)
     q, qd, qdd = model.random_state(seed=UNSEEN_SEED, batch=n)
@@ -88,3 +88,38 @@ def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings
         if (change > UNSEEN * size[:, rows].sum(axis=1)).any():
             return True
     return False
+
+
+def settled(gone: Sequence[Unseen], path: Path, wanted: np.ndarray, density: np.ndarray) -> Path:
+    """The path in a world that moves from instant to instant, so that errors of the motion are as wanted (N − 1, nv).
+
+    The world moves along the directions that nothing tells: no reading changes. What a step of Gauss-Newton foretells
+    of errors holds then however far it shifts and turns the robot in the world, but for second order in the errors.
+    density (nv,): of the motion, by which errors are compared.
+    """
+    for start in dict.fromkeys(x.tangent.v.start for x in gone):
+        motions = [x.tangent for x in gone if x.tangent.v.start == start]
+        turns = [x.turn for x in motions if x.turn.any()]
+        if turns and len(motions) < 4:
+            continue  # turns that shift along what is known
+        own, v = path.unknowns, motions[0].v
+        before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
+        error = wanted[:, v] - own.motion.errors(before, after, np.diff(path.t))[0][:, 0, v]
+        T = np.stack([x(path.q[1:])[:, v] for x in motions], axis=2) / density[v, None]
+        TT = T.swapaxes(1, 2)
+        share = np.linalg.solve(TT @ T, TT @ (error / density[v])[..., None])[..., 0]
+        count = len(motions) - len(turns)
+        shift, q = share[:, :count] @ np.array([x.shift for x in motions[:count]]), path.q
+        if turns:
+            angle = _summed(share[:, count:])
+            q = own.model.integrate(q, angle * motions[-1](q))
+            quaternion = np.concatenate([np.sin(0.5 * angle) * turns[0], np.cos(0.5 * angle)], axis=1)
+            shift = rotate(quaternion[:-1], shift)
+        whole = WorldMotion(motions[0].nv, motions[0].q, v, np.zeros(3), _summed(shift))
+        path = replace(path, q=own.model.integrate(q, whole(q)))
+    return path
+
+
+def _summed(x: np.ndarray) -> np.ndarray:
+    """Sums (N, m) of successive steps (N − 1, m), from 0."""
+    return np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])

@@ -62,7 +62,7 @@ class Learning:
         self.trajectory, self.kappa, self._first = trajectory, kappa, first
         belief, _ = trajectory.belief(readings, first, kappa)
         readings = proposed(trajectory, belief, kappa, readings)
-        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
+        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone), robust)
         found, self.readings = smoother.run(trajectory.first_path(belief, readings, kappa), readings)
         self.belief, self.path, self.sizes = belief, found.path, smoother.equations.sizes
         measured = sensors_of_motion(trajectory)
@@ -111,9 +111,12 @@ class Learning:
         for s in self.drifts:
             own.drive(s, np.exp(values[f"drift:{s}"]))
         readings, kappa = replace(self.readings, variances=variances), self.motion(values["motion"])
-        equations = Linearised(own, self.trajectory.kinematic, kappa, self.belief, self.sizes)
-        solved = equations.sweep(equations.about(path, readings), covariances=True, pairs=True)
-        path = path.moved(solved.step)
+        equations = Linearised(
+            own, self.trajectory.kinematic, kappa, self.belief, self.trajectory.gone, self.sizes
+        )  # fmt: skip
+        least = equations.about(path, readings)
+        solved = equations.sweep(least, covariances=True, pairs=True)
+        path = equations.moved(least, solved.step, readings)
         objective = equations.about(path, readings).objective
         scale = sum(float((readings.active[s].sum(axis=0) * np.log(v)).sum()) for s, v in variances.items())
         count = equations.counted(readings)

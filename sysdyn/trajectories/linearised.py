@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,15 +12,17 @@ import numpy as np
 from sysdyn.trajectories import beside, chain, densities
 from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.filtering import Belief
+from sysdyn.trajectories.gauge import Unseen, settled
 from sysdyn.trajectories.path import Path, Unknowns
 
 
 class Least(NamedTuple):
-    """A path with the chain about it in parts, and the objective there."""
+    """A path with the chain about it in parts, and the objective there; rows: r and entries of each source."""
 
     path: Path
     parts: list[beside.Part]
     objective: float
+    rows: list[tuple[np.ndarray, np.ndarray]]
 
 
 class _Unknowns(NamedTuple):
@@ -54,13 +56,15 @@ class Linearised:
     """The equations of a path, linearised about it, with a prior of its first instant.
 
     density: κ (nv,) of the motion. sizes (unknowns,): standard deviations without exact rows, by which these are
-    weighted; None: exact rows are left out. raised (N − 1, nv): multiples of the density from instant to instant.
+    weighted; None: exact rows are left out. raised (N − 1, nv): multiples of the density from instant to instant. gone:
+    coordinates that nothing tells.
     """
 
     unknowns: Unknowns
     sources: Sequence[OfStates | OfDynamics]
     density: np.ndarray
     start: Belief
+    gone: Sequence[Unseen] = ()
     sizes: np.ndarray | None = None
     raised: np.ndarray | None = None
     _known_steps: _Steps | None = None
@@ -123,7 +127,7 @@ class Linearised:
             lines = source.at(path, readings)
             r, entries = lines.r, lines.entries
             if lines.exact.any():
-                weight = self._row_scale(lines)
+                weight = self._row_scale(source, lines)
                 r, entries = r * weight, entries * weight[:, lines.places[0]]
             total += float(np.vdot(r, r))
             found.append((r, entries))
@@ -142,7 +146,7 @@ class Linearised:
             P = start[x.columns[:, :, None], x.columns[:, None, :]]
             Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
             parts.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
-        return Least(path, parts, total)
+        return Least(path, parts, total, found)
 
     def _steps(self, path: Path) -> _Steps:
         """Transitions between the times of a path; the last ones are kept."""
@@ -194,7 +198,7 @@ class Linearised:
         of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
         return np.asarray(of[..., x.Q[:, 0]] * of[..., x.Q[:, 1]])
 
-    def _row_scale(self, lines: Lines) -> np.ndarray:
+    def _row_scale(self, source: OfStates | OfDynamics, lines: Lines) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
         scale = np.ones(lines.r.shape)
         if not lines.exact.any():
@@ -203,16 +207,68 @@ class Linearised:
             scale[:, lines.exact] = 0.0
             return scale
         row, column = lines.places
-        least, known = np.full(lines.r.shape, np.inf), np.abs(lines.entries) * self.sizes[column]
+        least, known = np.full(lines.r.shape, np.inf), source.sizes(lines.entries) * self.sizes[column]
         known[known == 0.0] = np.inf
         for k in np.flatnonzero(lines.exact):
             least[:, k] = known[:, row == k].min(axis=1, initial=np.inf)
         exact = 1.0 / (EXACT_SHARE * np.where(np.isfinite(least), least, 1.0))
         return np.where(lines.exact, exact, 1.0)
 
-    def sweep(self, least: Least, covariances: bool = False, pairs: bool = False) -> chain.Sweep:
-        """The step of Gauss-Newton from there, and covariances if asked for, with those of successive instants."""
-        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs, self._room)
+    def sweep(
+        self, least: Least, covariances: bool = False, pairs: bool = False, last: bool = False
+    ) -> chain.Sweep:  # fmt: skip
+        """The step of Gauss-Newton from there, and covariances if asked for; see `chain.sweep`."""
+        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs, self._room, last)
+
+    def moved(self, least: Least, step: np.ndarray, readings: Readings) -> Path:
+        """The path after a step (N, unknowns) from there, nearer to what the step foretells where that costs nothing.
+
+        A step that turns a base far is not what its first order says. Where nothing tells the place of the base the
+        world goes along, see `settled`; and biases that last, which pass for a tilt, take up what of it is the same at
+        all instants.
+        """
+        path, own = least.path.moved(step), self.unknowns
+        if not own.motion.groups:
+            return path
+        if self.gone:
+            path = settled(self.gone, path, self._errors_after(least, step), self.density)
+        lasting = np.flatnonzero(np.isinf(own.bias_walk[1]))
+        if not len(lasting):
+            return path
+        m = len(lasting)
+        H, h = np.zeros((m, m)), np.zeros(m)
+        for source, (r, entries) in zip(self.sources, least.rows, strict=True):
+            row, column = source.places
+            of_bias = np.flatnonzero(np.isin(column, own.n_states + lasting) & ~source.exact[row])
+            rows = np.unique(row[of_bias])
+            if not len(rows):
+                continue
+            after = source.at(path, readings)
+            along = np.flatnonzero(np.isin(row, rows))
+            ahead = (entries[:, along] * step[:, column[along]]) @ (row[along, None] == rows)
+            away = after.r[:, rows] - r[:, rows] - ahead
+            J = np.zeros((len(path), len(rows), m))
+            J[:, np.searchsorted(rows, row[of_bias]), np.searchsorted(lasting, column[of_bias] - own.n_states)] = (
+                after.entries[:, of_bias]
+            )
+            flat = J.reshape(-1, m)
+            H, h = H + flat.T @ flat, h + flat.T @ away.reshape(-1)
+        biases = path.biases.copy()
+        biases[:, lasting] -= np.linalg.lstsq(H, h, rcond=None)[0]
+        return replace(path, biases=biases)
+
+    def _errors_after(self, least: Least, step: np.ndarray) -> np.ndarray:
+        """Errors (N − 1, nv) of the motion of positions that the chain foretells of a step, where `gone` matters."""
+        freedoms = np.unique(np.concatenate([np.r_[x.tangent.v] for x in self.gone]))
+        found = np.zeros((len(step) - 1, self.unknowns.model.nv))
+        for part in least.parts:
+            for i, columns in enumerate(part.columns):
+                rows, own = np.flatnonzero(np.isin(columns, freedoms)), part.one(i)
+                known = np.isin(own.Phi.places[:, 0], rows)
+                row, column = own.Phi.places[known].T
+                ahead = (own.Phi.entries[:, known] * step[:-1, columns[column]]) @ (row[:, None] == rows)
+                found[:, columns[rows]] = step[1:, columns[rows]] - ahead - own.c[:, rows]
+        return found
 
     def counted(self, readings: Readings) -> int:
         """Degrees of freedom of the objective at its least: rows of all instants."""

@@ -93,7 +93,8 @@ def smooth(
 
     problem   with sensors of the state (`JointPosition`, `Gyroscope`, `Stance`, …) beside all others; q and q̇ are
               unknown, and q̈ follows
-    log       a file, pattern, DataFrame, or dict of arrays with t [s], as of `sysdyn.Log`; values may be missing
+    log       a file, pattern, DataFrame (of Dask, too), dict of arrays with t [s], or list of such parts, as of
+              `sysdyn.Log`; values may be missing
     outputs   quantities and measurements, as of `sysdyn.compile`
     coupled   False: first the states, from sensors of motion, then the outputs at each instant with what is known of
               its state; True: all at once, so that torques and wrenches tell of the states, too

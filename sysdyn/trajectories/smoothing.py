@@ -44,6 +44,8 @@ ROUNDING = 1e-4
 # Root mean square of a further step, in standard deviations, up to which a path that stays is good enough (chosen):
 # stiff motions cost digits, so that steps of a few hundredths follow each other without end.
 CLOSE = 0.1
+# Greatest part of a step beside the one before, along which it goes back, up to which both meet between (chosen).
+ASIDE = 0.5
 # Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
@@ -66,6 +68,16 @@ class Smoothed(NamedTuple):
     objective: float
 
 
+def _between(before: np.ndarray, step: np.ndarray) -> float:
+    """Share of a step that goes back along the one before (none: empty), by the secant of both; 1 if it does not."""
+    along = float(np.vdot(step, before)) if len(before) else 0.0
+    if along >= 0.0:
+        return 1.0
+    back = -along / float(np.vdot(before, before))
+    aside = np.linalg.norm(step + back * before)
+    return 1.0 / (1.0 + back) if aside <= ASIDE * np.linalg.norm(step) else 1.0
+
+
 @dataclass
 class Smoother:
     """Gauss-Newton on the equations of a path. events: readings that the last `run` dropped."""
@@ -85,14 +97,17 @@ class Smoother:
 
         A step that increases the objective is followed by others, as a large turn is right though the shifts that
         belong to it come with the next step; without success the best path goes on by part of a step (Chamberlain,
-        Powell, Lemarechal and Pedersen 1982: the watchdog technique).
+        Powell, Lemarechal and Pedersen 1982: the watchdog technique). A step back goes part of the way, as directions
+        that readings hardly tell bend more than the equations say that are linear.
         """
         own = self.equations
         best, share, waited = own.about(path, readings), 1.0, 0
-        now = best
+        now, before = best, np.zeros((0, 0))
         for _ in range(most):
             swept = own.sweep(now)
-            now, whole = own.about(now.path.moved(share * swept.step), readings), share == 1.0
+            part = share * _between(before, swept.step)
+            now, whole = own.about(own.moved(now, part * swept.step, readings), readings), part == 1.0
+            before = part * swept.step
             change, small = best.objective - now.objective, enough * max(1.0, ROUNDING * best.objective)
             if change >= 0.0:
                 best, share, waited = now, min(1.0, 2.0 * share), 0
@@ -106,7 +121,7 @@ class Smoother:
                         break
         if most < MOST_STEPS:  # one of several rounds
             return best, False
-        after = own.about(best.path.moved(own.sweep(best).step), readings)
+        after = own.about(own.moved(best, own.sweep(best).step, readings), readings)
         return best, abs(best.objective - after.objective) <= CLOSE**2 * len(path) * path.unknowns.size
 
     def run(self, path: Path, readings: Readings) -> tuple[Smoothed, Readings]:
@@ -126,7 +141,7 @@ class Smoother:
             best, converged = self.solve(path, left)
         found = own.sweep(best, covariances=True)
         if converged and abs(best.objective - found.least) <= DECREASE * max(1.0, ROUNDING * best.objective):
-            best = own.about(best.path.moved(found.step), left)  # a step for nothing
+            best = own.about(own.moved(best, found.step, left), left)  # a step for nothing
         return Smoothed(best.path, found.covariances, converged, best.objective), left
 
     # ---- robustness --------------------------------------------------------------------------------------------

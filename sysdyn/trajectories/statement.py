@@ -92,6 +92,11 @@ class Trajectory:
         found = {m.name: m.components(self.model) for m in self.problem.measurements}
         return {MOTION: ("all joints",), **found}
 
+    @cached_property
+    def gone(self) -> list[Unseen]:
+        """The coordinates that nothing tells."""
+        return self.unseen()
+
     def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
         """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
         rng = np.random.default_rng(5)
@@ -116,7 +121,7 @@ class Trajectory:
         nv, p = model.nv, self.motion.order
         first = model.neutral() if q is None else q
         at = Path(own, readings.t[:1], first[None], np.zeros((1, p - 1, nv)), np.zeros((1, own.n_biases)))
-        gone, found = self.unseen(), at
+        gone, found = self.gone, at
         if q is None or not self.motion.groups:
             still = self._std(FIRST_ATTITUDE)
             still[nv : own.n_states] = AT_REST
@@ -162,15 +167,26 @@ class Trajectory:
                     q[:, place] = np.interp(t, t[on], readings.y[m.name][on, k])
         followers = [link.q for link in self.model.couplings if link.q not in seen]
         q[:, followers] = self.model.imposed(q, None, None)[0][:, followers]
-        return Path(own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases)))
+        path = Path(own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases)))
+        return self._assembled(path, readings, density) if self.states.loops else path
+
+    def _assembled(self, path: Path, readings: Readings, density: np.ndarray) -> Path:
+        """The path with loops that are closed at instants a STRIDE apart, each from the positions of the one before."""
+        own, nv, chosen = self.unknowns, self.model.nv, _strides(path.t)
+        std = self._std(FIRST_ATTITUDE)
+        std[nv : own.n_states] = AT_REST
+        filter_, now, found = Filter(own, self.kinematic, density, gate=False), path.part(slice(0, 1)), []
+        for k in chosen:
+            belief = Belief(replace(now, t=path.t[k : k + 1]), np.diag(std * std))
+            closed = filter_.started(belief, readings.part(slice(k, k + 1))).path
+            now = replace(closed, rates=now.rates, biases=now.biases)
+            found.append(now.q[0])
+        q = np.stack([np.interp(path.t, path.t[chosen], x) for x in np.array(found).T], axis=1)
+        return replace(path, q=q)
 
     def _filtered(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
         """The path of the filter over instants a STRIDE apart, smoothed once backwards, and moved on to all others."""
-        t, own = readings.t, self.unknowns
-        chosen = [0]
-        while chosen[-1] < len(t) - 1:  # the last instant within a stride, at least the next
-            after = int(np.searchsorted(t, t[chosen[-1]] + STRIDE * (1.0 + 1e-6))) - 1
-            chosen.append(min(max(after, chosen[-1] + 1), len(t) - 1))
+        t, own, chosen = readings.t, self.unknowns, _strides(readings.t)
         filter_ = Filter(own, self.kinematic, density)
         found, ahead = [], []
         for k in chosen:
@@ -209,6 +225,15 @@ class Trajectory:
             else:
                 part[~np.isfinite(part)] = (TURNING if joint.angles else SHIFTING) * faster
         return density, known, total
+
+
+def _strides(t: np.ndarray) -> list[int]:
+    """Numbers of instants a STRIDE apart: the last one within it, at least the next; with the first and the last."""
+    chosen = [0]
+    while chosen[-1] < len(t) - 1:
+        after = int(np.searchsorted(t, t[chosen[-1]] + STRIDE * (1.0 + 1e-6))) - 1
+        chosen.append(min(max(after, chosen[-1] + 1), len(t) - 1))
+    return chosen
 
 
 def encoders_of(problem: Problem) -> list[tuple[Measurement, list[tuple[int, int]]]]:

@@ -71,13 +71,13 @@ def windows(
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         read = part(at, min(end + max(1, int(OVERLAP * n)), rows))
         read = proposed(trajectory, belief, kappa, read)
-        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
+        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone), robust)
         if learnt is None or len(learnt) < len(read.t):
             learnt = trajectory.first_path(belief, read, kappa)
         found, left = smoother.run(learnt, read)
         learnt = None
         if trajectory.coupled:
-            smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief), robust)
+            smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief, trajectory.gone), robust)
             found, left = smoother.run(found.path, read)
         if not found.converged:
             warn(
@@ -125,6 +125,7 @@ def _condensed(equations: Linearised, found: Smoothed, readings: Readings, at: i
     part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
     some = readings.part(part)
     some = replace(some, active={name: x & before for name, x in some.active.items()})
-    solved = equations.sweep(equations.about(found.path.part(part), some), covariances=True)
-    P, path = solved.covariances.part(slice(-1, None)).dense()[0], found.path.part(part).moved(solved.step)
+    least = equations.about(found.path.part(part), some)
+    solved = equations.sweep(least, last=True)
+    P, path = solved.covariances.dense()[0], equations.moved(least, solved.step, some)
     return Belief(path.part(slice(at, at + 1)), P), equations.about(path, some).objective

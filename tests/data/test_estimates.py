@@ -80,6 +80,22 @@ def test_a_cluster_gives_the_same_bits_and_survives_a_killed_worker(tmp_path, cl
     assert not (tmp_path / "no.csv").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Sending large graph")
+def test_a_cluster_estimates_delayed_parts(tmp_path, cluster):
+    read, delayed = pytest.importorskip("pandas").read_parquet, pytest.importorskip("dask").delayed
+    write_parts(tmp_path)
+    solver = sd.compile(PROBLEM, outputs=["tau", "qdd"], level="fast")
+    delays = [delayed(read)(str(tmp_path / f"part.{k}.parquet")) for k in range(PARTS)]
+    with pytest.warns(LogWarning):
+        files = estimate_log(log(tmp_path), solver, tmp_path / "files.csv")
+        for name, scheduler in (("here", None), ("there", cluster.scheduler_address)):
+            parts = Log(delays, PROBLEM, missing="skip", velocities="difference", rows=200)
+            assert estimate_log(parts, solver, tmp_path / f"{name}.csv", scheduler=scheduler) == files
+    expected = (tmp_path / "files.csv").read_bytes()
+    assert (tmp_path / "here.csv").read_bytes() == expected == (tmp_path / "there.csv").read_bytes()
+
+
 def test_a_cluster_that_is_not_there(tmp_path, monkeypatch):
     np.savez(tmp_path / "log.npz", t=np.zeros(1), q=np.zeros((1, 2)), qd=np.zeros((1, 2)), tau=np.zeros((1, 2)))
     problem = sd.forward_dynamics(MODEL)

@@ -201,6 +201,8 @@ def test_chains_side_by_side_are_those_that_routines_solve(monkeypatch):
         found.append(chain.sweep([part], n, 9 * k, True, True))
         steps = chain.sweep([part], n, 9 * k)
         np.testing.assert_allclose(steps.step, found[-1].step, rtol=0, atol=1e-10 * np.abs(steps.step).max())
+        last, whole = chain.sweep([part], n, 9 * k, last=True).covariances.dense(), found[-1].covariances.dense()
+        np.testing.assert_allclose(last, whole[-1:], rtol=0, atol=1e-10 * np.abs(whole[-1]).max())
     one, two = found
     np.testing.assert_allclose(one.step, two.step, rtol=0, atol=1e-10 * np.abs(two.step).max())
     for name in ("P", "C"):

@@ -13,6 +13,8 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.offline import instant
 from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
+from sysdyn.trajectories import instants
+from sysdyn.trajectories.instants import StoredInstant
 from tests.estimates import dense
 from tests.robots import floating_tree
 
@@ -280,3 +282,25 @@ def test_an_elimination_that_loses_digits_is_not_kept(monkeypatch, kind, spoilt)
     else:
         with pytest.raises(NoSafeOrdering, match="no order of the equations of an instant keeps digits"):
             Instant(PROBLEMS[kind](), OUTPUTS)
+
+
+# ---- stored programs -------------------------------------------------------------------------------------------------
+
+
+def test_stored_programs_are_those_that_were_made(monkeypatch, tmp_path):
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
+    problem = PROBLEMS["correlated"]()
+    made, first = Instant(problem, OUTPUTS, ["tq"]), StoredInstant(problem, OUTPUTS, ["tq"])
+    (first.rows(), first.free(), first.results())
+    monkeypatch.setattr(instants, "Instant", None)  # nothing is made anew
+    found = StoredInstant(PROBLEMS["correlated"](), OUTPUTS, ["tq"])
+    rows, own = found.rows(), made.rows()
+    assert rows.program.digest == own.program.digest and found.results().digest == made.results().digest
+    assert (rows.columns, rows.noisy) == (tuple(own.columns), own.noisy)
+    np.testing.assert_array_equal(rows.places, own.places)
+    np.testing.assert_array_equal(rows.exact, own.exact)
+    program, places = found.free()
+    assert program.digest == made.free()[0].digest
+    np.testing.assert_array_equal(places, made.free()[1])
+    with pytest.raises(TypeError):  # another list of outputs is another instant
+        StoredInstant(problem, ("tau",), ["tq"]).rows()

@@ -9,7 +9,10 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
+from sysdyn.trajectories import densities
+from sysdyn.trajectories.believed import FAR_SQUARED
 from sysdyn.trajectories.filtering import Filter
+from sysdyn.trajectories.motion import covariance, transition
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import with_motion
 from tests.trajectories.test_bad_logs import floating
@@ -134,3 +137,36 @@ def test_motion_that_markers_alone_show():
     assert np.mean(np.abs(error) < 2.0 * run.std("tau")) > 0.9 and np.median(run.std("tau")) < 0.1 * np.abs(tau).max()
     found = sd.learn_noise(problem, log, (), order=run.order)
     assert found.converged and found.density == pytest.approx(dict(run.motion), rel=0.2)
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
+    """At irregular times, with gaps, of two encoders with noise of their own."""
+    rng, n, std = np.random.default_rng(0), 60, np.array([1e-3, 1e-2])
+    t = np.cumsum(rng.uniform(5e-3, 2e-2, n))
+    z = np.sin(3.0 * t)[:, None] + std * rng.standard_normal((n, 2))
+    on = rng.random((n, 2)) > 0.2
+    kappa, likelihood = densities.of_encoders(t, np.where(on, z, 0.0), on, std, order)
+    dt, tried = (
+        np.diff(t),
+        10.0 ** np.linspace(densities.LEAST_DENSITY, densities.GREATEST_DENSITY, densities.DENSITIES),
+    )
+    for j in range(2):
+        found = []
+        for density in tried / np.median(dt) ** (order - 0.5):
+            x = np.array([z[0, j] / std[j] * on[0, j], *np.zeros(order - 1)])
+            P, total = np.diag(densities.WIDE * np.median(dt) ** (-2.0 * np.arange(order))), 0.0
+            for k in range(n):
+                if k:
+                    F = transition(dt[k - 1], order)
+                    x, P = F @ x, F @ P @ F.T + density**2 * covariance(dt[k - 1], order)
+                if not on[k, j]:
+                    continue
+                e = z[k, j] / std[j] - x[0]
+                S = max(P[0, 0] + 1.0, e * e / FAR_SQUARED)
+                total -= 0.5 * (np.log(S) + e * e / S) * (k >= densities.FORGOTTEN)
+                x, P = x + P[:, 0] * e / S, P - np.outer(P[:, 0], P[0]) / S
+            found.append(total)
+        assert likelihood[j] == pytest.approx(max(found), abs=1e-4)
+        best = tried[int(np.argmax(found))] * std[j] / np.median(dt) ** (order - 0.5)
+        assert abs(np.log10(kappa[j] / best)) < 0.25

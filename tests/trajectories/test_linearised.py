@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief, Filter
+from sysdyn.trajectories.gauge import Unseen
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.readings import read
@@ -82,6 +86,62 @@ def test_a_direction_that_is_held_stays_held_where_readings_turn_the_state(kind)
     assert np.abs(away).max() > 0.05 and abs(away[: own.model.nv] @ held) < 1e-5
     back = own.unknowns.turned(found.P, away, back=True)[: own.model.nv, : own.model.nv]
     assert held @ back @ held < 4.0 * HELD**2
+
+
+def flying(n: int, resting: bool) -> tuple[Linearised, Path, Readings, list[Unseen]]:
+    """(equations, a path that fits, readings, what nothing tells) of a body with an IMU that sees its velocity."""
+    model, size = sd.random_tree(1, seed=0, joints=("free",)), np.array([0.1, 0.1, 0.1, 1.0, 1.0, 1.0])
+    imu = (model.body_names[0], np.eye(4))
+    problem = sd.Problem(model, [
+        sd.Gyroscope(imu, noise=2e-3, bias=sd.RandomWalk(1e-5), name="gyro"),
+        sd.Velocimeter(imu, noise=1e-2, name="speed"),
+        sd.Accelerometer(imu, noise=0.05, bias=sd.RandomWalk(1e-4), name="acc"),
+        sd.ExternalWrench("all", name="none"),
+    ])  # fmt: skip
+    t, step, phase = 0.01 * np.arange(n), 1e-3, np.arange(6.0)
+
+    def rates(t: np.ndarray) -> np.ndarray:
+        return (size * np.sin(4.0 * t[:, None] + phase) + [0.0, 0.0, 0.5, 0.5, 0.0, 0.0]) * (not resting)
+
+    q = [model.neutral()]
+    for twist in rates(step * np.arange(0.5, 10 * n)):
+        q.append(model.integrate(q[-1], step * twist))
+    qdd = 4.0 * size * np.cos(4.0 * t[:, None] + phase) * (not resting)
+    shown = sd.predict(problem, np.array(q[:-1:10]), rates(t), qdd, state_sensors=True, seed=0)
+    readings = read(problem, {"t": t, **{name: shown[name] for name in ("gyro", "speed", "acc")}})
+    own, kappa = Trajectory(problem, (), float(t[-1]), 3, False), np.full(6, 30.0)
+    belief, _ = own.belief(readings, None, kappa)
+    equations = Linearised(own.unknowns, own.kinematic, kappa, belief, own.gone)
+    found, converged = Smoother(equations, False).solve(own.first_path(belief, readings, kappa), readings)
+    assert converged and len(own.gone) == 4
+    return equations, found.path, readings, own.gone
+
+
+def test_a_step_that_turns_and_shifts_the_robot_in_the_world_does_what_it_foretells():
+    """A gyroscope that is turned about the vertical by 0.2 rad/s: after 4 s headings and positions are far away."""
+    equations, path, readings, gone = flying(400, resting=False)
+    turning = readings.y["gyro"] + 0.2 * gone[3].tangent(path.q)[:, :3]
+    other = replace(readings, y={**readings.y, "gyro": turning})
+    least = equations.about(path, other)
+    swept = equations.sweep(least)
+    assert np.abs(swept.step[:, :6]).max() > 0.3
+    plain, own = path.moved(swept.step), equations.moved(least, swept.step, other)
+    states = equations.sources[0]
+    np.testing.assert_allclose(states.at(own, other).r, states.at(plain, other).r, rtol=0, atol=1e-10)
+    away = [equations.about(x, other).objective - swept.least for x in (plain, own)]
+    assert away[0] > 1e4 and away[1] < 0.1 * away[0]
+
+
+def test_biases_take_up_what_a_tilt_does_beyond_its_first_order():
+    equations, path, readings, _ = flying(50, resting=True)
+    unknowns, source, tilt = equations.unknowns, equations.sources[1], 0.2
+    least, step = equations.about(path, readings), np.zeros((len(path), equations.unknowns.size))
+    J, place = source.at(path, readings).J[0], unknowns.biases["acc"].place
+    biases = np.arange(place.start, place.stop) + unknowns.n_states
+    step[:, 0], step[:, biases] = tilt, -tilt * np.linalg.solve(J[:, biases], J[:, 0])
+    paths = path, path.moved(step), equations.moved(least, step, readings)
+    before, plain, own = (source.at(x, readings).r for x in paths)
+    assert np.abs(plain - before).max() > 3.0 and np.abs(own - before).max() < 0.3
 
 
 @pytest.mark.parametrize("kind, tolerance", [("revolute", 1e-9), ("free", 1e-2)])

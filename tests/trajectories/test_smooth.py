@@ -12,7 +12,10 @@ import sysdyn as sd
 from sysdyn.errors import LogWarning
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free
+from sysdyn.trajectories.equations import Readings
+from sysdyn.trajectories.path import Path as States
 from sysdyn.trajectories.smoothing import Smoother
+from sysdyn.trajectories.statement import Trajectory
 from tests.robots import floating_tree
 
 with pytest.MonkeyPatch.context() as patch:
@@ -563,3 +566,30 @@ def test_chi2_with_a_free_base_and_exact_rows():
     assert run.redundancy == 100 * (4 + 2) - 12
     low, high = run.chi2_band()
     assert run.chi2() < high
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_variances_of_outputs_are_those_of_the_whole_covariance(coupled):
+    """Joint by joint if nothing couples them, together if something does."""
+    model, rng = sd.chain(3, seed=1), np.random.default_rng(0)
+    problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3), sd.ExternalWrench("all", name="none")])
+    trajectory = Trajectory(problem, ("tau",), 1.0, 3, False)
+    source, own, n = trajectory.dynamics, trajectory.unknowns, 5
+    q, qd, qdd = model.random_state(seed=0, batch=n)
+    path = States(own, np.arange(float(n)), q, np.stack([qd, qdd], axis=1), np.zeros((n, 0)))
+    readings = Readings(path.t, {}, {}, {})
+    X = rng.standard_normal((n, own.size, own.size))
+    if not coupled:
+        j = np.arange(own.size) % model.nv
+        X = X * (j[:, None] == j)
+    P = X @ X.swapaxes(1, 2)
+    value, std = source.results(path, readings, P)["tau"]
+    np.testing.assert_allclose(value, sd.rnea(model, q, qd, qdd), atol=1e-9)
+    for k in range(n):  # central differences
+        J, h = np.zeros((model.nv, own.size)), 1e-6
+        for i in range(own.size):
+            d = np.zeros((1, own.size))
+            d[0, i] = h
+            ahead, behind = (path.part(slice(k, k + 1)).moved(x) for x in (d, -d))
+            J[:, i] = (sd.rnea(model, *(ahead.state().values())) - sd.rnea(model, *(behind.state().values())))[0] / 2e-6
+        np.testing.assert_allclose(std[k], np.sqrt(np.diagonal(J @ P[k] @ J.T)), rtol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -127,6 +128,63 @@ def test_a_survey_in_turn_is_that_of_all_rows(monkeypatch):
         np.testing.assert_array_equal(part.t, readings.t[at:end])
         for name, x in part.active.items():
             np.testing.assert_array_equal(x, readings.active[name][at:end])
+
+
+# ---- partitions ------------------------------------------------------------------------------------------------------
+
+
+def frame():
+    """The log as a DataFrame of pandas."""
+    pandas = pytest.importorskip("pandas")
+    problem, log = arm()
+    columns = {
+        f"{m.name}: {x}": log[m.name][:, k]
+        for m in problem.measurements if m.name in log for k, x in enumerate(m.components(problem.model))
+    }  # fmt: skip
+    return pandas.DataFrame({"t": log["t"], **columns})
+
+
+def test_partitions_of_dask_are_computed_in_turn_and_give_the_same_run(tmp_path, dask_frames):
+    """Each is gone before the next but one comes, also as windows do not end where partitions do."""
+    delayed = pytest.importorskip("dask").delayed
+    rows, alive, most, size = frame(), list[weakref.ref](), 0, 17
+
+    def partition(at: int):
+        nonlocal most, alive
+        found = rows.iloc[at : at + size].copy()
+        alive = [*(x for x in alive if x() is not None), weakref.ref(found)]
+        most = max(most, len(alive))
+        return found
+
+    parts = [delayed(partition, pure=False)(at) for at in range(0, ROWS, size)]
+    log = dask_frames.from_delayed(parts, meta=rows.iloc[:0], verify_meta=False)
+    with pytest.raises(Interrupted):
+        sd.smooth(arm()[0], log, ["tau"], out=tmp_path / "run.npz", progress=interrupted("121"), **OPTIONS)
+    stored = sd.smooth(arm()[0], log, ["tau"], out=tmp_path / "run.npz", **OPTIONS)
+    assert stored.resumed == 120 and most <= 3
+    found, arrays = read_back(stored.path), whole().arrays()
+    for name, x in arrays.items():
+        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of dask, by pandas
+def test_a_stored_run_is_a_dataframe_of_dask(tmp_path, dask_frames):
+    pytest.importorskip("pyarrow")
+    log = dask_frames.from_pandas(frame(), npartitions=5)
+    stored = sd.smooth(arm()[0], log, ["tau"], out=tmp_path / "run.parquet", **OPTIONS)
+    found = dask_frames.read_parquet(stored.path, split_row_groups=True)
+    assert found.npartitions == ROWS // WINDOW and len(found) == ROWS
+    np.testing.assert_array_equal(found["tau:joint1"].compute(), whole()["tau"][:, 1])
+
+
+def test_a_list_is_a_log_of_its_parts():
+    rows, (problem, log) = frame(), arm()
+    parts = [rows.iloc[:100], {name: x[100:] for name, x in log.items()}]
+    np.testing.assert_array_equal(sd.smooth(problem, parts, ["tau"], **OPTIONS).q, whole().q)
+    with pytest.raises(FileError, match="part 2 of the log row 1: time goes backwards"):
+        list(Log([rows.iloc[:100], rows.iloc[50:]], problem, states="unknown"))
+    with pytest.raises(FileError, match="has no parts"):
+        Log([], problem, states="unknown")
 
 
 # ---- interruptions ---------------------------------------------------------------------------------------------------
