@@ -36,7 +36,7 @@ EXACT_SHARE = 1e-2
 UNCHECKED_SHARE = 1e-4
 # States at which is looked on what rows of loops depend, their seed, change of a position of a loop below which it has
 # none, and share of the greatest entry of a row below which an entry does not count (chosen).
-SOME_STATES, STATES_SEED, UNCHANGED, NEGLIGIBLE = 4, 3, 1e-9, 1e-3
+SOME_STATES, STATES_SEED, UNMOVED_LOOP, LEADING_SHARE = 4, 3, 1e-9, 1e-3
 # Groups of inputs of rows of one instant: biases, and weights of rows.
 BIASES, WEIGHT = "biases", "weight"
 # Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
@@ -457,7 +457,7 @@ def _changing(model: Model, loop: LoopJoint) -> np.ndarray:
     """Numbers of the components of a loop that its joints change: a plane mechanism holds those across its plane."""
     q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
     found = [loop.error(Context.at(model, *(x.astype(object) for x in state)))[0] for state in zip(q, qd, strict=True)]
-    return np.flatnonzero(np.ptp(np.array(found, dtype=float), axis=0) > UNCHANGED)
+    return np.flatnonzero(np.ptp(np.array(found, dtype=float), axis=0) > UNMOVED_LOOP)
 
 
 def _leading(sizes: np.ndarray, places: np.ndarray, unknowns: Unknowns) -> np.ndarray:
@@ -472,7 +472,7 @@ def _leading(sizes: np.ndarray, places: np.ndarray, unknowns: Unknowns) -> np.nd
     highest = np.maximum.reduceat(level[order], starts)
     found = np.where(level == highest[number], sizes, 0.0)
     most = np.maximum.reduceat(found[:, order], starts, axis=1)
-    return np.where(found > NEGLIGIBLE * most[:, number], found, 0.0)
+    return np.where(found > LEADING_SHARE * most[:, number], found, 0.0)
 
 
 def in_parts(n: int, source: OfStates | OfDynamics) -> list[slice]:
