@@ -133,7 +133,9 @@ class Reduced:
         linear = _linear(source)
         turning = all(isinstance(x, (Revolute, Spherical)) for x in self.source.joints[1 if linear else 0 :])
         moved = source.armature[linear].any() or (linear and any(0 in x.joints for x in (*constraints, *readings)))
-        self.units = units and turning and not (external_wrenches or moved)
+        held = bool(constraints) or (linear and isinstance(source.joints[0], Carried))
+        fit = held if linear else not (held or readings)  # else products would share less with it
+        self.units = units and turning and fit and not (external_wrenches or moved)
 
     @staticmethod
     def of(

@@ -170,7 +170,7 @@ def test_one_state_many_states_and_prepared_calls_agree(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("base", "push", "pull", "bend"), [("fixed", 2.14, 2.22, 5.0), ("floating", 2.12, 2.4, 5.1)])
+@pytest.mark.parametrize(("base", "push", "pull", "bend"), [("fixed", 2.14, 2.22, 5.0), ("floating", 2.12, 2.41, 5.1)])
 def test_a_product_takes_little_more_than_twice_the_solution(base, push, pull, bend):
     """Multiples of the operations of forward dynamics; the Jacobian in full takes 6 and 12."""
     solver = sd.compile(sd.forward_dynamics(icub(base)), outputs="qdd", external_wrenches=False)
