@@ -120,21 +120,12 @@ class _Trials:
         self._try_units(method, LIKELY)
         tuned(partial(self._cost, method), [self.plan], budget, more, seed)
         self._try_units(method, int(min(LIKELY_OPERATIONS, budget)) // max(1, self.best.total))
-        self._rewrite_again()
 
     def _try_units(self, method: str, most: int) -> None:
         """Write the best plan with at most so many other units of length."""
         for unit in self._ways[method][0].likely_units(self.best, self.plan)[:most]:
             plan = Plan({**self.plan.choices, ("unit",): unit})
             self._count(self._write(method, plan), plan, PROMISING)
-
-    def _rewrite_again(self) -> None:
-        """Rewrite the best program for as long as that saves something: factors show where terms were shared."""
-        before = math.inf
-        while self._rewriting and self.best.total < before:
-            before = self.best.total
-            self.best = _shorter(self.best)
-        self.least[self.best.method] = self.best.total
 
     def _cost(self, method: str, plan: Plan) -> int:
         if plan is self.plan:
