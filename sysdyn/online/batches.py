@@ -82,7 +82,7 @@ class Batches:
             found[:, q] = self._normalised(found[:, q])
         return found
 
-    def spreading(self, slots: Sequence[Slot], columns: Mapping[str, Columns | None]) -> Spreading | None:
+    def spread(self, slots: Sequence[Slot], columns: Mapping[str, Columns | None]) -> Spreading | None:
         """The call at rows of larger arrays; None if kernels do not read these as they are.
 
         slots: of the arguments. columns: {group of outputs: where its entries go}; None for one that is not wanted.

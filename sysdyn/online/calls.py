@@ -170,7 +170,7 @@ class Calls(Generic[Key]):
         marked[failed] = True
         return Many(self, given, len(status), outputs, marked)
 
-    def spreading(
+    def spread(
         self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object = None
     ) -> Spreading | None:  # fmt: skip
         """The call by arrays like these, at rows of them; None if they have to be solved another way.
@@ -179,7 +179,7 @@ class Calls(Generic[Key]):
         """
         batches, _ = self._way(given, None, None, make, about)
         groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
-        return None if batches is None else batches.spreading(slots(given.handed()[0]), groups)
+        return None if batches is None else batches.spread(slots(given.handed()[0]), groups)
 
     def _way(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object

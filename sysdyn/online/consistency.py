@@ -93,7 +93,7 @@ class CheckedSolver(Solver):
         solution.ok = solution.ok & ~bad
         return solution
 
-    def spreading(self, *args: Any, **kwargs: Any) -> None:
+    def spread(self, *args: Any, **kwargs: Any) -> None:
         """None: solutions are checked, which calls do."""
 
     def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -161,12 +161,12 @@ class Solver(Translated, Called):
         inputs = kept(run.arrays, run.lead)
         return self._solution(about, Results(inputs, run.lead, self._calls.results(run), ok, again))
 
-    def spreading(self, given: Arguments, columns: Mapping[str, Columns]) -> Spreading | None:
+    def spread(self, given: Arguments, columns: Mapping[str, Columns]) -> Spreading | None:
         """The call by arrays like these, at rows of them, with results in columns of others; None if there is none.
 
         given: arrays of many states, or of one. columns: by output; those that it lacks are left out.
         """
-        return self._calls.spreading(given, columns, self._solution, self._about)
+        return self._calls.spread(given, columns, self._solution, self._about)
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""

@@ -402,7 +402,7 @@ class SwitchingSolver(Solver):
         spreading = self._spreadings.get(key)
         if spreading is None:
             columns = {x: Columns(x, own, self._shown[x].size) for x, own in self._places[mode].items()}
-            spreading = self._of(mode).spreading(self._call(mode, rows.arrays), columns)
+            spreading = self._of(mode).spread(self._call(mode, rows.arrays), columns)
             if spreading is None:
                 return states
             self._spreadings[key] = spreading

@@ -399,7 +399,7 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         assert all((x == 7.0).all() for x in outputs.values())
 
     return {
-        "resolve": resolve, "spreading": lambda: found.spreading(Arguments(Q, QD, (), {}), {}) is None,
+        "resolve": resolve, "spread": lambda: found.spread(Arguments(Q, QD, (), {}), {}) is None,
         "considered": lambda: len(found.considered) > 0,
         "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
         **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "traced": traced, "to_jax": to_jax,

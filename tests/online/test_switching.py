@@ -310,7 +310,7 @@ def test_rows_of_larger_arrays():
         arrays = {(x, None) if x in ("q", "qd") else ("quantities", x): v for x, v in (given | changed).items()}
         arguments = Arguments((), (), (), {}).replaced(arrays.items())
         columns = {name: Columns(name, numbers, x.shape[1]) for name, (x, numbers) in into.items()}
-        spreading = solver.spreading(arguments, columns)
+        spreading = solver.spread(arguments, columns)
         return (
             None
             if spreading is None
