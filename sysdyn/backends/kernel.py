@@ -3,6 +3,9 @@
 `words` are 64-bit numbers: the addresses of a workspace and of the status (n,), then for each group of inputs, and then
 for each group of outputs, the address of its first row and the numbers from row to row. The distance 0 repeats one row
 for all states; outputs at address 0 are left out.
+
+by_number(words, n, rows, into), of kernels for many states, is the same for rows of larger arrays: rows and into are
+the addresses of their numbers (n,), of those that are read and those that are written; 0 if they follow one another.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class Kernel:
     """Machine code of a program, which is called by many threads, each with a workspace of its own.
 
     width: states computed at a time. n_slots: numbers of each in a workspace. keep: the owner of the code. cached: the
-    code was not made anew. real: type of its numbers.
+    code was not made anew. real: type of its numbers. by_number: address of the code for rows by number, or 0.
     """
 
     address: int
@@ -37,6 +40,7 @@ class Kernel:
     keep: object
     cached: bool
     real: Real = DOUBLE
+    by_number: int = 0
     _own: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property

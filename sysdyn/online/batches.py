@@ -13,6 +13,7 @@ from sysdyn.backends.entries.calls import Argument, Batch, Spread, batch
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
+from sysdyn.online.again import Again
 from sysdyn.online.arguments import Slot
 
 # Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
@@ -71,23 +72,31 @@ class Batches:
             solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
         return None if solved is None else (solved, outputs, status)
 
-    def rows(self, arrays: Sequence, states: np.ndarray) -> np.ndarray:
-        """All inputs (n, n_inputs) of some of the states that `solved` has computed, by number."""
+    def rows(self, arrays: Sequence, states: np.ndarray, turned: bool = False) -> np.ndarray:
+        """All inputs (n, n_inputs) of some of the states that were computed, by number.
+
+        turned: quaternions are normalised to the last bits.
+        """
         found = np.empty((len(states), len(self._constants)))
         found[:] = self._constants
         for x, (shape, numbers, _), places in zip(arrays, self._arguments, self._places, strict=True):
             found[:, places] = (x if x.shape == shape else x[states]).reshape(-1, len(numbers))
-        if len(self._quaternions):
+        if len(self._quaternions) and not turned:
             q = self._executable.program.input_places["q"]
             found[:, q] = self._normalised(found[:, q])
         return found
 
-    def spread(self, slots: Sequence[Slot], columns: Mapping[str, Columns | None]) -> Spreading | None:
+    def spread(
+        self, slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: Again
+    ) -> Spreading | None:  # fmt: skip
         """The call at rows of larger arrays; None if kernels do not read these as they are.
 
         slots: of the arguments. columns: {group of outputs: where its entries go}; None for one that is not wanted.
+        again: solves states whose status is not 0.
         """
-        return Spreading(self._executable, self._as_given, slots, columns) if self._as_given is not None else None
+        if self._as_given is None or not self._as_given.by_number:
+            return None
+        return Spreading(self._executable, self._as_given, self.rows, slots, columns, again)
 
     # ---- in blocks ------------------------------------------------------------------------------------------------
 
@@ -174,12 +183,17 @@ class Spreading:
     """Calls of a program at rows of larger arrays, whose results go to these rows of others."""
 
     def __init__(
-        self, executable: Executable, call: Batch, slots: Sequence[Slot], columns: Mapping[str, Columns | None]
-    ):
-        """columns: {group of outputs: the array that its entries go to, and where}; None for one that is left out."""
-        self._executable, self._call, self._slots = executable, call, tuple(slots)
+        self, executable: Executable, call: Batch, inputs: Callable[[Sequence, np.ndarray, bool], np.ndarray],
+        slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: Again,
+    ):  # fmt: skip
+        """columns: {group of outputs: the array that its entries go to, and where}; None for one that is left out.
+
+        inputs: all of them at some of the states, see `Batches.rows`.
+        """
+        self._executable, self._call, self._inputs, self._again = executable, call, inputs, again
+        self._slots = tuple(slots)
+        self._places = {x: own for x, own in columns.items() if own is not None}
         program = executable.program
-        self._sizes = np.array([size for _, size in program.input_groups], dtype=np.int64)
         groups = program.output_groups
         found = {x: columns[x] or Columns("", np.zeros(size, dtype=np.int64), 0) for x, size in groups}
         self._into = {x: own.of for x, own in found.items()}
@@ -196,13 +210,31 @@ class Spreading:
         arrays: by slot, of n states or of one. into: (n, columns) by name. Rows of states whose status is not 0, or
         that another way has to be taken for, may be written.
         """
-        where = Spread(n, rows, self._sizes, self._widths, self._columns)
+        where = Spread(n, rows, self._widths, self._columns)
         status = np.empty(len(rows), dtype=np.int64)
         outputs = {x: into[of] if of else self._empty for x, of in self._into.items()}
         threads = self._executable.threads(len(rows), threads)
-        call = partial(self._call, outputs, status, tuple([arrays[x] for x in self._slots]), spread=where)
+        given = tuple([arrays[x] for x in self._slots])
+        call = partial(self._call, outputs, status, given, spread=where)
         done = call() if threads == 1 else self._executable.together(len(rows), threads, call)
-        return None if done is None else status
+        if done is None:
+            return None
+        if not done and len(self._places) == len(self._into):
+            self._solve_again(given, rows, into, status)
+        return status
+
+    def _solve_again(
+        self, arrays: Sequence, rows: np.ndarray, into: Mapping[str, np.ndarray], status: np.ndarray
+    ) -> None:  # fmt: skip
+        """Solve states whose status is not 0 with more digits: results and status of these that count are replaced."""
+        failed = (status != 0).nonzero()[0]
+        states, bits = rows[failed], status[failed]
+        places = {x: (into[own.of], (states[:, None], own.numbers)) for x, own in self._places.items()}
+        outputs = {x: array[at] for x, (array, at) in places.items()}
+        self._again.solves(self._inputs(arrays, states, True), outputs, bits, np.arange(len(failed)))
+        for x, (array, at) in places.items():
+            array[at] = outputs[x]
+        status[failed] = bits
 
 
 def _part(numbers: np.ndarray) -> slice | np.ndarray:

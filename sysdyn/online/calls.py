@@ -171,15 +171,16 @@ class Calls(Generic[Key]):
         return Many(self, given, len(status), outputs, marked)
 
     def spread(
-        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object = None
+        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: Again
     ) -> Spreading | None:  # fmt: skip
         """The call by arrays like these, at rows of them; None if they have to be solved another way.
 
-        columns: by what outputs are called in results; those that it lacks are left out.
+        columns: by what outputs are called in results; those that it lacks are left out. make, about, again: as of
+        `shortest`.
         """
         batches, _ = self._way(given, None, None, make, about)
         groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
-        return None if batches is None else batches.spread(slots(given.handed()[0]), groups)
+        return None if batches is None else batches.spread(slots(given.handed()[0]), groups, again)
 
     def _way(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object

@@ -166,7 +166,7 @@ class Solver(Translated, Called):
 
         given: arrays of many states, or of one. columns: by output; those that it lacks are left out.
         """
-        return self._calls.spread(given, columns, self._solution, self._about)
+        return self._calls.spread(given, columns, self._solution, self._about, self._resolver.again)
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import mmap
@@ -18,11 +19,12 @@ import sysdyn as sd
 from sysdyn.backends import interpreter
 from sysdyn.backends.entries import calls as entries
 from sysdyn.backends.executable import Executable
-from sysdyn.backends.kernel import Kernel
+from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.llvm import driver, machine_code
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.target import here
+from sysdyn.backends.real import DOUBLE, SINGLE
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.files import cache
 from sysdyn.program.expr import Graph
@@ -140,6 +142,30 @@ def test_one_row_serves_all_states(width):
     expected, _ = run_kernel(kernel, program, spread, n)
     for group, x in expected.items():
         np.testing.assert_array_equal(found[group], x)
+
+
+@pytest.mark.parametrize("real", [DOUBLE, SINGLE])
+@pytest.mark.parametrize("clears", [False, True])
+def test_rows_by_number(real, clears):
+    """Read in any order, also again and again, and written in another one; other rows stay as they are."""
+    program, width, whole = random_program(8, blocks=4), here().lanes(real), 90
+    kernel = compile_kernel(program, width, 0, zeros=not clears, clears=clears, real=real)
+    rng = np.random.default_rng(4)
+    inputs = {name: x.astype(real.dtype) for name, x in random_inputs(program, whole, 0).items()}
+    inputs["x"] = inputs["x"][0]
+    expected, _ = run_kernel(kernel, program, inputs, whole)
+    for n in (1, width - 1, width, 5 * width + 3):
+        rows, into = rng.integers(0, whole, n), rng.permutation(whole)[:n]
+        for own, to in ((rows, into), (rows, np.arange(n)), (np.arange(n), into)):
+            outputs = {name: np.full((whole, size), 7.0, real.dtype) for name, size in program.output_groups}
+            status = np.full(n, 9, dtype=np.int64)
+            numbers = words(program, kernel.own_work(), inputs, outputs, status)
+            call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2)(kernel.by_number)
+            call(address(numbers), n, 0 if own is not rows else address(own), 0 if to is not into else address(to))
+            assert not status.any()
+            for group, x in outputs.items():
+                np.testing.assert_array_equal(x[to], expected[group][own])
+                assert (np.delete(x, to, axis=0) == 7.0).all()
 
 
 def test_rows_are_fetched_ahead_and_give_the_same(monkeypatch):
@@ -394,9 +420,9 @@ def test_threads_compile_at_the_same_time():
 def test_workspace_is_aligned():
     for n in (1, 7, 100):
         kernel = Kernel(0, 2, n, None, False)
-        for array, address in [kernel.work() for _ in range(9)]:
+        for array, first in [kernel.work() for _ in range(9)]:
             start = array.ctypes.data
-            assert address % 64 == 0 and start <= address and address + 8 * (2 * n + 8) <= start + array.nbytes
+            assert first % 64 == 0 and start <= first and first + 8 * (2 * n + 8) <= start + array.nbytes
 
 
 def test_machine_code_is_cached_by_what_it_depends_on(monkeypatch, tmp_path):

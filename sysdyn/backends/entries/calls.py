@@ -34,8 +34,6 @@ else:
 LONGEST_PLAIN = 200_000
 # States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
-# States that are copied together before they are computed, and after it: some 100 KB of a humanoid (chosen).
-COPIED = 64
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
 # Most numbers between two outputs that are 0 for which all are set to 0 at once: more take longer than one more call of
@@ -234,13 +232,12 @@ def one_state(
 class Spread(NamedTuple):
     """States of a call that are rows of larger arrays, and columns of larger arrays for their results.
 
-    whole: states of the arrays; rows (n,): which of them. sizes: of the groups of inputs. widths: columns of each array
-    of outputs, 0 for one that is left out; columns: which one each entry of the outputs goes to, output by output.
+    whole: states of the arrays; rows (n,): which of them. widths: columns of each array of outputs, 0 for one that is
+    left out; columns: which one each entry of the outputs goes to, output by output.
     """
 
     whole: int
     rows: np.ndarray
-    sizes: np.ndarray
     widths: np.ndarray
     columns: np.ndarray
 
@@ -248,14 +245,15 @@ class Spread(NamedTuple):
 class Batch:
     """A call of N states that takes arrays as they are.
 
-    quaternions: (word of the pointer, first entry in a row) of each.
+    quaternions: (word of the pointer, first entry in a row) of each. by_number: rows of larger arrays can be taken.
     """
 
     def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
         most = TURNED if len(quaternions) else 2**62
         self._kernel, self._keep = kernel, keep
-        shared = kernel.address, kernel.real.size, words, targets, quaternions
-        self._call, self._spreading = partial(native.batch, *shared, most), partial(native.batch, *shared, COPIED)
+        shared = kernel.real.size, words, targets, quaternions, most
+        self._call = partial(native.batch, kernel.address, *shared)
+        self._spreading, self.by_number = partial(native.batch, kernel.by_number, *shared), bool(kernel.by_number)
 
     def __call__(
         self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None,

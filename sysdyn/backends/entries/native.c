@@ -37,14 +37,16 @@ enum { LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
 /* States whose doubles are rounded before they are computed, while both are in the cache; numbers rounded at a time, a
    count that compilers make vectors of (chosen). */
 enum { ROUNDED = 128, AT_A_TIME = 8 };
-/* States ahead of the copied one whose rows are fetched into the cache, which takes as long as some copies (measured:
-   4 to 16 are alike). */
-enum { AHEAD = 8 };
+/* States ahead of the present one whose rows are fetched into the cache, which takes as long as some copies (measured:
+   4 to 16 are alike). States whose outputs are copied together after they are computed: some 50 KB of a humanoid
+   (chosen). */
+enum { AHEAD = 8, COPIED = 128 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
 
 /* See sysdyn/backends/kernel.py. */
 typedef void (*Kernel)(int64_t *words, int64_t n);
+typedef void (*ByNumber)(int64_t *words, int64_t n, const int64_t *rows, const int64_t *into);
 
 /* An argument at one state. at: where its entries go among the inputs, one after the other, or, if they are scattered,
    where their places begin in a table; for a batch, the number of the word that has its pointer. how: SCATTERED, and
@@ -825,16 +827,17 @@ static PyType_Spec chain_spec = {
 
 /* ---- many states ------------------------------------------------------------------------------------------------- */
 
-/* Rows of arrays that have more states than the call. rows: number of each state, n of them out of `whole`. sizes: of
-   the groups of inputs. widths: of rows of the arrays of outputs, 0 for one that is left out; columns: where in such a
-   row each of its numbers goes, output by output. */
+/* Rows of arrays that have more states than the call. rows: number of each state, n of them out of `whole`. widths: of
+   rows of the arrays of outputs, 0 for one that is left out; columns: where in such a row each of its numbers goes,
+   output by output. direct: those of each output follow one another, so that the kernel writes to the arrays. */
 typedef struct {
-    Table rows, sizes, widths, columns;
+    Table rows, widths, columns;
     long long whole;
+    int direct;
 } Spread;
 
 typedef struct {
-    Kernel kernel;
+    uintptr_t kernel; /* a Kernel, or ByNumber if rows of larger arrays are computed */
     const int64_t *words, *quaternions;
     int64_t n_words, n_quaternions, n, most, threads, region, bytes; /* the last one: of a number */
     int64_t *counter;
@@ -842,59 +845,43 @@ typedef struct {
     const Spread *spread;   /* NULL: the states of the arrays are those of the call */
 } Shared;
 
-/* Numbers of a state in the inputs and outputs of the kernel. */
-static int64_t numbers_of_state(const Shared *all)
+/* Numbers of a state in the outputs of the kernel. */
+static int64_t output_numbers(const Shared *all)
 {
     int64_t found = 0;
-    for (Py_ssize_t k = 0; k < all->spread->sizes.size; k++)
-        found += ((const int64_t *)all->spread->sizes.data)[k];
     for (Py_ssize_t k = 0; k < all->spread->widths.size; k++)
         found += all->words[all->n_words - 2 * k - 1];
     return found;
 }
 
-/* Fetches a row of so many bytes into the cache, to be read or written. */
-static inline void fetch(const char *row, int64_t bytes, int write)
+/* Fetches a row of so many bytes into the cache, to be written. */
+static inline void fetch(const char *row, int64_t bytes)
 {
     for (int64_t at = 0; at < bytes; at += LINE)
-        if (write)
-            __builtin_prefetch(row + at, 1);
-        else
-            __builtin_prefetch(row + at, 0);
+        __builtin_prefetch(row + at, 1);
 }
 
-/* Copy the inputs of the states from `begin` on to a workspace, and have the outputs written behind them. */
-static void gathered(const Shared *all, int64_t *words, char *space, int64_t begin, int64_t size)
+/* Have the outputs of so many states written to a workspace. */
+static void put_aside(const Shared *all, int64_t *words, char *space, int64_t size)
 {
-    int64_t bytes = all->bytes;
-    const int64_t *rows = (const int64_t *)all->spread->rows.data + begin, *sizes = all->spread->sizes.data;
-    for (int64_t k = 2; k < all->n_words; k += 2) {
-        int64_t group = (k - 2) / 2, next = words[k + 1], output = group >= all->spread->sizes.size;
-        if (!output && next) {
-            const char *x = (const char *)(intptr_t)words[k];
-            for (int64_t s = 0; s < size; s++) {
-                if (s + AHEAD < size)
-                    fetch(x + rows[s + AHEAD] * next * bytes, sizes[group] * bytes, 0);
-                memcpy(space + s * sizes[group] * bytes, x + rows[s] * next * bytes, sizes[group] * bytes);
-            }
-            words[k + 1] = sizes[group];
-        }
-        if (output || next) {
-            words[k] = (int64_t)(intptr_t)space;
-            space += size * words[k + 1] * bytes;
-        }
+    for (int64_t k = all->n_words - 2 * all->spread->widths.size; k < all->n_words; k += 2) {
+        words[k] = (int64_t)(intptr_t)space;
+        space += size * words[k + 1] * all->bytes;
     }
 }
 
 /* Whether the quaternions of the states are normalised to the last bits, in the type that they are handed in. */
-static int turned(const Shared *all, const int64_t *words, int64_t size)
+static int turned(const Shared *all, const int64_t *words, const int64_t *rows, int64_t size)
 {
     for (int64_t j = 0; j < all->n_quaternions; j++) {
         int64_t word = all->quaternions[2 * j], bytes = all->doubles[word] ? (int64_t)sizeof(double) : all->bytes;
         const char *q = (const char *)(intptr_t)words[word] + all->quaternions[2 * j + 1] * bytes;
-        for (int64_t s = 0; s < size; s++)
-            if (!exact(q + s * words[word + 1] * bytes, bytes))
+        for (int64_t s = 0; s < size; s++) {
+            if (rows && s + AHEAD < size)
+                __builtin_prefetch(q + rows[s + AHEAD] * words[word + 1] * bytes);
+            if (!exact(q + (rows ? rows[s] : s) * words[word + 1] * bytes, bytes))
                 return 0;
+        }
     }
     return 1;
 }
@@ -920,22 +907,30 @@ static void rounded(const Shared *all, int64_t *words, float *space, int64_t siz
     }
 }
 
+/* Whether numbers follow one another. */
+static int follow(const int64_t *numbers, int64_t count)
+{
+    int run = 1;
+    for (int64_t j = 1; j < count; j++)
+        run &= numbers[j] == numbers[0] + j;
+    return run;
+}
+
 /* Copy the outputs of these states to their rows. */
 static void scattered(const Shared *all, const int64_t *words, int64_t begin, int64_t size)
 {
     const int64_t *rows = (const int64_t *)all->spread->rows.data + begin, *columns = all->spread->columns.data;
     int64_t n_outputs = all->spread->widths.size, bytes = all->bytes;
     for (int64_t k = 0; k < n_outputs; k++) {
-        int64_t word = all->n_words - 2 * (n_outputs - k), count = words[word + 1], run = 1;
+        int64_t word = all->n_words - 2 * (n_outputs - k), count = words[word + 1];
         int64_t width = ((const int64_t *)all->spread->widths.data)[k];
         const char *from = (const char *)(intptr_t)words[word];
         char *to = (char *)(intptr_t)all->words[word];
-        for (int64_t j = 1; j < count; j++)
-            run &= columns[j] == columns[0] + j;
+        int run = follow(columns, count);
         for (int64_t s = 0; width && s < size; s++) {
             char *row = to + rows[s] * width * bytes;
             if (s + AHEAD < size)
-                fetch(to + rows[s + AHEAD] * width * bytes, width * bytes, 1);
+                fetch(to + rows[s + AHEAD] * width * bytes, width * bytes);
             if (run && count)
                 memcpy(row + columns[0] * bytes, from + s * count * bytes, count * bytes);
             else if (bytes == sizeof(double))
@@ -949,12 +944,13 @@ static void scattered(const Shared *all, const int64_t *words, int64_t begin, in
     }
 }
 
-/* Whether rows and columns are within the arrays. */
-static int within(const Spread *spread, const int64_t *words, int64_t n_words, int64_t n)
+/* Whether rows and columns are within the arrays; spread->direct is known then. */
+static int within(Spread *spread, const int64_t *words, int64_t n_words, int64_t n)
 {
     const int64_t *rows = spread->rows.data, *columns = spread->columns.data, *widths = spread->widths.data;
     int64_t n_outputs = spread->widths.size, left = spread->columns.size, wrong = spread->rows.size != n;
-    wrong |= 2 + 2 * (spread->sizes.size + n_outputs) != n_words;
+    wrong |= 2 + 2 * n_outputs > n_words;
+    spread->direct = 1;
     for (int64_t s = 0; !wrong && s < n; s++)
         wrong = rows[s] < 0 || rows[s] >= spread->whole;
     for (int64_t k = 0; !wrong && k < n_outputs; k++) {
@@ -962,6 +958,7 @@ static int within(const Spread *spread, const int64_t *words, int64_t n_words, i
         wrong = (left -= count) < 0;
         for (int64_t j = 0; !wrong && widths[k] && j < count; j++)
             wrong = columns[j] < 0 || columns[j] >= widths[k];
+        spread->direct &= wrong || !widths[k] || follow(columns, count);
         columns += count;
     }
     return !wrong;
@@ -982,19 +979,23 @@ static int64_t computed(const Shared *all, int64_t *words, char *space)
             int64_t size = stop - begin < all->most ? stop - begin : all->most;
             memcpy(words, all->words, all->n_words * sizeof(int64_t));
             words[1] += begin * (int64_t)sizeof(int64_t);
-            if (all->spread)
-                gathered(all, words, space, begin, size);
-            for (int64_t k = 2; !all->spread && k < all->n_words; k += 2)
+            const int64_t *rows = all->spread ? (const int64_t *)all->spread->rows.data + begin : NULL;
+            for (int64_t k = 2; !rows && k < all->n_words; k += 2)
                 words[k] += begin * words[k + 1] * (all->doubles[k] ? (int64_t)sizeof(double) : all->bytes);
-            if (!turned(all, words, size))
+            if (!turned(all, words, rows, size))
                 return -1;
-            if (space && !all->spread)
+            if (space && !rows)
                 rounded(all, words, (float *)space, size);
-            all->kernel(words, size);
+            if (space && rows)
+                put_aside(all, words, space, size);
+            if (rows)
+                ((ByNumber)all->kernel)(words, size, rows, space ? NULL : rows);
+            else
+                ((Kernel)all->kernel)(words, size);
             const int64_t *status = (const int64_t *)(intptr_t)words[1];
             for (int64_t s = 0; s < size; s++)
                 bits |= status[s];
-            if (all->spread)
+            if (space && rows)
                 scattered(all, words, begin, size);
         }
     }
@@ -1032,8 +1033,8 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
                           &PyTuple_Type, &arrays, &given, &rows))
         return NULL;
     if (rows != Py_None &&
-        !PyArg_ParseTuple(rows, "LO&O&O&O&:batch", &spread.whole, integers, &spread.rows, integers, &spread.sizes,
-                          integers, &spread.widths, integers, &spread.columns))
+        !PyArg_ParseTuple(rows, "LO&O&O&:batch", &spread.whole, integers, &spread.rows, integers, &spread.widths,
+                          integers, &spread.columns))
         return NULL;
     int spreads = rows != Py_None;
     int64_t n = spreads ? spread.whole : status.size;
@@ -1063,19 +1064,32 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     }
     if (spreads)
         fit = fit && !numbers_rounded && spread.widths.size == n_outputs && within(&spread, words, n_words, status.size);
+    const int64_t *columns = spreads ? spread.columns.data : NULL;
     for (Py_ssize_t k = 0; fit && k < n_outputs; k++) {
         Table output;
+        int64_t *own = words + n_words - 2 * (n_outputs - k), width = spreads ? ((int64_t *)spread.widths.data)[k] : 0;
         fit = table(PyTuple_GET_ITEM(outputs, k), &output, 'f', bytes) &&
-              (!spreads || output.size >= n * ((const int64_t *)spread.widths.data)[k]);
-        words[n_words - 2 * (n_outputs - k)] = (int64_t)(intptr_t)output.data;
+              (!spreads || output.size >= n * width);
+        own[0] = (int64_t)(intptr_t)output.data;
+        if (!fit || !spreads)
+            continue;
+        int64_t count = own[1];
+        if (spread.direct) {
+            own[0] = width ? own[0] + (count ? columns[0] * bytes : 0) : 0;
+            own[1] = width;
+        }
+        columns += count;
     }
     if (fit) {
-        Shared all = {(Kernel)(uintptr_t)kernel, words, quaternions.data, n_words, quaternions.size / 2, status.size,
+        Shared all = {(uintptr_t)kernel, words, quaternions.data, n_words, quaternions.size / 2, status.size,
                       limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], bytes,
                       limits, rounding, spreads ? &spread : NULL};
         if (numbers_rounded && all.most > ROUNDED)
             all.most = ROUNDED;
-        int64_t copied = spreads ? numbers_of_state(&all) : numbers_rounded;
+        int aside = spreads && !spread.direct;
+        if (aside && all.most > COPIED)
+            all.most = COPIED;
+        int64_t copied = aside ? output_numbers(&all) : numbers_rounded;
         char *space = copied ? PyMem_Calloc(copied, all.most * bytes) : NULL;
         Py_BEGIN_ALLOW_THREADS
         if (space || !copied)
@@ -1225,22 +1239,25 @@ INLINE void sine_cosine(Twice x, Twice found[2])
 typedef struct {
     const int8_t *kinds;
     const int32_t *lhs, *rhs;
-    const double *constants;
     int64_t n, n_inputs, n_constants;
 } Program;
 
-/* The values of all inputs, constants and operations at `count` states, LANES of them at most, by rows of inputs. */
-WIDEST static void run_twice(const Program *program, const double *const *rows, int64_t count, Twice *values)
+/* What a lane computes with: a row of inputs, and the constants. */
+typedef struct {
+    const double *inputs, *constants;
+} Given;
+
+/* The values of all inputs, constants and operations. */
+WIDEST static void run_twice(const Program *program, const Given given[LANES], Twice *values)
 {
     int64_t first = program->n_inputs + program->n_constants, angle = -1; /* whose sine and cosine are known */
     Twice trigonometric[2];
-    for (int64_t k = 0; k < program->n_inputs; k++) {
+    for (int64_t k = 0; k < first; k++) {
+        int64_t constant = k - program->n_inputs;
         for (int64_t s = 0; s < LANES; s++)
-            values[k].high[s] = rows[s < count ? s : 0][k];
+            values[k].high[s] = constant < 0 ? given[s].inputs[k] : given[s].constants[constant];
         values[k].low = all(0.0);
     }
-    for (int64_t k = program->n_inputs; k < first; k++)
-        values[k] = (Twice){all(program->constants[k - program->n_inputs]), all(0.0)};
     for (int64_t k = 0; k < program->n; k++) {
         const Twice *a = values + program->lhs[k], *b = program->rhs[k] < 0 ? a : values + program->rhs[k];
         Twice *y = values + first + k;
@@ -1275,17 +1292,19 @@ static PyObject *twice(PyObject *module, PyObject *arguments)
     if (n < 1 || high.size != n * wanted.size || low.size != high.size || inputs.size % n || lhs.size != kinds.size ||
         rhs.size != kinds.size)
         return PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
-    Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / n, constants.size};
+    Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / n, constants.size};
     Twice *values = PyMem_RawMalloc((program.n_inputs + program.n_constants + program.n) * sizeof(Twice) + 1);
     if (!values)
         return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
     for (int64_t first = 0; first < n; first += LANES) {
         int64_t count = n - first < LANES ? n - first : LANES;
-        const double *rows[LANES];
-        for (int64_t s = 0; s < count; s++)
-            rows[s] = (const double *)inputs.data + (first + s) * program.n_inputs;
-        run_twice(&program, rows, count, values);
+        Given given[LANES];
+        for (int64_t s = 0; s < LANES; s++) {
+            int64_t state = first + (s < count ? s : 0);
+            given[s] = (Given){(const double *)inputs.data + state * program.n_inputs, constants.data};
+        }
+        run_twice(&program, given, values);
         for (int64_t s = 0; s < count; s++)
             for (Py_ssize_t k = 0; k < wanted.size; k++) {
                 const Twice *x = values + ((const int32_t *)wanted.data)[k];
@@ -1379,45 +1398,45 @@ static PyObject *again(PyObject *module, PyObject *arguments)
         inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size || rhs.size != kinds.size ||
         (others.size && others.size != constants.size) || settings.size != declared.size)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
-    Program program = {kinds.data, lhs.data, rhs.data, constants.data, kinds.size, inputs.size / states.size,
-                       constants.size};
+    Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / states.size, constants.size};
     int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
-    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + (2 * LANES + 1) * n_outputs * sizeof(double) + 1);
+    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 3 * n_outputs * sizeof(double) + 1);
     if (!values)
         return PyErr_NoMemory();
-    double *found = (double *)(values + n_values), *other = found + LANES * n_outputs,
-           *before = other + LANES * n_outputs;
+    double *found = (double *)(values + n_values), *other = found + n_outputs, *before = other + n_outputs;
     const double *limit = limits.data;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t next = 0; next < states.size;) {
-        const double *rows[LANES];
-        int64_t numbers[LANES], count = 0;
-        for (; next < states.size && count < LANES; next++) {
+        Given given[LANES]; /* as declared in the first half, with the other constants in the second one */
+        int64_t numbers[LANES / 2], count = 0;
+        for (; next < states.size && count < LANES / 2; next++) {
             const double *row = (const double *)inputs.data + next * program.n_inputs;
             int as_declared = 1;
             for (Py_ssize_t k = 0; k < settings.size; k++)
                 as_declared &= row[((const int64_t *)settings.data)[k]] == ((const double *)declared.data)[k];
-            rows[count] = row;
+            given[count] = (Given){row, constants.data};
             numbers[count] = ((const int64_t *)states.data)[next];
             count += as_declared && !(((const int64_t *)status.data)[numbers[count]] & ~able);
         }
-        double logarithm[LANES] = {0.0};
-        for (int run = 0; count && run < 1 + (others.size > 0); run++) {
-            program.constants = run ? others.data : constants.data;
-            run_twice(&program, rows, count, values);
-            for (int64_t s = 0; s < count; s++) {
-                for (Py_ssize_t k = 0; k < n_outputs; k++)
-                    (run ? other : found)[s * n_outputs + k] = values[((const int32_t *)wanted.data)[k]].high[s];
-                for (Py_ssize_t k = 0; !run && k < guards.size; k++)
-                    logarithm[s] += log(fabs(values[((const int32_t *)guards.data)[k]].high[s]));
+        if (!count)
+            break;
+        for (int64_t s = 0; s < LANES; s++)
+            given[s] = (Given){given[s % (LANES / 2) < count ? s % (LANES / 2) : 0].inputs,
+                               s >= LANES / 2 && others.size ? others.data : constants.data};
+        run_twice(&program, given, values);
+        for (int64_t s = 0; s < count; s++) {
+            double logarithm = 0.0;
+            for (Py_ssize_t k = 0; k < guards.size; k++)
+                logarithm += log(fabs(values[((const int32_t *)guards.data)[k]].high[s]));
+            for (Py_ssize_t k = 0; k < n_outputs; k++) {
+                found[k] = values[((const int32_t *)wanted.data)[k]].high[s];
+                other[k] = values[((const int32_t *)wanted.data)[k]].high[s + LANES / 2];
             }
-        }
-        for (int64_t s = 0, at = 0; s < count; s++, at += n_outputs) {
             exchange(outputs, &ends, numbers[s], before, 0);
-            if (!(logarithm[s] > limit[3] && agree(found + at, before, &ends, limit[0], limit[1]) &&
-                  (!others.size || agree(found + at, other + at, &ends, limit[0], limit[2]))))
+            if (!(logarithm > limit[3] && agree(found, before, &ends, limit[0], limit[1]) &&
+                  agree(found, other, &ends, limit[0], limit[2])))
                 continue;
-            exchange(outputs, &ends, numbers[s], found + at, 1);
+            exchange(outputs, &ends, numbers[s], found, 1);
             ((int64_t *)status.data)[numbers[s]] = 0;
             solved++;
         }

@@ -1,8 +1,9 @@
 """LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
 
 Rows of `width` states are transposed in registers. What the next block reads is fetched while one is computed, so that
-batches in memory take as long as those in the cache. Values that are no numbers are found in passing: zero times
-infinity or not-a-number is not-a-number, and so is a sum in which it occurs.
+batches in memory take as long as those in the cache. Rows may be given by their numbers, in any order. Values that are
+no numbers are found in passing: zero times infinity or not-a-number is not-a-number, and so is a sum in which it
+occurs.
 """
 
 from __future__ import annotations
@@ -24,30 +25,86 @@ CACHED = 2**19
 MOST_FETCHED = 64_000
 
 
+def numbering(width: int) -> str:
+    """A function of the numbers of the rows of a block, from its first one on, in a table; null for 0, 1, … width − 1.
+
+    rows: numbers of the rows of all states, or null. Lanes behind the lane `last` have its row.
+    """
+    return f"""define internal ptr @numbered(ptr %rows, i64 %base, i64 %last, ptr %table) noinline {{
+entry:
+  %ordered = icmp eq ptr %rows, null
+  %full = icmp sge i64 %last, {width - 1}
+  %plain = and i1 %ordered, %full
+  br i1 %plain, label %none, label %lane
+lane:
+  %k = phi i64 [ 0, %entry ], [ %k_1, %kept ]
+  %own = call i64 @llvm.smin.i64(i64 %k, i64 %last)
+  br i1 %ordered, label %kept, label %row
+row:
+  %state = add i64 %base, %own
+  %at = getelementptr i64, ptr %rows, i64 %state
+  %given = load i64, ptr %at
+  %further = sub i64 %given, %base
+  br label %kept
+kept:
+  %number = phi i64 [ %own, %lane ], [ %further, %row ]
+  %to = getelementptr i64, ptr %table, i64 %k
+  store i64 %number, ptr %to
+  %k_1 = add i64 %k, 1
+  %more = icmp slt i64 %k_1, {width}
+  br i1 %more, label %lane, label %done
+done:
+  ret ptr %table
+none:
+  ret ptr null
+}}"""
+
+
 def fetching(types: Types) -> str:
-    """Functions that bring rows of states first + begin … first + end − 1 to the cache, to be read and written."""
-    parameters = "ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end"
+    """Functions that bring rows of states first + begin … first + end − 1 to the cache, to be read and written.
+
+    rows: numbers of the rows of all states, the last of which is `nlast`, or null. Rows by number come to the cache of
+    the second level: more of them may be under way to it, and they are farther apart (measured: a tenth less time).
+    """
+    parameters = "ptr %pointer, i64 %stride, i64 %size, ptr %rows, i64 %nlast, i64 %first, i64 %begin, i64 %end"
     return "\n".join(
         f"""define internal void @{name}({parameters}) noinline {{
 entry:
   %from = add i64 %first, %begin
-  %to = add i64 %first, %end
+  %upto = add i64 %first, %end
+  %nend = add i64 %nlast, 1
+  %to = call i64 @llvm.smin.i64(i64 %upto, i64 %nend)
+  %ordered = icmp eq ptr %rows, null
   br label %next
 next:
   %s = phi i64 [ %from, %entry ], [ %s_1, %fetched ]
   %more = icmp slt i64 %s, %to
   br i1 %more, label %state, label %done
 state:
-  %skipped = mul i64 %s, %stride
+  br i1 %ordered, label %begun, label %given
+given:
+  %place = getelementptr i64, ptr %rows, i64 %s
+  %own = load i64, ptr %place
+  br label %begun
+begun:
+  %number = phi i64 [ %s, %state ], [ %own, %given ]
+  %skipped = mul i64 %number, %stride
   %row = getelementptr {types.num}, ptr %pointer, i64 %skipped
   br label %line
 line:
-  %k = phi i64 [ 0, %state ], [ %k_1, %prefetch ]
+  %k = phi i64 [ 0, %begun ], [ %k_1, %asked ]
   %lines = icmp slt i64 %k, %size
   br i1 %lines, label %prefetch, label %fetched
 prefetch:
   %at = getelementptr {types.num}, ptr %row, i64 %k
+  br i1 %ordered, label %first_level, label %second_level
+first_level:
   call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 3, i32 1)
+  br label %asked
+second_level:
+  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 2, i32 1)
+  br label %asked
+asked:
   %k_1 = add i64 %k, {LINE // types.size}
   br label %line
 fetched:
@@ -69,6 +126,14 @@ class Run(NamedTuple):
     place: int  # ZERO: all of them are 0
 
 
+# The function of many states: rows, into are the numbers of the rows that are read and written, or null if these follow
+# one another.
+_BY_NUMBER = "by_number(ptr %args, i64 %n, ptr %rows, ptr %into"
+_IN_ORDER = """define void @run(ptr %args, i64 %n) #0 #1 {
+entry:
+  call void @by_number(ptr %args, i64 %n, ptr null, ptr null)
+  ret void
+}"""
 # The place of entries that are no values of the workspace, but 0.
 ZERO = -1
 
@@ -129,7 +194,10 @@ class Driver(Types):
     def functions(
         self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]
     ) -> str:
-        """`run` and the functions it needs. bits: of the status for inputs and for outputs that are no numbers."""
+        """`run` and the functions it needs. bits: of the status for inputs and for outputs that are no numbers.
+
+        That of many states is `by_number` with rows in their order.
+        """
         run = self._run(inputs, outputs, calls, bits)
         vec, suffix, masks = self.row.vec, self.row.suffix, self.row.bits
         declared = [
@@ -139,7 +207,8 @@ class Driver(Types):
             f"declare {self.num} @llvm.vector.reduce.fadd.{suffix}({self.num}, {vec})",
         ]
         if self.width > 1:
-            declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", fetching(self)]
+            declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", "declare i64 @llvm.smin.i64(i64, i64)",
+                         numbering(self.width), fetching(self), _IN_ORDER]  # fmt: skip
         return "\n".join([*declared, *self.movers.values(), run])
 
     # ---- one run of entries --------------------------------------------------------------------------------------
@@ -147,21 +216,19 @@ class Driver(Types):
     def mover(self, gather: bool, size: int) -> str:
         """Name of the function that moves `size` entries of each lane between its row and the workspace.
 
-        vec @name(ptr row, i64 stride, i64 last, ptr cell): row is that of the first lane, each next one is `stride`
-        numbers on, those after lane `last` are the same. The result is not-a-number in lanes where an entry is none.
+        vec @name(ptr begin, i64 stride, ptr numbers, ptr cell): the row of a lane begins `stride` times its number
+        behind `begin`; numbers: 0, 1, … width − 1 if null. The result is not-a-number in lanes where an entry is none.
         """
         name = f"{'gather' if gather else 'scatter'}_{size}"
         if name in self.movers:
             return name
         n = self.row.width
         lines = [
-            f"define internal {self.vec} @{name}(ptr %row0, i64 %stride, i64 %last, ptr %cell) noinline #0 {{",
+            f"define internal {self.vec} @{name}(ptr %begin, i64 %stride, ptr %numbers, ptr %cell) noinline #0 {{",
             "entry:",
         ]
-        begin = "entry"
-        if self.width > 1:
-            lines += self._rows()
-            begin = "rows"
+        lines += self._rows()
+        begin = "rows" if self.width > 1 else "entry"
         single = self.width == 1 and not gather and size <= ONE_BY_ONE
         whole, rest = (0, size) if single else divmod(size, n)
         total = "zeroinitializer"
@@ -202,18 +269,24 @@ class Driver(Types):
             mask = (f"  call void @llvm.masked.store.{row.suffix}.p0({row.vec} zeroinitializer, ptr %left, "
                     f"i32 {self.size}, {row.bits} <{lanes}>)")  # fmt: skip
         lines = [
-            f"define internal void @{name}(ptr %row0, i64 %stride, i64 %last) noinline #0 {{",
+            f"define internal void @{name}(ptr %begin, i64 %stride, ptr %numbers) noinline #0 {{",
             "entry:",
-            f"  %few = icmp slt i64 %last, {self.width - 1}",
-            f"  %end = select i1 %few, i64 %last, i64 {self.width - 1}",
+            "  %ordered = icmp eq ptr %numbers, null",
             "  br label %row",
             "row:",
             "  %k = phi i64 [ 0, %entry ], [ %following, %rest ]",
-            "  %skip = mul i64 %k, %stride",
-            f"  %own = getelementptr {self.num}, ptr %row0, i64 %skip",
+            "  br i1 %ordered, label %begun, label %given",
+            "given:",
+            "  %place = getelementptr i64, ptr %numbers, i64 %k",
+            "  %other = load i64, ptr %place",
+            "  br label %begun",
+            "begun:",
+            "  %number = phi i64 [ %k, %row ], [ %other, %given ]",
+            "  %skip = mul i64 %number, %stride",
+            f"  %own = getelementptr {self.num}, ptr %begin, i64 %skip",
             "  br label %next",
             "next:",
-            "  %j = phi i64 [ 0, %row ], [ %after, %store ]",
+            "  %j = phi i64 [ 0, %begun ], [ %after, %store ]",
             f"  %more = icmp slt i64 %j, {size // n * n}",
             "  br i1 %more, label %store, label %rest",
             "store:",
@@ -225,7 +298,7 @@ class Driver(Types):
             f"  %left = getelementptr {self.num}, ptr %own, i64 {size // n * n}",
             mask,
             "  %following = add i64 %k, 1",
-            "  %further = icmp sle i64 %following, %end",
+            f"  %further = icmp slt i64 %following, {self.width}",
             "  br i1 %further, label %row, label %done",
             "done:",
             "  ret void",
@@ -235,30 +308,33 @@ class Driver(Types):
         return name
 
     def _rows(self) -> list[str]:
-        """%row1 …, in a block %rows; without comparisons if every lane has a state of its own."""
-        lanes = range(1, self.width)
+        """%row0 …, of many lanes in a block %rows; without multiplications if they follow one another."""
+        if self.width == 1:
+            return [f"  %row0 = getelementptr {self.num}, ptr %begin, i64 0"]
+        lanes = range(self.width)
         return [
-            f"  %full = icmp sge i64 %last, {self.width - 1}",
-            "  br i1 %full, label %all, label %some",
-            "all:",
+            "  %ordered = icmp eq ptr %numbers, null",
+            "  br i1 %ordered, label %following, label %given",
+            "following:",
             *(
-                f"  %all{k} = getelementptr {self.num}, ptr %{f'all{k - 1}' if k > 1 else 'row0'}, i64 %stride"
+                f"  %next{k} = getelementptr {self.num}, ptr %{f'next{k - 1}, i64 %stride' if k else 'begin, i64 0'}"
                 for k in lanes
             ),
             "  br label %rows",
-            "some:",
+            "given:",
             *(
                 line
                 for k in lanes
                 for line in (
-                    f"  %inside{k} = icmp sge i64 %last, {k}",
-                    f"  %step{k} = select i1 %inside{k}, i64 %stride, i64 0",
-                    f"  %some{k} = getelementptr {self.num}, ptr %{f'some{k - 1}' if k > 1 else 'row0'}, i64 %step{k}",
+                    f"  %place{k} = getelementptr i64, ptr %numbers, i64 {k}",
+                    f"  %number{k} = load i64, ptr %place{k}",
+                    f"  %skip{k} = mul i64 %number{k}, %stride",
+                    f"  %other{k} = getelementptr {self.num}, ptr %begin, i64 %skip{k}",
                 )
             ),
             "  br label %rows",
             "rows:",
-            *(f"  %row{k} = phi ptr [ %all{k}, %all ], [ %some{k}, %some ]" for k in lanes),
+            *(f"  %row{k} = phi ptr [ %next{k}, %following ], [ %other{k}, %given ]" for k in lanes),
         ]
 
     def _one_by_one(self, gather: bool, count: int, start: int, total: str) -> tuple[list[str], str]:
@@ -341,14 +417,13 @@ class Driver(Types):
         """The loop over blocks of states; the lanes left over at the end repeat the last state."""
         lines = [
             *self._arguments((*inputs, *outputs)),
-            "  %nlast = sub i64 %n, 1",
             self.address("%flags", self.status_slot * self.width),
             "  %some = icmp sgt i64 %n, 0",
             "  br i1 %some, label %block, label %done",
             "block:",
             "  %base = phi i64 [ 0, %entry ], [ %nextbase, %outend ]",
-            "  %last = sub i64 %nlast, %base" if self.width > 1 else "",
             "  %first = icmp eq i64 %base, 0",
+            *self._numbered(),
             *self._moved("in", inputs, bits[0]),
             f"  store {self.ints} %flagsin, ptr %flags, align {self.align}",
             *(self._computed(inputs, outputs, calls) if self.width > 1 else calls),
@@ -371,8 +446,9 @@ class Driver(Types):
     def _arguments(self, runs: Sequence[Run]) -> list[str]:
         """%work, %status, and %pointer… and %stride… of each row."""
         lines = [
-            "define void @run(ptr %args, i64 %n) #0 #1 {",
+            f"define void @{'run(ptr %args, i64 %n' if self.width == 1 else _BY_NUMBER}) #0 #1 {{",
             "entry:",
+            *self._tables(),
             "  %work = load ptr, ptr %args",
             "  %atstatus = getelementptr i64, ptr %args, i64 1",
             "  %status = load ptr, ptr %atstatus",
@@ -382,6 +458,20 @@ class Driver(Types):
                 lines.append(f"  %at{at} = getelementptr i64, ptr %args, i64 {at}")
                 lines.append(f"  {name} = load {kind}, ptr %at{at}")
         return lines
+
+    def _tables(self) -> list[str]:
+        """Places of the numbers of rows to be read and to be written, of a block, and the number of the last state."""
+        tables = [f"  %table{way} = alloca [{self.width} x i64], align 8" for way in ("in", "out")]
+        return [*tables, "  %nlast = sub i64 %n, 1"] if self.width > 1 else []
+
+    def _numbered(self) -> list[str]:
+        """%last lane that has a state of its own, and %numbers… of the rows of this block."""
+        if self.width == 1:
+            return []
+        return ["  %last = sub i64 %nlast, %base"] + [
+            f"  %numbers{way} = call ptr @numbered(ptr %{rows}, i64 %base, i64 %last, ptr %table{way})"
+            for way, rows in (("in", "rows"), ("out", "into"))
+        ]
 
     def _moved(self, way: str, runs: Sequence[Run], bit: int) -> list[str]:
         """Blocks that move the runs, `way` "in" or "out", and %flags{way}: `bit` if an entry is no number.
@@ -407,8 +497,11 @@ class Driver(Types):
                 f"  %from{k} = add i64 %skip{k}, {run.first}",
                 f"  %row{k} = getelementptr {self.num}, ptr %pointer{run.word}, i64 %from{k}",
                 *self._run_moved(
-                    way == "in", run, k, f"ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}"
-                ),
+                    way == "in",
+                    run,
+                    k,
+                    f"ptr %row{k}, i64 {stride}, ptr {f'%numbers{way}' if self.width > 1 else 'null'}",
+                ),  # fmt: skip
                 f"  br label %{after}",
             ]
             total = f"[ %total{k}, %{k} ], [ %with{k}, %move{k} ]"
@@ -442,8 +535,12 @@ class Driver(Types):
         bytes_each = self.size * sum(run.size for run in (*inputs, *outputs))
         if not 0 < self.width * bytes_each <= MOST_FETCHED:
             return list(calls)
-        rows = [("fetch", run.word, "ahead") for run in inputs] + [("own", run.word, "base") for run in outputs]
-        lines = [f"  %ahead = add i64 %base, {self.width}", f"  %large = icmp sgt i64 %n, {CACHED // bytes_each}"]
+        rows = [("fetch", run.word, "rows", "ahead") for run in inputs]
+        rows += [("own", run.word, "into", "base") for run in outputs]
+        lines = [
+            f"  %ahead = add i64 %base, {self.width}", "  %mixed = icmp ne ptr %rows, null",
+            f"  %many = icmp sgt i64 %n, {CACHED // bytes_each}", "  %large = or i1 %mixed, %many",
+        ]  # fmt: skip
         begin = 0
         for word in dict.fromkeys(run.word for run in (*inputs, *outputs)):
             size = max(run.first + run.size for run in (*inputs, *outputs) if run.word == word)
@@ -453,9 +550,9 @@ class Driver(Types):
             end = self.width * k // len(calls)
             if end > begin:
                 lines += [f"  br i1 %large, label %fetch{k}, label %call{k}", f"fetch{k}:"]
-                for function, word, first in dict.fromkeys(rows):
-                    row, share = f"i64 %stride{word}, i64 %fetched{word}", f"i64 %{first}, i64 {begin}, i64 {end}"
-                    lines.append(f"  call void @{function}(ptr %pointer{word}, {row}, {share})")
+                for function, word, numbers, first in dict.fromkeys(rows):
+                    row = f"ptr %pointer{word}, i64 %stride{word}, i64 %fetched{word}, ptr %{numbers}, i64 %nlast"
+                    lines.append(f"  call void @{function}({row}, i64 %{first}, i64 {begin}, i64 {end})")
                 lines += [f"  br label %call{k}", f"call{k}:"]
             lines.append(call)
             begin = end

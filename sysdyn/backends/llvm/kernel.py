@@ -71,7 +71,8 @@ def compile_kernel(
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address("run")
-    return Kernel(address, width, n_slots, engine, stored is not None, real)
+        by_number = engine.get_function_address("by_number") if width > 1 else 0
+    return Kernel(address, width, n_slots, engine, stored is not None, real, by_number)
 
 
 def _packed(key: str, n_slots: int, code: bytes) -> bytes:
