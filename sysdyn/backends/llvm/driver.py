@@ -63,48 +63,44 @@ none:
 def fetching(types: Types) -> str:
     """Functions that bring rows of states first + begin … first + end − 1 to the cache, to be read and written.
 
-    rows: numbers of the rows of all states, the last of which is `nlast`, or null. Rows by number come to the cache of
-    the second level: more of them may be under way to it, and they are farther apart (measured: a tenth less time).
+    fetch, own: rows that follow one another; those beyond the last state are asked for, too, which has no effect.
+    fetch_rows, own_rows: rows by number, of which the last state has that at `nlast`; none if rows is null. They come
+    to the cache of the second level: more of them may be under way to it, and they are farther apart (measured: a tenth
+    less time).
     """
-    parameters = "ptr %pointer, i64 %stride, i64 %size, ptr %rows, i64 %nlast, i64 %first, i64 %begin, i64 %end"
+    parameters = "ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end"
+    by_number = {
+        "end": """
+  %none = icmp eq ptr %rows, null
+  %states = add i64 %nlast, 1
+  %most = select i1 %none, i64 0, i64 %states
+  %to = call i64 @llvm.smin.i64(i64 %upto, i64 %most)""",
+        "number": """
+  %place = getelementptr i64, ptr %rows, i64 %s
+  %number = load i64, ptr %place""",
+    }
+    in_order = {"end": "\n  %to = add i64 %upto, 0", "number": "\n  %number = add i64 %s, 0"}
     return "\n".join(
-        f"""define internal void @{name}({parameters}) noinline {{
+        f"""define internal void @{name}({parameters}{others}) noinline {{
 entry:
   %from = add i64 %first, %begin
-  %upto = add i64 %first, %end
-  %nend = add i64 %nlast, 1
-  %to = call i64 @llvm.smin.i64(i64 %upto, i64 %nend)
-  %ordered = icmp eq ptr %rows, null
+  %upto = add i64 %first, %end{lines["end"]}
   br label %next
 next:
   %s = phi i64 [ %from, %entry ], [ %s_1, %fetched ]
   %more = icmp slt i64 %s, %to
   br i1 %more, label %state, label %done
-state:
-  br i1 %ordered, label %begun, label %given
-given:
-  %place = getelementptr i64, ptr %rows, i64 %s
-  %own = load i64, ptr %place
-  br label %begun
-begun:
-  %number = phi i64 [ %s, %state ], [ %own, %given ]
+state:{lines["number"]}
   %skipped = mul i64 %number, %stride
   %row = getelementptr {types.num}, ptr %pointer, i64 %skipped
   br label %line
 line:
-  %k = phi i64 [ 0, %begun ], [ %k_1, %asked ]
+  %k = phi i64 [ 0, %state ], [ %k_1, %prefetch ]
   %lines = icmp slt i64 %k, %size
   br i1 %lines, label %prefetch, label %fetched
 prefetch:
   %at = getelementptr {types.num}, ptr %row, i64 %k
-  br i1 %ordered, label %first_level, label %second_level
-first_level:
-  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 3, i32 1)
-  br label %asked
-second_level:
-  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 2, i32 1)
-  br label %asked
-asked:
+  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 {level}, i32 1)
   %k_1 = add i64 %k, {LINE // types.size}
   br label %line
 fetched:
@@ -113,8 +109,11 @@ fetched:
 done:
   ret void
 }}"""
-        for name, written in (("fetch", 0), ("own", 1))
-    )
+        for written, way in enumerate(("fetch", "own"))
+        for name, lines, level, others in (
+            (way, in_order, 3, ""), (f"{way}_rows", by_number, 2, ", ptr %rows, i64 %nlast"),
+        )
+    )  # fmt: skip
 
 
 class Run(NamedTuple):
@@ -460,18 +459,34 @@ class Driver(Types):
         return lines
 
     def _tables(self) -> list[str]:
-        """Places of the numbers of rows to be read and to be written, of a block, and the number of the last state."""
-        tables = [f"  %table{way} = alloca [{self.width} x i64], align 8" for way in ("in", "out")]
-        return [*tables, "  %nlast = sub i64 %n, 1"] if self.width > 1 else []
-
-    def _numbered(self) -> list[str]:
-        """%last lane that has a state of its own, and %numbers… of the rows of this block."""
+        """Places of the numbers of rows of a block, to be read and to be written, and the number of the last state."""
         if self.width == 1:
             return []
-        return ["  %last = sub i64 %nlast, %base"] + [
-            f"  %numbers{way} = call ptr @numbered(ptr %{rows}, i64 %base, i64 %last, ptr %table{way})"
-            for way, rows in (("in", "rows"), ("out", "into"))
+        return [
+            *(f"  %table{way} = alloca [{self.width} x i64], align 8" for way in ("in", "out")),
+            "  %nlast = sub i64 %n, 1",
+            "  %mixed = icmp ne ptr %rows, null",
+            "  %written = icmp ne ptr %into, null",
+            "  %given = or i1 %mixed, %written",
         ]
+
+    def _numbered(self) -> list[str]:
+        """%last lane that has a state of its own, and %numbers… of the rows of this block, up to a block %known."""
+        if self.width == 1:
+            return []
+        ways = (("in", "rows"), ("out", "into"))
+        return [
+            "  %last = sub i64 %nlast, %base",
+            f"  %partial = icmp slt i64 %last, {self.width - 1}",
+            "  %single = or i1 %given, %partial",
+            "  br i1 %single, label %number, label %known",
+            "number:",
+            *(f"  %own{way} = call ptr @numbered(ptr %{rows}, i64 %base, i64 %last, ptr %table{way})"
+              for way, rows in ways),
+            "  br label %known",
+            "known:",
+            *(f"  %numbers{way} = phi ptr [ null, %block ], [ %own{way}, %number ]" for way, _ in ways),
+        ]  # fmt: skip
 
     def _moved(self, way: str, runs: Sequence[Run], bit: int) -> list[str]:
         """Blocks that move the runs, `way` "in" or "out", and %flags{way}: `bit` if an entry is no number.
@@ -479,7 +494,8 @@ class Driver(Types):
         Skipped are inputs that all states share, which are in their place since the first block, and null outputs.
         """
         labels = [f"{way}{g}" for g in range(len(runs))] + [f"{way}end"]
-        total = f"[ zeroinitializer, %{'block' if way == 'in' else 'computed'} ]"
+        begin = "computed" if way == "out" else "known" if self.width > 1 else "block"
+        total = f"[ zeroinitializer, %{begin} ]"
         lines = [f"  br label %{labels[0]}"]
         for run, k, after in zip(runs, labels, labels[1:], strict=False):
             stride = f"%stride{run.word}"
@@ -538,7 +554,7 @@ class Driver(Types):
         rows = [("fetch", run.word, "rows", "ahead") for run in inputs]
         rows += [("own", run.word, "into", "base") for run in outputs]
         lines = [
-            f"  %ahead = add i64 %base, {self.width}", "  %mixed = icmp ne ptr %rows, null",
+            f"  %ahead = add i64 %base, {self.width}",
             f"  %many = icmp sgt i64 %n, {CACHED // bytes_each}", "  %large = or i1 %mixed, %many",
         ]  # fmt: skip
         begin = 0
@@ -549,11 +565,17 @@ class Driver(Types):
         for k, call in enumerate(calls, 1):
             end = self.width * k // len(calls)
             if end > begin:
-                lines += [f"  br i1 %large, label %fetch{k}, label %call{k}", f"fetch{k}:"]
-                for function, word, numbers, first in dict.fromkeys(rows):
-                    row = f"ptr %pointer{word}, i64 %stride{word}, i64 %fetched{word}, ptr %{numbers}, i64 %nlast"
-                    lines.append(f"  call void @{function}({row}, i64 %{first}, i64 {begin}, i64 {end})")
-                lines += [f"  br label %call{k}", f"call{k}:"]
+                lines += [f"  br i1 %large, label %fetch{k}, label %call{k}", f"fetch{k}:",
+                          f"  br i1 %mixed, label %numbered{k}, label %ordered{k}"]  # fmt: skip
+                for label, suffix in (("ordered", ""), ("numbered", "_rows")):
+                    lines.append(f"{label}{k}:")
+                    for function, word, numbers, first in dict.fromkeys(rows):
+                        row = f"ptr %pointer{word}, i64 %stride{word}, i64 %fetched{word}"
+                        share = f"i64 %{first}, i64 {begin}, i64 {end}"
+                        given = f", ptr %{numbers}, i64 %nlast" if suffix else ""
+                        lines.append(f"  call void @{function}{suffix}({row}, {share}{given})")
+                    lines.append(f"  br label %call{k}")
+                lines.append(f"call{k}:")
             lines.append(call)
             begin = end
         return lines
