@@ -45,10 +45,9 @@ class _Rewriting:
         self.constants: dict[int, float] = dict(graph.constants)
         self._constant_id = {x: i for i, x in graph.constants.items()}
         self._flatten()
-        for i in list(self.sums):
-            if i in self.sums:
-                self._factor(i)
+        self._factor_all()
         self._share(self.sums)
+        self._factor_all()  # products of a pair that several sums had are needed once now
         self._share(self.products)
 
     # ---- sums and products as a whole ------------------------------------------------------------------------------
@@ -89,6 +88,11 @@ class _Rewriting:
         return self._constant_id[x]
 
     # ---- factoring -------------------------------------------------------------------------------------------------
+
+    def _factor_all(self) -> None:
+        for i in list(self.sums):
+            if i in self.sums:
+                self._factor(i)
 
     def _factor(self, i: int) -> None:
         """Take common factors out of sum i, the commonest first, until none is left."""
@@ -182,6 +186,9 @@ class _Rewriting:
         else:
             new, own = self._fresh(), 1
             parts[new] = [(a, 1), (b, relative)]
+        for x in (a, b):
+            self.uses[x] -= len(places) - 1
+        self.uses[new] += len(places) - 1
         for i in places - {new}:
             part = parts[i]
             sign = next(s for t, s in part if t == a and (b, s * relative) in part)

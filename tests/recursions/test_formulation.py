@@ -206,6 +206,14 @@ def test_pairs_of_terms_are_shared_across_sums():
     assert new.count(out).total == 3  # a + b once
 
 
+def test_factors_are_taken_out_of_what_was_shared():
+    """Products of a pair of several sums are needed once, where that pair is made."""
+    graph = Graph()
+    a, b, c, *others = graph.inputs("x", 5)
+    new, out = rewritten(graph, [(c * a + x) + c * b for x in others])
+    assert new.count(out).total == 4
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from(["structural", "algebraic"]))
 def test_rewriting_keeps_the_values_of_random_graphs(seed, sharing):
