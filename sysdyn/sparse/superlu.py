@@ -12,7 +12,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.errors import SysdynError
 from sysdyn.sparse.dulmage import maximum_matching
 
-# Patterns of which it is kept whether they have a pivot in each column; states of a problem share few (chosen).
+# Patterns, and pivots, of which it is kept that they are there or not; states of a problem share few (chosen).
 PATTERNS = 256
 
 
@@ -37,7 +37,8 @@ class Pattern:
         self._row, self._col, self._n = row, col, n
         self._first = self._columns(np.arange(n))
         self._ordered: _Columns | None = None  # once a matrix was factored
-        self._matched: dict[bytes, bool] = {}
+        self._pivots: list[np.ndarray] = []  # numbers of entries, one in each row and column, that were not zero
+        self._without: set[bytes] = set()  # entries that are zero where there are no such ones
 
     def factors(self, values: np.ndarray) -> Factored | None:
         """`factors` of the matrix with values (nnz,), and to the last bit the same; None as there."""
@@ -64,14 +65,29 @@ class Pattern:
         return _Columns(number, np.argsort(number), order, rows, starts.astype(np.int32))
 
     def _has_pivots(self, values: np.ndarray) -> bool:
-        """`_has_pivots` of the matrix, kept for each set of entries that are zero."""
-        nonzero = values != 0.0
-        key = nonzero.tobytes()
-        if key not in self._matched:
-            if len(self._matched) >= PATTERNS:
-                self._matched.clear()
-            self._matched[key] = _has_pivots(self._first.matrix(values))
-        return self._matched[key]
+        """True if each column can have a pivot in a row of its own, entries that are zero left out."""
+        zero = values == 0.0
+        if any(not zero[entries].any() for entries in self._pivots):
+            return True
+        key = zero.tobytes()
+        if key in self._without:
+            return False
+        row_of = maximum_matching(_nonzero(self._first.matrix(values)))
+        found = bool((row_of >= 0).all())
+        kept: list | set = self._pivots if found else self._without
+        if len(kept) >= PATTERNS:
+            kept.clear()
+        if found:
+            self._pivots.append(self._entries(row_of, np.arange(self._n)))
+        else:
+            self._without.add(key)
+        return found
+
+    def _entries(self, row: np.ndarray, col: np.ndarray) -> np.ndarray:
+        """Numbers of the entries at these places."""
+        order = np.lexsort((self._row, self._col))
+        places = self._col[order].astype(np.int64) * self._n + self._row[order]
+        return order[np.searchsorted(places, col * self._n + row)]
 
 
 class _Columns(NamedTuple):
@@ -125,10 +141,17 @@ def _check_interpreter() -> None:
 
 def _has_pivots(matrix: scipy.sparse.csc_matrix) -> bool:
     """True if each column can have a pivot in a row of its own, entries that are zero left out."""
-    if not matrix.data.all():
-        matrix = matrix.copy()
-        matrix.eliminate_zeros()
+    matrix = _nonzero(matrix)
     return _matched(*(x.astype(np.int32).tobytes() for x in (matrix.indptr, matrix.indices)), matrix.shape)
+
+
+def _nonzero(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.csc_matrix:
+    """The matrix without entries that are zero."""
+    if matrix.data.all():
+        return matrix
+    matrix = matrix.copy()
+    matrix.eliminate_zeros()
+    return matrix
 
 
 @lru_cache(maxsize=PATTERNS)
