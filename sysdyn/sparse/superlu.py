@@ -12,7 +12,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.errors import SysdynError
 from sysdyn.sparse.dulmage import maximum_matching
 
-# Patterns, and pivots, of which it is kept that they are there or not; states of a problem share few (chosen).
+# Patterns of which it is kept whether they have a pivot in each column; states of a problem share few (chosen).
 PATTERNS = 256
 
 
@@ -37,8 +37,8 @@ class Pattern:
         self._row, self._col, self._n = row, col, n
         self._first = self._columns(np.arange(n))
         self._ordered: _Columns | None = None  # once a matrix was factored
-        self._pivots: list[np.ndarray] = []  # numbers of entries, one in each row and column, that were not zero
-        self._without: set[bytes] = set()  # entries that are zero where there are no such ones
+        self._matched: dict[bytes, bool] = {}  # by the entries that are zero
+        self._pivots = np.empty(0, dtype=np.int64)  # entries in rows and columns of their own, of the last matrix
 
     def factors(self, values: np.ndarray) -> Factored | None:
         """`factors` of the matrix with values (nnz,), and to the last bit the same; None as there."""
@@ -67,21 +67,19 @@ class Pattern:
     def _has_pivots(self, values: np.ndarray) -> bool:
         """True if each column can have a pivot in a row of its own, entries that are zero left out."""
         zero = values == 0.0
-        if any(not zero[entries].any() for entries in self._pivots):
-            return True
         key = zero.tobytes()
-        if key in self._without:
-            return False
-        row_of = maximum_matching(_nonzero(self._first.matrix(values)))
-        found = bool((row_of >= 0).all())
-        kept: list | set = self._pivots if found else self._without
-        if len(kept) >= PATTERNS:
-            kept.clear()
-        if found:
-            self._pivots.append(self._entries(row_of, np.arange(self._n)))
-        else:
-            self._without.add(key)
-        return found
+        if key not in self._matched:
+            if len(self._matched) >= PATTERNS:
+                self._matched.clear()
+            kept = ~zero[self._pivots]
+            begin = np.full(self._n, -1)
+            begin[self._col[self._pivots[kept]]] = self._row[self._pivots[kept]]
+            self._matched[key] = kept.all() and len(kept) == self._n
+            if not self._matched[key]:
+                row_of = maximum_matching(_nonzero(self._first.matrix(values)), begin)
+                column = np.flatnonzero(row_of >= 0)
+                self._pivots, self._matched[key] = self._entries(row_of[column], column), len(column) == self._n
+        return self._matched[key]
 
     def _entries(self, row: np.ndarray, col: np.ndarray) -> np.ndarray:
         """Numbers of the entries at these places."""
