@@ -621,8 +621,8 @@ def test_interrupted_calls_leave_the_solver_as_it_is(forward):
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for k in range(60):
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + k))
             with pytest.raises(Interrupted):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + k))
                 while True:
                     ways[k % 3]()
     finally:
