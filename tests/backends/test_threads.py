@@ -24,7 +24,6 @@ from sysdyn.backends.interpreter import Interpreter
 from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.team import Team, cores
 from sysdyn.errors import InvalidInput, SysdynError
-from sysdyn.online import posterior
 
 
 @pytest.fixture(scope="module")
@@ -347,21 +346,20 @@ def test_a_forked_process_starts_threads_of_its_own(solver):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_asks_what_another_thread_was_asking(monkeypatch):
     """Of an estimate, whose programs are made one at a time."""
-    problem, began, go_on, making = small(), threading.Event(), threading.Event(), posterior.square_root
+    problem, began, go_on = small(), threading.Event(), threading.Event()
 
-    def waiting(*given):
-        began.set()
-        go_on.wait(10.0)
-        return making(*given)
+    def waiting(what: str, share: float) -> None:
+        if what == "checking the square-root form":
+            began.set()
+            go_on.wait(10.0)
 
-    monkeypatch.setattr(posterior, "square_root", waiting)
     monkeypatch.setenv("SYSDYN_CACHE", "")
     q, qd, _ = problem.model.random_state(seed=1)
     y = {m.name: np.zeros(len(m.components(problem.model))) for m in problem.custom}
-    estimate = sd.compile(problem, **FAST, outputs="tau")(q, qd, y=y)
+    estimate = sd.compile(problem, **FAST, outputs="tau", progress=waiting)(q, qd, y=y)
     busy = threading.Thread(target=lambda: estimate.std("tau"))
     busy.start()
-    began.wait(10.0)
+    assert began.wait(10.0)
     child = os.fork()
     if not child:
         threading.Timer(30.0, os._exit, (2,)).start()

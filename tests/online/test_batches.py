@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends import executable
 from sysdyn.backends.entries.calls import built
-from sysdyn.online import batches
 from sysdyn.online.batches import Batches
 
 pytestmark = pytest.mark.skipif(not built, reason="built without a C compiler")
@@ -46,12 +44,8 @@ def taken(monkeypatch) -> list[int]:
 
 
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
-def threads(request, monkeypatch) -> int:
-    """Batches are shared by so many threads, and converted in blocks of a register of states."""
-    monkeypatch.setattr(executable, "CORES", request.param)
-    monkeypatch.setattr(executable, "THREAD_OPERATIONS", 1)
-    monkeypatch.setattr(executable.TEAM, "ready", lambda: True)
-    monkeypatch.setattr(batches, "BLOCK", 1)
+def threads(request) -> int:
+    """Number of threads that share a batch; they convert values in blocks of one register of states or of four."""
     return request.param
 
 
@@ -68,7 +62,7 @@ def test_arrays_as_they_are(inverse, taken, threads):
         q, qd, qdd = ARM.random_state(seed=n, batch=n)
         every = general(inverse, q, qd, qdd, fx=np.broadcast_to(fx, (n, ARM.nb, 6)))
         for shared in (fx, np.stack([fx] * n)):
-            found = inverse(q, qd, qdd, fx=shared)
+            found = inverse(q, qd, qdd, fx=shared, threads=threads)
             assert np.array_equal(found.tau, every.tau) and found.ok.tolist() == [True] * n
             assert np.array_equal(found["tau"], every.tau)
             assert np.array_equal(inverse(q, qd, qdd, fx=shared, threads=2).tau, every.tau)
@@ -76,7 +70,7 @@ def test_arrays_as_they_are(inverse, taken, threads):
             assert np.array_equal(pickle.loads(pickle.dumps(found)).tau, every.tau)
         for one in (0, 1):
             mixed = [x[0] if k == one else x for k, x in enumerate((q, qd, qdd))]
-            assert np.array_equal(inverse(*mixed).tau, general(inverse, *mixed).tau)
+            assert np.array_equal(inverse(*mixed, threads=threads).tau, general(inverse, *mixed).tau)
         assert taken == [n] * 6
         del taken[:]
 
@@ -113,7 +107,7 @@ def test_other_arrays_give_what_their_values_give(inverse, kind, taken, threads)
     arrays = [*ARM.random_state(seed=5, batch=N), fx]
     for changed in ((0,), (1, 3), range(4)):
         given = [KINDS[kind](x) if k in changed else x for k, x in enumerate(arrays)]
-        found = inverse(*given[:3], fx=given[3])
+        found = inverse(*given[:3], fx=given[3], threads=threads)
         assert taken == [N], "not by the shortest way"
         assert np.array_equal(found.tau, general(inverse, *given[:3], fx=given[3]).tau)
         del taken[:]
@@ -130,9 +124,9 @@ def test_other_arguments_have_their_errors(inverse, taken, threads):
     }  # fmt: skip
     for message, x in bad.items():
         with pytest.raises(sd.InvalidInput, match=message):
-            inverse(x, qd, qdd)
+            inverse(x, qd, qdd, threads=threads)
     assert not taken
-    assert np.array_equal(inverse([*q], qd, qdd).tau, inverse(q, qd, qdd).tau) and taken == [N]
+    assert np.array_equal(inverse([*q], qd, qdd).tau, inverse(q, qd, qdd, threads=threads).tau) and taken == [N]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.0 + 1e-15, 1.0 - 3e-9, 1.0 + 9e-7])
@@ -143,14 +137,14 @@ def test_quaternions_are_normalised(forward, scale, taken, threads):
     off = q.copy()
     off[N - 5, part] *= scale
     given = off.copy()
-    found = forward(off, qd, tau)
+    found = forward(off, qd, tau, threads=threads)
     assert taken == [N, N] and np.array_equal(off, given)
     np.testing.assert_allclose(found.qdd, exact, rtol=1e-12, atol=1e-12 * np.abs(exact).max())
     assert found.backward_error().max() < 1e-12  # at the normalised ones
     for wrong, message in ((1.0 + 4e-6, f"quaternion of joint {name!r} of state 34"), (np.nan, "q is nan at state 34")):
         off[N - 5, part] *= wrong
         with pytest.raises(sd.InvalidInput, match=message):
-            forward(off, qd, tau)
+            forward(off, qd, tau, threads=threads)
 
 
 def test_parts_of_a_quantity_are_put_together(taken, threads):
@@ -164,7 +158,7 @@ def test_parts_of_a_quantity_are_put_together(taken, threads):
     for y in (parts, packed, {"first": parts["first"][0], "last": parts["last"]}):
         expected = general(solver, q, qd, y=y if y is packed else {name: x.tolist() for name, x in y.items()})
         del taken[:]
-        assert np.array_equal(solver(q, qd, y=y).tau, expected.tau) and taken == [N]
+        assert np.array_equal(solver(q, qd, y=y, threads=threads).tau, expected.tau) and taken == [N]
 
 
 # Entries out of every twelve that are always zero.

@@ -12,8 +12,6 @@ from sysdyn.files import cache
 from sysdyn.model import (
     chain,
 )
-from sysdyn.online import compile as compile_module
-from sysdyn.online import posterior
 
 
 @pytest.fixture
@@ -22,19 +20,19 @@ def own_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def never(*args, **kwargs):
-    raise AssertionError("compiled again although the cache has it")
+def never(what: str, share: float) -> None:
+    """Progress of what the cache has."""
+    assert share == 1.0, "compiled again although the cache has it"
 
 
-def test_second_compile_reads_the_cache(own_cache, monkeypatch):
+def test_second_compile_reads_the_cache(own_cache):
     problem = sd.forward_dynamics(chain(3, seed=4))
     first = sd.compile(problem, level="fast")
     assert sorted(x.suffix for x in own_cache.iterdir()) == [".o", ".solver"]  # no batch has been asked for
     q, qd, tau = problem.model.random_state(seed=1, batch=9)
     f = first(q, qd, tau).f
     assert sorted(x.suffix for x in own_cache.iterdir()) == [".o", ".o", ".solver"]
-    monkeypatch.setattr(compile_module, "build", never)
-    second = sd.compile(sd.forward_dynamics(chain(3, seed=4)), level="fast")
+    second = sd.compile(sd.forward_dynamics(chain(3, seed=4)), level="fast", progress=never)
     assert second.program.digest == first.program.digest
     assert reported(second) == reported(first)
     # kernels are told apart from compiled ones by time alone
@@ -48,10 +46,10 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
         {"level": "best"},
     ):
         with pytest.raises(AssertionError, match="compiled again"):
-            sd.compile(problem, **{"level": "fast", **other})
+            sd.compile(problem, **{"level": "fast", "progress": never, **other})
     for model in (chain(3, seed=5), chain(3, seed=4).replace(gravity=(0.0, 0.0, -1.6))):
         with pytest.raises(AssertionError, match="compiled again"):
-            sd.compile(sd.forward_dynamics(model), level="fast")
+            sd.compile(sd.forward_dynamics(model), level="fast", progress=never)
 
 
 @pytest.mark.slow(after=1)
@@ -79,23 +77,26 @@ def test_damaged_cache_entries_are_compiled_again(own_cache, damage):
     assert len(healed) == 3 and all(healed)
 
 
-def test_programs_of_estimates_are_kept_and_damaged_ones_made_again(own_cache, monkeypatch):
-    problem = small()
+def test_programs_of_estimates_are_kept_and_damaged_ones_made_again(own_cache):
+    problem, said = small(), list[str]()
     q, qd, qdd = problem.model.random_state(seed=1)
     y = {x: v for x, v in sd.predict(problem, q, qd, qdd).items() if x != "ExternalWrench"}
 
     def std() -> np.ndarray:
-        return sd.compile(problem, outputs="tau", level="fast", backend="python")(q, qd, y=y).std("tau")
+        del said[:]
+        progress = {"progress": lambda what, share: said.append(what)}
+        return sd.compile(problem, outputs="tau", level="fast", backend="python", **progress)(q, qd, y=y).std("tau")
 
-    expected, making = std(), posterior.square_root
+    expected, made = std(), "checking the square-root form"
+    assert made in said
     entries = sorted(own_cache.glob("*.posterior"), key=lambda entry: entry.stat().st_size)
     assert len(entries) == 2  # of the factors and of the variances
-    monkeypatch.setattr(posterior, "square_root", never)
     np.testing.assert_array_equal(std(), expected)
-    monkeypatch.setattr(posterior, "square_root", making)
+    assert made not in said
     for entry in entries:
         cache.store(entry.name, b"not a program")
         np.testing.assert_array_equal(std(), expected)
+        assert made in said
         assert len(entry.read_bytes()) > 100
 
 

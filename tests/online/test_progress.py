@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import sys
+import time
 import types
 from contextlib import contextmanager, suppress
 
@@ -12,6 +13,10 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.online import progress
+
+
+# What is written as a bar begins and as it ends, of the cursor.
+HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 
 
 @contextmanager
@@ -45,12 +50,13 @@ def test_bar_is_shown_again_after_its_block():
         for _ in range(2):
             written()
             bar("variance tau", 0.0)
-            bar._timer.join()  # instead of waiting for as long as a user does
             bar("machine code", 0.6)
-            bar._drawn._progress.refresh()
-            assert "compiling: machine code" in written() and bar._drawn._progress.live.is_started
+            seen, late = "", time.monotonic() + 20.0
+            while "compiling: machine code" not in seen and time.monotonic() < late:  # drawn ten times a second
+                seen += written()
+            assert HIDDEN in seen and SHOWN not in seen
             bar("done", 1.0)
-            assert bar._timer is None and not bar._drawn._progress.live.is_started
+            assert SHOWN in written()
         assert not bar.cached
 
 
@@ -88,7 +94,9 @@ def test_a_notebook_shows_it_below_the_cell(monkeypatch):
     assert isinstance(progress.shown(True), progress.Bar)
     bar = progress.Bar("compiling", progress.Notebook(), patience=0.0)
     bar("judge <5", 0.25)
-    bar._timer.join()
+    late = time.monotonic() + 20.0
+    while not shown and time.monotonic() < late:
+        bar("judge <5", 0.5)
     bar("program", 0.75)
     bar("done", 1.0)
     assert shown[-2:] == ['<progress max="1" value="0.750"></progress> compiling: program', ""]
