@@ -169,26 +169,17 @@ def _compiled(
     problem: Problem, options: Options, progress: Progress | bool, *, ordering: str | Given, on_singular: str,
     check_limits: bool,
 ) -> Solver:  # fmt: skip
-    """The solver of a problem without switches; permutations of the caller's own order are added to the options."""
-
-    def solver(found: Redundant | None) -> Solver:
-        """The solver, of the rest without redundant measurements if some were found."""
-        own = options
-        if found:
-            own = replace(own, outputs=found.outputs(options.outputs))
-        if not isinstance(ordering, str):
-            given = given_order(found.rest if found else problem, ordering, options.equations)
-            own = replace(own, given=given, unsafe=on_singular == "repivot")
-        return _solver(problem, found, own, on_singular, told, check_limits)
-
+    """The solver of a problem without switches; of the rest if some of its measurements are redundant."""
+    told = shown(progress)
+    made = partial(_solver, problem, options, ordering, on_singular, told, check_limits)
     with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
-        found, told = None if problem.noisy else redundant(problem), shown(progress)
+        found = None if problem.noisy else redundant(problem)
         if found and options.numbers is not DOUBLE:
             raise ProblemError(
                 f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
             )
         try:
-            return solver(found)
+            return made(found)
         except ProblemError as error:
             if problem.noisy:
                 by_value = not isinstance(error, NoSafeOrdering)
@@ -197,7 +188,7 @@ def _compiled(
             found = redundant(problem, by_value=True) if by_value else None
             if not found:
                 raise
-            return solver(found)
+            return made(found)
         finally:
             if told:
                 told("done", 1.0)
@@ -220,11 +211,16 @@ def _check_switches(problem: Problem, ordering: str | Given) -> None:
 
 
 def _solver(
-    whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None,
-    check_limits: bool,
+    whole: Problem, options: Options, ordering: str | Given, on_singular: str, progress: Progress | None,
+    check_limits: bool, found: Redundant | None,
 ) -> Solver:  # fmt: skip
     """A solver of the whole problem, or of the rest without its redundant measurements."""
     problem = found.rest if found else whole
+    if found:
+        options = replace(options, outputs=found.outputs(options.outputs))
+    if not isinstance(ordering, str):
+        given = given_order(problem, ordering, options.equations)
+        options = replace(options, given=given, unsafe=on_singular == "repivot")
     if options.tolerance is not None:
         driven(problem, options)  # what has no certificate is told before the search
     key = cache_key(problem, replace(options, tolerance=None))  # the program is the same
