@@ -13,7 +13,6 @@ from sysdyn.backends.entries import calls
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.online import again
-from sysdyn.online.resolving import Resolver
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -64,11 +63,13 @@ def rows_of(solver: sd.Solver, inputs: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([inputs[name] for name, _ in solver.program.input_groups], axis=1)
 
 
-def without_pivoting(monkeypatch) -> None:
-    def pivoted(*_):
-        raise AssertionError("a state was solved with pivoting")
-
-    monkeypatch.setattr(Resolver, "_pivoted", pivoted)
+def in_more_digits(solver: sd.Solver, given: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], set[int]]:
+    """(the program's results, the states at which a guard is met): more digits solve these, pivoting is not needed."""
+    inputs, n = by_group(solver.problem, given), len(given["q"])
+    outputs, status = solver.executable.results(inputs, n)
+    bad = np.flatnonzero(status)
+    assert again.Again(solver.problem, solver.program).solves(rows_of(solver, inputs)[bad], outputs, status, bad)
+    return outputs, {*bad.tolist()}
 
 
 def off(solver: sd.Solver, given: dict[str, np.ndarray], found: sd.Solution, k: int) -> float:
@@ -77,47 +78,46 @@ def off(solver: sd.Solver, given: dict[str, np.ndarray], found: sd.Solution, k: 
 
 
 @pytest.mark.parametrize("backend", ("llvm", "python"))
-def test_flagged_states_have_the_digits_of_50(backend, monkeypatch):
+def test_flagged_states_have_the_digits_of_50(backend):
     """In a batch, by themselves, and among states that are handed in with axes."""
-    without_pivoting(monkeypatch)
     solver, near = pinned(backend), {3: 1e-2, 7: 3e-3, 11: 1e-3, 18: 2e-4}
     given = states(20, near)
-    plain = solver.executable.results(by_group(solver.problem, given), 20)
-    assert set(np.flatnonzero(plain[1])) == set(near)
+    expected, flagged = in_more_digits(solver, given)
+    assert flagged == set(near)
     for found in (solver(**given), solver(**{x: v.reshape(4, 5, 3) for x, v in given.items()})):
-        assert found.ok.all() and set(np.flatnonzero(found._found.again)) == set(near)
-        again = {x: found[x].reshape(20, -1) for x in ("qdd", "w")}
+        assert found.ok.all()
+        flat = {x: found[x].reshape(20, -1) for x in ("qdd", "w")}
         for k in near:
             alone = solver(**{x: v[k] for x, v in given.items()})
-            assert alone.ok and all((alone[x] == again[x][k]).all() for x in again)
-            assert off(solver, given, again, k) < 1e-11
-        others = np.setdiff1d(np.arange(20), [*near])
-        assert all((x[others] == plain[0][name][others]).all() for name, x in again.items())
+            assert alone.ok and all((alone[x] == flat[x][k]).all() for x in flat)
+            assert off(solver, given, flat, k) < 1e-11
+        assert all((x == expected[name]).all() for name, x in flat.items())
 
 
 def test_results_in_single_precision_are_rounded_once():
     solver = sd.compile(pinned().problem, outputs=["qdd", "w"], real="float32")
     given = {x: v.astype(np.float32) for x, v in states(12, {2: 1e-2, 5: 3e-3}).items()}
     found, exact = solver(**given), pinned()(**{x: v.astype(float) for x, v in given.items()})
-    assert set(np.flatnonzero(found._found.again)) == {2, 5}
+    assert in_more_digits(pinned(), {x: v.astype(float) for x, v in given.items()})[1] == {2, 5}
     for name in ("qdd", "w"):
         assert found[name].dtype == np.float32
         assert (found[name][[2, 5]] == exact[name][[2, 5]].astype(np.float32)).all()
 
 
-def test_more_flagged_states_than_run_at_a_time(monkeypatch):
+def test_more_flagged_states_than_run_at_a_time():
     """Each has the answer that it has by itself, and its own verdict."""
-    without_pivoting(monkeypatch)
     solver, given = pinned(), states(30, {k: 1e-2 / (k + 1) for k in range(0, 30, 2)})
     found = solver(**given)
-    assert found.ok.all() and found._found.again.sum() == 15
+    expected, flagged = in_more_digits(solver, given)
+    assert found.ok.all() and flagged == {*range(0, 30, 2)}
+    assert all((found[x] == expected[x]).all() for x in ("qdd", "w"))
     for k in range(0, 30, 2):
         alone = solver(**{x: v[k] for x, v in given.items()})
         assert all((alone[x] == found[x][k]).all() for x in ("qdd", "w")) and off(solver, given, found, k) < 1e-11
     inputs = by_group(solver.problem, given | {"q": np.where(np.arange(30)[:, None] == 18, 0.0, given["q"])})
     outputs, status = solver.executable.results(inputs, 30)
     bad = np.flatnonzero(status)
-    assert not solver._resolver.again.solves(rows_of(solver, inputs)[bad], outputs, status, bad)
+    assert not again.Again(solver.problem, solver.program).solves(rows_of(solver, inputs)[bad], outputs, status, bad)
     assert np.flatnonzero(status).tolist() == [18]
 
 
@@ -127,7 +127,7 @@ def test_flagged_states_among_others_of_another_mode(monkeypatch):
     both = sd.compile(sd.forward_dynamics(arm()) + [sd.Switchable(tip)], outputs=["qdd", "w"], level="fast")
     given, on = states(50, {4: 1e-2, 20: 3e-3, 41: 1e-3}), np.arange(50) % 3 > 0
     alone = {x: both.mode({"tip": x})(**given) for x in (True, False)}
-    assert np.flatnonzero(alone[True]._found.again).tolist() == [4, 20, 41] and on[[4, 20, 41]].all()
+    assert in_more_digits(both.mode({"tip": True}), given)[1] == {4, 20, 41} and on[[4, 20, 41]].all()
 
     def called(*_, **__):
         raise AssertionError("a mode was called")
@@ -138,15 +138,14 @@ def test_flagged_states_among_others_of_another_mode(monkeypatch):
     np.testing.assert_array_equal(found.w, np.where(on[:, None], alone[True].w, 0.0))
 
 
-def test_inputs_are_of_any_kind_that_batches_take(monkeypatch):
+def test_inputs_are_of_any_kind_that_batches_take():
     """Values that all states share, and numbers that have to be converted."""
-    without_pivoting(monkeypatch)
     given = states(40, {5: 1e-3, 6: 2e-3})
     given["tau"] = given["tau"].astype(np.float32)
     shared = {**given, "tau": given["tau"][0], "fx": np.zeros((3, 6))}
     for case in (given, shared):
-        whole = {x: np.broadcast_to(v, (40, 3)).astype(float) for x, v in case.items() if x != "fx"}
-        found, expected = pinned()(**case), pinned()(**whole)
+        whole = {x: np.broadcast_to(v, (40, 3)).astype(float, order="C") for x, v in case.items() if x != "fx"}
+        found, expected = pinned()(**case), in_more_digits(pinned(), whole)[0]
         assert found.ok.all() and all((found[x] == expected[x]).all() for x in ("qdd", "w"))
         assert off(pinned(), whole, found, 5) < 1e-11
 
@@ -157,7 +156,7 @@ def test_what_is_nearer_is_left_to_pivoting():
     inputs = by_group(solver.problem, given)
     outputs, status = solver.executable.results(inputs, 12)
     bad = np.flatnonzero(status)
-    assert not solver._resolver.again.solves(rows_of(solver, inputs)[bad], outputs, status, bad)
+    assert not again.Again(solver.problem, solver.program).solves(rows_of(solver, inputs)[bad], outputs, status, bad)
     assert np.flatnonzero(status).tolist() == [5, 9]
     found = solver(**given, on_singular="nan")
     assert found.ok[[2, 5]].all() and off(solver, given, found, 5) < 1e-8
