@@ -21,7 +21,7 @@ LONGEST_PAUSE = 63
 # Most threads that share the work of a call, whatever it asks for: more than a processor has cores (chosen).
 MOST_THREADS = 256
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
-_CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 class Team:
@@ -29,10 +29,11 @@ class Team:
 
     Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
     Where other programs have the cores, `ready` says so for some calls: for one, and after each further time for twice
-    as many.
+    as many. clock, own_clock [s]: the time, and the processor time of the calling thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter, own_clock: Callable[[], float] = thread_time) -> None:
+        self._clock, self._own_clock = clock, own_clock
         self.reset()
 
     def reset(self) -> None:
@@ -64,11 +65,11 @@ class Team:
         done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
         for _ in range(min(others, self._size)):
             self._todo.put((left, done.put))
-        began, used = perf_counter(), thread_time()
+        began, used = self._clock(), self._own_clock()
         _work_off(left, own.append)
         theirs = [done.get() for _ in range(len(parts) - len(own))]
         if others > 0:
-            crowded = perf_counter() - began > CROWDED * (thread_time() - used)
+            crowded = self._clock() - began > CROWDED * (self._own_clock() - used)
             self._pause = self._resting = min(2 * self._pause + 1, LONGEST_PAUSE) if crowded else 0
         for error in (*own, *theirs):
             if error is not None:
@@ -101,13 +102,13 @@ def _outcome(part: Callable[[], object]) -> BaseException | None:
     return None
 
 
-def cores() -> int:
+def cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
     """Number of threads that can run at a time: cores that the process may use, within its cgroup's share of cores."""
     try:
         count = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         count = os.cpu_count() or 1
-    return max(1, math.ceil(min(count, _quota(_CGROUPS, _OWN_CGROUP))))
+    return max(1, math.ceil(min(count, _quota(cgroups, own))))
 
 
 def _quota(root: Path, own: Path) -> float:

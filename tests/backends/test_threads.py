@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,19 +86,16 @@ def test_many_callers_share_the_threads(solver):
         np.testing.assert_array_equal(step.out["qdd"], solver(*state, threads=1).qdd)
 
 
-def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
+def test_threads_share_a_batch_by_its_work(solver):
     """As many as have some tens of microseconds each, whatever the number of states."""
-    shares: list[int] = []
-    monkeypatch.setattr(executable, "CORES", 3)
-    monkeypatch.setattr(executable.TEAM, "ready", lambda: True)
-    monkeypatch.setattr(executable.TEAM, "run", lambda parts, threads: shares.append(threads))
     run = solver.executable
     worth = executable.THREAD_OPERATIONS // len(run.program)
-    backend = SimpleNamespace(shares=True, width=8, run=lambda *_: shares.append(1), rounded=lambda x: x)
-    monkeypatch.setattr(run, "backend", backend)
-    for n in (1, worth, 2 * worth - 16, 2 * worth + 16, 9 * worth):  # calls in turn of one part, two and three
-        run.run({}, {}, np.empty(n))
-    assert shares == [1, 1, 1, 2, 3]
+    threads = []
+    for n in (1, worth, 2 * worth - 16, 2 * worth + 16, 9 * worth):
+        while not executable.TEAM.ready():  # after calls whose threads got no cores
+            pass
+        threads.append(run.threads(n))
+    assert threads == [1, 1, 1, min(2, executable.CORES), min(8, executable.CORES)]
 
 
 def test_a_team_works_side_by_side():
@@ -139,14 +135,14 @@ def test_regions_of_threads_that_never_come_are_done_by_others(solver, monkeypat
     assert begun == 0 == sum(taken) and len(taken) == threads and region * threads >= n and region % share == 0
 
 
-def test_calls_go_without_threads_where_others_have_the_cores(monkeypatch):
+def test_calls_go_without_threads_where_others_have_the_cores():
     """Once, then three times, seven times; threads that get cores are taken again."""
-    crew = Team()
+    clock, own_clock = list[float](), list[float]()
+    crew = Team(clock=lambda: clock.pop(0), own_clock=lambda: own_clock.pop(0))
 
     def run(wall: float, used: float) -> int:
         """How many calls go without threads after one that takes these times."""
-        monkeypatch.setattr(team, "perf_counter", iter((1.0, 1.0 + wall)).__next__)
-        monkeypatch.setattr(team, "thread_time", iter((7.0, 7.0 + used)).__next__)
+        clock[:], own_clock[:] = (1.0, 1.0 + wall), (7.0, 7.0 + used)
         crew.run([lambda: None] * 2)
         return next(k for k in itertools.count() if crew.ready())
 
@@ -252,11 +248,9 @@ def test_threads_are_no_more_than_the_cores_that_may_be_used(name, monkeypatch, 
     for path, content in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
-    monkeypatch.setattr(team, "_CGROUPS", root)
-    monkeypatch.setattr(team, "_OWN_CGROUP", own)
     for available in (1, 4, 64):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=available: set(range(n)), raising=False)
-        assert cores() == min(available, allowed or available)
+        assert cores(root, own) == min(available, allowed or available)
 
 
 # ---- forks ---------------------------------------------------------------------------------------------------------
