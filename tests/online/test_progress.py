@@ -14,7 +14,6 @@ import pytest
 import sysdyn as sd
 from sysdyn.online import progress
 
-
 # What is written as a bar begins and as it ends, of the cursor.
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 
