@@ -234,13 +234,15 @@ def test_unknown_backends_are_named():
 def test_the_fastest_that_is_installed_is_found(monkeypatch):
     assert fastest_installed() == "llvm"
 
-    def missing(cls):
-        raise BackendUnavailable("as if it were not installed")
+    class Missing(Interpreter):
+        @classmethod
+        def require(cls) -> None:
+            raise BackendUnavailable("as if it were not installed")
 
-    monkeypatch.setattr(BACKENDS["llvm"], "require", classmethod(missing))
+    monkeypatch.setitem(BACKENDS, "llvm", Missing)
     assert fastest_installed() == "python"
     for name in ("python", "counting"):
-        monkeypatch.setattr(BACKENDS[name], "require", classmethod(missing))
+        monkeypatch.setitem(BACKENDS, name, Missing)
     with pytest.raises(BackendUnavailable, match="none of the back ends llvm, python, counting is installed"):
         fastest_installed()
 
