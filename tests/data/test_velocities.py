@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.signal import savgol_filter
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
@@ -17,6 +16,8 @@ MODEL = sd.chain(3)
 
 
 def test_even_times_give_the_filter_of_savitzky_and_golay():
+    from scipy.signal import savgol_filter  # a second of CPU time, which other workers need not spend
+
     q = np.random.default_rng(0).standard_normal((N, 3)).cumsum(axis=0)
     step = 0.002
     q = np.clip(q, -1.5, 1.5)  # no jumps of half a turn
