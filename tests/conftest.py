@@ -108,6 +108,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.own_markers.remove(mark)
 
 
+def pytest_collection_finish() -> None:
+    """What is collected lives to the end: the collector need not walk it again."""
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)  # after what -k and --lf choose
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.stash[_EVERY]:

@@ -9,14 +9,23 @@ import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.real import DOUBLE, Real
-from sysdyn.program.operations import OPERATIONS
+from sysdyn.program.operations import COS, OPERATIONS, SIN, sincos_within
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 
 
 def numpy_functions() -> dict[int, Callable]:
-    """{kind of operation: its NumPy function}"""
-    return {kind: operation.numpy for kind, operation in OPERATIONS.items()}
+    """{kind of operation: its NumPy function}; the sine and the cosine of an angle are computed together."""
+    angle, found = None, (None, None)
+
+    def both(x: Any) -> tuple:
+        nonlocal angle, found
+        if x is not angle:  # values are never changed
+            angle, found = x, sincos_within(x)
+        return found
+
+    functions = {kind: operation.numpy for kind, operation in OPERATIONS.items()}
+    return functions | {SIN: lambda x: both(x)[0], COS: lambda x: both(x)[1]}
 
 
 def run(

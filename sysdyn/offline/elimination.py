@@ -122,7 +122,11 @@ class Elimination:
             out = interpreter.run_groups(program, inputs)
             d = np.zeros((len(out["d"]), self.system.layout.n))
             d[:, self.system.columns] = out["d"]
-            return Behaviour(d, out["pivots"], self._growth(inputs, scaling, out["entries"], weights))
+            entries, b = self.system.values(inputs)
+            with np.errstate(all="ignore"):
+                error = self.system.misfit(entries, b, d).backward_error
+                growth = self._growth(entries, scaling, out["entries"], weights)
+            return Behaviour(d, out["pivots"], growth, error)
 
         states = judged_states(self.system) if states is None else states
         inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
@@ -135,17 +139,15 @@ class Elimination:
         return verdict.safety, verdict.worst
 
     def _growth(
-        self, inputs: dict[str, np.ndarray], scaling: tuple[np.ndarray, np.ndarray], entries: np.ndarray,
-        weights: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Growth (N,): greatest of the watched entries (N, m) of D U over the greatest of D, both equilibrated."""
-        if not entries.shape[1]:
-            return np.zeros(len(entries))
+        self, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], watched: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
+        """Growth (N,): greatest of the watched entries (N, m) of D U over that of D (N, nnz), both equilibrated."""
+        if not watched.shape[1]:
+            return np.zeros(len(watched))
         row, col = self.system.coordinates
-        with np.errstate(all="ignore"):
-            given = np.abs(self.system.values(inputs)[0]) * scaling[0][row] * scaling[1][col]
-            scaled = np.multiply(np.abs(entries, out=entries), weights, out=entries)  # there may be millions
-            return scaled.max(axis=1) / given.max(axis=1)
+        given = np.abs(entries) * scaling[0][row] * scaling[1][col]
+        scaled = np.multiply(np.abs(watched, out=watched), weights, out=watched)  # there may be millions
+        return scaled.max(axis=1) / given.max(axis=1)
 
     def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
         """(computed entries of D U, the factor that equilibrates each)."""

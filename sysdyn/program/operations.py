@@ -76,9 +76,10 @@ _sqrt = function(SQRT, math.sqrt, np.sqrt)
 _copysign = function(COPYSIGN, math.copysign, np.copysign)
 
 
-def _within(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The sine or cosine of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
-    return lambda x: np.where(np.abs(x) <= LARGEST_ANGLE, of(x), math.nan)
+def sincos_within(x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(sine, cosine) of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
+    usual, (sine, cosine) = np.abs(x) <= LARGEST_ANGLE, plain.sincos(x)
+    return np.where(usual, sine, math.nan), np.where(usual, cosine, math.nan)
 
 
 # The kinds of operations: how each is computed, differentiated, written and counted.
@@ -104,11 +105,11 @@ OPERATIONS: dict[int, Operation] = {
         symbol="-", parity=-1,
     ),
     SIN: Operation(
-        "sin", 1, _sin, _within(plain.sin), lambda y, a: (_cos(a),), "sine({})", "",
+        "sin", 1, _sin, lambda x: sincos_within(x)[0], lambda y, a: (_cos(a),), "sine({})", "",
         casadi="sin", counted="trig", parity=-1,
     ),
     COS: Operation(
-        "cos", 1, _cos, _within(plain.cos), lambda y, a: (-_sin(a),), "cosine({})", "",
+        "cos", 1, _cos, lambda x: sincos_within(x)[1], lambda y, a: (-_sin(a),), "cosine({})", "",
         casadi="cos", counted="trig", parity=1,
     ),
     SQRT: Operation(

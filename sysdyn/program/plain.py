@@ -118,9 +118,9 @@ def _octant(x: Any) -> tuple[Any, Any, Any]:
     k = (x * (2.0 / math.pi) + _MAGIC) - _MAGIC
     r, lost = x, 0.0 * x
     for part in HALF_PI:
-        whole = r
-        r = whole - k * part
-        lost = lost + ((whole - r) - k * part)
+        whole, turned = r, k * part
+        r = whole - turned
+        lost = lost + ((whole - r) - turned)
     z = r * r
     s, c = SIN[-1], COS[-1]
     for a, b in zip(SIN[-2::-1], COS[-2::-1], strict=True):
