@@ -94,7 +94,8 @@ def simulated(problem, n, seed=0, noise_seed=1):
     return q, qd, qdd, y
 
 
-@pytest.mark.parametrize("ratio", [1e-8, 1e-4, 1e4, 1e8])
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("ratio", [1e-8, 1e8, 1e-4, 1e4])
 def test_covariances_replaced_at_call_time(solver, ratio):
     """Ratios of variances up to 1e8, both ways; exact equations stay exact."""
     q, qd, _, y = simulated(solver.problem, 1)

@@ -185,6 +185,7 @@ DERIVED = {
 }
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("case", DERIVED)
 def test_derivatives_near_singular_states_are_right_or_refused(case):
     """Gimbals whose axes files turn by 1e-8 rad had derivatives two times too large: rounded constants decided them."""

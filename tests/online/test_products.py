@@ -72,7 +72,7 @@ CASES = {
 }  # fmt: skip
 
 
-ALWAYS = ("forward", "contact")  # the others take seconds to compile
+ALWAYS = ("contact",)  # the others take seconds to compile
 
 
 @pytest.fixture(scope="module", params=[pytest.param(x, marks=[pytest.mark.slow] * (x not in ALWAYS)) for x in CASES])

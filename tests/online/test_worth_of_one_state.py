@@ -185,6 +185,7 @@ def test_states_of_several_threads_do_not_meet(solver, times):
     assert not wrong
 
 
+@pytest.mark.slow(after=2)
 def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     """As a signal's handler may ask, between any two steps."""
     x, given = next(calls(solver.problem))
@@ -222,6 +223,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
 
 
+@pytest.mark.slow(after=2)
 def test_a_state_that_changes_its_arrays_keeps_its_worth(solver):
     (q, qd), given = next(calls(solver.problem))
     solver(q, qd, **given)

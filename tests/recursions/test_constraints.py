@@ -148,6 +148,7 @@ def test_rows_at_a_short_lever_are_not_met():
     agree(problem)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("seed", "length"), [(7, 0.3), (8, 4.0)])
 def test_any_unit_of_length_gives_the_same(seed, length, monkeypatch):
     """On one foot as the root, and with rows of others."""
@@ -344,7 +345,8 @@ def test_couplings_of_the_leg_whose_foot_is_the_root():
     agree(forward(model, gear, Contact("l", "fixed", name="left")), "articulated from left")
 
 
-@pytest.mark.parametrize("held", [(), ("l",), ("r", "tail")])
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("held", [(), ("r", "tail"), ("l",)])
 def test_measurements_among_the_outputs_are_read(held):
     """Accelerations of bodies and joints, by a sweep, beside those of the system eliminated."""
     model = legged(2)

@@ -37,6 +37,12 @@ def start(model: sd.Model, batch: int | None = None) -> tuple[np.ndarray, np.nda
     return q, 0.5 * qd
 
 
+def forward(model: sd.Model, *constraints: sd.Measurement) -> sd.Solver:
+    """Its forward dynamics, without a search for fewer operations: what is tested are the steps."""
+    outputs = ["qdd", "tau", *(["w"] if constraints else [])]
+    return sd.compile(sd.forward_dynamics(model) + list(constraints), outputs=outputs, level="fast")
+
+
 # ---- against others --------------------------------------------------------------------------------------------------
 
 
@@ -63,7 +69,7 @@ def test_steps_of_a_floating_base_are_those_of_pinocchio():
     tau = np.random.default_rng(0).standard_normal((50, model.nv))
     fx = np.zeros((model.nb, 6))
     fx[2] = [1.0, 0.0, -0.5, 2.0, 3.0, 1.0]
-    found = sd.simulate(sd.forward_dynamics(model), q, qd, tau, 0.05, h, fx=fx, outputs=["qdd", "tau"])
+    found = sd.simulate(forward(model), q, qd, tau, 0.05, h, fx=fx, outputs=["qdd", "tau"])
     x, v = twin.position(q), twin.T @ qd
     for k in range(50):
         a = pin.aba(twin.pin, twin.data, x, v, twin.T @ tau[k], twin.wrenches(fx))
@@ -77,13 +83,12 @@ def test_steps_of_a_floating_base_are_those_of_pinocchio():
 @pytest.mark.parametrize("integrator", ["rk4", "adaptive"])
 def test_ends_are_those_of_scipy(integrator):
     model = sd.chain(3, seed=1)
-    (q, qd), problem = start(model), sd.forward_dynamics(model)
-    solver = sd.compile(problem, outputs="qdd")
+    (q, qd), solver = start(model), forward(model)
     end = solve_ivp(
         lambda t, x: np.r_[x[3:], solver(x[:3], x[3:], np.zeros(3)).qdd], (0.0, 0.5), np.r_[q, qd], "Radau",
         rtol=1e-10, atol=1e-10,
     ).y[:, -1]  # fmt: skip
-    found = sd.simulate(problem, q, qd, None, 0.5, 1e-3, integrator=integrator)
+    found = sd.simulate(solver, q, qd, None, 0.5, 1e-3, integrator=integrator)
     np.testing.assert_allclose(np.r_[found.q[-1], found.qd[-1]], end, rtol=1e-6, atol=1e-6)
 
 
@@ -94,11 +99,11 @@ def test_ends_are_those_of_scipy(integrator):
 def test_orders_of_integrators(integrator, order):
     """Halves of the step divide the error by 2^order, for quaternions too."""
     model = mixed()
-    (q, qd), problem = start(model), sd.forward_dynamics(model)
-    exact = sd.simulate(problem, q, qd, None, 0.064, 1e-3, integrator="adaptive", tolerance=1e-12, every=64)
+    (q, qd), solver = start(model), forward(model)
+    exact = sd.simulate(solver, q, qd, None, 0.064, 1e-3, integrator="adaptive", tolerance=1e-12, every=64)
     errors = []
     for steps in (8, 16, 32):
-        found = sd.simulate(problem, q, qd, None, 0.064, 0.064 / steps, integrator=integrator, every=steps)
+        found = sd.simulate(solver, q, qd, None, 0.064, 0.064 / steps, integrator=integrator, every=steps)
         errors.append(np.abs(found.qd[-1] - exact.qd[-1]).max() + np.abs(found.q[-1] - exact.q[-1]).max())
         assert all(abs(np.linalg.norm(found.q[-1][part]) - 1.0) < 1e-14 for _, part in model.quaternions)
     np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 2.0**order, rtol=0.25)
@@ -117,7 +122,7 @@ def test_momentum_of_a_free_robot_is_kept():
     q, qd = start(model)
     tau = np.random.default_rng(0).standard_normal((50, model.nv))
     tau[:, :6] = 0.0  # what joints do moves no momentum
-    found = sd.simulate(sd.forward_dynamics(model), q, qd, tau, 0.05, 1e-3, integrator="rk4")
+    found = sd.simulate(forward(model), q, qd, tau, 0.05, 1e-3, integrator="rk4")
     h = sd.kinematics(model, "momentum")(found.q, found.qd)
     np.testing.assert_allclose(h, np.broadcast_to(h[0], h.shape), atol=1e-8 * np.abs(h).max())
 
@@ -130,13 +135,13 @@ def test_momentum_of_a_free_robot_is_kept():
 def test_ways_to_give_torques_agree(integrator):
     """Arrays, a function, and feedback, which Euler's method samples at the same times as a function."""
     model = mixed()
-    (q, qd), problem = start(model), sd.forward_dynamics(model)
+    (q, qd), solver = start(model), forward(model)
     hinges = [model.v_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1]
     at = [model.q_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1]
     wanted, tau = q + 0.1, np.linspace(-1.0, 1.0, model.nv)
 
     def run(tau):
-        return sd.simulate(problem, q, qd, tau, 0.02, 2e-3, integrator=integrator, outputs=["tau"])
+        return sd.simulate(solver, q, qd, tau, 0.02, 2e-3, integrator=integrator, outputs=["tau"])
 
     one, each, called = run(tau), run(np.tile(tau, (10, 1))), run(lambda t, q, qd: tau)
     for other in (each, called):
@@ -171,15 +176,15 @@ def test_feedback_follows_what_is_wanted():
 def test_a_batch_is_its_robots(integrator):
     model = mixed()
     q, qd = start(model, batch=19)
-    problem, rng = sd.forward_dynamics(model), np.random.default_rng(1)
+    solver, rng = forward(model), np.random.default_rng(1)
     tau, kp = rng.standard_normal((6, 19, model.nv)), np.zeros((19, model.nv))
     kp[:, [model.v_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1]] = rng.uniform(0.0, 5.0)
     law = sd.Feedback(kp, 0.1, q, tau=tau)
-    whole = sd.simulate(problem, q, qd, law, 0.03, 5e-3, every=2, integrator=integrator, outputs="qdd")
+    whole = sd.simulate(solver, q, qd, law, 0.03, 5e-3, every=2, integrator=integrator, outputs="qdd")
     assert whole.q.shape == (4, 19, model.nq) and whole["qdd"].shape == (4, 19, model.nv) and whole.ok.all()
     for k in (0, 7, 18):
         own = sd.Feedback(kp[k], 0.1, q[k], tau=tau[:, k])
-        one = sd.simulate(problem, q[k], qd[k], own, 0.03, 5e-3, every=2, integrator=integrator, outputs="qdd")
+        one = sd.simulate(solver, q[k], qd[k], own, 0.03, 5e-3, every=2, integrator=integrator, outputs="qdd")
         for a, b in ((whole.q[:, k], one.q), (whole[k].qd, one.qd), (whole[k]["qdd"], one["qdd"])):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(whole.energy()[:, k], one.energy(), rtol=1e-8)
@@ -223,10 +228,10 @@ def test_loops_are_kept_closed():
 def test_drift_is_that_of_frames():
     """A contact from its first pose, with the rate that follows, of a batch."""
     model = sd.chain(6, seed=1)
-    problem = sd.forward_dynamics(model) + sd.Contact("body5", "point", name="tip")
+    solver = forward(model, sd.Contact("body5", "point", name="tip"))
     q, qd = start(model, batch=2)
     with pytest.warns(PlausibilityWarning, match="'tip' by"):
-        found = sd.simulate(problem, q, qd, None, 0.02, 1e-3, integrator="rk4", stabilise=None)
+        found = sd.simulate(solver, q, qd, None, 0.02, 1e-3, integrator="rk4", stabilise=None)
     for robot in (0, 1):
         moved = np.array([sd.frame_pose(model, x, "body5") for x in found.q[:, robot]])
         expected = np.einsum("kji,kj->ki", moved[:, :3, :3], moved[:, :3, 3] - moved[0, :3, 3])
@@ -328,10 +333,10 @@ def test_a_robot_that_is_lost_does_not_stop_the_others(integrator):
 
 def test_records_of_some_steps_are_those_of_all():
     model = mixed()
-    (q, qd), problem = start(model), sd.forward_dynamics(model)
+    (q, qd), solver = start(model), forward(model)
     for integrator in INTEGRATORS:
         all_, some = (
-            sd.simulate(problem, q, qd, None, 0.03, 1e-3, integrator=integrator, every=n, outputs="qdd") for n in (1, 5)
+            sd.simulate(solver, q, qd, None, 0.03, 1e-3, integrator=integrator, every=n, outputs="qdd") for n in (1, 5)
         )
         assert some.t.tolist() == all_.t[::5].tolist()
         np.testing.assert_allclose(some.q, all_.q[::5], rtol=1e-9)
@@ -419,12 +424,12 @@ def test_problems_that_cannot_be_simulated():
 
 def test_a_foot_that_moves_at_the_start_is_told_with_its_speed():
     arm = sd.auto_tree(4, 1, 1.5, 0.9)
-    problem = sd.forward_dynamics(arm) + sd.Contact("body3", "point", name="tip")
+    solver = forward(arm, sd.Contact("body3", "point", name="tip"))
     q, qd, _ = arm.random_state(seed=0, batch=2)
     qd[0] = 0.0
     speed = np.linalg.norm((sd.frame_jacobian(arm, q[1], "body3") @ qd[1])[3:])
     with pytest.warns(PlausibilityWarning, match=rf"'tip' by {speed:.3g} m/s \(robot 1\)"):
-        sd.simulate(problem, q, qd, None, 2e-3, 1e-3)
-    sd.simulate(problem, q, qd, None, 2e-3, 1e-3, y={"tip": np.zeros(3)})  # its motion is prescribed
-    closed = sd.impact(problem)(q[1], qd[1])
-    sd.simulate(problem, q[1], closed.qd, None, 2e-3, 1e-3)
+        sd.simulate(solver, q, qd, None, 2e-3, 1e-3)
+    sd.simulate(solver, q, qd, None, 2e-3, 1e-3, y={"tip": np.zeros(3)})  # its motion is prescribed
+    closed = sd.impact(solver.problem)(q[1], qd[1])
+    sd.simulate(solver, q[1], closed.qd, None, 2e-3, 1e-3)
