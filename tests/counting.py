@@ -73,7 +73,7 @@ class Counted:
     def __rtruediv__(self, constant):
         return 0.0 if constant == 0.0 else Counted(constant / self.value, "div", self)
 
-    # NumPy calls these for np.sin and friends on object arrays.
+    # Methods as of `Expr`, and what functions of the package call.
     def sin(self):
         sine = self._of_angle("sin", math.sin)
         return sine if self.sign > 0.0 else -sine
@@ -85,9 +85,9 @@ class Counted:
         return Counted(math.sqrt(self.value), "sqrt", self)
 
     def applied(self, kind: int, *operands):
-        assert kind in (SQRT, COPYSIGN), kind
-        if kind == SQRT:
-            return self.sqrt()
+        if kind in (SIN, COS, SQRT):
+            return {SIN: self.sin, COS: self.cos, SQRT: self.sqrt}[kind]()
+        assert kind == COPYSIGN, kind
         size, sign = operands
         return Counted(math.copysign(float(size), float(sign)), "copysign", size, sign)
 
