@@ -12,7 +12,8 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.quantities import QUANTITIES
 
-FAST = {"backend": "python", "level": "fast"}
+# Programs with passes alone: "auto" makes those without them, too, and takes the cheaper one.
+FAST = {"backend": "python", "level": "fast", "formulation": "elimination"}
 
 
 def dense(problem, q, qd, y, covariances=None, active=None, repeated=0):

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from estimates import FAST
 from oracles import Pinocchio, icub, icub_urdf
 from robots import floating_tree
 
@@ -66,7 +67,7 @@ def test_the_smallest_wrenches_of_a_motion(kind, reference):
         sd.ContactWrench("tool", kind, reference, noise=30.0, name="tool"),
         sd.ContactWrench("body3", noise=SIGMA, name="hand"),
     ]
-    solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], backend="python", level="fast")
+    solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], **FAST)
     numbers = [5] if kind == "fz" else [ACCELERATION.index(c) for c in CONTACTS[kind]]
     stated = [("tool", numbers, [30.0] * len(numbers), reference), ("body3", list(range(6)), SIGMA, "local")]
     for seed in (1, 2):
@@ -82,7 +83,7 @@ def test_the_smallest_wrenches_of_a_motion(kind, reference):
 
 def test_two_points_of_one_body_and_a_wrench_that_is_preferred():
     contacts = [sd.ContactWrench(x, "point", noise=10.0, name=x) for x in ("tool", "heel", "body3")]
-    solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], backend="python", level="fast")
+    solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], **FAST)
     q, qd, qdd, fx = moving(3)
     stated = [(x, [3, 4, 5], [10.0] * 3, "local") for x in ("tool", "heel", "body3")]
     wish = np.arange(9.0)
@@ -98,7 +99,7 @@ def test_contacts_that_hold_are_taken_as_wrenches_of_one_size():
     contacts = [sd.Contact("tool", "edge", name="tool"), sd.Contact("body3", "plane", reference="world", name="hand")]
     problem = sd.inverse_dynamics(tree(), contacts)
     q, qd, qdd, fx = moving(8)
-    found = sd.compile(problem, outputs=["tau", "w"], backend="python", level="fast")(q, qd, qdd=qdd, fx=fx)
+    found = sd.compile(problem, outputs=["tau", "w"], **FAST)(q, qd, qdd=qdd, fx=fx)
     numbers = {x: [ACCELERATION.index(c) for c in CONTACTS[x]] for x in ("edge", "plane")}
     stated = [("tool", numbers["edge"], [1.0] * 5, "local"), ("body3", numbers["plane"], [1.0] * 3, "world")]
     tau, w = smallest(stated, q, qd, qdd, fx)
@@ -107,7 +108,7 @@ def test_contacts_that_hold_are_taken_as_wrenches_of_one_size():
 
 def test_a_small_noise_switches_a_contact_off_state_by_state():
     contacts = [sd.ContactWrench(x, noise=10.0, name=x) for x in ("tool", "body3")]
-    solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], backend="python", level="fast")
+    solver = sd.compile(sd.inverse_dynamics(tree(), contacts), outputs=["tau", "w"], **FAST)
     q, qd, qdd, fx = moving(4, batch=2)
     found = solver(q, qd, qdd=qdd, fx=fx, noise={"tool": np.array([[1e-7] * 6, [10.0] * 6])})
     alone = [("body3", list(range(6)), [1.0] * 6, "local")]
@@ -129,7 +130,7 @@ def test_operations_of_the_icub_on_two_feet():
 def test_the_icub_stands_as_pinocchio_says():
     model = icub("floating")
     contacts = [sd.ContactWrench(x, noise=[10.0] * 3 + [100.0] * 3, name=x) for x in ("l_sole", "r_sole")]
-    solver = sd.compile(sd.inverse_dynamics(model, contacts), outputs=["tau", "w"], backend="python", level="fast")
+    solver = sd.compile(sd.inverse_dynamics(model, contacts), outputs=["tau", "w"], **FAST)
     q, qd, qdd = model.random_state(seed=5)
     found = solver(q, qd, qdd=qdd)
     J = {x: sd.frame_jacobian(model, q, x) for x in ("l_sole", "r_sole")}
@@ -149,7 +150,7 @@ def test_predicted_values_are_the_mean():
 def test_stored_and_read(tmp_path):
     problem = sd.inverse_dynamics(tree(), [sd.ContactWrench("tool", "point", "world", noise=10.0, name="tool")] + [
         sd.ContactWrench("body3", noise=SIGMA, name="hand")])  # fmt: skip
-    solver = sd.compile(problem, outputs=["tau", "w"], backend="python", level="fast")
+    solver = sd.compile(problem, outputs=["tau", "w"], **FAST)
     solver.save(tmp_path / "held.sysdyn")
     q, qd, qdd, fx = moving(6)
     expected = solver(q, qd, qdd=qdd, fx=fx).w
@@ -214,7 +215,7 @@ def test_one_body_bears_on_two_places():
     model = model.replace(frames={**model.frames, **places})
     problem = sd.inverse_dynamics(model, [sd.ContactWrench(x, noise=1.0, name=x) for x in places])
     q, qd, qdd = model.random_state(seed=2)
-    found = sd.compile(problem, outputs=["tau", "w"], backend="python", level="fast")(q, qd, qdd=qdd)
+    found = sd.compile(problem, outputs=["tau", "w"], **FAST)(q, qd, qdd=qdd)
     J = np.concatenate([sd.frame_jacobian(model, q, x) for x in places])
     expected = np.linalg.pinv(J.T) @ sd.rnea(model, q, qd, qdd)
     np.testing.assert_allclose(found.w, expected, rtol=1e-9, atol=1e-9 * abs(expected).max())

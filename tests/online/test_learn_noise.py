@@ -44,7 +44,7 @@ CASES = {
 
 
 def learnt(problem: sd.Problem, begin: dict, learn: Sequence[str] | None, **given) -> sd.Learned:
-    solver = sd.compile(problem, outputs=["tau"], level="fast")
+    solver = sd.compile(problem, outputs=["tau"], level="fast", formulation="elimination")
     q, qd, qdd = ARM.random_state(seed=0, batch=STATES)
     fx = np.zeros((STATES, ARM.nb, 6))
     if any(m.name == "push" for m in problem.noisy):
@@ -99,7 +99,7 @@ def test_errors_are_as_small_as_any_unbiased_estimate_has_them(name):
     """By the bound of Cramér and Rao: no number of iterations gets more out of so many states."""
     true, begin, [learn] = CASES[name]
     bound = np.sqrt(np.diag(np.linalg.inv(STATES * information(true, learn, 100))))
-    solver, off = sd.compile(true, outputs=["tau"], level="fast"), []
+    solver, off = sd.compile(true, outputs=["tau"], level="fast", formulation="elimination"), []
     (m,) = (m for m in true.noisy if m.name == learn)
     for seed in range(8):
         q, qd, qdd = ARM.random_state(seed=seed, batch=STATES)
@@ -114,7 +114,7 @@ def test_errors_are_as_small_as_any_unbiased_estimate_has_them(name):
 def test_no_change_raises_the_likelihood_of_what_was_learnt():
     true, begin, learn = CASES["a matrix"]
     found = learnt(true, begin, learn)
-    solver = sd.compile(true, outputs=["tau"], level="fast")
+    solver = sd.compile(true, outputs=["tau"], level="fast", formulation="elimination")
     q, qd, qdd = ARM.random_state(seed=0, batch=STATES)
     y = {name: x for name, x in sd.predict(true, q, qd, qdd, seed=1).items() if name != "ExternalWrench"}
     rng = np.random.default_rng(0)
@@ -131,7 +131,7 @@ def test_no_change_raises_the_likelihood_of_what_was_learnt():
 @pytest.mark.slow
 def test_the_derivative_of_the_likelihood_is_that_of_the_moments():
     true = problem(imu(MATRIX), sd.Switchable(sd.JointAcceleration("joint1", noise=0.4, name="gyro")))
-    solver = sd.compile(true, outputs=["tau"], level="fast")
+    solver = sd.compile(true, outputs=["tau"], level="fast", formulation="elimination")
     q, qd, qdd = ARM.random_state(seed=0, batch=30)
     y = {name: x for name, x in sd.predict(true, q, qd, qdd, seed=1).items() if name != "ExternalWrench"}
     on = np.arange(30) % 3 > 0

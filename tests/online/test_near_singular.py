@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.optimize
-from estimates import dense
+from estimates import FAST, dense
 
 import sysdyn as sd
 from sysdyn.backends.traced import Node
@@ -64,7 +64,7 @@ def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dic
     inputs |= {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
     return (
         problem,
-        sd.compile(problem, level="fast", backend="python"),
+        sd.compile(problem, **FAST),
         inputs,
         {m.name: y[m.name] for m in problem.custom},
     )
@@ -82,7 +82,7 @@ def test_states_without_an_estimate_do_not_tell_what_is_exactly_known(monkeypatc
     q, qd, qdd = model.random_state(seed=3)
     read = sd.predict(problem, q, qd, qdd, seed=1)
     y = {m.name: read[m.name] for m in problem.custom}
-    estimate = sd.compile(problem, level="fast", backend="python")(q, qd, y=y)
+    estimate = sd.compile(problem, **FAST)(q, qd, y=y)
     std = np.sqrt(np.diagonal(dense(problem, q, qd, y)["C"]))
     for quantity in ("qdd", "tau", "f"):
         columns = problem.layout().quantity_columns(quantity)

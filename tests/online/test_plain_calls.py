@@ -138,14 +138,14 @@ def standing() -> tuple[sd.Solver, tuple, dict]:
 
 
 def measured(packed: bool) -> tuple[sd.Solver, tuple, dict]:
-    solver = sd.compile(sensors(), level="fast")
+    solver = sd.compile(sensors(), level="fast", formulation="elimination")
     q, qd, qdd = state(ARM)
     y = sd.predict(solver.problem, q, qd, qdd, seed=1)
     return solver, (q, qd), {"y": np.concatenate([y[m.name] for m in solver.problem.valued]) if packed else y}
 
 
 def switched(active: dict[str, bool]) -> tuple[sd.Solver, tuple, dict]:
-    solver = sd.compile(switchable(), level="fast")
+    solver = sd.compile(switchable(), level="fast", formulation="elimination")
     q, qd, qdd = state(ARM)
     y = sd.predict(solver.problem, q, qd, qdd, seed=1)
     return solver, (q, qd), {"y": y | {name: np.full(3, np.nan) for name, on in active.items() if not on},

@@ -95,7 +95,7 @@ def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
 
 @pytest.fixture(scope="module", params=PROBLEMS, ids=lambda make: make.__name__)
 def solver(request: pytest.FixtureRequest) -> sd.Solver:
-    return sd.compile(request.param(), outputs="all", level="fast")
+    return sd.compile(request.param(), outputs="all", level="fast", formulation="elimination")
 
 
 def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
