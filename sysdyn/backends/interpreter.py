@@ -16,7 +16,8 @@ from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE
 
 def numpy_functions() -> dict[int, Callable]:
     """{kind of operation: its NumPy function}; the sine and the cosine of an angle are computed together."""
-    angle, found = None, (None, None)
+    angle: Any = None
+    found: tuple = ()
 
     def both(x: Any) -> tuple:
         nonlocal angle, found
