@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from estimates import FAST
 from typer.testing import CliRunner
 
 import sysdyn as sd
@@ -427,7 +428,7 @@ def test_what_a_column_switches_on_has_a_value(tmp_path):
         problem = base + sd.Switchable(of, name="x")
         arrays = {"t": np.arange(6.0), "q": q, "qd": qd, "encoders": qdd}
         np.savez(tmp_path / "log.npz", **arrays, **{"active: x": on})
-        solve = sd.compile(problem, outputs="tau", level="fast", backend="python")
+        solve = sd.compile(problem, outputs="tau", **FAST)
         log = Log(tmp_path / "log.npz", problem)
         if not of.has_default:
             with pytest.raises(FileError, match="row 2: 'x' is on, but no column has its value"):
@@ -504,7 +505,7 @@ def test_wrenches_of_contacts_have_columns(tmp_path):
     model = sd.chain(3)
     tip = sd.Contact("body2", ("a_x", "a_y"), name="tip")
     problem = sd.Problem(model, [sd.JointTorque(noise=[1.0, 2.0, 3.0], name="motors"), sd.ExternalWrench(), tip])
-    compiled = sd.compile(problem, outputs=["qdd", "w"], level="fast")
+    compiled = sd.compile(problem, outputs=["qdd", "w"], **FAST)
     q, qd, _ = model.random_state(seed=1, batch=5)
     tau = np.random.default_rng(1).standard_normal((5, 3))
     names = [c for c in LogColumns(problem).names if not c.startswith(("ExternalWrench", "tip"))]
@@ -534,7 +535,7 @@ def test_measured_outputs_have_columns(tmp_path):
     """imu: a_x and std:imu: a_x, of a chain with noisy torques."""
     model = sd.chain(3)
     problem = sd.Problem(model, [sd.JointTorque(noise=[1.0, 2.0, 3.0], name="motors"), sd.ExternalWrench()])
-    compiled = sd.compile(problem, outputs=["qdd", sd.Accelerometer("body2", ["a_x", "a_y"], name="imu")], level="fast")
+    compiled = sd.compile(problem, outputs=["qdd", sd.Accelerometer("body2", ["a_x", "a_y"], name="imu")], **FAST)
     q, qd, _ = model.random_state(seed=1, batch=5)
     tau = np.random.default_rng(1).standard_normal((5, 3))
     names = [c for c in LogColumns(problem).names if not c.startswith("ExternalWrench")]
@@ -556,7 +557,7 @@ def test_what_nothing_depends_on_needs_no_column():
     torques = sd.JointTorque("all", noise=1.0, name="torques")
     accelerations = sd.JointAcceleration("all", noise=0.1, name="accelerations")
     problem = sd.Problem(model, [torques, accelerations, sd.ExternalWrench("all", name="fx")])
-    solver = sd.compile(problem, outputs=["tau"], level="fast")
+    solver = sd.compile(problem, outputs=["tau"], **FAST)
     q, qd, qdd = model.random_state(seed=0, batch=4)
     values = sd.predict(problem, q, qd, qdd, seed=1)
     columns = {"t": np.arange(4.0)}
@@ -590,7 +591,7 @@ def test_the_linear_velocity_of_a_base_is_needed_by_its_accelerations_alone(outp
         sd.Accelerometer(place, noise=0.1, name="acc"), sd.ExternalWrench(model.body_names[1:], name="none"),
         sd.AngularAccelerometer(place, noise=0.1, name="alpha"),
     ])  # fmt: skip
-    solver = sd.compile(problem, outputs=outputs, level="fast")
+    solver = sd.compile(problem, outputs=outputs, **FAST)
     q, qd, qdd = model.random_state(seed=0, batch=4)
     values = sd.predict(problem, q, qd, qdd, seed=1)
     table = {"t": np.arange(4.0)}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.stats
+from estimates import FAST
 
 import sysdyn as sd
 from sysdyn.backends import executable
@@ -108,7 +109,7 @@ def random_problem(seed: int) -> sd.Problem:
 def test_random_problems_against_dense_algebra(seed):
     problem = random_problem(seed)
     model = problem.model
-    solver = sd.compile(problem, backend="python", level="fast")
+    solver = sd.compile(problem, **FAST)
     q, qd, qdd = model.random_state(seed=seed)
     y = {name: x for name, x in sd.predict(problem, q, qd, qdd, seed=seed).items() if name != "fx"}
     solution, expected = solver(q, qd, y=y), dense(problem, q, qd, y)
@@ -148,8 +149,9 @@ def arm() -> sd.Solver:
                 sd.Switchable(sd.ForceTorqueSensor(model.joint_names[0], noise=0.1, name="ft")),
                 sd.Accelerometer(model.body_names[-1], ["a_x", "a_y"], noise=cells, name="imu"),
             ],
-        )
-    )
+        ),
+        level="fast", formulation="elimination",
+    )  # fmt: skip
 
 
 def measured(solver: sd.Solver, n: int | None, seed: int):
@@ -179,7 +181,7 @@ def test_readings_that_nothing_else_tells_have_no_residual():
     again = sd.Linear({("qdd", model.joint_names[0]): [[1.0]]}, name="again", noise=0.3)
     q, qd, qdd = model.random_state(seed=2)
     for stated, redundancy in ((noisy, 0), ([*noisy, again], 1)):
-        solver = sd.compile(sd.Problem(model, stated), level="fast", backend="python")
+        solver = sd.compile(sd.Problem(model, stated), **FAST)
         y = {"accelerations": qdd} | ({"again": qdd[:1] + 0.5} if redundancy else {})
         estimate = solver(q, qd, y=y)
         residuals = estimate.residuals()
@@ -191,7 +193,7 @@ def test_readings_that_nothing_else_tells_have_no_residual():
 @pytest.mark.slow
 def test_what_is_switched_off_is_as_if_it_were_not_there(arm):
     q, qd, y = measured(arm, 5, 1)
-    without = sd.compile(sd.Problem(arm.model, [m for m in arm.problem.measurements if m.name != "ft"]))
+    without = sd.compile(sd.Problem(arm.model, [m for m in arm.problem.measurements if m.name != "ft"]), **FAST)
     off = arm(q, qd, y={**y, "ft": y["ft"] + 1e3}, active={"ft": False})
     rest = without(q, qd, y={name: x for name, x in y.items() if name != "ft"})
     assert np.abs(off.tau - rest.tau).max() <= 1e-10 and np.abs(off.std("fx") - rest.std("fx")).max() <= 1e-12
@@ -227,7 +229,7 @@ def test_batches_files_and_bound_calls_agree(arm, tmp_path):
 def test_results_of_a_batch_do_not_depend_on_its_parts(arm, monkeypatch):
     """By machine code and by the interpreter, which takes larger parts."""
     q, qd, y = measured(arm, 26, 4)
-    for solver in (arm, sd.compile(arm.problem, level="fast", backend="python")):
+    for solver in (arm, sd.compile(arm.problem, **FAST)):
         first = solver(q, qd, y=y)
         expected = first.std("tau"), first.chi2(), first.covariance("qdd", "tau")
         for most in (1, 10**5, 10**9):
