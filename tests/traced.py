@@ -59,6 +59,11 @@ def kinematics():
     return sd.kinematics(model, ["energy", "mass_matrix"]), (q, qd), {}
 
 
+def kinematics_product():
+    compiled, (q, qd), _ = kinematics()
+    return compiled.vjp(of="energy"), (q, qd), {"cotangents": {"energy": np.arange(1.0, 1.0 + STATES)}}
+
+
 def own():
     function = sd.compile_function(lambda x, y: {"z": x * y[0] + x / y[1]}, {"x": (3,), "y": (2,)})
     rng = np.random.default_rng(0)
@@ -67,7 +72,8 @@ def own():
 
 # Kinds of programs by name; those of ALWAYS are quickest to compile.
 ALWAYS = ("arm", "quaternions")
-CASES = {x.__name__: x for x in (arm, quaternions, contact, estimate, product, kinematics, own)}
+CASES = {x.__name__: x for x in (arm, quaternions, contact, estimate, product,
+                                   kinematics, kinematics_product, own)}  # fmt: skip
 
 
 def singular() -> tuple[sd.Solver, dict]:

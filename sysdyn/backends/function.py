@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
+import operator
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +27,9 @@ from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.groups import Group, Groups, named
+from sysdyn.program.groups import Group, Groups, chosen, named
 from sysdyn.program.operations import Flops
+from sysdyn.program.products import COTANGENTS, TANGENTS, ByProgram, Directions, taken, units, vector
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT, LARGEST_ANGLE
 
@@ -52,7 +58,7 @@ def compile_function(
     Raises InvalidInput if the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
     back end.
     """
-    chosen = backend_named(backend)
+    make = backend_named(backend)
     graph = Graph(sharing)
     groups = Groups(x if isinstance(x, Group) else Group(name, tuple(x)) for name, x in inputs.items())
     arguments = {name: graph.inputs(name, group.size) for name, group in groups.items()}
@@ -69,7 +75,7 @@ def compile_function(
                 )
     results = [(group, list(array.flat)) for group, array in zip(layout.groups, arrays, strict=True)]
     program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], results)
-    return Function(_name(function), chosen(program, level, zeros=False), groups, layout)
+    return Function(_name(function), make(program, level, zeros=False), groups, layout)
 
 
 class Layout(NamedTuple):
@@ -89,29 +95,80 @@ class Layout(NamedTuple):
         return next(iter(arrays.values())) if self.make is None else tuple(arrays.values())
 
 
-class Function(Translated, Called):
+class Differentiable(ABC):
+    """A compiled function whose products with vectors are compiled, too."""
+
+    @abstractmethod
+    def product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> Any:
+        """The compiled product of a kind: "jvp", "vjp" or "hvp"."""
+
+    def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Any:
+        """Compiled product J v of the derivatives J of results by arguments with tangents v of these.
+
+            push = sd.kinematics(model, ["com", "energy"]).jvp(wrt="q")
+            push(q, qd, tangents=dq)["com"]                 # (…, 3); dq (…, nv) in the tangent space
+
+        of: some of the results, by default all; wrt: some of the arguments, by default all. A call takes the arguments
+        of the function and tangents={argument: (…, shape)}, a single one without its name as well, and gives results as
+        the function does. It takes about twice the operations of the function. Positions of a robot's kinematics have
+        tangents (…, nv), as `Model.integrate` steps.
+
+        Raises UnknownName, and InvalidInput of what is a product already.
+        """
+        return self.product("jvp", of, wrt)
+
+    def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Any:
+        """Compiled product w^T J of cotangents w of results with the derivatives J: gradients of any cost.
+
+            pull = sd.kinematics(model, ["com", "energy"]).vjp(wrt="q")
+            pull(q, qd, cotangents={"com": w, "energy": 1.0})["q"]      # ∂(w^T com + energy)/∂q (…, nv)
+
+        A call takes the arguments of the function and cotangents={result: (…, shape)}, and gives {argument: array}.
+        of, wrt, errors: as for `jvp`.
+        """
+        return self.product("vjp", of, wrt)
+
+    def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Any:
+        """Compiled derivative of w^T J along tangents v of the arguments: products with the Hessian of w^T f.
+
+            bend = sd.kinematics(model, "potential_energy").hvp()
+            bend(q, cotangents=1.0, tangents=dq)["q"]
+
+        A call takes both kinds of vectors, and gives {argument: array}. of, wrt, errors: as for `jvp`.
+        """
+        return self.product("hvp", of, wrt)
+
+
+class Function(Translated, Differentiable, Called):
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
-    inputs: name → shape, in the order of the arguments. flops: exact counts of the program. executable: the program on
-    a back end.
+    inputs: name → shape, in the order of the arguments; shapes: those of the results. flops: exact counts of the
+    program. executable: the program on a back end. vectors: groups of the tangents and cotangents that a product takes,
+    by these words and by name.
     """
 
-    def __init__(self, name: str, backend: Backend, inputs: Groups, results: Layout):
-        self.name, self.program, self.groups, self._results = name, backend.program, inputs, results
-        self.inputs = {x: group.shape for x, group in inputs.items()}
+    def __init__(
+        self, name: str, backend: Backend, inputs: Groups, results: Layout,
+        vectors: Mapping[str, Mapping[str, Group]] = MappingProxyType({}),
+    ):  # fmt: skip
+        self.name, self.program, self._results = name, backend.program, results
+        self.inputs, self.vectors = {x: group.shape for x, group in inputs.items()}, dict(vectors)
+        self.shapes = dict(zip(results.groups, results.shapes, strict=True))
+        self.groups = Groups([*inputs.values(), *(x for own in vectors.values() for x in own.values())])
         self.executable = Executable(backend)
         backend.kernel(True)
-        self._plain = [] if (call := self.plain(Names(len(inputs)))) is None else [call]  # which `entry` tries first
+        self._plain = self.plain(Names(len(inputs)))  # which `entry` tries first
 
     @property
     def flops(self) -> Flops:
         return self.program.flops
 
     def __reduce__(self):
-        return Function, (self.name, self.executable.backend, self.groups, self._results)
+        own = Groups(self.groups[x] for x in self.inputs)
+        return Function, (self.name, self.executable.backend, own, self._results, self.vectors)
 
     def __repr__(self) -> str:
-        takes = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
+        takes = ", ".join(f"{group.shown} {group.shape}" for group in self.groups.values())
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
     @entry
@@ -121,20 +178,26 @@ class Function(Translated, Called):
         Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
         missing values, wrong shapes and values that are not finite, SingularState where a result is not.
         """
-        rows, head = self.groups.arranged(self._named(arrays, by_name))
+        rows, head = self.groups.arranged(self.collected(*arrays, **by_name))
         outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
             self._fail(rows, status)
         return self._results.handed_over(self._shaped(outputs, head))
 
-    def plain(self, names: Names, quaternions: Sequence[int] = ()) -> Any:
-        """The call of one state by arguments of these names; see `sysdyn.backends.entries.calls.one_state`."""
-        ends = np.cumsum([math.prod(shape) for shape in self.inputs.values()]).tolist()
+    def plain(self, names: Names, quaternions: Sequence[int] = ()) -> list:
+        """Calls of one state by arguments of these names, and vectors; see `entries.calls.one_state`."""
+        ends = np.cumsum([group.size for group in self.groups.values()]).tolist()
         numbers = np.split(np.arange(self.program.n_inputs), ends[:-1])
-        arguments = [*map(Argument, self.inputs.values(), numbers)]
+        arguments = [Argument(group.shape, x) for group, x in zip(self.groups.values(), numbers, strict=True)]
         shown = Shown(self._results.make, self._results.groups, self._results.shapes)
-        constants = np.zeros(self.program.n_inputs)
-        return one_state(self.executable.backend, arguments, constants, quaternions, names, shown)
+        constants, found = np.zeros(self.program.n_inputs), []
+        ways: list[dict[str, Any]] = [{role: dict.fromkeys(own, ...) for role, own in self.vectors.items()}]
+        if self.vectors and all(len(own) == 1 for own in self.vectors.values()):
+            ways.append(dict.fromkeys(self.vectors, ...))
+        for vectors in ways:
+            own = names._replace(keywords=(*names.keywords, *vectors.items()))
+            found.append(one_state(self.executable.backend, arguments, constants, quaternions, own, shown))
+        return [call for call in found if call is not None]
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
@@ -143,7 +206,7 @@ class Function(Translated, Called):
         are kept. `step.status` is not zero if a value was not finite. Raises InvalidInput for other arrays,
         ProblemError where the back end has no prepared calls.
         """
-        rows, head = self.groups.in_place(self._named(arrays, by_name))
+        rows, head = self.groups.in_place(self.collected(*arrays, **by_name))
         if head:
             raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
         reject_shared(rows)
@@ -152,7 +215,7 @@ class Function(Translated, Called):
     def source(self, name: str | None = None) -> Source:
         """The program for translators, at standard normal states. name: by default the function's."""
         name = self.name if name is None else name
-        title = f"{name}, from {', '.join(f'{group} {shape}' for group, shape in self.inputs.items())}"
+        title = f"{name}, from {', '.join(f'{group.shown} {group.shape}' for group in self.groups.values())}"
 
         def states() -> dict[str, np.ndarray]:
             rng = np.random.default_rng(2)
@@ -166,10 +229,9 @@ class Function(Translated, Called):
                 self._fail(dict(inputs), status)
             left_out(outputs, status != 0)
 
-        shapes = dict(zip(self._results.groups, self._results.shapes, strict=True))
         return Traced(
-            self.name, self.program, self.groups, lambda *arrays, **by_name: self._named(arrays, by_name), shapes,
-            self._results.handed_over, settle, settle, self, about=on_singular,
+            self.name, self.program, self.groups, self.collected, self.shapes, self._results.handed_over, settle,
+            settle, self, about=on_singular,
         )  # fmt: skip
 
     def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -190,8 +252,39 @@ class Function(Translated, Called):
         given = source.states() if states is None else self.rows(states)
         return project.export(folder, source.name, source.executable, source.description, given, real, target)
 
-    def _named(self, arrays: Sequence, by_name: Mapping[str, Any]) -> dict[str, Any]:
-        return named(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
+    def product(
+        self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,
+        outputs: Mapping[str, str] | None = None, along: Directions = units,
+    ) -> Function:  # fmt: skip
+        """See `Differentiable`. outputs: groups of the results by name, if it is not their own; along: see there."""
+        outputs = outputs or {x: x for x in self.shapes}
+        of = chosen("result", of, tuple(outputs), outputs)
+        wrt = chosen("argument to differentiate by", wrt, tuple(self.inputs), self.inputs)
+        if self.vectors:
+            raise InvalidInput(f"{self.name} is a product already: hvp gives second derivatives, and to_jax any order")
+        backend, before = self.executable.backend, len(self.groups)
+        found = ByProgram(self.program, [outputs[x] for x in of], wrt, along)
+        program = found.product(kind)
+        further = iter([name for name, _ in program.input_groups[before:]])
+        by = {name: _along(self.groups[name], len(found.directions[name])) for name in wrt}
+        vectors: dict[str, dict[str, Group]] = {}
+        if kind != "jvp":
+            like = {name: Group(name, self.shapes[outputs[name]]) for name in of}
+            vectors[COTANGENTS] = {name: vector(COTANGENTS, name, next(further), x) for name, x in like.items()}
+        if kind != "vjp":
+            vectors[TANGENTS] = {name: vector(TANGENTS, name, next(further), x) for name, x in by.items()}
+        results = Layout(wrt, tuple(x.shape for x in by.values()), dict)
+        if kind == "jvp":
+            groups = tuple(outputs[x] for x in of)
+            results = Layout(groups, tuple(self.shapes[x] for x in groups), self._results.make)
+        made = type(backend)(program, backend.level, zeros=backend.zeros, real=backend.real)
+        return Function(f"{self.name}_{kind}", made, self.groups, results, vectors)
+
+    def collected(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
+        """{group: value} of the arguments of a call."""
+        vectors = [taken(role, own, by_name.pop(role, None)) for role, own in self.vectors.items()]
+        found = named(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
+        return functools.reduce(operator.or_, vectors, found)
 
     def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> Step:
         """The run at one state, of rows that are kept, with new arrays for its results."""
@@ -219,6 +312,11 @@ class Function(Translated, Called):
             f"angle is beyond {LARGEST_ANGLE:.3g} rad",
             states=states,
         )
+
+
+def _along(group: Group, n: int) -> Group:
+    """The group of tangents of another one, of n directions."""
+    return group if n == group.size else replace(group, shape=(n,), labels=())
 
 
 def _name(function: Callable) -> str:

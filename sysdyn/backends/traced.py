@@ -18,7 +18,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.program.groups import Groups, common
-from sysdyn.program.products import pullback, pushforward
+from sysdyn.program.products import ByProgram
 from sysdyn.program.program import Program
 
 # Gets a program, and its inputs, outputs and status of states some of which failed; see `Traced`.
@@ -99,7 +99,8 @@ class Node:
         """The node of J v (jvp) or w^T J (vjp) by these groups of inputs: its further inputs are v or w."""
         if (kind, wrt) not in self._derived:
             first = self.traced.product if self.parent is None else None
-            program = first(kind, wrt) if first else {"jvp": pushforward, "vjp": pullback}[kind](self.program, wrt)
+            outputs = [name for name, _ in self.program.output_groups]
+            program = first(kind, wrt) if first else ByProgram(self.program, outputs, wrt).product(kind)
             self._derived[kind, wrt] = type(self)(self.traced, program, self.traced.settle_derived, self, kind, wrt)
         return self._derived[kind, wrt]
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.tree import Model
+from sysdyn.program.expr import is_zero
 from sysdyn.program.groups import Group
 
 # Names of the components of a wrench.
@@ -312,3 +313,15 @@ class SolvedQuantities:
     a: np.ndarray
     f: np.ndarray
     w: np.ndarray
+
+
+def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, object]]:
+    """Rates of the scalars of an input, for each scalar that it is differentiated by."""
+    if not isinstance(QUANTITY.get(name), Positions):
+        return [{f"{name}[{k}]": 1.0} for k in range(len(values))]
+    directions = []
+    for i, joint in enumerate(model.joints):
+        part = model.q_slice(i)
+        for column in joint.rates(values[part]).T:
+            directions.append({f"{name}[{k}]": x for k, x in enumerate(column, part.start) if not is_zero(x)})
+    return directions

@@ -8,8 +8,8 @@ import numpy as np
 
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Context
+from sysdyn.model.quantities import tangents
 from sysdyn.offline.constrained import carried
-from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate
 from sysdyn.program.expr import Graph, is_zero

@@ -14,37 +14,40 @@ Positions are differentiated in the tangent space, or by the numbers that arrays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import value_group
 from sysdyn.model.manifolds import unit
+from sysdyn.model.quantities import tangents
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.constrained import carried
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
-from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
-from sysdyn.program.evaluate import derivative, evaluate, gradient
+from sysdyn.program.evaluate import derivative, gradient
 from sysdyn.program.expr import Graph, unsigned
-from sysdyn.program.products import COTANGENTS, SHARING, TANGENTS, Replay, Scalars, replayed
+from sysdyn.program.products import (
+    SHARING,
+    TANGENTS,
+    ByProgram,
+    Directions,
+    Replay,
+    Scalars,
+    Slopes,
+    flat,
+    replayed,
+    units,
+)  # fmt: skip
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.write import ROWS, Written
 from sysdyn.sparse.lu import solve, solve_transposed
-
-# Products: forward, reverse, and forward of reverse.
-KINDS = ("jvp", "vjp", "hvp")
-
-# Scalars by the names of single inputs, as q[0].
-Slopes = dict[str, Any]
 
 
 class Product(NamedTuple):
@@ -64,11 +67,12 @@ def product(
     the kind needs. Its groups of outputs are `of` (jvp), or `wrt`. ambient: positions are differentiated by their
     numbers, which are q / |q| for quaternions q that are handed in; else in the tangent space of unit quaternions.
     """
-    ways: list[_Way] = [_Way(problem, program, of, wrt, ambient)]
+    directions: Directions = units if ambient else partial(tangents, problem.model)
+    ways: list[ByProgram] = [ByProgram(program, of, wrt, directions)]
     if not choice.is_recursion:
         system = ordered_system(problem, options, choice)
         elimination = Elimination(system, *choice.pivots, refined=choice.refined)
-        ways.append(_ByFactors(problem, program, of, wrt, ambient, system, elimination))
+        ways.append(_ByFactors(problem, program, of, wrt, directions, system, elimination))
     free, w = recursion.applies(problem), problem.wrenches.name
     solved = {"qdd", w} if problem.constraints else {"qdd"}
     if free and choice.is_recursion and not solved <= set(dict(program.output_groups)):
@@ -81,7 +85,7 @@ def product(
             problem.model, frozenset(), ("tau", ROWS) if problem.constraints else ("tau",), options.external_wrenches,
             budget=recursion.budget(options), passes=options.passes, constraints=carried(problem) or (),
         )  # fmt: skip
-        ways.append(_ByInverseDynamics(problem, whole, of, wrt, ambient, free, inverse))
+        ways.append(_ByInverseDynamics(problem, whole, of, wrt, directions, free, inverse))
     found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
     parts = [part for _, part in problem.model.quaternions]
     return found._replace(program=_at_unit(found.program, parts)) if ambient and parts else found
@@ -102,92 +106,7 @@ def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
     return own.program({}, own.outputs, program.ranges)
 
 
-class _Way:
-    """Forward and reverse mode through the program.
-
-    at: the value of each single input of the program, by name.
-    """
-
-    method = "program"
-
-    def __init__(self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str], ambient: bool):
-        self.model, self.of, self.wrt, self.ambient = problem.model, of, wrt, ambient
-        self.graph, self.ranges = Graph(SHARING), program.ranges
-        self.own = replayed(program, self.graph)
-        self.at = {f"{name}[{k}]": x for name, column in self.own.inputs.items() for k, x in enumerate(column)}
-        self.outputs = {name: self.own.outputs[name] for name in of}
-
-    def product(self, kind: str) -> Program:
-        further: Scalars = {}
-        if kind != "jvp":
-            weights, groups = self.own.vectors(COTANGENTS, {name: len(x) for name, x in self.outputs.items()})
-            further |= groups
-        if kind == "vjp":
-            results = self._gathered(self.slopes(weights))
-        if kind != "vjp":
-            vectors, groups = self.own.vectors(TANGENTS, {name: len(self._directions[name]) for name in self.wrt})
-            further |= groups
-            direction = self._along(vectors)
-            results = self.rates(direction) if kind == "jvp" else self.changes(weights, direction)
-        return self.own.program(further, results, self.ranges)
-
-    def rates(self, direction: Slopes) -> Scalars:
-        """Rates of the outputs along rates of single inputs."""
-        found = iter(derivative(_flat(self.outputs), direction))
-        return {name: [next(found) for _ in column] for name, column in self.outputs.items()}
-
-    def slopes(self, weights: Scalars) -> Slopes:
-        """Slopes of the weighted sum of the outputs by single inputs."""
-        names = self._single()
-        inputs = [self.graph.input(name) for name in names]
-        return dict(zip(names, gradient(_flat(self.outputs), _flat(weights), inputs), strict=True))
-
-    def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
-        """Rates of the slopes along each direction of the inputs, along rates of single inputs."""
-        slopes = self._gathered(self.slopes(weights))
-        rates = iter(derivative(_flat(slopes), direction))
-        return {name: [next(rates) for _ in column] for name, column in slopes.items()}
-
-    # ---- spaces --------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _directions(self) -> dict[str, list[Slopes]]:
-        """Rates of single inputs along each direction of an input."""
-        return {
-            name: [{f"{name}[{k}]": 1.0} for k in range(len(column))] if self.ambient
-            else [dict(x) for x in tangents(self.model, name, np.array(column, dtype=object))]
-            for name, column in self.own.inputs.items() if name in self.wrt
-        }  # fmt: skip
-
-    def _along(self, vectors: Scalars) -> Slopes:
-        """Rates of single inputs along vectors."""
-        found: Slopes = {}
-        for name, vector in vectors.items():
-            for x, direction in zip(vector, self._directions[name], strict=True):
-                for scalar, rate in direction.items():
-                    found[scalar] = found.get(scalar, 0.0) + rate * x
-        return found
-
-    def _here(self, scalars: Sequence, further: Slopes) -> list:
-        """Scalars of another graph at this state; further: values of inputs that it has beside ours."""
-        return list(evaluate(np.array([*scalars, None], dtype=object)[:-1], self.at | further))
-
-    def _single(self) -> list[str]:
-        """The single inputs that are differentiated by."""
-        return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
-
-    def _gathered(self, slopes: Slopes, of: Callable[[Any], Any] = lambda rate: rate) -> Scalars:
-        """Slopes along each direction of the inputs. of: what counts of the rate of a single input."""
-        return {
-            name: [
-                sum((of(rate) * slopes.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)
-                for x in self._directions[name]
-            ]
-            for name in self.wrt
-        }
-
-
-class _ByInverseDynamics(_Way):
+class _ByInverseDynamics(ByProgram):
     """Through ID at the solved q̈, and the rows of constraints, and through the program by what these give alone.
 
     free: degrees of freedom of known τ; q̈ is known of the others. inverse: ID and ROWS, with q, q̇, q̈, w and fx as its
@@ -197,19 +116,20 @@ class _ByInverseDynamics(_Way):
     method = "inverse dynamics"
 
     def __init__(
-        self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str], ambient: bool,
-        free: frozenset[int], inverse: Written,
+        self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str],
+        directions: Directions, free: frozenset[int], inverse: Written,
     ):  # fmt: skip
-        super().__init__(problem, program, of, wrt, ambient)
+        super().__init__(program, of, wrt, directions)
+        self.nv = problem.model.nv
         self.scratch, self.residual = inverse.graph, inverse.scalars
-        known = {"tau": free, "qdd": frozenset(range(self.model.nv)) - free}
+        known = {"tau": free, "qdd": frozenset(range(self.nv)) - free}
         # outputs that are inputs
         self.passed = {(x, k) for x in of for k in known.get(x, ())}
         # single inputs that the residual gives, by its places; the others of τ are results
         self.given = {k: f"tau[{k}]" for k in sorted(free)}
         values = [f"{value_group(m.name)}[{k}]" for m in problem.constraints
-                  for k in range(len(m.components(self.model)))]  # fmt: skip
-        self.given |= dict(enumerate(values, start=self.model.nv))
+                  for k in range(len(m.components(problem.model)))]  # fmt: skip
+        self.given |= dict(enumerate(values, start=self.nv))
         # accelerations and wrenches that are solved for
         self.solved = {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
                        for k, x in enumerate(self.own.outputs.get(name, ())) if name != "qdd" or k in free}  # fmt: skip
@@ -230,7 +150,7 @@ class _ByInverseDynamics(_Way):
     def slopes(self, weights: Scalars) -> Slopes:
         rows, names = self._rows(weights), self._held()
         own = gradient(self.residual, self._row, [self.scratch.input(x) for x in names])
-        return self._with_given(dict(zip(names, self._here(own, _numbered("row", rows)), strict=True)), rows, weights)
+        return self._with_given(dict(zip(names, self.here(own, _numbered("row", rows)), strict=True)), rows, weights)
 
     def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
         """With z = (q̈, w) solved for, K = ∂R/∂z of the residual R and K^T μ = w: z and μ change as
@@ -246,15 +166,15 @@ class _ByInverseDynamics(_Way):
         given = _numbered("row", rows) | {f"rate {x}": y for x, y in inside.items()}
         z, inputs = list(self.solved.values()), [self.graph.input(x) for x in self.given.values()]
         moved = dict(zip(self.solved, derivative(z, self._pushing(direction)[1]), strict=True))
-        turned = gradient(z, self._here(derivative(through, self._rate(inside)), given), inputs)
+        turned = gradient(z, self.here(derivative(through, self._rate(inside)), given), inputs)
         moved |= {f"row[{k}]": -x for k, x in zip(self.given, turned, strict=True)}
-        rates = self._here(derivative(slopes, self._rate(inside) | self._rate(moved)),
+        rates = self.here(derivative(slopes, self._rate(inside) | self._rate(moved)),
                            given | {f"rate {x}": y for x, y in moved.items()})  # fmt: skip
         found = dict(zip(names, rates, strict=True)) | dict(zip(self.given.values(), turned, strict=True))
-        changes = self._gathered(found)
-        if any(not isinstance(rate, float) for x in _flat(self._directions) for rate in x.values()):
-            held = self._with_given(dict(zip(names, self._here(slopes, given), strict=True)), rows, weights)
-            for name, column in self._gathered(held, lambda rate: derivative([rate], direction)[0]).items():
+        changes = self.gathered(found)
+        if any(not isinstance(rate, float) for x in flat(self.directions) for rate in x.values()):
+            held = self._with_given(dict(zip(names, self.here(slopes, given), strict=True)), rows, weights)
+            for name, column in self.gathered(held, lambda rate: derivative([rate], direction)[0]).items():
                 changes[name] = [x + y for x, y in zip(changes[name], column, strict=True)]
         return changes
 
@@ -282,8 +202,8 @@ class _ByInverseDynamics(_Way):
 
     def _held(self) -> list[str]:
         """The single inputs that are differentiated by at the solution held fixed."""
-        outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.model.nv)), *self.solved}
-        return [x for x in self._single() if x not in outside]
+        outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.nv)), *self.solved}
+        return [x for x in self.single() if x not in outside]
 
     def _inside(self, direction: Slopes) -> Slopes:
         """Rates of the inputs of the residual."""
@@ -296,21 +216,21 @@ class _ByInverseDynamics(_Way):
     def _pushing(self, direction: Slopes) -> tuple[list, Slopes]:
         """(the change of the residual at the solution held fixed, the rates of what it gives that make up for it)."""
         inside = self._inside(direction)
-        change = self._here(derivative(self.residual, self._rate(inside)),
+        change = self.here(derivative(self.residual, self._rate(inside)),
                             {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
         return change, {x: direction.get(x, 0.0) - change[k] for k, x in self.given.items()}
 
 
-class _ByFactors(_Way):
+class _ByFactors(ByProgram):
     """By the factors of an elimination, and the residual of its system at the solution d."""
 
     method = "factors"
 
     def __init__(
-        self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str], ambient: bool, system: System,
-        elimination: Elimination,
+        self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str],
+        directions: Directions, system: System, elimination: Elimination,
     ):  # fmt: skip
-        self.model, self.of, self.wrt, self.ambient = problem.model, of, wrt, ambient
+        self.wrt, self.along = wrt, directions
         self.graph, self.ranges, self.factors = elimination.graph, program.ranges, elimination.factors
         limits = {guard.label: guard for guard in program.guards}
         pivots = [(unsigned(x), limits.get(elimination.label(k))) for k, x in enumerate(self.factors.pivots)]
@@ -333,8 +253,8 @@ class _ByFactors(_Way):
     def rates(self, direction: Slopes) -> Scalars:
         inside = {x: self.scratch.input(f"rate {x}") for x in direction}
         given = {f"rate {x}": y for x, y in direction.items()}
-        own = {x: self._here(derivative(y, inside), given) for x, y in self.held.items()}
-        change = solve(self.factors, self._here(derivative(self.residual, inside), given))
+        own = {x: self.here(derivative(y, inside), given) for x, y in self.held.items()}
+        change = solve(self.factors, self.here(derivative(self.residual, inside), given))
         found: Scalars = {}
         for x, terms in self.terms.items():
             found[x] = own.get(x, [0.0] * len(terms))
@@ -356,8 +276,8 @@ class _ByFactors(_Way):
         for x, held in self.held.items():
             own = {f"weight {x}[{k}]": y for k, y in enumerate(weights[x])}
             outputs, given, values = outputs + held, given + [self.scratch.input(y) for y in own], values | own
-        names = self._single()
-        slopes = self._here(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
+        names = self.single()
+        slopes = self.here(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
         found = dict(zip(names, slopes, strict=True))
         for x, terms in self.terms.items():
             for k, row in enumerate(terms):
@@ -376,7 +296,3 @@ def _combined(terms: Mapping[int, Any], rest: Any, values: Any) -> Any:
 
 def _numbered(name: str, values: Iterable) -> Slopes:
     return {f"{name}[{k}]": x for k, x in enumerate(values)}
-
-
-def _flat(columns: Mapping[str, Iterable]) -> list:
-    return [x for column in columns.values() for x in column]

@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.linear_system import LinearSystem
-from sysdyn.model import Model
+from sysdyn.model.quantities import tangents
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.program.evaluate import derivative, evaluate
@@ -126,15 +126,3 @@ def rates(
         elif not is_zero(value):
             changes[column][k] = value
     return changes, own
-
-
-def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, object]]:
-    """Rates of the scalars of an input, for each scalar that it is differentiated by."""
-    if name != "q":
-        return [{f"{name}[{k}]": 1.0} for k in range(len(values))]
-    directions = []
-    for i, joint in enumerate(model.joints):
-        part = model.q_slice(i)
-        for column in joint.rates(values[part]).T:
-            directions.append({f"q[{k}]": x for k, x in enumerate(column, start=part.start) if not is_zero(x)})
-    return directions

@@ -17,7 +17,7 @@ from sysdyn.model.quantities import KnownQuantities
 from sysdyn.problem import Problem
 from sysdyn.program.groups import DOUBLES, Arrays, Group, Groups, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
-from sysdyn.program.products import COTANGENTS, TANGENTS
+from sysdyn.program.products import COTANGENTS, TANGENTS, taken
 from sysdyn.program.reals import array_of, real, unmasked
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
@@ -194,7 +194,7 @@ class Inputs:
             self._add_measured(given, y, keep)
         self._add_switched(given)
         for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
-            self._add_vectors(given, role, values)
+            given.update(taken(role, self.vectors[role], values))
         return given | {"q": q, "qd": qd}
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
@@ -205,17 +205,6 @@ class Inputs:
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Add the parameters of the model that are inputs, of {name: (…, size)}."""
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
-
-    def _add_vectors(self, given: dict[str, ArrayLike], role: str, values: Named | ArrayLike | None) -> None:
-        """Add tangents or cotangents, of {name: (…, shape)}, or of the array alone if there is one."""
-        own = self.vectors[role]
-        if values is None or not isinstance(values, Mapping):
-            if values is not None and len(own) != 1:
-                valid = ", ".join(map(repr, own))
-                raise InvalidInput(f"{role} is {{name: value}}, of {valid}" if own else f"no {role} are taken here")
-            values = {} if values is None else {next(iter(own)): values}
-        for name, x in _by_name(role, values, f"name in {role}:", own):
-            given[own[name].name] = x
 
     def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
         """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -17,7 +17,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.errors import ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITY
@@ -39,7 +39,7 @@ from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
 from sysdyn.program.expr import is_constant, unsigned
-from sysdyn.program.groups import Group, Groups
+from sysdyn.program.groups import Group, Groups, chosen
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
 
@@ -87,19 +87,6 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
     return chosen("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
-
-
-def chosen(
-    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Collection[str]
-) -> tuple[str, ...]:
-    """Names that are asked for, or the default. Raises UnknownName, and InvalidInput if there is none."""
-    names = default if asked is None else (asked,) if isinstance(asked, str) else tuple(asked)
-    for name in names:
-        if name not in valid:
-            raise UnknownName(kind, name, valid)
-    if not names:
-        raise InvalidInput(f"no {kind} is named: give some of {', '.join(valid)}")
-    return tuple(dict.fromkeys(names))
 
 
 def _cheapest(

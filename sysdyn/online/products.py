@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,10 +12,10 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.products import product
 from sysdyn.online.arguments import Arguments, Inputs, Named
-from sysdyn.online.derivatives import Differentials, chosen, chosen_inputs
+from sysdyn.online.derivatives import Differentials, chosen_inputs
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Group
-from sysdyn.program.products import COTANGENTS, TANGENTS
+from sysdyn.program.groups import Group, chosen
+from sysdyn.program.products import COTANGENTS, TANGENTS, vector
 from sysdyn.program.program import Program
 
 
@@ -55,16 +54,15 @@ class DerivativeProduct(Differentials):
         inputs = {name: problem.inputs[groups[name]] for name in wrt}
         if "q" in wrt:
             inputs["q"] = Group("q", (model.nv,), tuple(model.dof_names))
-        vectors = {
-            TANGENTS: {name: _vector(TANGENTS, name, groups[name], x) for name, x in inputs.items()}
-            if kind != "vjp"
-            else {},
-            COTANGENTS: {name: _vector(COTANGENTS, name, name, outputs[name]) for name in of} if kind != "jvp" else {},
-        }
+        vectors: dict[str, dict[str, Group]] = {}
+        if kind != "vjp":
+            vectors[TANGENTS] = {x: vector(TANGENTS, x, f"{TANGENTS}:{groups[x]}", like) for x, like in inputs.items()}
+        if kind != "jvp":
+            vectors[COTANGENTS] = {x: vector(COTANGENTS, x, f"{COTANGENTS}:{x}", outputs[x]) for x in of}
         self.shapes = {x: outputs[x].shape for x in of} if kind == "jvp" else {x: inputs[x].shape for x in wrt}
         by_group = {x: x for x in of} if kind == "jvp" else {groups[x]: x for x in wrt}
         results = {group: (name, self.shapes[name]) for group, name in by_group.items()}
-        self.tangents, self.cotangents = vectors[TANGENTS], vectors[COTANGENTS]
+        self.tangents, self.cotangents = (vectors.get(role, {}) for role in (TANGENTS, COTANGENTS))
         taken = Inputs(problem, options.external_wrenches, vectors=vectors)
         super().__init__(problem, program, of, wrt, method, options, taken, results)
 
@@ -90,12 +88,3 @@ class DerivativeProduct(Differentials):
         return DerivativeProduct, (
             self.kind, self.problem, self.program, self.of, self.wrt, self.method, self._options,
         )  # fmt: skip
-
-
-def _vector(role: str, name: str, group: str, of: Group) -> Group:
-    """The group of a vector that belongs to another group, of that one's shape."""
-    label = f"{role}[{name!r}]"
-    return replace(
-        of, name=f"{role}:{group}", units=(), default=None, meaning=f"{role} of {name}", label=label,
-        pass_as=f"{role}={{{name!r}: …}}",
-    )  # fmt: skip

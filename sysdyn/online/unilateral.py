@@ -33,7 +33,7 @@ from sysdyn.online.operational_space import operational_space
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.expr import Graph
 from sysdyn.program.groups import Group, Groups, common, finite
-from sysdyn.program.products import SHARING, TANGENTS, pushforward, replayed
+from sysdyn.program.products import SHARING, TANGENTS, ByProgram, replayed
 from sysdyn.program.reals import is_number
 from sysdyn.reference.robot_functions import Kinematics, kinematics
 
@@ -284,7 +284,7 @@ class Unilateral:
             given["fx"] = np.array(outer.inputs["fx"], dtype=object)
         results = {"motion": list(motion), "loads": list(loads)}
         program = own.program({name: list(y) for name, y in given.items()}, results, (), rewriting=False)
-        return Executable(backend_named("llvm")(pushforward(program, ["q", "qd"]), 2))
+        return Executable(backend_named("llvm")(ByProgram(program, [*results], ["q", "qd"]).product("jvp"), 2))
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
 
@@ -185,6 +185,19 @@ def named(
             raise UnknownName(f"argument of {taker}:", name, (*first, *valid))
         found[name] = value
     return found
+
+
+def chosen(
+    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Collection[str]
+) -> tuple[str, ...]:
+    """Names that are asked for, or the default. Raises UnknownName, and InvalidInput if there is none."""
+    names = default if asked is None else (asked,) if isinstance(asked, str) else tuple(asked)
+    for name in names:
+        if name not in valid:
+            raise UnknownName(kind, name, valid)
+    if not names:
+        raise InvalidInput(f"no {kind} is named: give some of {', '.join(valid)}")
+    return tuple(dict.fromkeys(names))
 
 
 # ---- values ------------------------------------------------------------------------------------------------------

@@ -5,12 +5,17 @@ A further group of inputs holds a vector: `tangents:NAME` of an input, `cotangen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from sysdyn.program.evaluate import derivative, gradient
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.program.evaluate import derivative, evaluate, gradient
 from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.groups import Group
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.rewrite import REWRITE_LIMIT, rewritten
@@ -20,8 +25,25 @@ TANGENTS, COTANGENTS = "tangents", "cotangents"
 # Sharing of equal results in the graphs of products.
 SHARING = "algebraic"
 
+# Kinds of products: forward, reverse, and forward of reverse.
+KINDS = ("jvp", "vjp", "hvp")
+
 # Scalars by group.
 Scalars = dict[str, list]
+# Scalars by the names of single inputs, as q[0].
+Slopes = dict[str, Any]
+# Gives, of the name and scalars of an input, the rates of these along each of its directions.
+Directions = Callable[[str, np.ndarray], list[Slopes]]
+
+
+def units(name: str, values: np.ndarray) -> list[Slopes]:
+    """Each scalar alone."""
+    return [{f"{name}[{k}]": 1.0} for k in range(len(values))]
+
+
+def flat(columns: Mapping[str, Iterable]) -> list:
+    """Scalars of all groups."""
+    return [x for column in columns.values() for x in column]
 
 
 @dataclass(frozen=True)
@@ -78,25 +100,90 @@ def replayed(program: Program, graph: Graph, inputs: Scalars | None = None) -> R
     return Replay(graph, own, outputs, [(values[g.value], g) for g in program.guards])
 
 
-def pushforward(program: Program, wrt: Sequence[str]) -> Program:
-    """The program of J v: rates of all outputs, by group, along tangents of the inputs `wrt`."""
-    own = replayed(program, Graph(SHARING))
-    sizes = dict(program.input_groups)
-    tangents, further = own.vectors(TANGENTS, {name: sizes[name] for name in wrt})
-    direction = {f"{name}[{k}]": x for name, column in tangents.items() for k, x in enumerate(column)}
-    rates = iter(derivative([x for column in own.outputs.values() for x in column], direction))
-    results = {name: [next(rates) for _ in column] for name, column in own.outputs.items()}
-    return own.program(further, results, program.ranges)
+class ByProgram:
+    """Products of the derivatives of the outputs `of` by the inputs `wrt`, by forward and reverse mode.
 
+    along: see Directions. own: the program in a graph; at: the value of each single input, by name.
+    """
 
-def pullback(program: Program, wrt: Sequence[str]) -> Program:
-    """The program of wᵀ J: by group of the inputs `wrt`, from cotangents w of all outputs."""
-    own = replayed(program, Graph(SHARING))
-    cotangents, further = own.vectors(COTANGENTS, dict(program.output_groups))
-    outputs, weights = ([x for column in part.values() for x in column] for part in (own.outputs, cotangents))
-    found = iter(gradient(outputs, weights, [x for name in wrt for x in own.inputs[name]]))
-    results = {name: [next(found) for _ in own.inputs[name]] for name in wrt}
-    return own.program(further, results, program.ranges)
+    method = "program"
+
+    def __init__(self, program: Program, of: Sequence[str], wrt: Sequence[str], along: Directions = units):
+        self.wrt, self.along = wrt, along
+        self.graph, self.ranges = Graph(SHARING), program.ranges
+        self.own = replayed(program, self.graph)
+        self.at = {f"{name}[{k}]": x for name, column in self.own.inputs.items() for k, x in enumerate(column)}
+        self.outputs = {name: self.own.outputs[name] for name in of}
+
+    def product(self, kind: str) -> Program:
+        """J v ("jvp"), w^T J ("vjp"), or the derivative of w^T J along v ("hvp"), by output or by input.
+
+        Groups of inputs after its own are cotangents of the outputs, then tangents of the inputs, as the kind needs.
+        """
+        further: Scalars = {}
+        if kind != "jvp":
+            weights, groups = self.own.vectors(COTANGENTS, {name: len(x) for name, x in self.outputs.items()})
+            further |= groups
+        if kind == "vjp":
+            results = self.gathered(self.slopes(weights))
+        if kind != "vjp":
+            vectors, groups = self.own.vectors(TANGENTS, {name: len(self.directions[name]) for name in self.wrt})
+            further |= groups
+            direction = self._combined(vectors)
+            results = self.rates(direction) if kind == "jvp" else self.changes(weights, direction)
+        return self.own.program(further, results, self.ranges)
+
+    def rates(self, direction: Slopes) -> Scalars:
+        """Rates of the outputs along rates of single inputs."""
+        found = iter(derivative(flat(self.outputs), direction))
+        return {name: [next(found) for _ in column] for name, column in self.outputs.items()}
+
+    def slopes(self, weights: Scalars) -> Slopes:
+        """Slopes of the weighted sum of the outputs by single inputs."""
+        names = self.single()
+        inputs = [self.graph.input(name) for name in names]
+        return dict(zip(names, gradient(flat(self.outputs), flat(weights), inputs), strict=True))
+
+    def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
+        """Rates of the slopes along each direction of the inputs, along rates of single inputs."""
+        slopes = self.gathered(self.slopes(weights))
+        rates = iter(derivative(flat(slopes), direction))
+        return {name: [next(rates) for _ in column] for name, column in slopes.items()}
+
+    # ---- spaces --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def directions(self) -> dict[str, list[Slopes]]:
+        """Rates of single inputs along each direction of an input."""
+        columns = {name: self.own.inputs[name] for name in self.wrt}
+        return {name: self.along(name, np.array(column, dtype=object)) for name, column in columns.items()}
+
+    def here(self, scalars: Sequence, further: Slopes) -> list:
+        """Scalars of another graph at this state; further: values of inputs that it has beside ours."""
+        return list(evaluate(np.array([*scalars, None], dtype=object)[:-1], self.at | further))
+
+    def single(self) -> list[str]:
+        """The single inputs that are differentiated by."""
+        return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
+
+    def gathered(self, slopes: Slopes, of: Callable[[Any], Any] = lambda rate: rate) -> Scalars:
+        """Slopes along each direction of the inputs. of: what counts of the rate of a single input."""
+        return {
+            name: [
+                sum((of(rate) * slopes.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)
+                for x in self.directions[name]
+            ]
+            for name in self.wrt
+        }
+
+    def _combined(self, vectors: Scalars) -> Slopes:
+        """Rates of single inputs along vectors."""
+        found: Slopes = {}
+        for name, vector in vectors.items():
+            for x, direction in zip(vector, self.directions[name], strict=True):
+                for scalar, rate in direction.items():
+                    found[scalar] = found.get(scalar, 0.0) + rate * x
+        return found
 
 
 # Nonzero entries of a block of a Jacobian: (row, column), by columns.
@@ -130,3 +217,33 @@ def jacobian(program: Program, product: Program, kind: str) -> tuple[Program, di
     results = {f"{y} by {x}": [block[at] for at in places[y, x]] for (y, x), block in blocks.items()}
     whole = Replay(graph, own, {}, again.guarded)
     return whole.program({}, results, program.ranges), places
+
+
+# ---- vectors in calls ----------------------------------------------------------------------------------------------
+
+
+def vector(role: str, name: str, group: str, of: Group) -> Group:
+    """The group of inputs of this name for tangents or cotangents (role) of `name`, of the shape of another group."""
+    label = f"{role}[{name!r}]"
+    return replace(
+        of, name=group, units=(), default=None, meaning=f"{role} of {name}", label=label,
+        pass_as=f"{role}={{{name!r}: …}}",
+    )  # fmt: skip
+
+
+def taken(role: str, own: Mapping[str, Group], values: Any) -> dict[str, Any]:
+    """{group: value} of tangents or cotangents {name: value}, of the array alone if there is one, or of None.
+
+    own: the groups by name. Raises InvalidInput, UnknownName.
+    """
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        if len(own) != 1:
+            valid = ", ".join(map(repr, own))
+            raise InvalidInput(f"{role} is {{name: value}}, of {valid}" if own else f"no {role} are taken here")
+        values = {next(iter(own)): values}
+    for name in values:
+        if name not in own:
+            raise UnknownName(f"name in {role}:", name, own)
+    return {own[name].name: x for name, x in values.items()}

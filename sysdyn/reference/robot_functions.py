@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import Called, Names, entry
 from sysdyn.backends.executable import Step
-from sysdyn.backends.function import Function, compile_function
+from sysdyn.backends.function import Differentiable, Function, compile_function
 from sysdyn.backends.traced import Traced
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.manifolds import at_unit
-from sysdyn.model.quantities import QUANTITY
+from sysdyn.model.quantities import QUANTITY, tangents
 from sysdyn.program.groups import leading, named
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
@@ -225,7 +226,7 @@ def kinematics(
     return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
 
 
-class Kinematics(Translated, Called):
+class Kinematics(Translated, Differentiable, Called):
     """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
 
     names: of the results. flops: exact counts of the one program that computes them.
@@ -235,8 +236,7 @@ class Kinematics(Translated, Called):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
         first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
         names = Names(len(first), tuple((x, ...) for x in function.inputs if x not in first))
-        call = function.plain(names, [part.start for _, part in model.quaternions])
-        self._plain = [] if call is None else [call]  # which `entry` tries first
+        self._plain = function.plain(names, [part.start for _, part in model.quaternions])  # which `entry` tries first
 
     @property
     def flops(self) -> Flops:
@@ -247,7 +247,7 @@ class Kinematics(Translated, Called):
         return self.function.program
 
     def __repr__(self) -> str:
-        takes = ", ".join(self.function.inputs)
+        takes = ", ".join(group.shown for group in self.function.groups.values())
         return f"Kinematics of {self.model.name!r}: {', '.join(self.names)} from {takes}; {self.flops}"
 
     def __reduce__(self):
@@ -276,11 +276,11 @@ class Kinematics(Translated, Called):
         Raises InvalidInput for missing and superfluous arguments, wrong shapes, values that are not finite, quaternions
         whose norm is not 1 within 1e-6, and angles too large to have a sine.
         """
-        arrays = self._given(q, qd, fx, others)
+        given = self._given(q, qd, fx, others)
         if self.model.quaternions:
-            arrays = (self._normalised(q), *arrays[1:])
+            given["q"] = self._normalised(q)
         try:
-            return self.function(*arrays, threads=threads)
+            return self.function(**given, threads=threads)
         except SingularState:
             reject_large_angles(self.model, np.asarray(q, dtype=float))
             raise
@@ -293,34 +293,46 @@ class Kinematics(Translated, Called):
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
         be normalised. `step.status` is not zero if a value was not finite.
         """
-        return self.function.bind(*self._given(q, qd, fx, others))
+        return self.function.bind(**self._given(q, qd, fx, others))
 
     def source(self, name: str | None = None) -> Source:
         """The program for translators. name: by default "kinematics"."""
 
         def states() -> dict[str, np.ndarray]:
+            shapes = {name: group.shape for name, group in self.function.groups.items()}
             q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
             rng = np.random.default_rng(2)
-            others = {x: rng.standard_normal((_EXPORT_STATES, *shape)) for x, shape in self.function.inputs.items()}
+            others = {x: rng.standard_normal((_EXPORT_STATES, *shape)) for x, shape in shapes.items()}
             return self.function.rows(others | {"q": q, "qd": qd})
 
         return self.function.source("kinematics" if name is None else name)._replace(states=states)
 
+    def product(
+        self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
+    ) -> Kinematics:  # fmt: skip
+        outputs = dict(zip(self.names, self.program.output_places, strict=True))
+        made = self.function.product(kind, of, wrt, outputs, partial(tangents, self.model))
+        names = {group: name for name, group in outputs.items()} if kind == "jvp" else {}
+        says = {"jvp": "J v", "vjp": "w^T J", "hvp": "the derivative of w^T J along v"}[kind]
+        found = {names.get(x, x): Result(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()}
+        return Kinematics(self.model, made, {name: (name, x) for name, x in found.items()})
+
     def traced(self, on_singular: str) -> Traced:
         def collected(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
-            return dict(zip(self.function.inputs, self._given(q, qd, fx, others), strict=True))
+            return self.function.collected(**self._given(q, qd, fx, others))
 
         program = at_unit(self.program, [part for _, part in self.model.quaternions])
         found = self.function.traced(on_singular)
         return found._replace(name="kinematics", program=program, collected=collected, direct=self)
 
-    def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> tuple:
+    def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""
-        inputs, given = self.function.inputs, {"q": q, "qd": qd, "fx": fx}
+        needed, given = (*self.function.inputs, *self.function.vectors), {"q": q, "qd": qd, "fx": fx}
         given = {name: x for name, x in given.items() if x is not None} | others
-        if given.keys() != inputs.keys():
-            self.function.groups.arranged(named(", ".join(self.names), tuple(inputs), (), (), given))
-        return tuple([given[x] for x in inputs])
+        if given.keys() != {*needed}:
+            named(", ".join(self.names), needed, (), (), given)
+            self.function.groups.arranged(self.function.collected(**given))
+        return given
 
     def _normalised(self, q: Any) -> np.ndarray:
         """q with unit quaternions."""

@@ -17,8 +17,8 @@ from sysdyn.measurements.measurement import Constraint, Context, Measurement, Ou
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
 from sysdyn.model import Model
+from sysdyn.model.quantities import tangents
 from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES
-from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
