@@ -195,6 +195,16 @@ class Responses:
                 E, T = other[0] + E, other[1] + T
         self._missing[base] = E, T
 
+    def _moving(self, number: int, y: np.ndarray) -> np.ndarray:
+        """M y of a limb. A motion of its interface along its first degree of freedom s moves this one alone: M s = −e."""
+        M, idle = self._M[number], self._idle(number)
+        if idle is None:
+            return M @ y
+        kept = [a for a in range(len(y)) if a != idle.component]
+        x = M[:, kept] @ (y[kept] - idle.shares[kept] * y[idle.component])
+        x[0] = x[0] - y[idle.component] * idle.reaction
+        return x
+
     @staticmethod
     def _outward(L: np.ndarray, b: np.ndarray) -> np.ndarray:
         """L⁻¹ b."""
@@ -431,7 +441,7 @@ class Responses:
             y, turning = self.piece(self.interface(c, carriers) - less, motion.turning)
             for n in sorted(self._beyond[home]):
                 if self._base[n] == c:
-                    x[self.limbs[n]] = self._M[n] @ y + self._N[n] @ turning
+                    x[self.limbs[n]] = self._moving(n, y) + self._N[n] @ turning
         return [k for n in sorted(self._beyond[home]) for k in self.limbs[n]]
 
     def _prepare(self, home: int) -> None:
@@ -526,7 +536,7 @@ class Responses:
 
     def _carried(self, n: int, alone: np.ndarray, x: np.ndarray, still: bool) -> np.ndarray:
         """G r + M y of a limb; x: accelerations of the degrees of freedom that carry it; still: y is 0."""
-        return alone if still else alone + self._M[n] @ self.interface(self._base[n], x)
+        return alone if still else alone + self._moving(n, self.interface(self._base[n], x))
 
     def inverse(self) -> np.ndarray:
         """(n, n) the accelerations by unit forces on each degree of freedom, both triangles."""
