@@ -196,7 +196,7 @@ class Responses:
         self._missing[base] = E, T
 
     def _moving(self, number: int, y: np.ndarray) -> np.ndarray:
-        """M y of a limb. A motion of its interface along its first degree of freedom s moves this one alone: M s = −e."""
+        """M y of a limb: to a motion of its interface along its first degree of freedom s that answers alone, M s = −e."""
         M, idle = self._M[number], self._idle(number)
         if idle is None:
             return M @ y
