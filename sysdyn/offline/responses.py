@@ -196,9 +196,9 @@ class Responses:
         self._missing[base] = E, T
 
     def _moving(self, number: int, y: np.ndarray) -> np.ndarray:
-        """M y of a limb: to a motion of its interface along its first degree of freedom s that answers alone, M s = −e."""
+        """M y of a limb. To a motion of its interface along its first axis s that one answers alone: M s = −e."""
         M, idle = self._M[number], self._idle(number)
-        if idle is None:
+        if idle is None or len(M) <= np.count_nonzero(idle.shares):  # as many operations or more
             return M @ y
         kept = [a for a in range(len(y)) if a != idle.component]
         x = M[:, kept] @ (y[kept] - idle.shares[kept] * y[idle.component])
