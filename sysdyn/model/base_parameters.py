@@ -14,15 +14,13 @@ import numpy as np
 
 from sysdyn.model.canonical import to_z
 from sysdyn.model.frames import Frame
-from sysdyn.model.inertia import parameters, pseudo_inertia, spatial_inertia
+from sysdyn.model.inertia import NEGLIGIBLE, parameters, pseudo_inertia, spatial_inertia
 from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical, agreed
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, rotation, translation
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import product
 
-# Rounding of pseudo-inertias: a parameter below this fraction of the greatest entry of its own counts as zero.
-NEGLIGIBLE = 1e-14
 # Number of choices for Σ_zz of a revolute body among which a search goes: the first values of `left` in `regrouped`.
 LEFT_CHOICES = 5
 # The one by which Σ has rank two.

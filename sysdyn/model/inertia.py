@@ -11,8 +11,8 @@ import itertools
 
 import numpy as np
 
-# Rounding of moments: a pivot below this fraction of their greatest entry counts as zero.
-ROUNDING = 1e-14
+# Rounding of pseudo-inertias: a parameter or pivot below this fraction of the greatest entry of its own counts as zero.
+NEGLIGIBLE = 1e-14
 # Greatest entry of a triangular factor of moments, by which it may lose a digit (chosen).
 STEEPEST = 10.0
 
@@ -48,7 +48,7 @@ def congruent(S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     V is unit lower triangular, with the order of rows changed only if it has an entry greater than `STEEPEST` else; it
     has eigenvectors if that is so in any order.
     """
-    least = ROUNDING * np.abs(S).max()
+    least = NEGLIGIBLE * np.abs(S).max()
     for order in itertools.permutations(range(3)):
         d, V, rest = np.zeros(3), np.zeros((3, 3)), S.copy()
         for k, j in enumerate(order):
