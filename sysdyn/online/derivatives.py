@@ -237,9 +237,15 @@ class Differentials(Translated, Called):
         settle_derived(self.problem, self.of, self.program, run, self._calls.reject_bad_inputs, on_singular)
         return self._calls.results(run)
 
-    def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1, **given: Unpack[Given]) -> Step:
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
-        return self._calls.bind(Arguments.of(q, qd, known, given), threads)
+    def bind(
+        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
+        out: Mapping[Any, np.ndarray] | None = None, **given: Unpack[Given],
+    ) -> Step:  # fmt: skip
+        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`.
+
+        out: {result: array} for some results or all; entries that are zero at every state are set here alone.
+        """
+        return self._calls.bind(Arguments.of(q, qd, known, given), threads, out)
 
     def source(self, name: str | None = None) -> Source:
         """The program for translators; results are groups by name, row by row."""

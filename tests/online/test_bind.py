@@ -128,3 +128,21 @@ def test_a_step_says_what_it_writes():
     assert repr(solver.bind(*model.random_state())) == "Step of 1 state: step() writes tau (2,), qdd (2,)"
     doubled = sd.compile_function(lambda x: 2.0 * x, {"x": (3,)})
     assert repr(doubled.bind(np.zeros(3))) == "Step of 1 state: step() writes out (3,)"
+
+
+def test_derivatives_go_to_arrays_of_the_caller():
+    model = sd.chain(3)
+    solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", level="fast")
+    q, qd, tau = model.random_state(seed=0, batch=5)
+    J, pull = solver.derivatives(wrt=("q", "qd")), solver.vjp(wrt="q")
+    out = {("qdd", "q"): np.full((5, 3, 3), np.nan)}
+    step = J.bind(q, qd, tau, out=out)
+    step()
+    assert step.out["qdd", "q"] is out["qdd", "q"]
+    for key, x in J(q, qd, tau).items():
+        np.testing.assert_array_equal(step.out[key], x)
+    row, w = np.full((5, 3), np.nan), np.ones(3)
+    pull.bind(q, qd, tau, cotangents={"qdd": w}, out={"q": row})()
+    np.testing.assert_array_equal(row, pull(q, qd, tau, cotangents=w)["q"])
+    with pytest.raises(InvalidInput):
+        J.bind(q, qd, tau, out={("qdd", "q"): np.zeros((5, 3))})
