@@ -2,11 +2,14 @@
 
 Pivots that cost 11 digits cost them out of 32. An answer counts if nothing speaks against it:
 
-- It is the program's own in double precision but for a share BESIDE_DOUBLE of each output. Of twice the digits the same
-  operations lose as many, so that the answer is right beyond the last bit of a double.
-- Other roundings of the program's constants lead to the same answer but for a share FIRM of each output.
+- It is the program's own in double precision but for a share BESIDE_DOUBLE. Of twice the digits the same operations
+  lose as many, so that the answer is right beyond the last bit of a double.
+- Other roundings of the program's constants lead to the same answer but for a share FIRM.
 - The product of the pivots, which is the determinant but for a constant factor, is at least FAR_FROM_SINGULAR times as
   large as usually: the state is not near a singular one.
+
+Shares are of the greatest acceleration, or force, among the outputs, and of others themselves: a wrench that is zero is
+what rounding leaves of torques.
 
 All others, and states with other covariances, switches or parameters than the declared ones, are left to pivoting.
 """
@@ -21,6 +24,7 @@ import numpy as np
 
 from sysdyn.backends.entries import calls
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.offline.safety import VANISHING
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
@@ -28,17 +32,20 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
 # Bits of the status of states that more digits may solve; how many a state beyond all ranges costs is not known.
 MENDED = BAD_PIVOT | WEAK_PIVOT
-# Greatest difference to the result in double precision, as a share of the output (chosen: errors are 1e-20 then).
+# Greatest difference to the result in double precision, as a share (chosen: errors are 1e-20 then).
 BESIDE_DOUBLE = 1e-4
-# Greatest change by other roundings of constants, as a share of the output (chosen: answers are off by up to twelve
-# times as much from 50 digits).
+# Greatest change by other roundings of constants, as a share (chosen: answers are off by up to twelve times as much
+# from 50 digits).
 FIRM = 1e-11
-# Share of the greatest constant below which one may be what rounding left of others: 45 rounding units (chosen).
+# Constants below this, and below this share of the greatest, may be what rounding left of others: 45 rounding units of
+# sines (chosen). That of inertias no size tells: others are as small.
 LEFT_OVER = 1e-14
 # Share of the usual product of pivots below which a state may be singular (chosen).
 FAR_FROM_SINGULAR = 1e-10
 # Number of random states that tell the usual product of the pivots, and their seed (chosen).
 USUAL_STATES, USUAL_SEED = 15, 11
+# Units of the angular and the linear part of quantities.
+PARTS = {x.name: x.parts for x in (*QUANTITY.values(), WRENCHES)}
 
 
 class Again:
@@ -81,7 +88,17 @@ class Again:
         guards = np.array([x.value for x in self._program.guards], dtype=np.int32)
         ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
         limits = np.array([VANISHING, BESIDE_DOUBLE, FIRM, self._least(guards)])
-        return calls.Doubt(self._others, guards, ends, self._settings, self._declared, limits, MENDED)
+        return calls.Doubt(self._others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
+
+    @property
+    def _units(self) -> np.ndarray:
+        """Group of each number in a row of outputs: accelerations, forces, or one of the other outputs."""
+        groups: dict[object, int] = {}
+        found = [np.zeros(0, dtype=np.int64)]
+        for name, place in self._program.output_places.items():
+            number = groups.setdefault(PARTS.get(name, name), len(groups))
+            found.append(np.full(place.stop - place.start, number))
+        return np.concatenate(found)
 
     @property
     def _others(self) -> np.ndarray:
@@ -89,7 +106,7 @@ class Again:
         x = self._program.constants
         whole = x == np.round(x)
         away = np.where(np.arange(len(x)) % 2, math.inf, -math.inf)
-        left = np.abs(x) < LEFT_OVER * np.abs(x).max(initial=0.0)
+        left = np.abs(x) < LEFT_OVER * min(1.0, np.abs(x).max(initial=0.0))
         return x[:0] if whole.all() else np.where(whole, x, np.where(left, 0.0, np.nextafter(x, away)))
 
     def _least(self, guards: np.ndarray) -> float:

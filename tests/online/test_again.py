@@ -13,6 +13,8 @@ from sysdyn.backends.entries import calls
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.online import again
+from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.reference import newton_euler
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -160,6 +162,26 @@ def test_what_is_nearer_is_left_to_pivoting():
     assert np.flatnonzero(status).tolist() == [5, 9]
     found = solver(**given, on_singular="nan")
     assert found.ok[[2, 5]].all() and off(solver, given, found, 5) < 1e-8
+
+
+@pytest.mark.parametrize("heavier", (1.0, 1e12, 1e-12))
+def test_wrenches_that_are_zero_and_uneven_bodies_are_no_doubt(heavier):
+    """At regular states answers count where nothing pushes, and where bodies differ by many decades."""
+    inertias = arm().inertias.copy()
+    inertias[-1] *= heavier
+    model = arm().replace(inertias=inertias)
+    tip = sd.Contact((model.body_names[-1], END), ["a_x", "a_y"], name="tip")
+    solver = sd.compile(sd.forward_dynamics(model) + [tip], level="fast", backend="python")
+    given = states(20, {})
+    moved = solver(**given)["qdd"]
+    given["tau"] = newton_euler(model, given["q"], given["qd"], moved).tau  # as if nothing held the tip
+    inputs = by_group(solver.problem, given)
+    outputs, status = solver.executable.results(inputs, 20)
+    every, share = np.arange(20), {x: np.abs(outputs[x]).max(axis=1) for x in ("w", "f")}
+    assert not status.any() and (share["w"] < 1e-9 * share["f"]).all()
+    status[:] = WEAK_PIVOT
+    assert again.Again(solver.problem, solver.program).solves(rows_of(solver, inputs), outputs, status, every)
+    assert np.allclose(outputs["qdd"], moved, rtol=1e-9)
 
 
 def test_singular_states_are_named():

@@ -313,13 +313,15 @@ class Doubt(NamedTuple):
     """When results in double precision are replaced by those in twice the precision, see `sysdyn.online.again`.
 
     others: constants of a second run, as many as the program's, or none. guards: numbers of the guarded values. ends:
-    of the outputs in a row of all. settings, declared: numbers of inputs, and the values that they have to have.
-    limits: of the verdict. able: bits that the status of a state may have.
+    of the outputs in a row of all. units: group of each number of the row, below the number of these. settings,
+    declared: numbers of inputs, and the values that they have to have. limits: of the verdict. able: bits that the
+    status of a state may have.
     """
 
     others: np.ndarray
     guards: np.ndarray
     ends: np.ndarray
+    units: np.ndarray
     settings: np.ndarray
     declared: np.ndarray
     limits: np.ndarray

@@ -1317,32 +1317,36 @@ static PyObject *twice(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* The greatest size of an output of so many numbers, and of its differences to another; NaN if one is no number. */
-static void sizes(const double *x, const double *y, int64_t n, double found[2])
+/* Whether y is x but for a share of the greatest number of each group of units; groups below the share `least` of the
+   greatest of all count as much as that. units: the group of each number, below the number of these. room: for twice as
+   many numbers. */
+static int agree(const double *x, const double *y, const Table *units, double least, double share, double *room)
 {
-    found[0] = found[1] = 0.0;
+    const int64_t *group = units->data, n = units->size;
+    double *size = room, *off = room + n, greatest = 0.0;
+    memset(room, 0, 2 * n * sizeof(double));
     for (int64_t k = 0; k < n; k++) {
-        double size = fabs(x[k]), off = fabs(x[k] - y[k]);
-        found[0] = isnan(found[0]) || size <= found[0] ? found[0] : size;
-        found[1] = isnan(found[1]) || off <= found[1] ? found[1] : off;
+        double own = fabs(x[k]), apart = fabs(x[k] - y[k]);
+        if (!isfinite(own) || !isfinite(apart))
+            return 0;
+        size[group[k]] = fmax(size[group[k]], own);
+        off[group[k]] = fmax(off[group[k]], apart);
+        greatest = fmax(greatest, own);
     }
+    for (int64_t k = 0; k < n; k++)
+        if (off[k] > share * fmax(size[k], least * greatest))
+            return 0;
+    return 1;
 }
 
-/* Whether each output of y is that of x but for a share of it; outputs below the share `least` of the greatest count as
-   much as that. ends: of the outputs, in a row of all. */
-static int agree(const double *x, const double *y, const Table *ends, double least, double share)
+/* Whether these are groups of n numbers, each below n. */
+static int are_groups(const Table *units, int64_t n)
 {
-    double found[2], greatest = 0.0;
-    const int64_t *end = ends->data;
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t k = 0, begin = 0; k < ends->size; begin = end[k++]) {
-            sizes(x + begin, y + begin, end[k] - begin, found);
-            if (!pass)
-                greatest = found[0] > greatest ? found[0] : greatest;
-            else if (!(isfinite(found[0]) && found[1] <= share * fmax(found[0], least * greatest)))
-                return 0;
-        }
-    return 1;
+    const int64_t *group = units->data;
+    int fit = units->size == n;
+    for (int64_t k = 0; fit && k < n; k++)
+        fit = group[k] >= 0 && group[k] < n;
+    return fit;
 }
 
 /* Whether these are C-contiguous arrays of doubles or floats of N states, one for each output. */
@@ -1380,30 +1384,33 @@ static void exchange(PyObject *outputs, const Table *ends, int64_t state, double
 }
 
 /* Solves states again and returns how many count, whose outputs are written and whose status is 0 then: see
-   online/again.py. others: constants for the second run, or none. settings: inputs that have to be the `declared` ones.
-   limits: VANISHING, BESIDE_DOUBLE, FIRM, and the least logarithm of the product of the guarded values. inputs: of the
-   states of these numbers; able: bits that their status may have. */
+   online/again.py. others: constants for the second run, or none. ends: of the outputs in a row of all; units: of
+   the numbers in it, see `agree`. settings: inputs that have to be the `declared` ones. limits: VANISHING, BESIDE_DOUBLE,
+   FIRM, and the least logarithm of the product of the guarded values. inputs: of the states of these numbers; able: bits
+   that their status may have. */
 static PyObject *again(PyObject *module, PyObject *arguments)
 {
-    Table kinds, lhs, rhs, constants, others, wanted, guards, ends, settings, declared, limits, inputs, states, status;
+    Table kinds, lhs, rhs, constants, others, wanted, guards, ends, units, settings, declared, limits, inputs, states,
+        status;
     PyObject *outputs;
     long long able;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&O&O&O&O!O&L:again", bytes_of, &kinds, shorts, &lhs, shorts,
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O!O&L:again", bytes_of, &kinds, shorts, &lhs, shorts,
                           &rhs, doubles, &constants, doubles, &others, shorts, &wanted, shorts, &guards, integers,
-                          &ends, integers, &settings, doubles, &declared, doubles, &limits, doubles, &inputs, integers,
-                          &states, &PyTuple_Type, &outputs, integers, &status, &able))
+                          &ends, integers, &units, integers, &settings, doubles, &declared, doubles, &limits, doubles,
+                          &inputs, integers, &states, &PyTuple_Type, &outputs, integers, &status, &able))
         return NULL;
     int64_t n_outputs = ends.size ? ((const int64_t *)ends.data)[ends.size - 1] : 0;
-    if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !states.size ||
-        inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size || rhs.size != kinds.size ||
-        (others.size && others.size != constants.size) || settings.size != declared.size)
+    if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !are_groups(&units, n_outputs) ||
+        !states.size || inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size ||
+        rhs.size != kinds.size || (others.size && others.size != constants.size) || settings.size != declared.size)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
     Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / states.size, constants.size};
     int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
-    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 3 * n_outputs * sizeof(double) + 1);
+    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 5 * n_outputs * sizeof(double) + 1);
     if (!values)
         return PyErr_NoMemory();
-    double *found = (double *)(values + n_values), *other = found + n_outputs, *before = other + n_outputs;
+    double *found = (double *)(values + n_values), *other = found + n_outputs, *before = other + n_outputs,
+           *room = before + n_outputs;
     const double *limit = limits.data;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t next = 0; next < states.size;) {
@@ -1433,8 +1440,8 @@ static PyObject *again(PyObject *module, PyObject *arguments)
                 other[k] = values[((const int32_t *)wanted.data)[k]].high[s + LANES / 2];
             }
             exchange(outputs, &ends, numbers[s], before, 0);
-            if (!(logarithm > limit[3] && agree(found, before, &ends, limit[0], limit[1]) &&
-                  agree(found, other, &ends, limit[0], limit[2])))
+            if (!(logarithm > limit[3] && agree(found, before, &units, limit[0], limit[1], room) &&
+                  agree(found, other, &units, limit[0], limit[2], room)))
                 continue;
             exchange(outputs, &ends, numbers[s], found, 1);
             ((int64_t *)status.data)[numbers[s]] = 0;
