@@ -43,12 +43,14 @@ def left_over(system: System, inputs: dict[str, np.ndarray], d: np.ndarray) -> n
 class Digits:
     """The solution of D d + b = 0, and columns of −D⁻¹, of a system at one state; inputs (size,) by group.
 
-    columns: the numbers j of the unit vectors e_j that D x + e_j = 0 is solved for, too.
+    columns: the numbers j of the unit vectors e_j that D x + e_j = 0 is solved for, too. entries, b: of D, in the order
+    of the system's coordinates, and b, rounded once.
     """
 
     def __init__(self, system: System, inputs: dict[str, np.ndarray], columns: Sequence[int] = ()):
         out = _evaluated(system, inputs)
         self.system, n, nnz = system, system.shape[0], system.nnz
+        self.entries, self.b = (np.array([float(x) for x in part]) for part in (out[:nnz], out[nnz:]))
         rows: list[dict[int, Decimal]] = [{} for _ in range(n)]
         for r, c, x in zip(*(x.tolist() for x in system.coordinates), out[:nnz], strict=True):
             if x:

@@ -5,11 +5,14 @@
 
 Every solver computes all unknowns. States are drawn over the declared range of the joints and far out, multiples of
 π/2 and limits among them (see `states`): lengths without limits reach 1 km at half of the states, 1,000 km at the
-rest. An answer is beyond if its row-wise residuals, of rounded equations and of those in 50 digits, exceed 1e-11, and
-wrong if it is also farther from the answer in 50 digits than rounding of the equations' entries explains (see
-`states`); silent if it is called `ok` all the same; untold if its own `forward_error` does not say so either. Also
-counted: states that were not solved, and how many of a sample of these have a regular matrix. "Limit" stands where
-compiling and answering took more CPU seconds than --limit.
+rest. An answer is beyond if its row-wise residuals, of rounded equations and of those in 50 digits, exceed 1e-11. It
+is farther if it is farther, too, from the answer in 50 digits than rounding of the equations' entries explains, and
+wrong if a quantity is then off by more than 1e-11 of its greatest entry and the state is not why (see `states`):
+silent if it is called `ok` all the same; untold if its own `forward_error` does not say so either. Columns `off`,
+`units` and `dense` have the greatest error of a quantity of those that are farther: relative to its greatest entry, in
+rounding units of the equations, and over that of a dense solve with pivoting. Also counted: states that were not
+solved, and how many of a sample of these have a regular matrix. "Limit" stands where compiling and answering took more
+CPU seconds than --limit.
 
 Writes experiments/results/silent.csv, a line for each robot and problem. Solvers are kept in the cache.
 """
@@ -156,14 +159,15 @@ def main() -> None:
 def summary(rows: list[dict]) -> str:
     """Totals over the lines."""
     done = [row for row in rows if not row["error"]]
-    counts = ("states", "unsolved", "regular", "beyond", "silent", "untold")
+    counts = ("states", "unsolved", "regular", "beyond", "farther", "silent", "untold")
     total = {name: sum(row[name] for row in done) for name in counts}
     return (
-        f"{total['states']} states of {len(done)} solvers: {total['silent']} silent wrong answers of {total['beyond']} "
-        f"that were solved in 50 digits, off by up to {greatest_of(done, 'off'):.1e}, {total['untold']} of them more "
-        f"than ten times what they say; {total['unsolved']} states not solved ({total['regular']} of those looked at "
-        f"are regular), row-wise residual where ok up to {greatest_of(done, 'residual'):.1e}; no solver for "
-        f"{len(rows) - len(done)} problems"
+        f"{total['states']} states of {len(done)} solvers: {total['silent']} silent wrong answers; of "
+        f"{total['beyond']} that were solved in 50 digits {total['farther']} are farther than rounding explains, off "
+        f"by up to {greatest_of(done, 'off'):.1e}, {greatest_of(done, 'dense'):.1g} times as far as a dense solve, "
+        f"and {total['untold']} are ten times as far as they say; {total['unsolved']} states not solved "
+        f"({total['regular']} of those looked at are regular), row-wise residual where ok up to "
+        f"{greatest_of(done, 'residual'):.1e}; no solver for {len(rows) - len(done)} problems"
     )
 
 

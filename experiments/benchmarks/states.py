@@ -10,10 +10,13 @@ errors alone, and is relative to the latter (Arioli, Demmel and Duff 1989).
 Entries of D are rounded: far out, answers that are right to the last digit do not solve such equations. And frames mix
 the components of a vector, one of which may be 1e-6 of the others and hold their rounding errors. Suspicious answers
 are judged by equations in extended precision, too, and if need be in 50 digits, with the norms of vectors for |d|; the
-smallest residual counts. What is still beyond is counted, and solved in 50 digits. It is wrong if a quantity is farther
-from that answer than where changes of the equations by a few rounding units can move it, max |D⁻¹| (|D| |d| + |b|),
-which rounding their entries does already (Higham 2002, section 7.2). And it is untold if it is farther than TOLD times
-what `Solution.forward_error` says.
+smallest residual counts. What is still beyond is counted, and solved in 50 digits. It is farther if a quantity is
+farther from that answer than where changes of the equations by a few rounding units can move it, max |D⁻¹| (|D| |d| +
+|b|), which rounding their entries does already (Higham 2002, section 7.2). It is wrong if such a quantity is off by
+more than 1e-11 of its greatest entry, unless the state is why: it is within GROWTH of those changes and no farther
+than STABLE times the answer of a backward stable solve, LAPACK's LU of the dense matrix, of entries that are rounded
+once, with partial pivoting, rows and columns equilibrated. And it is untold if it is farther than TOLD times what
+`Solution.forward_error` says.
 """
 
 from __future__ import annotations
@@ -43,9 +46,14 @@ KILOMETRE = 1e3
 WRONG = 1e-11
 # The terms of a row count at least as this fraction of the greatest terms of the same kind at that state.
 VANISHING = 1e-6
-# Changes of the equations that an answer may be off by, relative to each term: four rounding units, as entries are sums
+# The rounding unit.
+UNIT = 2.0**-53
+# Changes of the equations that an answer may be off by, relative to each term, in rounding units, as entries are sums
 # of a few rounded products.
-ROUNDINGS = 4.0 * 2.0**-53
+ROUNDINGS = 4.0
+# Changes that elimination may make of them, two digits more than rounding, and the multiple of the error of a dense
+# solve that is the state's then, not the program's.
+GROWTH, STABLE = 100.0, 10.0
 # An error beyond this multiple of the estimate is one that the estimate does not tell.
 TOLD = 10.0
 # Terms of a row below this fraction of those that its bodies could make are rounding errors.
@@ -64,28 +72,33 @@ LOOKED_AT = 10
 
 class Answers(NamedTuple):
     """Of N states: how many were not solved; how many of the first of these in each batch have a regular matrix; of
-    those called `ok`, how many have row-wise residuals beyond WRONG, and how many of these are farther from the answer
-    in 50 digits than rounding explains, and how many farther than they say themselves; the greatest error of a quantity
-    of these, relative to its greatest entry; the greatest row-wise residual where `ok`, and its equation."""
+    those called `ok`, how many have row-wise residuals beyond WRONG, how many of these are farther from the answer in
+    50 digits than rounding explains, how many of these are wrong, and how many of those beyond are farther than they
+    say themselves; of those that rounding does not explain the greatest error of a quantity, relative to its greatest
+    entry, in rounding units of its equations, and as a multiple of the dense solve's; the greatest row-wise residual
+    where `ok`, and its equation."""
 
     states: int
     unsolved: int
     regular: int
     beyond: int
+    farther: int
     silent: int
     untold: int
     off: float
+    units: float
+    dense: float
     residual: float
     equation: str
 
     def __add__(self, other: Answers) -> Answers:
         """Of both."""
-        counts = (x + y for x, y in zip(self[:6], other[:6], strict=True))
-        return Answers(*counts, max(self.off, other.off), *max(self[7:], other[7:]))
+        counts = (x + y for x, y in zip(self[:7], other[:7], strict=True))
+        return Answers(*counts, *map(max, self[7:10], other[7:10]), *max(self[10:], other[10:]))
 
     def row(self) -> dict:
         """Columns of a table."""
-        return {**self._asdict(), "off": f"{self.off:.1e}", "residual": f"{self.residual:.1e}"}
+        return self._asdict() | {x: f"{getattr(self, x):.1e}" for x in ("off", "units", "dense", "residual")}
 
 
 def positions(model: sd.Model, n: int, rng: np.random.Generator, far: float) -> np.ndarray:
@@ -142,7 +155,7 @@ def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> 
 
 def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, far: float) -> Answers:
     """How the solver answers at so many states; it computes all unknowns."""
-    found = Answers(0, 0, 0, 0, 0, 0, 0.0, 0.0, "")
+    found = Answers(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, "")
     for start in range(0, states, BATCH):
         found += _batch(problem, solver, calls(problem, min(BATCH, states - start), rng, far))
     return found
@@ -173,13 +186,13 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
     regular = sum(regular_at(problem, at(inputs, k)) for k in refused[:LOOKED_AT])
     beyond = np.flatnonzero(residual.max(axis=1) > WRONG)
     looked_at = [farther(system, at(inputs, k), d[k]) for k in beyond]
-    wrong = [x for x in looked_at if x.beyond > ROUNDINGS]
-    untold = sum(x.untold for x in looked_at)
+    unexplained = [x for x in looked_at if x.units > ROUNDINGS]
+    wrong, untold = sum(x.wrong for x in unexplained), sum(x.untold for x in looked_at)
     state, row = np.unravel_index(np.argmax(residual), residual.shape)
     greatest = float(residual[state, row])
-    off = max((x.off for x in wrong), default=0.0)
-    counts = len(d), len(refused), regular, len(beyond), len(wrong), untold
-    return Answers(*counts, off, greatest, system.row_names[row])
+    beside = (max((x[k] for x in unexplained), default=0.0) for k in range(3))
+    counts = len(d), len(refused), regular, len(beyond), len(unexplained), wrong, untold
+    return Answers(*counts, *beside, greatest, system.row_names[row])
 
 
 def unknowns(problem: sd.Problem, solution: sd.Solution) -> np.ndarray:
@@ -235,40 +248,50 @@ def extended(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarra
 
 
 class Farther(NamedTuple):
-    """The greatest distance of a quantity from that in 50 digits, over max |D⁻¹| (|D| |d| + |b|); the greatest relative
-    to the greatest entry of its quantity; whether one of these is TOLD times farther than the answer says."""
+    """The greatest distances of quantities from those in 50 digits: relative to the greatest entry of the quantity; of
+    those that rounding does not explain, in rounding units u of u max |D⁻¹| (|D| |d| + |b|), and over that of a dense
+    solve. Whether one of these is wrong, and whether one is TOLD times farther than the answer says."""
 
-    beyond: float
     off: float
+    units: float
+    dense: float
+    wrong: bool
     untold: bool
+
+    def worse(self, other: Farther) -> Farther:
+        """The greater of each."""
+        return Farther(*map(max, self, other))
 
 
 def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
     """How far an answer d (layout,) at one state is from that in 50 digits; inf if some equations are noisy."""
     if system.noisy_mask.any():
-        return Farther(math.inf, math.inf, True)
+        return Farther(math.inf, math.inf, math.inf, True, True)
     exact = Digits(system, inputs)
     right = np.array([exact.value(j) for j in range(len(system.columns))])
-    entries, b = system.values(inputs)
-    D, (r, c) = system.matrix(entries[0]).toarray(), system.coordinates
+    D, b, (r, c) = system.matrix(exact.entries).toarray(), exact.b, system.coordinates
     rows, columns = equilibration(r, c, np.abs(D[r, c]), D.shape)
-    inverse = columns[:, None] * np.linalg.inv(rows[:, None] * D * columns) * rows
-    bound = np.abs(inverse) @ (np.abs(D) @ np.abs(right) + np.abs(b[0]))
+    scaled = rows[:, None] * D * columns
+    inverse = columns[:, None] * np.linalg.inv(scaled) * rows
+    stable = np.abs(columns * np.linalg.solve(scaled, -rows * b) - right)
+    bound = np.abs(inverse) @ (np.abs(D) @ np.abs(right) + np.abs(b))
     off, place = np.abs(d[system.columns] - right), {c: j for j, c in enumerate(system.columns)}
     layout = system.layout
     owned = {x: [place[c] for c in layout.quantity_columns(x) if c in place] for x in system.problem.quantities}
-    beyond, greatest, untold = 0.0, 0.0, False
+    found = Farther(0.0, 0.0, 0.0, False, False)
     for name, own in owned.items():
         if own and off[own].any():
             with np.errstate(divide="ignore"):
-                beyond = max(beyond, float(off[own].max() / bound[own].max()))
-                error = float(off[own].max() / np.abs(right[own]).max())
+                beside = np.abs(right[own]).max(), UNIT * bound[own].max(), stable[own].max()
+                error, units, dense = (float(off[own].max() / x) for x in beside)
             columns = list(layout.quantity_columns(name))
             (says,) = forward_errors(system, inputs, {name: d[columns][None]})[name]
-            # of what is nothing but rounding both are relative to something else
-            untold |= error > TOLD * says and off[own].max() > ROUNDINGS * bound[own].max()
-            greatest = max(greatest, error)
-    return Farther(beyond, greatest, bool(untold))
+            if units > ROUNDINGS:  # or else all is relative to nothing but rounding
+                wrong = error > WRONG and (units > GROWTH or dense > STABLE)
+                found = found.worse(Farther(error, units, dense, wrong, bool(error > TOLD * says)))
+            else:
+                found = found.worse(Farther(error, units, 0.0, False, False))
+    return found
 
 
 def of_vectors(system: sd.BlockSystem, d: np.ndarray) -> np.ndarray:
