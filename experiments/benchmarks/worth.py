@@ -12,7 +12,7 @@ near singular ones take milliseconds, so that a problem ends with --states of th
 
 A line of the CSV is a problem: states answered, how many of these are off by more than 1e-8, how many of the refused
 ones that are looked at are regular (a condition number below 1e8), the greatest error of a residual, of χ², and of
-anything beside 50 digits.
+anything beside 50 digits. Refused are states without a mean, and those with a mean but NaN for residuals or χ².
 
 Writes experiments/results/worth.csv.
 """
@@ -198,14 +198,13 @@ def judged(problem: sd.Problem, solver: sd.Solver, options: argparse.Namespace, 
         estimate = called(problem, solver, inputs)
         with np.errstate(all="ignore"):
             residual, chi2 = differences(problem, inputs, estimate)
-        ok = estimate.ok
-        finite = np.isfinite(residual) & np.isfinite(chi2)
+        ok = estimate.ok & ~np.isnan(residual) & ~np.isnan(chi2)
         line["states"] += len(ok)
         line["answered"] += int(ok.sum())
-        line["off"] += int((ok & ~(finite & (residual <= OFF) & (chi2 <= OFF))).sum())
+        line["off"] += int((ok & ~((residual <= OFF) & (chi2 <= OFF))).sum())
         line["regular"] += sum(regular_at(problem, at(inputs, k)) for k in np.flatnonzero(~ok)[:REFUSED])
-        line["residual"] = max(line["residual"], float(residual[ok & finite].max(initial=0.0)))
-        line["chi2"] = max(line["chi2"], float(chi2[ok & finite].max(initial=0.0)))
+        line["residual"] = max(line["residual"], float(residual[ok].max(initial=0.0)))
+        line["chi2"] = max(line["chi2"], float(chi2[ok].max(initial=0.0)))
         if options.exact and batch % LOOKED_AT == 0 and ok.any():
             found = exactly_off(problem, solver, picked(inputs, np.flatnonzero(ok)), options.exact)
             line["exact"], line["what"] = max((line["exact"], line["what"]), found)
