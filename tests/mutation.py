@@ -101,10 +101,12 @@ def _replaced(text: str, node: ast.AST, other: ast.AST) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", help="of the package, from the root of the tree")
-    parser.add_argument("tests", nargs="+", help="files of tests, and options of pytest after --")
+    parser.add_argument("tests", nargs="+", help="files of tests")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    given = sys.argv[1:]
+    own = given.index("--") if "--" in given else len(given)
+    options, passed = parser.parse_args(given[:own]), given[own + 1 :]
     source = (ROOT / options.file).read_text(encoding="utf-8")
     drawn = list(mutants(source))
     total = len(drawn)
@@ -115,7 +117,8 @@ def main() -> None:
         shutil.copytree(ROOT, tree, ignore=left_out)
 
         def passes(limit: float | None) -> bool:
-            command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider", *options.tests]
+            pytest = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider"]
+            command = [*pytest, *options.tests, *passed]
             environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
             environment.pop("SYSDYN_TEST_CACHE", None)
             try:

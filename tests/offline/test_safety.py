@@ -413,6 +413,8 @@ def test_digits_lost_at_many_states_are_the_order_s_own():
     few = verdict(ARM, np.where(lossy, 1e-4, larger)[:, None], np.where(lossy, 1e-8, 0.0))
     assert few.safety.weak == lossy.sum() and few.safety.ok and few.guards[0][1] > 1e-4
     assert few.safety.states == N - lossy.sum() and not few.safety.firm  # at more than one in a hundred
+    one = verdict(ARM, np.stack([np.where(lossy, 1e-4, larger), np.ones(N)], axis=1), np.where(lossy, 1e-8, 0.0)).safety
+    assert one.weak == lossy.sum() and one.ok  # one of two pivots is enough
     kept = verdict(ARM, np.where(lossy, 1e-4, 1.0)[:, None], np.where(lossy, 1e-8, 0.0), again=False)
     assert kept.safety.weak == 0 and not kept.safety.ok
 
