@@ -484,7 +484,9 @@ def test_every_suspect_is_looked_at():
     assert verdict(ARM, STEADY, lossy, told=lossy, singular=dict(singular), compared=1).safety.singular == 1
     pivots = np.where(every < 200, np.where(every % 2, 1e-10, 1e-7), 1.0)
     pivots[8] = 1e-9
-    assert verdict(ARM, pivots[:, None], np.zeros(N), singular=dict(singular), compared=1).safety.singular == 1
+    for size in (1.0, 1e4):
+        found = verdict(ARM, size * pivots[:, None], np.zeros(N), singular=dict(singular), compared=1)
+        assert found.safety.singular == 1
 
 
 @pytest.mark.parametrize("rounds", [1, ROUNDS])
