@@ -184,6 +184,16 @@ def test_wrenches_that_are_zero_and_uneven_bodies_are_no_doubt(heavier):
     assert np.allclose(outputs["qdd"], moved, rtol=1e-9)
 
 
+def test_without_calls_in_c_states_are_left_to_pivoting(monkeypatch):
+    monkeypatch.setattr(calls, "built", False)
+    solver, given = pinned(), states(3, {1: 1e-3})
+    inputs = by_group(solver.problem, given)
+    outputs, status = solver.executable.results(inputs, 3)
+    rows, found = rows_of(solver, inputs), again.Again(solver.problem, solver.program)
+    assert not found.solves(rows[[1]], outputs, status, np.array([1])) and status[1]
+    assert found.solves(rows[:0], outputs, status, np.array([], dtype=int))
+
+
 def test_singular_states_are_named():
     given = states(12, {2: 1e-3, 9: 0.0})
     given["qd"][9] = [1.0, -2.0, 3.0]  # which a stretched arm that is held cannot do
