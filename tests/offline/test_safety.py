@@ -406,8 +406,9 @@ def test_digits_lost_at_many_states_are_the_order_s_own():
     """Small pivots lose digits at a third of the states: calls cannot solve all of these with pivoting."""
     lossy = np.arange(N) % 3 == 0
     pivots = np.where(lossy, 1e-4, 1.0)[:, None]
-    many = verdict(ARM, pivots, np.where(lossy, 1e-8, 0.0)).safety
-    assert many.weak == 0 and not many.ok
+    for columns in (pivots, np.hstack([pivots, STEADY])):
+        many = verdict(ARM, columns, np.where(lossy, 1e-8, 0.0)).safety
+        assert many.weak == 0 and not many.ok
     lossy = np.arange(N) % 30 == 0
     larger = np.where(np.arange(N) % 31 == 5, 1e-2, 1.0)  # these lose nothing
     few = verdict(ARM, np.where(lossy, 1e-4, larger)[:, None], np.where(lossy, 1e-8, 0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,6 +163,23 @@ def test_what_is_nearer_is_left_to_pivoting():
     assert np.flatnonzero(status).tolist() == [5, 9]
     found = solver(**given, on_singular="nan")
     assert found.ok[[2, 5]].all() and off(solver, given, found, 5) < 1e-8
+
+
+def test_other_roundings_of_constants():
+    """Whole numbers have none, what rounding left of sines is none, however small inertias are beside others."""
+
+    def up(x: float) -> float:
+        return float(np.nextafter(x, np.inf))
+
+    def down(x: float) -> float:
+        return float(np.nextafter(x, -np.inf))
+
+    for given, expected in (
+        ([1.0, -2.0], []), ([1.0, 0.3, 0.7, -2.0, 3e-17, 0.1], [1.0, up(0.3), down(0.7), -2.0, 0.0, up(0.1)]),
+        ([2e13, 0.3, 1e-9], [2e13, up(0.3), down(1e-9)]), ([3e-17, 0.3e-3, 1e-19], [down(3e-17), up(0.3e-3), 0.0]),
+    ):  # fmt: skip
+        program = SimpleNamespace(constants=np.array(given))
+        assert again.Again(pinned().problem, program)._others.tolist() == expected
 
 
 @pytest.mark.parametrize("heavier", (1.0, 1e12, 1e-12))
