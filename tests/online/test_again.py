@@ -175,7 +175,7 @@ def test_other_roundings_of_constants():
         return float(np.nextafter(x, -np.inf))
 
     for given, expected in (
-        ([1.0, -2.0], []), ([1.0, 0.3, 0.7, -2.0, 3e-17, 0.1], [1.0, up(0.3), down(0.7), -2.0, 0.0, up(0.1)]),
+        ([1.0, -2.0], []), ([1.0, 0.3, 0.7, -2.0, 5e-15, 0.1], [1.0, up(0.3), down(0.7), -2.0, 0.0, up(0.1)]),
         ([2e13, 0.3, 1e-9], [2e13, up(0.3), down(1e-9)]), ([3e-17, 0.3e-3, 1e-19], [down(3e-17), up(0.3e-3), 0.0]),
     ):  # fmt: skip
         program = SimpleNamespace(constants=np.array(given))
