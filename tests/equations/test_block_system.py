@@ -11,6 +11,7 @@ from robots import ROBOTS
 from systems import PROBLEMS, built, check_reference_solves, cross_force, reference
 
 import sysdyn as sd
+from sysdyn.equations.assembly import Entries
 from sysdyn.equations.newton_euler import newton_euler as assembled
 from sysdyn.equations.passes import KNOWN
 from sysdyn.measurements.variables import LAYOUTS, Layout
@@ -225,3 +226,15 @@ def test_assembly_over_any_graph_is_the_same_system():
         np.testing.assert_allclose(numbers, entries[0], rtol=0, atol=1e-12)
         bias = [x if isinstance(x, float) else evaluate(x, named) for x in assembly.b]
         np.testing.assert_allclose(np.array(bias, dtype=float), b[0], rtol=0, atol=1e-10)
+
+
+def test_entries_of_another_graph_are_inputs_once():
+    """Values that are equal or opposite share one, constants are none."""
+    graph, other = Graph("structural"), Graph("structural")
+    x, y = graph.inputs("x", 2)
+    entry = Entries(other)
+    found = [entry(v) for v in (x * y, -(x * y), x + 1.0, 2.5, x * y)]
+    assert len(entry.values) == len(entry.group[1]) == 2
+    numbers = {"x[0]": 3.0, "x[1]": -0.5}
+    own = {f"entry[{k}]": v for k, v in enumerate(evaluate(np.array(entry.values), numbers))}
+    assert np.array_equal(evaluate(np.array(found, dtype=object), own), [-1.5, 1.5, 4.0, 2.5, -1.5])
