@@ -100,10 +100,10 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
 
 
 def _singular(S: np.ndarray) -> float:
-    """The last entry of S (3, 3) for which it is singular; 0 if that is greater than all others."""
+    """The last entry of S (3, 3) for which it is singular; 0 if that is greater than all others, or any is."""
     minor = S[0, 0] * S[1, 1] - S[0, 1] ** 2
     last = S[0, 0] * S[1, 2] ** 2 + S[1, 1] * S[0, 2] ** 2 - 2.0 * S[0, 1] * S[0, 2] * S[1, 2]
-    return last / minor if abs(last) <= abs(minor) * np.abs(S[:2]).max() else 0.0
+    return last / minor if minor and abs(last) <= abs(minor) * np.abs(S[:2]).max() else 0.0
 
 
 def without_fixed(model: Model) -> Model:
