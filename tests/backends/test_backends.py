@@ -137,11 +137,11 @@ def test_one_row_serves_all_states(width):
         np.testing.assert_array_equal(found[group], x)
 
 
-@pytest.mark.parametrize("real", [DOUBLE, SINGLE])
+@pytest.mark.parametrize(("width", "real"), [*((width, DOUBLE) for width in WIDTHS[1:]), (4, SINGLE), (16, SINGLE)])
 @pytest.mark.parametrize("clears", [False, True])
-def test_rows_by_number(real, clears):
+def test_rows_by_number(width, real, clears):
     """Read in any order, also again and again, and written in another one; other rows stay as they are."""
-    program, width, whole = random_program(8, blocks=4), here().lanes(real), 90
+    program, whole = random_program(8, blocks=4), 90
     kernel = compile_kernel(program, width, 0, zeros=not clears, clears=clears, real=real)
     rng = np.random.default_rng(4)
     inputs = {name: x.astype(real.dtype) for name, x in random_inputs(program, whole, 0).items()}
