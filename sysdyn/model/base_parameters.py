@@ -14,17 +14,17 @@ import numpy as np
 
 from sysdyn.model.canonical import to_z
 from sysdyn.model.frames import Frame
-from sysdyn.model.inertia import NEGLIGIBLE, parameters, pseudo_inertia, spatial_inertia
+from sysdyn.model.inertia import parameters, pseudo_inertia, spatial_inertia
 from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical, agreed
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, rotation, translation
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import product
 
-# Number of choices for Σ_zz of a revolute body among which a search goes: the first values of `left` in `regrouped`.
+# Rounding of pseudo-inertias: a parameter below this fraction of the greatest entry of its own counts as zero.
+NEGLIGIBLE = 1e-14
+# Number of choices for Σ_zz of a revolute body: the values of `left` in `regrouped`.
 LEFT_CHOICES = 5
-# The one by which Σ has rank two.
-RANK_TWO = 5
 
 
 def inertial_parameters(model: Model) -> np.ndarray:
@@ -42,8 +42,7 @@ def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collect
     left out. Other joints keep their parameters, and so do the bodies in `kept`, whose f stays. Armature stays.
 
     left: the part of Σ_zz that a revolute body keeps, to make its other parameters simpler: 0 nothing, 1 … 4 so much
-        that Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy, 5 that Σ has rank two, if it need not become
-        greater for that.
+        that Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
     """
     P = [pseudo_inertia(I) for I in model.inertias]
     for i in reversed(range(model.nb)):
@@ -86,7 +85,7 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
         T[:3, :3] = to_z(np.array(joint.axis))
         P = product(T, P, T.T)
         part[2:, 2:] = P[2:, 2:]
-        part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1], _singular(P[:3, :3]))[left]
+        part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[left]
         part = product(T.T, part, T)
     elif isinstance(joint, Prismatic):
         part[:3, :3] = P[:3, :3]
@@ -97,13 +96,6 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
     else:
         return None
     return part
-
-
-def _singular(S: np.ndarray) -> float:
-    """The last entry of S (3, 3) for which it is singular; 0 if that is greater than all others, or any is."""
-    minor = S[0, 0] * S[1, 1] - S[0, 1] ** 2
-    last = S[0, 0] * S[1, 2] ** 2 + S[1, 1] * S[0, 2] ** 2 - 2.0 * S[0, 1] * S[0, 2] * S[1, 2]
-    return last / minor if minor and abs(last) <= abs(minor) * np.abs(S[:2]).max() else 0.0
 
 
 def without_fixed(model: Model) -> Model:

@@ -7,14 +7,7 @@ h = m c is the first moment of mass, J the rotational inertia about the origin o
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
-
-# Rounding of pseudo-inertias: a parameter or pivot below this fraction of the greatest entry of its own counts as zero.
-NEGLIGIBLE = 1e-14
-# Greatest entry of a triangular factor of moments, by which it may lose a digit (chosen).
-STEEPEST = 10.0
 
 
 def first_moment(I: np.ndarray) -> np.ndarray:
@@ -40,25 +33,6 @@ def spatial_inertia(P: np.ndarray) -> np.ndarray:
     I[:3, :3] = np.trace(P[:3, :3]) * np.eye(3) - P[:3, :3]
     I[:3, 3:], I[3:, :3], I[3:, 3:] = H, H.T, m * np.eye(3)
     return I
-
-
-def congruent(S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(d (3,), V (3, 3)) with S = V diag(d) V^T for symmetric S (3, 3).
-
-    V is unit lower triangular, with the order of rows changed only if it has an entry greater than `STEEPEST` else; it
-    has eigenvectors if that is so in any order.
-    """
-    least = NEGLIGIBLE * np.abs(S).max()
-    for order in itertools.permutations(range(3)):
-        d, V, rest = np.zeros(3), np.zeros((3, 3)), S.copy()
-        for k, j in enumerate(order):
-            if abs(rest[j, j]) > least:
-                d[k], V[:, k] = rest[j, j], rest[j] / rest[j, j]
-                V[j, k], V[[*order[:k]], k] = 1.0, 0.0
-                rest = rest - d[k] * np.outer(V[:, k], V[:, k])
-        if np.abs(V).max() <= STEEPEST and np.abs(rest).max() <= least:
-            return d, V
-    return np.linalg.eigh(S)
 
 
 # The names of the 10 inertial parameters of a body, in the order of Pinocchio's `Inertia.toDynamicParameters`.

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.model.inertia import NEGLIGIBLE
+from sysdyn.model.base_parameters import NEGLIGIBLE
 from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import product
 from sysdyn.reference.generic import piece

@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.measurements.groups import value_group
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import RANK_TWO, regrouped
+from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_inverse
@@ -93,7 +93,7 @@ def _written(
         fx = groups["fx"].reshape(model.nb, 6)
     if "fx" not in wrt:  # those by fx are in the given frames
         model, X = canonical(model)
-        model = regrouped(model, dict.fromkeys(range(model.nb), RANK_TWO))
+        model = regrouped(model)
         if fx is not None:
             fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))

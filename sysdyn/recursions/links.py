@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.model import Model
+from sysdyn.model.base_parameters import NEGLIGIBLE
 from sysdyn.model.canonical import Placement, is_along_z, placements
-from sysdyn.model.inertia import NEGLIGIBLE, pseudo_inertia
+from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.program.expr import Expr, cos, is_zero, sin

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.model import Model
-from sysdyn.model.inertia import congruent
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import cross, cross_force, cross_motion
 from sysdyn.reference.generic import piece, run
@@ -125,9 +124,9 @@ class Bodies:
         self.own: list[_Moments] = []
         self.centrifugal: list[np.ndarray] = []  # v ×* I v
         for i in range(model.nb):
-            mass, c, d, V = _parameters(model.inertias[i])
-            mass, c, d, W, R, o, v = self._piece(mass, c, d, V, motion.R[i], motion.o[i], motion.v[i])
-            moments, force = _moments(mass, c, d, np.where(V == 1.0, V, W), R, o, v)
+            moments, force = _moments(
+                *self._piece(*_parameters(model.inertias[i]), motion.R[i], motion.o[i], motion.v[i])
+            )
             self.own.append(moments)
             self.centrifugal.append(force)
         self.beyond = list(self.own)
@@ -218,24 +217,23 @@ def _recursion(model: Model, q, qd, qdd, fx) -> RNEADerivatives:
     return Bodies(model, q, qd).inverse_dynamics(qdd, fx)
 
 
-def _parameters(I: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(m (1,), Σ m r (3,), d (3,), V (3, 3)) of a spatial inertia, with Σ m r r^T = V diag(d) V^T."""
+def _parameters(I: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(m (1,), Σ m r (3,), Σ m r r^T (3, 3)) of a spatial inertia."""
     J = I[:3, :3]
-    return I[5:, 5], I[[2, 0, 1], [4, 5, 3]], *congruent(np.trace(J) / 2 * np.eye(3) - J)
+    return I[5:, 5], I[[2, 0, 1], [4, 5, 3]], np.trace(J) / 2 * np.eye(3) - J
 
 
 def _moments(
-    mass: np.ndarray, c: np.ndarray, d: np.ndarray, V: np.ndarray, R: np.ndarray, o: np.ndarray, v: np.ndarray
+    mass: np.ndarray, c: np.ndarray, P: np.ndarray, R: np.ndarray, o: np.ndarray, v: np.ndarray
 ) -> tuple[_Moments, np.ndarray]:
     """Moments of a body from those in its own frame, and the force v ×* I v that its motion needs."""
     m = mass[0]
-    Rc, RV = R @ c, R @ V
-    RVd = RV * d
-    h, g = Rc + m * o, Rc + (0.5 * m) * o  # Rc o^T + o Rc^T + m o o^T = g o^T + o g^T
+    Rc, RP = R @ c, R @ P
+    h, g = Rc + m * o, Rc + (0.5 * m) * o  # R P R^T + Rc o^T + o Rc^T + m o o^T = R P R^T + g o^T + o g^T
     P = np.empty((3, 3), dtype=R.dtype)
     for i in range(3):
         for j in range(i + 1):
-            P[i, j] = P[j, i] = g[i] * o[j] + o[i] * g[j] + RVd[i] @ RV[j]
+            P[i, j] = P[j, i] = RP[i] @ R[j] + g[i] * o[j] + o[i] * g[j]
     w, u = v[:3], v[3:]
     p = m * u + cross(w, h)
     W = np.outer(u, h) + np.stack([cross(w, x) for x in P], axis=1)
