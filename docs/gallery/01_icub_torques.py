@@ -5,6 +5,8 @@ Torques of the iCub from its six force/torque sensors
 The iCub has no torque sensors in its joints, but six force/torque sensors, in its upper arms, hips and ankles. Each
 of them tells what touches the robot beyond it, wherever that is stated: with q̇ and q̈ known, all torques follow,
 exactly. Here it stands and sways, and somebody pushes against its left shank.
+
+Needs icub-models: ``pip install 'sysdyn-robotics[icub]'``.
 """
 
 import matplotlib.pyplot as plt

@@ -5,6 +5,8 @@ The wrench on a hand, with no sensor there
 The force/torque sensor of the iCub's right arm is in the upper arm. What touches the hand is estimated from it, from
 encoders whose second differences are noisy, and from an accelerometer in the hand: with standard deviations that say
 how far that can be trusted.
+
+Needs icub-models: ``pip install 'sysdyn-robotics[icub]'``.
 """
 
 import matplotlib.pyplot as plt

@@ -5,6 +5,9 @@ A squat, estimated back
 MuJoCo makes a squat of the iCub and says what its sensors show: six force/torque sensors, an IMU in the head,
 encoders. With noise added, sysdyn estimates the torques of all 32 joints. Do the error bars tell the truth? The data
 are those of ``experiments/benchmarks/squat.py``.
+
+Needs icub-models and MuJoCo, ``pip install 'sysdyn-robotics[icub,mujoco]'``, in ``docs/gallery`` of a clone of the
+repository.
 """
 
 import sys

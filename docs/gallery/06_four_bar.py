@@ -6,15 +6,13 @@ The tree of a robot file is closed by a ``LoopJoint``. Loops hold accelerations,
 up to a gap that grows; ``stabilise`` takes it out within the program (Baumgarte).
 """
 
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import fsolve
 
 import sysdyn as sd
 
-linkage = sd.load(Path("../../problems/four_bar.urdf").resolve())  # crank 0.3 m, coupler 0.8 m, rocker 0.6 m
+linkage = sd.load("four_bar")  # crank 0.3 m, coupler 0.8 m, rocker 0.6 m
 places = sd.kinematics(linkage, [f"pose:{x}" for x in ("coupler", "rocker", "end", "pivot")])
 
 

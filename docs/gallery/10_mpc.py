@@ -4,6 +4,8 @@ Model predictive control
 
 A cart swings a pole up and holds it there. ``to_casadi`` hands the compiled dynamics to an optimiser: CasADi
 differentiates them, IPOPT solves the problem over the next 1.6 s again and again, each time from where the cart is.
+
+Needs CasADi: ``pip install 'sysdyn-robotics[casadi]'``.
 """
 
 import casadi as ca

@@ -7,6 +7,8 @@ and inverse dynamics of chains on load cells at both ends (Figure 2). ``experime
 them again, with the paper's counter and exactly; here their committed results are drawn, and
 ``experiments/results/findings.md`` says what was found: Figure 1 is reproduced, and what its counter leaves out
 decides it.
+
+Runs in ``docs/gallery`` of a clone of the repository.
 """
 
 import csv

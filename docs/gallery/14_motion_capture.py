@@ -5,6 +5,8 @@ Torques of a human from motion capture
 A person bows and swings the arms on a force plate; cameras see three markers on each segment. As in the papers on BERDY
 (Latella et al. 2016, 2019) the torques of the joints are wanted, with standard deviations; here angles, velocities and
 accelerations are unknown, too, and follow from the markers in the same estimate.
+
+Needs MuJoCo: ``pip install 'sysdyn-robotics[mujoco]'``.
 """
 
 import matplotlib.pyplot as plt

@@ -4,6 +4,8 @@ Model predictive control of a floating base
 
 A quadrotor carries a load on a rod and is pushed off its course. The horizon is planned on the manifold of its
 positions: ``integrate`` and ``difference`` are programs like the dynamics, and CasADi differentiates all three.
+
+Needs CasADi: ``pip install 'sysdyn-robotics[casadi]'``.
 """
 
 import casadi as ca

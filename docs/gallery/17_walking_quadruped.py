@@ -5,6 +5,8 @@ A quadruped that trots
 A robot of 13 kg trots in MuJoCo. Its log has encoders, a gyroscope, an accelerometer with a bias and torques of the
 motors, all with noise. Nothing measures the base, velocities, or where feet stand; and masses, their centres and
 inertias are 2 % from those of the model. A run finds the motion, the contacts and the forces on the feet.
+
+Needs MuJoCo, ``pip install 'sysdyn-robotics[mujoco]'``, in ``docs/gallery`` of a clone of the repository.
 """
 
 import sys

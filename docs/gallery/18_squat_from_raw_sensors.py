@@ -5,6 +5,9 @@ A squat from raw sensors
 The squat of `another page <05_squat.html>`_ has q and q̇ exactly. Here the legs and the trunk of the iCub have what
 robots have: encoders, a gyroscope, an accelerometer and force/torque sensors, and all but the encoders have unknown
 biases. How much less certain are the torques?
+
+Needs icub-models and MuJoCo, ``pip install 'sysdyn-robotics[icub,mujoco]'``, in ``docs/gallery`` of a clone of the
+repository.
 """
 
 import sys

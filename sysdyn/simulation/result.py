@@ -51,9 +51,7 @@ class Simulation:
         """An output by name, or the simulation of one robot. Raises UnknownName, InvalidInput."""
         if isinstance(which, str):
             if which not in self.outputs:
-                raise UnknownName(
-                    f"output {which!r} was not recorded, ask for outputs=[{which!r}, …]; recorded:", which, self.outputs
-                )
+                raise UnknownName("recorded output", which, self.outputs, f"Ask for outputs=[{which!r}, …].")
             return self.outputs[which]
         shape = self.ok.shape
         at = which if isinstance(which, tuple) else (which,)

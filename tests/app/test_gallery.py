@@ -17,6 +17,24 @@ def test_there_are_eighteen():
     assert [int(path.name[:2]) for path in SCRIPTS] == list(range(1, 19))
 
 
+# Parts of scripts that need an extra, or files of the repository.
+NEEDS = {
+    "icub": r"sd\.load\(\"icub|logs\.icub|import squat",
+    "mujoco": r"<mujoco|import squat|import logs",
+    "casadi": r"import casadi",
+}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_run_on_a_plain_installation_or_say_what_they_need(path):
+    text = path.read_text(encoding="utf-8")
+    first = ast.get_docstring(ast.parse(text)) or ""
+    said = re.findall(r"``pip install 'sysdyn-robotics\[([\w,]+)\]'``", first)
+    needed = [extra for extra, part in NEEDS.items() if re.search(part, text)]
+    assert said == ([",".join(needed)] if needed else [])
+    assert ("clone of the" in first) == ('"../.."' in text or "../../" in text)
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_scripts_are_pages(path):
     text = path.read_text(encoding="utf-8")
