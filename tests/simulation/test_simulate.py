@@ -354,7 +354,7 @@ def test_a_motion_is_a_log_and_is_shown():
     batch = sd.simulate(sd.forward_dynamics(model), [q, q], [qd, qd], None, 0.05, 1e-3)
     with pytest.raises(InvalidInput, match=r"simulation\[0\]"):
         sd.show(batch)
-    with pytest.raises(UnknownName, match="ask for outputs=\\['qdd'"):
+    with pytest.raises(UnknownName, match="Ask for outputs=\\['qdd'"):
         batch["qdd"]
     with pytest.raises(InvalidInput, match="no robot 2"):
         batch[2]
