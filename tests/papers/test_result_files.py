@@ -14,7 +14,7 @@ from sysdyn.papers.nori.experiments import read_csv
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # Files that were measured with changes that were not committed, or tell no commit: to be measured again. The list only
 # becomes shorter.
-DIRTY = {"berdy", "sensor_problems"}
+DIRTY = {"sensor_problems"}
 # Files with rows "ROBOT, inverse …" and "ROBOT, forward …", and their operations.
 BESIDE_PEERS = ("kernels", "generated", "python_calls")
 
