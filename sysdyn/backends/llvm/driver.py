@@ -23,7 +23,7 @@ CACHED = 2**19
 # … unless the rows of a block have more bytes than this: what is under way must not drive out the workspace.
 MOST_FETCHED = 64_000
 # Rows are fetched at most so many blocks ahead (measured: of a humanoid two and four take a tenth less time than one).
-AHEAD = 4
+BLOCKS_AHEAD = 4
 
 
 class Run(NamedTuple):
@@ -459,7 +459,7 @@ class Driver(Types):
         Beyond the last state that has no effect.
         """
         bytes_each = self.size * sum(run.size for run in (*inputs, *outputs))
-        blocks = min(AHEAD, MOST_FETCHED // (self.width * bytes_each)) if bytes_each else 0
+        blocks = min(BLOCKS_AHEAD, MOST_FETCHED // (self.width * bytes_each)) if bytes_each else 0
         if not blocks:
             return list(calls)
         rows = [("fetch", run.word, "rows", "ahead") for run in inputs]
