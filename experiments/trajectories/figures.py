@@ -20,6 +20,7 @@ from pathlib import Path
 import logs
 import numpy as np
 import scipy.signal
+import scipy.special
 
 import sysdyn as sd
 from sysdyn.model.kinematics import frame_pose
@@ -34,6 +35,8 @@ LAG, SETTLED = 0.02, 100
 OUTLIERS, WRONG, OFFSET = 0.01, 30.0, 1.0
 # Seconds by which contact times come late.
 LATE = 0.004
+# Force of a push [N]: it accelerates the quadruped of 13 kg as 50 N do one of 30 kg.
+PUSH = 22.0
 # Relative errors of the model, and rows of the squat.
 MODEL_ERROR, SQUAT_ROWS = 0.02, 400
 # Aims: of another quadruped's walk, and of a trotting ANYmal if contacts are late.
@@ -50,6 +53,7 @@ WANTED: dict[tuple[str, str], str] = {
     **{(f"late contacts, outliers, biases: foot force {x}", level): "5"
        for x in "xyz" for level in ("kinematic", "exact")},
     **{("late contacts, outliers, biases: torques", level): "0.4" for level in ("kinematic", "exact")},
+    **{("push, late contacts, outliers, biases: push", level): "8" for level in ("kinematic", "exact")},
 }  # fmt: skip
 SHARE = "94 to 97"
 # Share wanted for motions that are not drawn from the process.
@@ -83,6 +87,13 @@ class Table:
                     "wanted within": share}  # fmt: skip
         self.rows.append(row)
         print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
+
+    def chi2(self, what: str, level: str, run: sd.Run) -> None:
+        """χ² of a row, and where that of 95 % of rows is that have as many degrees of freedom."""
+        freedoms = run.redundancy / len(run)
+        self.add(what, level, run.chi2() / len(run), "1")
+        low, high = (float(scipy.special.chdtri(freedoms, x)) for x in (0.975, 0.025))
+        self.rows[-1]["wanted"] = f"{low:.3g} to {high:.3g}"
 
 
 def timed(call: Callable[[], sd.Run]) -> tuple[sd.Run, float]:
@@ -169,6 +180,12 @@ def walk_rows(
     table.add(f"{name}: foot forces", level, rms(world), "N", std, off)
     tau = (run["tau"] - truth.tau)[:, 6:]
     table.add(f"{name}: torques", level, rms(tau), "N m", run.std("tau")[:, 6:], tau)
+    if np.any(truth.push):
+        trunk = [model.body_index("trunk")]
+        R = poses(model, truth.q, ["trunk"])[:, 0]
+        off = run["fx"][:, trunk[0], 3:] - np.einsum("nji,nj->ni", R, truth.push)
+        table.add(f"{name}: push", level, rms(off), "N", run.std("fx")[:, trunk[0], 3:], off)
+    table.chi2(f"{name}: χ² of a row", level, run)
     counts: dict[str, int] = {}
     for event in run.events:
         counts[event.measurement] = counts.get(event.measurement, 0) + 1
@@ -181,6 +198,14 @@ def quadruped_rows(table: Table, seconds: float, seed: int) -> None:
     for exact in (False, True):
         walk_rows(table, "quadruped", log, logs.with_contacts(log), clean, exact)
         walk_rows(table, "late contacts, outliers, biases", log, spoiled(log, seed), spoilt, exact)
+
+
+def push_rows(table: Table, seconds: float, seed: int) -> None:
+    """A quadruped whose trunk is pushed aside, with late contacts, outliers and biases; the push is unknown."""
+    log = logs.quadruped(round(seconds / (2.0 * logs.TICK)), seed=seed, push=PUSH)
+    problem = logs.quadruped_problem(log, torque_bias=sd.Constant(3.0 * OFFSET), push=True)
+    for exact in (False, True):
+        walk_rows(table, "push, late contacts, outliers, biases", log, spoiled(log, seed), problem, exact)
 
 
 def model_rows(table: Table, seconds: float, seed: int) -> None:
@@ -252,6 +277,7 @@ def main() -> None:
     arm_rows(table, seconds, options.seed)
     draw_rows(table, 200 if options.full else 20)
     quadruped_rows(table, seconds, options.seed)
+    push_rows(table, seconds, options.seed)
     model_rows(table, seconds, options.seed)
     squat_rows(table, options.seed)
     experiments.write_csv(options.out, table.rows)

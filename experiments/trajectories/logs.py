@@ -56,13 +56,19 @@ LOADED, LEVER = 12.0, 0.1
 # Moment [N m] at the centre of a foot of the force at its surface: 0.12 rms while it stands (measured), and lasting. As
 # white noise of rows 2 ms apart, with the density of an error that lasts 20 ms: 0.12 √(2 · 20/2).
 ROLLING = 0.5
+# Begin and length of a push [s]; standard deviations [N m, N] of its wrench before anything is measured, and the time
+# [s] that it lasts.
+PUSH, PUSHES, LASTS = (0.25, 0.5), np.repeat([5.0, 50.0], 3), 0.2
+# Standard deviations [N m, N] of the wrench on a leg whose foot is in the air: nothing, and what the model leaves out.
+AIR = np.repeat([0.1, 1.0], 3)
 
 
 @dataclass
 class Truth:
     """The motion at N instants t (N,) [s]: q (N, nq), qd, qdd, tau (N, nv), and forces on each of the feet.
 
-    forces (N, feet, 3) [N] in world axes at the feet, contacts (N, feet) bool; biases {sensor: (m,)}.
+    forces (N, feet, 3) [N] in world axes at the feet, contacts (N, feet) bool; push (N, 3) [N] on the trunk, in world
+    axes; biases {sensor: (m,)}.
     """
 
     t: np.ndarray
@@ -72,6 +78,7 @@ class Truth:
     tau: np.ndarray
     forces: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 3)))
     contacts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    push: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     biases: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -202,10 +209,13 @@ def gait(t: float) -> np.ndarray:
     return np.array(angles)
 
 
-def quadruped(instants: int = 2000, seed: int = 0, start: float = 1.0, error: float = 0.0) -> RawLog:
+def quadruped(
+    instants: int = 2000, seed: int = 0, start: float = 1.0, error: float = 0.0, push: float = 0.0
+) -> RawLog:  # fmt: skip
     """Instants of a trot at 2 ms, from `start` [s] on, when it walks: see the module.
 
     error: standard deviation of relative errors of the masses, their centres and inertias of the model, body by body.
+    push: greatest force [N] that pushes the trunk aside, see `pushed`.
     """
     mj = mujoco.MjModel.from_xml_string(quadruped_file())
     data, state, rng = mujoco.MjData(mj), sd.MujocoState(mj), np.random.default_rng(seed)
@@ -219,15 +229,19 @@ def quadruped(instants: int = 2000, seed: int = 0, start: float = 1.0, error: fl
     mujoco.mj_setConst(mj, data)
     data.qpos[7:] = gait(0.0)
     feet = [mj.geom(leg).id for leg in LEGS]
-    rows: dict[str, list[Any]] = {x: [] for x in ("qpos", "qvel", "qacc", "tau", "gyro", "acc", "forces", "contacts")}
+    rows: dict[str, list[Any]] = {
+        x: [] for x in ("qpos", "qvel", "qacc", "tau", "gyro", "acc", "forces", "contacts", "push")
+    }
     first = round(start / TICK)
     for k in range(first + 2 * instants):
         t = k * TICK
         wanted, rate = gait(t), (gait(t + 1e-4) - gait(t - 1e-4)) / 2e-4 if t > 0.0 else np.zeros(12)
         data.ctrl[:] = GAINS[0] * (wanted - data.qpos[7:]) + GAINS[1] * (rate - data.qvel[6:]) + _carrying(mj, data, t)
+        data.xfrc_applied[mj.body("trunk").id, 1] = pushed(t - start, push)
         mujoco.mj_forward(mj, data)  # accelerations, forces and sensors of this very state
         if k >= first and (k - first) % 2 == 0:
             force = _forces(mj, data, feet)
+            rows["push"].append(np.array([0.0, pushed(t - start, push), 0.0]))
             for name, x in (("qpos", data.qpos), ("qvel", data.qvel), ("qacc", data.qacc), ("tau", data.qfrc_actuator),
                             ("gyro", data.sensor("gyro").data), ("acc", data.sensor("acc").data), ("forces", force),
                             ("contacts", np.abs(force).sum(axis=1) > 0.0)):  # fmt: skip
@@ -239,11 +253,17 @@ def quadruped(instants: int = 2000, seed: int = 0, start: float = 1.0, error: fl
     tau = state.force_to_sysdyn(found["qpos"], found["tau"])
     t = 2.0 * TICK * np.arange(instants)
     biases = {name: size * rng.standard_normal(3) for name, size in BIASES.items()}
-    truth = Truth(t, q, qd, qdd, tau, found["forces"], found["contacts"], biases)
+    truth = Truth(t, q, qd, qdd, tau, found["forces"], found["contacts"], found["push"], biases)
     exact = {"gyro": found["gyro"] + biases["gyro"], "acc": found["acc"] + biases["acc"], "encoders": q[:, 7:],
              "torques": tau[:, 6:]}  # fmt: skip
     noisy = {name: x + NOISE[name] * rng.standard_normal(x.shape) for name, x in exact.items()}
     return RawLog(model, {"t": t, **noisy}, truth)
+
+
+def pushed(t: float, size: float) -> float:
+    """Force [N] at t [s] of a push of this size that begins after `PUSH[0]` s and lasts `PUSH[1]`."""
+    s = (t - PUSH[0]) / PUSH[1]
+    return size * math.sin(math.pi * s) ** 2 if 0.0 < s < 1.0 else 0.0
 
 
 def _carrying(mj: mujoco.MjModel, data: mujoco.MjData, t: float) -> np.ndarray:
@@ -266,27 +286,31 @@ def with_contacts(log: RawLog, late: float = 0.0) -> dict[str, np.ndarray]:
 
 def quadruped_problem(
     log: RawLog, torque_bias: sd.Constant | None = None, error: float = 0.0,
-    when: Callable[[str], str | None] | None = None,
+    when: Callable[[str], str | None] | None = None, push: bool = False,
 ) -> sd.Problem:  # fmt: skip
     """What the log of the quadruped says: sensors with biases, feet that stand and roll, and forces at these alone.
 
-    error: of the model, as of `quadruped`. when: of the stances, by leg; None: columns of the log.
+    error: of the model, as of `quadruped`. when: of the stances, by leg; None: columns of the log. push: something may
+    push the trunk.
     """
     model = log.model
     calves = [f"{leg}_calf" for leg in LEGS]
-    base = model.joint_names[0]
+    touched = [*calves, *(["trunk"] if push else [])]
+    base, air = model.joint_names[0], [leg for leg in LEGS if when is None or when(leg) != "kinematics"]
     return sd.Problem(model, [
         sd.JointPosition("all", noise=NOISE["encoders"], name="encoders"),
         sd.Gyroscope("imu", noise=NOISE["gyro"], bias=sd.Constant(5.0 * BIASES["gyro"]), name="gyro"),
         sd.Accelerometer("imu", noise=NOISE["acc"], bias=sd.Constant(5.0 * BIASES["acc"]), name="acc"),
         sd.JointTorque(base, name="no motor"),
         sd.JointTorque(model.joint_names[1:], noise=NOISE["torques"], bias=torque_bias, name="torques"),
-        sd.ExternalWrench([x for x in model.body_names if x not in calves], name="no contact"),
+        sd.ExternalWrench([x for x in model.body_names if x not in touched], name="no contact"),
         sd.Prior(sd.ExternalWrench(calves, noise=200.0), name="contact"),
+        *(sd.Switchable(sd.ExternalWrench(f"{leg}_calf", noise=AIR), f"{leg} in the air", unless=leg) for leg in air),
         *(sd.PointContact(f"{leg}_foot", noise=ROLLING, name=f"point {leg}") for leg in LEGS),
         *(sd.Stance(f"{leg}_foot", noise=SLIP, radius=FOOT, settle=SETTLE, bias=sd.GaussMarkov(*SLIPS), name=leg,
                     when=None if when is None else when(leg)) for leg in LEGS),
         *([sd.ModelNoise("f", noise=model_noise(model, error), name="model")] if error else []),
+        *([sd.Prior(sd.ExternalWrench("trunk", noise=AIR), "push", sd.GaussMarkov(PUSHES, LASTS))] if push else []),
     ])  # fmt: skip
 
 

@@ -27,11 +27,13 @@ EXCEPT = "except"
 FRAMES = ("frame", "frame_a", "frame_b")
 # Keys that, if true, wrap the measurement in their class.
 _WRAPPERS: dict[str, type[Prior] | type[Switchable]] = {"prior": Prior, "switchable": Switchable}
+# Key of a switchable measurement that is on unless this foot stands.
+UNLESS = "unless"
 # Types of values and of noise: numbers or lists of numbers.
 _NUMBERS = (int, float, list)
 # Keys of every table, beside the arguments of its class.
 _TABLE_KEYS = {"type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
-               "switchable": bool}  # fmt: skip
+               "switchable": bool, UNLESS: str}  # fmt: skip
 # Keys of a frame fixed in a body.
 _FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
 # Keys of a block of Linear.
@@ -78,10 +80,13 @@ class MeasurementTable:
         wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if self.table.get(key)]
         if len(wrappers) > 1:
             self.doc.fail(self.place, "a measurement is either a prior or switchable")
+        if UNLESS in self.table and wrappers != [Switchable]:
+            self.doc.fail((*self.place, UNLESS), "unless is of what is switchable: add switchable = true")
         try:
             m = self.make(**arguments)
+            unless = {UNLESS: self.table[UNLESS]} if UNLESS in self.table else {}
             for wrapper in wrappers:
-                m = wrapper(m, self.table.get("name"))
+                m = wrapper(m, self.table.get("name"), **unless)
             m.components(self.model)
             if m.noise is not None:
                 with self.doc.at((*self.place, "noise")):

@@ -43,8 +43,8 @@ def load_task(path: str | Path) -> Task:
                               type = "declared", sensor = "l_foot_ft", of the robot description, with components,
                               noise, reference; except = [names] of a raw one: all targets but those
                               frames: a name, or {body = "l_foot", xyz = […], rpy = […]}, or {body, matrix = 4 × 4}
-                              prior = true or switchable = true; mean (of a prior) or value: numbers that are the same
-                              in every state, so that no value is handed in
+                              prior = true or switchable = true, this with unless = "STANCE" for logs; mean (of a
+                              prior) or value: numbers that are the same in every state, so that no value is handed in
     [units]                   measurement (or q, qd) = unit, or one for each component: must be those of sysdyn
     [columns]                 name in files of states and logs = name here: "/joint_states/position[0]" = "q.elbow"
 

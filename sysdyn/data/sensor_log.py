@@ -169,7 +169,7 @@ class Log:
         unread = [
             x for x, m in self._switchable.items()
             if x not in self.values and value_group(x) not in groups and isinstance(m, Switchable)
-            and not isinstance(m.of, Stance)
+            and not isinstance(m.of, Stance) and (self._exact or x not in self.problem.opposites)
         ]  # fmt: skip
         self._tell_off(where, table, [x for x in unread if switch_group(x) not in groups])
         return _File(where, table, used, numbers, lacking, unread)

@@ -66,6 +66,16 @@ class Condition:
             result = result & now
         return np.asarray(result)
 
+    def told(self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]]) -> np.ndarray:
+        """(…) bool: every value that it compares is there; see `holds`."""
+        columns = (column for column, _, _ in self.clauses)
+        return np.logical_and.reduce(
+            [
+                ~np.isnan(y[name][..., labels[name].index(x)])
+                for x, name in ((x, x.rpartition(": ")[0]) for x in columns)
+            ]
+        )
+
     @property
     def open(self) -> tuple[str, ...]:
         """Columns alone, whose limits a log tells."""

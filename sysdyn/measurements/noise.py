@@ -226,10 +226,19 @@ class Switchable(Wrapped):
     A constraint is switched whole, (…), in problems without noise: where it is off it is not there, and exerts nothing.
     `sysdyn.compile` makes a `SwitchingSolver`, with a kernel for each combination of switches that is asked for;
     `Problem.mode` is the problem of one. Raises InvalidInput, ProblemError.
+
+    unless: the name of a `Stance`: along a log of unknown states it is on where that foot is told not to stand, as that
+    nothing touches it, Switchable(ExternalWrench("l_foot", noise=1.0), "l_foot in the air", unless="l_sole").
     """
 
-    def __init__(self, of: Measurement, name: str | None = None):
+    def __init__(self, of: Measurement, name: str | None = None, unless: str | None = None):
         super().__init__(of, name or (of.name if isinstance(of, Measurement) else None))
+        if unless is not None and (not isinstance(unless, str) or self.noise is None or self.of_state):
+            raise InvalidInput(
+                f"unless of {self.name!r} is {unless!r}: the name of a Stance, for a measurement with noise that is no "
+                "sensor of the state"
+            )
+        self.unless = unless
 
     @property
     def pass_as(self) -> str:

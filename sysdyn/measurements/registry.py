@@ -18,7 +18,7 @@ from sysdyn.measurements.drifts import drift_of
 from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Measurement, with_drift
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
-from sysdyn.measurements.noise import WRAPPERS, ModelNoise
+from sysdyn.measurements.noise import WRAPPERS, ModelNoise, Switchable
 from sysdyn.measurements.raw import RAW, Known, RawMeasurement, Subset, known
 from sysdyn.measurements.state_sensors import (
     Direction,
@@ -95,7 +95,8 @@ def description(m: Measurement, model: Model, placed: bool = False) -> dict | No
     """The measurement as JSON, a raw one by its scalars; None without a stored form. placed: with its frame's place."""
     if m.of is not m:
         of = description(m.of, model, placed)
-        return None if of is None else {"type": type(m).__name__, "name": m.name, "of": of}
+        unless = {"unless": m.unless} if isinstance(m, Switchable) and m.unless else {}
+        return None if of is None else {"type": type(m).__name__, "name": m.name, **unless, "of": of}
     if isinstance(m, RawMeasurement):
         described: dict | None = {"quantity": m.quantity, "name": m.name, "pairs": [list(p) for p in m.pairs(model)]}
     else:
@@ -114,7 +115,8 @@ def restored(data: Mapping) -> Measurement:
         pairs = tuple((int(i), int(k)) for i, k in data["pairs"])
         return Subset(base, pairs, data.get("noise"), drift_of(data["name"], data.get("drift")))
     if data["type"] in WRAPPERS:
-        return WRAPPERS[data["type"]](restored(data["of"]), name=data["name"])
+        unless = {"unless": data["unless"]} if "unless" in data else {}
+        return WRAPPERS[data["type"]](restored(data["of"]), name=data["name"], **unless)
     if data["type"] == "ModelNoise":
         return ModelNoise(**{key: x for key, x in data.items() if key != "type"})
     return from_description(data, {**SENSORS, **STATE_SENSORS, **CONSTRAINTS})

@@ -1,4 +1,4 @@
-"""Stances that stand by conditions on what is measured, row by row of a log, and once they have settled."""
+"""Switches of stances, row by row of a log: by conditions on what is measured, once they have settled; opposites."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Standing:
 
     def __init__(self, problem: Statement, limits: Mapping[str, float] | None = None):
         self._conditions, self.limits = problem.conditions, limits or {}
+        self._opposites = problem.opposites
         self._groups = {**problem.values, **problem.state_values}
         self._labels = {name: group.labels for name, group in self._groups.items()}
         self._held: dict[str, np.ndarray] = {}
@@ -34,12 +35,12 @@ class Standing:
     @property
     def used(self) -> bool:
         """True if some stance is switched here."""
-        return bool(self._conditions) or self._settling.used
+        return bool(self._conditions or self._opposites) or self._settling.used
 
     def switch(
         self, y: Mapping[str, np.ndarray], active: dict[str, np.ndarray], others: Collection[str], t: np.ndarray
     ) -> None:  # fmt: skip
-        """Write the switches of rows at t (n,) into `active`, but of stances among `others`, which something else does.
+        """Write the switches of rows at t (n,) into `active`, but of those among `others`, which something else does.
 
         y {measurement: (n, m)}; active {measurement: (n, m) bool}: where they are measured.
         """
@@ -59,6 +60,12 @@ class Standing:
             on = when.holds(held, self._labels, self.limits)
             stands = np.broadcast_to(on[:, None], (n, self._groups[name].size))
             active[name] = stands & active.get(name, True)
+        for name, foot in self._opposites.items():
+            if name not in others:  # on where the foot does not stand, as far as that is told
+                off = np.asarray(~active[foot].any(axis=1) if foot in active else np.zeros(n, dtype=bool))
+                if foot in asked:
+                    off = off & asked[foot].told(held, self._labels)
+                active[name] = np.repeat(off[:, None], self._groups[name].size, axis=1)
         self._settling.switch(active, t)
 
     def _gather(self, held: Mapping[str, np.ndarray]) -> None:

@@ -23,6 +23,7 @@ from sysdyn.measurements.noise import ModelNoise, Noise, Switchable, Wrapped, no
 from sysdyn.measurements.parameters import parameter
 from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
+from sysdyn.measurements.state_sensors import Stance
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
@@ -99,6 +100,15 @@ class Statement:
             m.drift.check(m.name, len(m.components(self.model)))
         for name, condition in self.conditions.items():
             condition.check(name, [*self.values.values(), *self.state_values.values()])
+        feet = {m.name: m.of for m in self.state_sensors if isinstance(m.of, Stance)}
+        for name, foot in self.opposites.items() if self.state_sensors else ():
+            if foot not in feet:
+                raise UnknownName(f"stance in unless= of {name!r}:", foot, feet)
+            if feet[foot].proposed:
+                raise ProblemError(
+                    f"{name!r} is on unless {foot!r} stands, but that follows from its motion (when='kinematics'), and "
+                    "a foot that moves may slip: give the stance a condition, or hand in when it stands"
+                )
 
     # ---- kept results ----------------------------------------------------------------------------------------------
 
@@ -276,6 +286,11 @@ class Statement:
         """{name of a stance: the condition under which it holds}; the others hold as a log or a run says."""
         stances = ((m.name, getattr(m.of, "when", None)) for m in self.state_sensors)
         return {name: when for name, when in stances if when is not None}
+
+    @cached_property
+    def opposites(self) -> dict[str, str]:
+        """{name of a measurement that is on where a foot does not stand: its stance}."""
+        return {m.name: m.unless for m in self.switchable if m.unless is not None}
 
     @cached_property
     def instant(self) -> Self:

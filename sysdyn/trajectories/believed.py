@@ -2,7 +2,8 @@
 
 Those of sensors of states are looked at one by one. Of dynamic variables the farthest of an instant alone is dropped at
 a time, relative to the standard deviation of its residual, since it spoils the others (Baarda 1968: data snooping). A
-stance holds or does not, as a whole, and has Student's distribution, as feet slip when they touch down.
+stance holds or does not, as a whole, and has Student's distribution, as feet slip when they touch down; what is said of
+a foot in the air holds or does not, as a whole, too.
 """
 
 from __future__ import annotations
@@ -15,14 +16,9 @@ import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories.chain import Covariances
-from sysdyn.trajectories.equations import UNCHECKED_SHARE, OfDynamics, OfStates, Readings, in_parts
+from sysdyn.trajectories.equations import CONFIDENCE, FAR, UNCHECKED_SHARE, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.path import Path
 
-# Probability beyond which a reading is dropped at its instant: 99.9 % (chosen).
-CONFIDENCE = 0.999
-# Residual, in standard deviations, that a true reading keeps below with the probability CONFIDENCE, and its square.
-FAR = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
-FAR_SQUARED = FAR * FAR
 # Degrees of freedom of Student's distribution (chosen, as usual: 4).
 FREEDOMS = 4.0
 # Residual of a stance beyond which it does not stand: CONFIDENCE of that distribution, in standard deviations.

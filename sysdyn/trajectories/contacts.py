@@ -17,8 +17,7 @@ from sysdyn.measurements.standing import Settling
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.program.expr import Graph
 from sysdyn.program.program import Program
-from sysdyn.trajectories.believed import FAR
-from sysdyn.trajectories.equations import Readings, machine_code
+from sysdyn.trajectories.equations import FAR, Readings, machine_code
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path, deviations

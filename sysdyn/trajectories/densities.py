@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.program.reals import real
-from sysdyn.trajectories.believed import FAR_SQUARED
 from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.equations import FAR_SQUARED
 from sysdyn.trajectories.motion import Motion, covariance, information, transition
 from sysdyn.trajectories.path import Path
 
@@ -23,6 +23,11 @@ STRETCHES, STRETCH = 4, 1000
 FORGOTTEN = 20
 # Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
 LONGEST_STEP = 20.0
+# Standard deviation of a normal distribution by the median of its absolute values.
+BY_MEDIAN = 1.4826
+# Share of the variance of the slope by a jump, if motion were known, below which readings do not tell it: rounding of
+# covariances (chosen).
+UNTOLD_JUMP = 1e-6
 # Variances of the first state, in units of the encoder's (chosen: beyond the range of motions).
 WIDE = 1e8
 
@@ -112,26 +117,60 @@ def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: 
     """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these."""
     motion = path.unknowns.motion
     p, nv, dt = motion.order, motion.model.nv, np.diff(path.t)
-    e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
     share = np.zeros((p, nv))
-    for block in covariances.blocks:
-        for c, columns in enumerate(block.columns):
-            freedoms = columns[columns < nv]
-            f = p * len(freedoms)
-            if not learnt[freedoms].any():
-                continue
-            F0, F1 = motion.jacobians(e, step, dt, freedoms)
-            before, after, between = block.P[:-1, c, :f, :f], block.P[1:, c, :f, :f], block.C[:, c, :f, :f]
-            cross = F1 @ between @ F0.swapaxes(1, 2)
-            own = e[:, :, freedoms].reshape(len(dt), f)
-            E = F0 @ before @ F0.swapaxes(1, 2) + F1 @ after @ F1.swapaxes(1, 2) + cross + cross.swapaxes(1, 2)
-            E += own[:, :, None] * own[:, None, :]
+    for freedoms, e, E in _errors(path, covariances):
+        if learnt[freedoms].any():
+            E += e[:, :, None] * e[:, None, :]
             share[:, freedoms] = np.einsum("nij,nji->i", motion.weights(dt, density[freedoms]), E).reshape(p, -1)
     found = density.copy()
     for group in groups(motion):
         if learnt[group].any():
             found[group] = density[group] * np.sqrt(share[:, group].sum() / (len(dt) * p * len(group)))
     return found
+
+
+def _errors(path: Path, covariances: Covariances) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(degrees of freedom (f,), errors (N − 1, p f) of the motion along a path, their covariances) part by part."""
+    motion, dt = path.unknowns.motion, np.diff(path.t)
+    p, nv = motion.order, motion.model.nv
+    e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    for block in covariances.blocks:
+        for c, columns in enumerate(block.columns):
+            freedoms = columns[columns < nv]
+            f = p * len(freedoms)
+            if not f:
+                continue
+            F0, F1 = motion.jacobians(e, step, dt, freedoms)
+            before, after, between = block.P[:-1, c, :f, :f], block.P[1:, c, :f, :f], block.C[:, c, :f, :f]
+            cross = F1 @ between @ F0.swapaxes(1, 2)
+            E = F0 @ before @ F0.swapaxes(1, 2) + F1 @ after @ F1.swapaxes(1, 2) + cross + cross.swapaxes(1, 2)
+            yield freedoms, e[:, :, freedoms].reshape(len(dt), f), E
+
+
+def jumps(path: Path, density: np.ndarray, covariances: Covariances | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(slopes of the squares by a jump of a velocity in a step (N − 1, nv), their standard deviations, alike).
+
+    Slopes are Q⁻¹ e of the errors of a smoothed path; divided by their variance the jump that explains most by itself.
+    density: (nv,) or (N − 1, nv). Without covariances, of the path with pairs, deviations are those of most steps; inf
+    if a jump is not told. De Jong and Penzer (1998), "Diagnosing shocks in time series".
+    """
+    motion, dt = path.unknowns.motion, np.diff(path.t)
+    p = motion.order
+    weight = information(dt, p)
+    e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    slope = np.einsum("nj,njv->nv", weight[:, 1], e) / density**2
+    if covariances is None:
+        variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
+    else:
+        variance = weight[:, 1, 1, None] / np.broadcast_to(density, slope.shape) ** 2
+        least = UNTOLD_JUMP * variance
+        for freedoms, _, E in _errors(path, covariances):
+            f, own = len(freedoms), np.arange(len(freedoms))
+            of_one = E.reshape(len(dt), p, f, p, f)[:, :, own, :, own]  # (f, N − 1, p, p)
+            less = np.einsum("ni,fnij,nj->nf", weight[:, 1], of_one, weight[:, 1])
+            variance[:, freedoms] -= less / np.broadcast_to(density, slope.shape)[:, freedoms] ** 4
+        variance = np.where(variance > least, variance, 0.0)
+    return slope, np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
 
 
 def squares(path: Path, density: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.backends.executable import Executable
 from sysdyn.equations.whitened import cholesky, solved
@@ -37,6 +38,11 @@ UNCHECKED_SHARE = 1e-4
 # States at which is looked on what rows of loops depend, their seed, change of a position of a loop below which it has
 # none, and share of the greatest entry of a row below which an entry does not count (chosen).
 SOME_STATES, STATES_SEED, UNMOVED_LOOP, LEADING_SHARE = 4, 3, 1e-9, 1e-3
+# Probability beyond which a reading is dropped at its instant: 99.9 % (chosen).
+CONFIDENCE = 0.999
+# Residual, in standard deviations, that a true reading keeps below with the probability CONFIDENCE, and its square.
+FAR = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
+FAR_SQUARED = FAR * FAR
 # Groups of inputs of rows of one instant: biases, and weights of rows.
 BIASES, WEIGHT = "biases", "weight"
 # Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
@@ -290,6 +296,11 @@ class OfDynamics:
         return not self.exact.all()
 
     @cached_property
+    def whole(self) -> tuple[str, ...]:
+        """Names of measurements that hold as a whole or not at all: of feet that do not stand."""
+        return tuple(self.problem.opposites)
+
+    @cached_property
     def _results(self) -> Executable:
         return machine_code(self._instant.results())
 
@@ -398,6 +409,8 @@ class OfDynamics:
         """Residuals {name: (N, m)} after all readings, relative to their standard deviations (Baarda 1968).
 
         path, P (N, unknowns, unknowns): the states before these readings, or after them. 0 if nothing else checks one.
+        A measurement that holds as a whole has one number for all components, the root of the squares that are less
+        without it; so much less as for one residual at the limit FAR if it is at its own limit of CONFIDENCE.
         """
         F, J, r = self._whitened(path, readings)
         known, one = J @ P @ J.swapaxes(1, 2), np.eye(r.shape[1])
@@ -410,6 +423,15 @@ class OfDynamics:
         variance = np.einsum("nij,nji->ni", F, both[:, :, 1:])
         checked = variance > UNCHECKED_SHARE
         w = np.where(checked, e / np.sqrt(np.where(checked, variance, 1.0)), 0.0)
+        for name in self.whole:
+            rows = [k for k, (x, _) in enumerate(self._rows.noisy) if x == name]
+            V = F[:, rows] @ both[:, :, 1:][:, :, rows]
+            size, axes = np.linalg.eigh(0.5 * (V + V.swapaxes(1, 2)))
+            checked = size > UNCHECKED_SHARE
+            along = (axes.swapaxes(1, 2) @ e[:, rows, None])[..., 0]
+            less = np.where(checked, along**2 / np.where(checked, size, 1.0), 0.0).sum(axis=1)
+            limit = scipy.special.chdtri(np.maximum(checked.sum(axis=1), 1), 1.0 - CONFIDENCE)
+            w[:, rows] = np.sqrt(np.maximum(less - limit + FAR_SQUARED, 0.0))[:, None]
         return self._by_name(w)
 
     def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:

@@ -157,7 +157,7 @@ class Overview:
             parts.append(f"  missing   {', '.join(f'{name} {n}' for name, n in gone.items())}")
         counts = {name: n for name, (n, _, _) in self._events.items()}
         if impacts := counts.pop(MOTION, 0):
-            parts.append(f"  impacts   {impacts}, where stances begin")
+            parts.append(f"  impacts   {impacts}, at which velocities jump")
         if counts:
             parts.append(f"  dropped   {', '.join(f'{name} {n}' for name, n in counts.items())}")
         return parts

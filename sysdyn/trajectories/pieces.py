@@ -158,7 +158,7 @@ def missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
     """{measurement: values that a log does not have}; stances and priors aside."""
     found = {}
     for m in (*trajectory.problem.state_sensors, *trajectory.problem.custom):
-        if m.noise is not None and not m.has_default:
+        if m.noise is not None and not m.has_default and m.name not in trajectory.problem.opposites:
             found[m.name] = int(np.sum(~read.active[m.name]))
     return {name: n for name, n in found.items() if n}
 

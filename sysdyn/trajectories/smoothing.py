@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -11,8 +13,6 @@ import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import (
-    CONFIDENCE,
-    FAR,
     MOTION,
     SLIPS,
     Dropped,
@@ -24,7 +24,7 @@ from sysdyn.trajectories.believed import (
     weight,
 )  # fmt: skip
 from sysdyn.trajectories.chain import Covariances
-from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, in_parts
+from sysdyn.trajectories.equations import CONFIDENCE, FAR, FAR_SQUARED, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.linearised import Least, Linearised
 from sysdyn.trajectories.motion import covariance
 from sysdyn.trajectories.path import Path
@@ -52,9 +52,9 @@ WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 LIMITS = (1e3, 1e2, 20.0, 7.0, FAR, FAR, FAR)
 # Limit of LIMITS from which on a path need not be near the least: dropped readings are far from every path (chosen).
 EARLY = 20.0
-# Change of velocities that an impact allows [rad/s, m/s], steps of a log before the begin of a stance at which it may
-# be, as contacts are told late, and instants on both sides whose readings it explains (chosen).
-IMPACT, BESIDE, SHAKEN = 1.0, 2, 20
+# Change of velocities that the begin of a stance allows [rad/s, m/s], steps of a log before it, or on both sides of a
+# jump that the motion shows, at which it may be, and instants on both sides whose readings it explains (chosen).
+IMPACT, BESIDE, AROUND, SHAKEN = 1.0, 2, 1, 20
 # Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
 WEAKENED = 1e-4
 
@@ -66,6 +66,18 @@ class Smoothed(NamedTuple):
     covariances: Covariances
     converged: bool
     objective: float
+
+
+class Jump(NamedTuple):
+    """A jump that may be at or near a step of the path (part), of velocities by these sizes (nv,); shown (nv,) bool.
+
+    Velocities of which the motion shows nothing jump, too, as all parts of a robot do: by what is not told of them.
+    """
+
+    step: int
+    part: slice
+    sizes: np.ndarray
+    shown: np.ndarray
 
 
 def _between(before: np.ndarray, step: np.ndarray) -> float:
@@ -80,11 +92,24 @@ def _between(before: np.ndarray, step: np.ndarray) -> float:
 
 @dataclass
 class Smoother:
-    """Gauss-Newton on the equations of a path. events: readings that the last `run` dropped."""
+    """Gauss-Newton on the equations of a path. events: impacts, and readings that the last `run` dropped.
+
+    impacts: known ones, at which the equations have raised densities; None: they are looked for.
+    """
 
     equations: Linearised
     robust: bool = True
+    impacts: list[Event] | None = None
     events: list[Event] = field(default_factory=list)
+
+    def coupled(self, sources: Sequence[OfStates | OfDynamics]) -> Smoother:
+        """One of more sources, which has the impacts that the last `run` found by the sensors of motion.
+
+        Forces of a contact that is told wrong would pass for impacts, and impacts for these.
+        """
+        own = self.equations
+        equations = Linearised(own.unknowns, sources, own.density, own.start, own.gone, raised=own.raised)
+        return Smoother(equations, self.robust, [e for e in self.events if e.measurement == MOTION])
 
     # ---- Gauss-Newton ------------------------------------------------------------------------------------------
 
@@ -133,11 +158,14 @@ class Smoother:
         """
         own = self.equations
         own.weigh_exact(path, readings)
-        left, converged = readings, False
-        best: Least | None = None
         if self.robust:
-            path, left, best, converged = self._believed(*self._without_false_stances(path, readings))
-        if best is None:
+            best, left, converged = self._tested(path, readings, self.impacts is None)
+            if self.impacts is None:
+                best, left, converged = self._with_jumps(best, left, converged, readings)
+            else:
+                self.events = self.impacts + self.events
+        else:
+            left = readings
             best, converged = self.solve(path, left)
         found = own.sweep(best, covariances=True)
         if converged and abs(best.objective - found.least) <= DECREASE * max(1.0, ROUNDING * best.objective):
@@ -145,6 +173,16 @@ class Smoother:
         return Smoothed(best.path, found.covariances, converged, best.objective), left
 
     # ---- robustness --------------------------------------------------------------------------------------------
+
+    def _tested(self, path: Path, readings: Readings, touching: bool = True) -> tuple[Least, Readings, bool]:
+        """(the least squares of readings that agree with each other, these, True if converged).
+
+        touching: impacts of feet are looked for.
+        """
+        path, left, best, converged = self._believed(*self._without_false_stances(path, readings, touching))
+        if best is None:
+            best, converged = self.solve(path, left)
+        return best, left, converged
 
     def _believed(
         self, path: Path, readings: Readings, refused: list[Event]
@@ -180,14 +218,108 @@ class Smoother:
         self.events = refused + events
         return path, left, least, converged
 
+    def _with_jumps(
+        self, best: Least, left: Readings, converged: bool, readings: Readings
+    ) -> tuple[Least, Readings, bool]:  # fmt: skip
+        """`_tested` with the density of the motion raised where velocities jump, as by a blow, among `self.events`.
+
+        best, left, converged: without. A jump shows in the noise that moves a degree of freedom, and is one if the
+        readings around it, and as few as are dropped, are explained better by 99.9 % of χ².
+        """
+        own, before = self.equations, (self.events, self.equations.raised)
+        jumps = self._jumps(best)
+        if not jumps:
+            return best, left, converged
+        near = np.zeros((len(best.path), 1), dtype=bool)
+        for x in jumps:
+            near[max(x.step - SHAKEN, 0) : x.step + SHAKEN] = True
+        moving = self._of_states - {x for y in own.sources for x in stances(y)}
+        back = {x: left.active[x] | readings.active[x] & near for x in moving}
+        # a path without the readings that a jump contradicts does not tell where it is
+        most = replace(left, active={**left.active, **back})
+        whole, _ = self.solve(best.path, most, ROUGH_DECREASE, STEPS_A_ROUND)
+        jumps = self._jumps(whole, own.sweep(whole, covariances=True, pairs=True).covariances)
+        if not jumps:
+            return best, left, converged
+        squares = self._squares(best.path, left, readings)
+        own.raised = tried = self._raised(jumps, best.path)
+        start, _ = self.solve(best.path, most, ROUGH_DECREASE, STEPS_A_ROUND)
+        jumped, kept, _ = self._tested(start.path, readings, touching=False)
+        drop = squares - self._squares(jumped.path, kept, readings)
+        own.raised, impacts = self._impacts(jumps, tried, jumped.path, drop, before[1])
+        if not impacts:
+            self.events, own.raised = before
+            return best, left, converged
+        if len(impacts) < len(jumps):
+            jumped, kept, _ = self._tested(jumped.path, readings, touching=False)
+        of_feet = [e for e in before[0] if e.measurement == MOTION]
+        self.events = of_feet + impacts + self.events
+        best, converged = self.solve(jumped.path, kept)
+        return best, kept, converged
+
+    def _jumps(self, least: Least, covariances: Covariances | None = None) -> list[Jump]:
+        """Jumps of velocities that a smoothed motion shows, by 99.9 % in the whole log; covariances: with pairs."""
+        own = self.equations
+        density = own.density if own.raised is None else own.density * own.raised
+        slope, std = densities.jumps(least.path, density, covariances)
+        far = np.abs(slope) / std
+        limit, together = -scipy.special.ndtri(0.5 * (1.0 - CONFIDENCE) / far.size), (far**2).sum(axis=1)
+        found: list[Jump] = []
+        for k in np.flatnonzero((far > limit).any(axis=1)).tolist():
+            if together[k] == together[max(k - SHAKEN, 0) : k + SHAKEN + 1].max():
+                part = slice(max(k - AROUND, 0), k + AROUND + 1)
+                shown = far[part].max(axis=0) > FAR
+                size = np.where(shown, np.abs(slope[part]) / std[part] ** 2, 1.0 / std[part])
+                found.append(Jump(k, part, size.max(axis=0), shown))
+        return found
+
+    def _squares(self, path: Path, left: Readings, readings: Readings) -> np.ndarray:
+        """(N,) squares of each instant, where one of `readings` that is not left counts as if it were at its limit."""
+        dropped = sum((x & ~left.active[name]).sum(axis=1) for name, x in readings.active.items())
+        return self.equations.squares(path, left, self.equations.raised) + FAR_SQUARED * dropped
+
+    def _raised(self, jumps: Sequence[Jump], path: Path) -> np.ndarray:
+        """(N − 1, nv) multiples of the density if all of these are jumps."""
+        own, dt = self.equations, np.diff(path.t)
+        spread = covariance(dt, path.unknowns.motion.order)[:, 1, 1]
+        unit = own.density * np.sqrt(spread)[:, None]
+        raised = np.ones_like(unit) if own.raised is None else own.raised.copy()
+        for x in jumps:
+            raised[x.part] = np.maximum(raised[x.part], x.sizes / unit[x.part])
+        return raised
+
+    def _impacts(
+        self, jumps: Sequence[Jump], tried: np.ndarray, path: Path, drop: np.ndarray, before: np.ndarray | None
+    ) -> tuple[np.ndarray | None, list[Event]]:
+        """(multiples of the density at jumps that explain the readings around them, these as events).
+
+        tried, path: multiples and path with all of them, drop (N,): decrease of the squares by them; before: multiples
+        without.
+        """
+        order, needed = path.unknowns.motion.order, densities.each_square(path, self.equations.density)
+        raised, events = np.ones_like(needed) if before is None else before.copy(), list[Event]()
+        away = np.abs(np.arange(len(path)) - 0.5 - np.array([[x.step] for x in jumps]))  # a step is before its instant
+        nearest = np.where(away.min(axis=0) < SHAKEN, away.argmin(axis=0), -1)
+        for i, x in enumerate(jumps):
+            freedoms = (x.part.stop - x.part.start) * order * int(x.shown.sum())  # as many squares are free then
+            less = float(drop[nearest == i].sum())
+            if less > scipy.special.chdtri(freedoms, 1.0 - CONFIDENCE):
+                # no more than what each degree of freedom did, so that others are as certain as before
+                did = np.where(x.shown, np.sqrt(needed[x.part] / order), 1.0)
+                others = np.where(x.shown, 1.0, tried[x.part])
+                raised[x.part] = np.maximum.reduce([raised[x.part], did, others])
+                row, most = np.unravel_index(np.argmax(did), did.shape)
+                size, at = math.sqrt(less / freedoms), x.part.start + int(row) + 1
+                events.append(Event(at, float(path.t[at]), MOTION, str(most), size, "impact"))
+        return (raised if events else before), sorted(events)
+
     def _with_impacts(self, least: Least, readings: Readings, touching: Readings) -> tuple[Least, list[Event]]:
-        """(the path with densities of the motion raised at impacts, these as events).
+        """(the path with densities of the motion raised at impacts of feet, these as events).
 
         An impact is the begin of a stance near which a velocity that jumps explains all readings better, by 99.9 % of
         χ². touching: with all stances that begin.
         """
-        own, path, dt = self.equations, least.path, np.diff(least.path.t)
-        order, model = path.unknowns.motion.order, path.unknowns.model
+        own, before = self.equations, self.equations.raised
         begins: set[int] = set()
         # floors on which feet settle give way, and are no jumps of velocities
         settling = {
@@ -199,30 +331,19 @@ class Smoother:
                 begins |= set(np.flatnonzero(on[1:] & ~on[:-1]).tolist())
         if not begins:
             return least, []
-        jump = np.maximum(IMPACT / (own.density * np.sqrt(covariance(dt, order)[:, 1, 1])[:, None]), 1.0)
-        beside = {k: slice(max(k - BESIDE, 0), k + 1) for k in sorted(begins)}
-        own.raised = np.ones((len(dt), model.nv))
-        for part in beside.values():
-            own.raised[part] = jump[part]
-        before = own.squares(least.path, readings, None)
-        jumped = self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path
-        after, needed = own.squares(jumped, readings, own.raised), densities.each_square(jumped, own.density)
-        raised, events = np.ones_like(own.raised), list[Event]()
-        for k, part in beside.items():
-            freedoms = (part.stop - part.start) * order * model.nv  # as many squares are free then
-            limit = scipy.special.chdtri(freedoms, 1.0 - CONFIDENCE)
-            near = slice(max(k - SHAKEN, 0), k + SHAKEN)
-            drop = float(before[near].sum() - after[near].sum())
-            if drop > limit:
-                # no more than what each degree of freedom did, so that others are as certain as before
-                own_part = np.sqrt(needed[part].mean(axis=0) / order)
-                raised[part] = np.clip(own_part, 1.0, jump[part])
-                size = float(np.sqrt(drop / freedoms))
-                events.append(Event(k + 1, float(path.t[k + 1]), MOTION, "0", size, "impact"))
-        own.raised = raised if events else None
-        return (self.solve(path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0] if events else least), events
+        nv = least.path.unknowns.model.nv
+        every = np.full(nv, IMPACT), np.ones(nv, dtype=bool)
+        jumps = [Jump(k, slice(max(k - BESIDE, 0), k + 1), *every) for k in sorted(begins)]
+        squares = own.squares(least.path, readings, before)
+        own.raised = tried = self._raised(jumps, least.path)
+        jumped = self.solve(least.path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path
+        drop = squares - own.squares(jumped, readings, own.raised)
+        own.raised, events = self._impacts(jumps, tried, jumped, drop, before)
+        return (self.solve(least.path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0] if events else least), events
 
-    def _without_false_stances(self, path: Path, readings: Readings) -> tuple[Path, Readings, list[Event]]:
+    def _without_false_stances(
+        self, path: Path, readings: Readings, touching: bool
+    ) -> tuple[Path, Readings, list[Event]]:  # fmt: skip
         """(a path that stances hardly hold, readings without stances that contradict it, these as events).
 
         That a foot stands is an assumption and no measurement: what all sensors say without it goes first.
@@ -234,7 +355,7 @@ class Smoother:
         weak = replace(readings, weights={name: np.full(len(path), WEAKENED) for name in stances(source)})
         least, _ = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
         # else feet that come to rest at once would contradict the motion
-        least, events = self._with_impacts(least, weak, readings)
+        least, events = self._with_impacts(least, weak, readings) if touching else (least, [])
         left = source.at(least.path, readings, weighted=False).r
         standing = np.concatenate([source.groups()[name] for name in stances(source)])
         if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever their variances are

@@ -90,7 +90,7 @@ class Trajectory:
     def components(self) -> dict[str, tuple[str, ...]]:
         """Names of the components of all measurements."""
         found = {m.name: m.components(self.model) for m in self.problem.measurements}
-        return {MOTION: ("all joints",), **found}
+        return {MOTION: self.model.dof_names, **found}
 
     @cached_property
     def gone(self) -> list[Unseen]:

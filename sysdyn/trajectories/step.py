@@ -21,8 +21,7 @@ from sysdyn.offline.instant import JACOBIAN, RESIDUAL
 from sysdyn.program.expr import Graph, copysign, is_zero
 from sysdyn.program.products import SHARING
 from sysdyn.program.program import Program
-from sysdyn.trajectories.believed import FAR_SQUARED
-from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
+from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.turns import machine_code, replayed_turns
 

@@ -77,7 +77,7 @@ def windows(
         found, left = smoother.run(learnt, read)
         learnt = None
         if trajectory.coupled:
-            smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief, trajectory.gone), robust)
+            smoother = smoother.coupled(trajectory.sources)
             found, left = smoother.run(found.path, read)
         if not found.converged:
             warn(

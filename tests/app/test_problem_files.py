@@ -142,6 +142,7 @@ WRONG = {
     "too few values": (MOTORS + "value = [1, 2]\n", 6, InvalidInput, r"has shape \(2,\), but \(3,\)"),
     "prior without noise": (MOTORS + "prior = true\n", 3, ProblemError, "Prior needs noise"),
     "prior and switchable": (MOTORS + "noise = 1\nprior = true\nswitchable = true\n", 3, FileError, "either"),
+    "unless of nothing switchable": (MOTORS + 'noise = 1\nunless = "foot"\n', 7, FileError, "add switchable = true"),
     "hybrid without torque": ('robot = "chain:2"\nproblem = "hybrid"\n', 2, InvalidInput, "torque"),
     "joint of a hybrid problem": (
         'robot = "chain:2"\nproblem = "hybrid"\ntorque = ["jiont0"]\n', 3, UnknownName, "'joint0'"
@@ -283,6 +284,27 @@ def test_all_targets_but_some(tmp_path):
     text = MOTORS + 'except = "joint1"\n[[measurement]]\ntype = "ExternalWrench"\nexcept = ["body0", "body2"]\n'
     motors, wrenches = load_task(write(tmp_path / "problem.toml", text)).problem.measurements
     assert motors.targets == ("joint0", "joint2") and wrenches.targets == ("body1",)
+
+
+def test_a_foot_in_the_air(tmp_path):
+    text = (
+        MOTORS
+        + """
+[[measurement]]
+type = "Stance"
+frame = "body2"
+noise = 1e-3
+name = "foot"
+[[measurement]]
+type = "ExternalWrench"
+targets = "body2"
+noise = 1.0
+name = "air"
+switchable = true
+unless = "foot"
+"""
+    )
+    assert load_task(write(tmp_path / "problem.toml", text)).problem.opposites == {"air": "foot"}
 
 
 def test_every_kind_of_measurement_can_be_stated():

@@ -10,7 +10,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
 from sysdyn.trajectories import densities
-from sysdyn.trajectories.believed import FAR_SQUARED
+from sysdyn.trajectories.equations import FAR_SQUARED
 from sysdyn.trajectories.filtering import Filter
 from sysdyn.trajectories.motion import covariance, transition
 from sysdyn.trajectories.readings import Survey, read

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import sysdyn as sd
 from sysdyn.model.closures import Coupling
-from sysdyn.trajectories.believed import FAR_SQUARED
-from sysdyn.trajectories.equations import EXACT_SHARE, Readings
+from sysdyn.trajectories.equations import EXACT_SHARE, FAR_SQUARED, Readings
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.statement import Trajectory
 from sysdyn.trajectories.step import Step

@@ -45,8 +45,9 @@ def test_a_trot(exact):
 def test_late_contacts_outliers_and_biases(exact):
     found = rows(exact, spoilt=True)
     assert found["base velocity"]["rms"] < 0.008
-    assert max(found[f"foot force {x}"]["rms"] for x in "xyz") < 8.0
-    assert found["torques"]["rms"] < (1.5 if exact else 0.7)
+    # legs in the air tell the biases of their torques, and late touch-downs contradict that they are in the air
+    assert max(found[f"foot force {x}"]["rms"] for x in "xyz") < 5.0
+    assert found["torques"]["rms"] < 0.4 and found["tilt"]["rms"] < 0.005
     # tilts whose errors last for the whole log are no white noise of the torques
     assert min(found[x]["within 2 sigma"] for x in ("tilt", "foot forces", "torques")) > 85.0
 
