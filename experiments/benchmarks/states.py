@@ -264,7 +264,11 @@ class Farther(NamedTuple):
 
 
 def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
-    """How far an answer d (layout,) at one state is from that in 50 digits; inf if some equations are noisy."""
+    """How far an answer d (layout,) at one state is from that in 50 digits; inf if some equations are noisy.
+
+    A quantity is at least as large as VANISHING of the greatest acceleration, or force, of the state, as rows are: an
+    external wrench that is zero is 3e-15 N beside forces of 2e17 N.
+    """
     if system.noisy_mask.any():
         return Farther(math.inf, math.inf, math.inf, True, True)
     exact = Digits(system, inputs)
@@ -278,11 +282,14 @@ def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray
     off, place = np.abs(d[system.columns] - right), {c: j for j, c in enumerate(system.columns)}
     layout = system.layout
     owned = {x: [place[c] for c in layout.quantity_columns(x) if c in place] for x in system.problem.quantities}
+    greatest = [max(np.abs(right[own]).max(initial=0.0) for x, own in owned.items() if (x in MOTIONS) == kind)
+                for kind in (False, True)]  # fmt: skip
     found = Farther(0.0, 0.0, 0.0, False, False)
     for name, own in owned.items():
         if own and off[own].any():
+            least = VANISHING * greatest[name in MOTIONS]
             with np.errstate(divide="ignore"):
-                beside = np.abs(right[own]).max(), UNIT * bound[own].max(), stable[own].max()
+                beside = max(np.abs(right[own]).max(), least), UNIT * max(bound[own].max(), least), stable[own].max()
                 error, units, dense = (float(off[own].max() / x) for x in beside)
             columns = list(layout.quantity_columns(name))
             (says,) = forward_errors(system, inputs, {name: d[columns][None]})[name]

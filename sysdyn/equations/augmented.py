@@ -13,6 +13,7 @@ to d is the posterior covariance. Björck (1996), section 2.5; Golub and Van Loa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -31,6 +32,10 @@ from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.condition import equilibration, rank_condition
 from sysdyn.sparse.superlu import factors
+
+# Reciprocal condition number of an augmented matrix below which that of the equations without multipliers counts, if it
+# is greater: the augmented one may be its square (chosen).
+SQUARED = 1e-6
 
 
 class AugmentedSystem(LinearSystem):
@@ -60,16 +65,20 @@ class AugmentedSystem(LinearSystem):
     def reported(self, quantity: str) -> list[dict[int, float]]:
         return self.plain.reported(quantity)
 
-    def is_estimable(self, entries: np.ndarray, least: float) -> bool:
-        """True if exact equations are independent, and all together determine the unknowns, for one row of `values`.
+    def estimability(self, entries: np.ndarray) -> float:
+        """Reciprocal condition number of the equations without multipliers, for one row of `values`.
 
-        Both have reciprocal condition numbers of at least `least` then, whatever the covariances, which the augmented
-        matrix holds, too. Singular values of dense matrices.
+        The lesser of that of the exact ones, which have to be independent, and that of all, which have to determine the
+        unknowns, whatever the covariances, which the augmented matrix holds, too. Singular values of dense matrices.
         """
         D = self.matrix(self.cleaned(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         if D.shape[0] < D.shape[1]:
-            return False
-        return all(rank_condition(x) * least <= 1.0 for x in (D, D[~self.plain.noisy_mask]))
+            return 0.0
+        return 1.0 / max(rank_condition(x) for x in (D, D[~self.plain.noisy_mask]))
+
+    def margin(self, entries: np.ndarray, enough: float = math.inf) -> float:
+        found = self.reciprocal_condition(entries, enough)
+        return found if found >= min(enough, SQUARED) else max(found, self.estimability(entries))
 
     # ---- bodies ------------------------------------------------------------------------------------------------
 

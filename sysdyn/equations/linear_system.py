@@ -302,6 +302,14 @@ class LinearSystem(ABC):
             other = least_condition(scaled)[0]
         return max(found, 1.0 / other)
 
+    def margin(self, entries: np.ndarray, enough: float = math.inf) -> float:
+        """Reciprocal condition number of what has to be regular for a solution, for one row of `values`.
+
+        `reciprocal_condition` of the matrix; of an estimate, whose multipliers may look singular though its equations
+        are not, the greater of that and `AugmentedSystem.estimability`. enough: as there.
+        """
+        return self.reciprocal_condition(entries, enough)
+
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
         return self.matrix(self.values({"q": self._one("q", q), "qd": np.zeros(self.model.nv)})[0][0])

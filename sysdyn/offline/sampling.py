@@ -238,11 +238,8 @@ def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.nda
 
     Far out the multipliers of a regular estimate make its matrix look singular. entries (N, nnz): of the matrix.
     """
-    found = is_singular(system, states, entries)
-    if isinstance(system, AugmentedSystem):
-        for k in np.flatnonzero(found).tolist():
-            found[k] = not system.is_estimable(entries[k], SINGULAR)
-    return found
+    entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
+    return np.array([system.margin(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)
 
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -5,8 +5,8 @@ Pivots that cost 11 digits cost them out of 32. An answer counts if nothing spea
 - It is the program's own in double precision but for a share BESIDE_DOUBLE. Of twice the digits the same operations
   lose as many, so that the answer is right beyond the last bit of a double.
 - Other roundings of the program's constants lead to the same answer but for a share FIRM.
-- The product of the pivots, which is the determinant but for a constant factor, is at least FAR_FROM_SINGULAR times as
-  large as usually: the state is not near a singular one.
+- The product of the pivots, which is the determinant but for a constant factor, is not so small beside its usual size
+  that the state may be singular: it falls as the reciprocal condition number does, or faster.
 
 Shares are of the greatest acceleration, or force, among the outputs, and of others themselves: a wrench that is zero is
 what rounding leaves of torques.
@@ -23,6 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.backends.entries import calls
+from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.offline.safety import VANISHING
@@ -40,10 +41,12 @@ FIRM = 1e-11
 # Constants below this, and below this share of the greatest, may be what rounding left of others: 45 rounding units of
 # sines (chosen). That of inertias no size tells: others are as small.
 LEFT_OVER = 1e-14
-# Share of the usual product of pivots below which a state may be singular (chosen).
-FAR_FROM_SINGULAR = 1e-10
-# Number of random states that tell the usual product of the pivots, and their seed (chosen).
-USUAL_STATES, USUAL_SEED = 15, 11
+# Multiple of the product of pivots that singular states have, up to which a state may be one; the product is taken to
+# fall as the reciprocal condition number does (chosen: up to 1.4 were seen, at necks without inertia).
+FAR_FROM_SINGULAR = 100.0
+# Number of random states that tell the usual product of the pivots, of those that tell the usual condition number, and
+# their seed (chosen).
+USUAL_STATES, CONDITIONED, USUAL_SEED = 15, 3, 11
 # Units of the angular and the linear part of quantities.
 PARTS = {x.name: x.parts for x in (*QUANTITY.values(), WRENCHES)}
 
@@ -113,11 +116,13 @@ class Again:
         """Logarithm of the least product of the pivots at a state that is not near a singular one."""
         if not len(guards):
             return -math.inf
-        rows = np.zeros((USUAL_STATES, self._program.n_inputs))
+        rows, system = np.zeros((USUAL_STATES, self._program.n_inputs)), self._problem.system()
         rows[:, self._settings] = self._declared
-        rows[:, self._program.input_places["q"]] = self._problem.model.random_state(
-            seed=USUAL_SEED, batch=USUAL_STATES
-        )[0]
+        q = self._problem.model.random_state(seed=USUAL_SEED, batch=USUAL_STATES)[0]
+        rows[:, self._program.input_places["q"]] = q
         pivots = calls.twice(self._program, rows, guards).high
+        entries = system.values({"q": q[:CONDITIONED], "qd": np.zeros((CONDITIONED, self._problem.model.nv))})[0]
+        usual = np.median([system.margin(x) for x in entries])
         with np.errstate(all="ignore"):
-            return float(np.median(np.log(np.abs(pivots)).sum(axis=1))) + math.log(FAR_FROM_SINGULAR)
+            product = float(np.median(np.log(np.abs(pivots)).sum(axis=1)))
+        return product + math.log(FAR_FROM_SINGULAR * SINGULAR / max(usual, SINGULAR))

@@ -233,8 +233,8 @@ def test_entries_of_another_graph_are_inputs_once():
     graph, other = Graph("structural"), Graph("structural")
     x, y = graph.inputs("x", 2)
     entry = Entries(other)
-    found = [entry(v) for v in (x * y, -(x * y), x + 1.0, 2.5, x * y)]
-    assert len(entry.values) == len(entry.group[1]) == 2
+    found = [entry(v) for v in (x * y, -(x * y), x + 1.0, 2.5, x * y, -(x * x))]
+    assert len(entry.values) == len(entry.group[1]) == 3
     numbers = {"x[0]": 3.0, "x[1]": -0.5}
     own = {f"entry[{k}]": v for k, v in enumerate(evaluate(np.array(entry.values), numbers))}
-    assert np.array_equal(evaluate(np.array(found, dtype=object), own), [-1.5, 1.5, 4.0, 2.5, -1.5])
+    assert np.array_equal(evaluate(np.array(found, dtype=object), own), [-1.5, 1.5, 4.0, 2.5, -1.5, -9.0])

@@ -16,14 +16,14 @@ from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.model import Model, Revolute
 from sysdyn.model.spatial import X_motion, inertia
-from sysdyn.offline import recursion
+from sysdyn.offline import elimination, recursion
 from sysdyn.offline.elimination import Elimination, judged_states
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import EVERYWHERE, ROUNDS, SAFETY_SAMPLES, judge, ranged, relative_difference
 from sysdyn.offline.sampling import is_singular, order_samples, reference, sample_states, travelled
 from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
-from sysdyn.program.expr import Graph
+from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
 
@@ -200,6 +200,50 @@ def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
     assert 0.2e-8 < weak < 1.1e-8 and (pivots < weak).mean() <= 0.002
     [(_, harmless)] = verdict(ARM, pivots[:, None], np.zeros(N)).guards
     assert harmless == pytest.approx(0.99e-8)
+
+
+def force_by_torque() -> Problem:
+    """A force on the last body of an arm, which the torque of its first joint tells."""
+    arm = sd.chain(3)
+    return sd.Problem(arm, [
+        sd.JointAcceleration("all"), sd.JointTorque(arm.joint_names[:1]), sd.ExternalWrench(arm.body_names[:-1]),
+        sd.ExternalWrench(arm.body_names[-1], ["nx", "ny", "nz", "fy", "fz"]),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [lambda: sd.forward_dynamics(sd.chain(3)), force_by_torque], ids=["forward", "force"])
+def test_growth_and_lonely_pivots_are_those_of_a_dense_elimination(make, monkeypatch):
+    """Of the equilibrated matrix; a pivot alone in its row, or its column, is zero only if the determinant is."""
+    problem = make()
+    system, order = problem.system(), sd.compile(problem, "umfpack", level="fast", formulation="elimination").choice
+    eliminated = Elimination(system, order.row_perm, order.col_perm)
+    judged: list[tuple[Candidate, dict[str, np.ndarray]]] = []
+    monkeypatch.setattr(elimination, "judge", lambda *given: judged.append(given[:2]) or judge(*given))
+    eliminated.assess(system.scaling, 40)
+    ((candidate, inputs),) = judged
+    growth, (rows, columns) = candidate.run(inputs).growth, system.scaling
+    pivots = [k for k, x in enumerate(eliminated.factors.pivots) if not is_constant(x)]
+    lonely = np.ones(len(pivots), dtype=bool)
+    for entries, found in zip(system.values(inputs)[0], growth, strict=True):
+        U = (rows[:, None] * system.matrix(entries).toarray() * columns)[np.ix_(order.row_perm, order.col_perm)]
+        L, given = np.eye(len(U)), np.abs(U).max()
+        for k in range(len(U)):
+            L[k + 1 :, k] = U[k + 1 :, k] / U[k, k]
+            U[k + 1 :] -= np.outer(L[k + 1 :, k], U[k])
+        assert found == pytest.approx(np.abs(np.triu(U)).max() / given, rel=1e-9)
+        others = (np.abs(x) > 1e-12 for x in (np.triu(U, 1), np.tril(L, -1).T))
+        lonely &= ~np.logical_and(*(x.any(axis=1)[pivots] for x in others))
+    assert lonely.any() and (candidate.certain == lonely).all()
+
+
+def test_refinement_takes_operations_only_if_it_is_asked_for():
+    system = ARM.system()
+    order = sd.compile(ARM, "umfpack", level="fast", formulation="elimination").choice
+    plain, refined = (
+        Elimination(system, order.row_perm, order.col_perm, refined=x).choice("umfpack", ("qdd",)).end_to_end.total
+        for x in (False, True)
+    )
+    assert plain < refined / 1.5
 
 
 def test_long_recursions_are_judged_at_fewer_states():
@@ -470,12 +514,16 @@ def test_singular_states_do_not_count_and_guards_meet_them():
     assert len(told) > 5  # what was looked at is added
 
 
-@pytest.mark.parametrize(("pivot", "error"), [(1.0, 0.5), (1e-9, 0.0), (1e9, 0.0)], ids=["error", "small", "large"])
+@pytest.mark.parametrize(
+    ("pivot", "error"), [(1.0, 0.5), (1e-9, 0.0), (1e9, 0.0), (math.nan, 0.0)], ids=["error", "small", "large", "none"]
+)
 def test_each_sign_of_a_singular_state_is_enough(pivot, error):
-    """A residual, a pivot that is rounding, or one that something was divided by rounding for."""
+    """A residual, a pivot that is rounding, or no number, or one that rounding was a divisor of; in any unit."""
     singular = is_singular(*sampled(NECK, False)[:2])
-    safety = verdict(NECK, np.where(singular, pivot, 1.0)[:, None], np.where(singular, error, 0.0)).safety
-    assert safety.singular == singular.sum() and safety.ok and safety.least_pivot == 1.0
+    for unit in (1.0, 1e6, 1e-6):
+        pivots = unit * np.where(singular, pivot, 1.0)[:, None]
+        safety = verdict(NECK, pivots, np.where(singular, error, 0.0)).safety
+        assert safety.singular == singular.sum() and safety.ok and safety.least_pivot == 1.0
 
 
 def test_every_suspect_is_looked_at():

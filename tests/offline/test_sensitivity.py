@@ -277,17 +277,31 @@ def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
 
 
+def test_analytic_derivatives_are_those_of_recursions_by_their_inputs():
+    """Not of other outputs, by parameters, or where no recursion solves; of wrenches if there are any."""
+    forward, touched = problem_of("forward"), problem_of("tip")
+    assert sensitivity.has_analytic(forward, ("qdd", "tau"), ("q", "tau"))
+    assert sensitivity.has_analytic(touched, ("w",), ("q", "y:contact 4"))
+    for problem, of, wrt in (
+        (forward, ("a",), ("q",)), (forward, ("qdd",), ("q", "gravity")), (forward, ("w",), ("q",)),
+        (problem_of("partly"), ("qdd",), ("q",)),
+    ):  # fmt: skip
+        assert not sensitivity.has_analytic(problem, of, wrt)
+
+
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", HELD)
 def test_analytic_derivatives_with_constraints(case):
     """τ, q̈ and w by all inputs, the accelerations that constraints hold among them."""
     problem, state, of = problem_of(case), state_of(case), ("tau", "qdd", "w")
+    nv, rows = problem.model.nv, sum(len(m.components(problem.model)) for m in problem.constraints)
     assert sensitivity.has_analytic(problem, of, inputs_of(problem))
     expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
     for wrt, dearer in itertools.product((inputs_of(problem), without), (0.0, math.inf)):
         with mock.patch.object(sensitivity, "DEARER_HELD", dearer):  # both forms, whichever is cheaper
             found = analytic(problem, of, wrt)
+        assert sorted(k for _, k in found.pivots)[-rows:] == [*range(nv, nv + rows)]  # by which they are named
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
 

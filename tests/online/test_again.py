@@ -11,6 +11,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.backends.entries import calls
+from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.online import again
@@ -19,6 +20,7 @@ from sysdyn.reference import newton_euler
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    import singular
     from digits import Digits, relative
 
 pytestmark = pytest.mark.skipif(not calls.built, reason="twice the precision needs native calls")
@@ -232,6 +234,23 @@ def test_each_part_of_the_verdict_counts(name, value, monkeypatch):
     assert status[1] != 0 and all((outputs[x] == v).all() for x, v in before.items())
     monkeypatch.undo()
     assert again.Again(solver.problem, solver.program).solves(rows[one], outputs, status, one) and not status.any()
+
+
+def test_answers_at_singular_states_do_not_count_by_the_product_of_pivots_alone(monkeypatch):
+    """A neck without inertia: at some of its singular states the product is 1e-9 of the usual one."""
+    for name in ("BESIDE_DOUBLE", "FIRM"):
+        monkeypatch.setattr(again, name, np.inf)
+    problem = sd.forward_dynamics(singular.robot(6))
+    solver = sd.compile(problem, "natural", level="fast", backend="python")
+    q = singular.positions(1500, np.random.default_rng(1))
+    inputs = by_group(problem, {"q": q, "qd": np.zeros_like(q), "tau": np.ones_like(q)})
+    outputs, status = solver.executable.results(inputs, len(q))
+    marked = np.flatnonzero(status)
+    again.Again(problem, solver.program).solves(rows_of(solver, inputs)[marked], outputs, status, marked)
+    system = problem.system()
+    margins = np.array([system.margin(x) for x in system.values({x: v[marked] for x, v in inputs.items()})[0]])
+    counted = status[marked] == 0
+    assert counted.any() and 10 < (margins < SINGULAR).sum() and margins[counted].min() >= SINGULAR
 
 
 def test_other_covariances_are_left_to_pivoting(monkeypatch):

@@ -603,3 +603,19 @@ def test_what_an_estimate_has_no_such_part_of():
         solution.covariance(("imu", "ax"))
     with pytest.raises(sd.UnknownName, match=r"quantity 'imo'.*Did you mean 'imu'"):
         solution.std("imo")
+
+
+def test_noise_of_a_sensor_in_axes_of_the_world_is_of_its_own_components():
+    """Residuals are those of the output of the same name, and their squares over the variances sum up to χ²."""
+    model = sd.chain(3, seed=1)
+    imu = sd.Accelerometer("body2", reference="world", name="imu", noise=[0.1, 0.5, 2.0])
+    problem = sd.Problem(model, [sd.JointAcceleration("all", noise=0.3, name="joints"), sd.ExternalWrench("all"), imu])
+    q, qd, qdd = model.random_state(seed=2)
+    read = sd.predict(problem, q, qd, qdd, seed=1)
+    y = {"joints": read["joints"], "imu": read["imu"]}
+    estimate = sd.compile(problem, outputs=["qdd", imu], level="fast", backend="python")(q, qd, y=y)
+    residuals = {"joints": y["joints"] - estimate.qdd, "imu": y["imu"] - estimate["imu"]}
+    for name, x in residuals.items():
+        np.testing.assert_allclose(estimate.residuals()[name], x, atol=1e-12)
+    whitened = np.concatenate([residuals["joints"] / 0.3, residuals["imu"] / [0.1, 0.5, 2.0]])
+    assert estimate.chi2() == pytest.approx(whitened @ whitened, rel=1e-12)

@@ -12,6 +12,7 @@ from estimates import FAST, dense
 
 import sysdyn as sd
 from sysdyn.backends.traced import Node
+from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
@@ -106,11 +107,31 @@ def test_estimates_near_singular_states_are_right(kind):
     """Means, deviations, residuals, χ², tests and likelihood; the augmented matrix has twice as few digits."""
     problem, solver, inputs, y = solved(kind)
     estimate = solver(inputs["q"], inputs["qd"], y=y, on_singular="nan")
-    assert estimate.ok.all() and estimate.reciprocal_condition().min() < 1e-14
+    system = problem.system()
+    augmented = [system.reciprocal_condition(x) for x in system.values(estimate.inputs)[0]]
+    assert estimate.ok.all() and min(augmented) < 1e-14
     worth = Worth.of(problem, estimate)
     for k in range(len(NEAR)):
         off = worth_off(problem, inputs, worth, k)
         assert {what: x for what, x in off.items() if not x <= OFF} == {}, NEAR[k]
+
+
+@pytest.mark.parametrize("kind", ("one", "two"))
+def test_estimates_have_answers_and_all_results_unless_their_state_counts_as_singular(kind):
+    """By `reciprocal_condition`, also where the augmented matrix alone counts as singular; in batches and by itself."""
+    problem, solver, *_ = solved(kind)
+    q = np.logspace(-17.0, -0.5, 67)[:, None] * np.array([0.7, 1.0, -0.6])
+    qd, qdd = np.random.default_rng(5).standard_normal((2, *q.shape))
+    read = sd.predict(problem, q, qd, qdd, seed=1)
+    y = {m.name: read[m.name] for m in problem.custom}
+    estimate = solver(q, qd, y=y, on_singular="nan")
+    answered = estimate.reciprocal_condition() >= SINGULAR
+    assert 20 < answered.sum() < 50 and (estimate.ok == answered).all()
+    for result in (estimate.chi2(), estimate.std("tau").sum(axis=1), estimate.log_likelihood()):
+        assert (np.isfinite(result) == answered).all()
+    for k in range(0, len(q), 6):
+        one = solver(q[k], qd[k], y={name: x[k] for name, x in y.items()}, on_singular="nan")
+        assert one.ok == answered[k] == (one.reciprocal_condition() >= SINGULAR) == np.isfinite(one.chi2())
 
 
 @pytest.mark.parametrize("kind", ("one", "two"))

@@ -106,6 +106,21 @@ def test_suspects_are_held_beside_the_answer_in_50_digits():
         assert states.farther(system, states.at(inputs, k), d[k]).wrong
 
 
+def test_a_quantity_that_is_zero_is_held_beside_the_others_of_its_unit():
+    """Forces of 1e-25 of the greatest one are no wrong external wrench, and those of 1e-9 are."""
+    problem = sd.forward_dynamics(sd.chain(3, 0))
+    inputs = states.calls(problem, 1, np.random.default_rng(1), 1.0)
+    inputs["fx"][:] = 0.0
+    one, system = states.at(inputs, 0), problem.system().plain
+    d = states.unknowns(problem, states.called(problem, sd.compile(problem, **FAST), inputs))[0]
+    greatest = np.abs(d[system.layout.quantity_columns("f")]).max()
+    d[system.layout.quantity_columns("fx")] = 1e-25 * greatest
+    found = states.farther(system, one, d)
+    assert found.units <= states.ROUNDINGS and found.off < 1e-12 and not (found.wrong or found.untold)
+    d[system.layout.quantity_columns("fx")] = 1e-9 * greatest
+    assert states.farther(system, one, d).wrong
+
+
 @pytest.mark.slow
 def test_a_pivot_that_is_smaller_than_any_sampled_one_costs_no_digits():
     """1.4e-4 of its usual size at one state in 10,000, where the least one that the judge saw is 1.5e-4."""
