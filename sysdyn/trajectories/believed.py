@@ -47,22 +47,14 @@ class Event(NamedTuple):
     why: str
 
 
-def tested(
-    source: OfStates | OfDynamics, path: Path, readings: Readings, limit: float,
-    covariances: Covariances | None = None,
-) -> tuple[Dropped, list[Event]]:  # fmt: skip
-    """({name: (N, m) bool}, events) of components whose residuals are beyond this multiple of what they may be.
-
-    Of dynamic variables the farthest of each instant alone. covariances: of the path; None: it counts as known.
-    """
-    return beyond(source, residuals(source, path, readings, covariances), path, readings, limit)
-
-
 def beyond(
     source: OfStates | OfDynamics, errors: Iterable[tuple[slice, dict[str, np.ndarray]]], path: Path,
     readings: Readings, limit: float,
 ) -> tuple[Dropped, list[Event]]:  # fmt: skip
-    """`tested`, of residuals {measurement: (n, m)} of instants."""
+    """({name: (N, m) bool}, events) of components whose residuals are beyond this multiple of what they may be.
+
+    errors: residuals {measurement: (n, m)} of instants. Of dynamic variables the farthest of each instant alone.
+    """
     off, events = Dropped(), []
     for part, found in errors:
         far = {}

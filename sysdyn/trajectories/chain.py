@@ -11,11 +11,16 @@ their digits (Bierman 1977). Steps alone need no factors on the way back: with w
 
     δ_t = m_t − P_t Φ_t^T λ_{t+1},    λ_t = Φ_t^T λ_{t+1} + J_t^T (r_t + J_t δ_t)
 
-(Bryson and Frazier 1963).
+(Bryson and Frazier 1963), and covariances follow from Λ, that of λ:
+
+    P_t ← P_t − P_t Φ_t^T Λ_{t+1} Φ_t P_t,    Λ_t = (1 − J_t^T K_t^T) Φ_t^T Λ_{t+1} Φ_t (1 − K_t J_t) + J_t^T S_t⁻¹ J_t,
+
+K = P J^T of P after readings, S⁻¹ = 1 − J K.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,6 +37,10 @@ LEAST_SHARE_LEFT = 1e-9
 # Variance that the unknowns give to a reading, in units of its noise, up to which P − X^T X keeps the digits that are
 # asked for: ten of covariances, four of the gains of a step of Gauss-Newton, which the next one makes good.
 MOST_TOLD, MOST_TOLD_FOR_STEPS = 1e6, 1e12
+# The same up to which the covariance of what comes after keeps ten digits, which loses them by the square of it.
+MOST_TOLD_BACK = 1e3
+# Share of a variance that what comes after leaves of it, up to which P − U^T Λ U keeps ten digits.
+LEAST_LEFT = 1e-6
 # Instants at the start that are read through factors, since little is known before, and instants behind them after
 # which is looked whether the others need it, too (chosen: twice the order of motion).
 START, PROBED = 8, 4
@@ -94,8 +103,11 @@ class Covariances:
         return Covariances(self.size, [Block(x.columns, x.P[chosen], x.C[:0]) for x in self.blocks])
 
     def dense(self) -> np.ndarray:
-        """(N, size, size)."""
-        found = np.zeros((len(self.blocks[0].P), self.size, self.size))
+        """(N, size, size), which may be those of the only block."""
+        (columns, P, _), *others = self.blocks
+        if not others and np.array_equal(columns, np.arange(self.size)[None]):
+            return P[:, 0]
+        found = np.zeros((len(P), self.size, self.size))
         for columns, P, _ in self.blocks:
             found[:, columns[:, :, None], columns[:, None, :]] = P
         return found
@@ -172,7 +184,7 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
 
 
 class Room:
-    """Memory for covariances that nobody asks for, which stays from sweep to sweep, as new memory costs more."""
+    """Memory for covariances, which stays from sweep to sweep until they are asked for, as new memory costs more."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, ...], np.ndarray] = {}
@@ -183,6 +195,12 @@ class Room:
             self._kept[shape] = np.empty(shape)
         return self._kept[shape]
 
+    def given(self, *shape: int) -> np.ndarray:
+        """An array that is the caller's from now on."""
+        found = self.of(*shape)
+        del self._kept[shape]
+        return found
+
 
 def sweep(
     parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False, room: Room | None = None,
@@ -191,7 +209,7 @@ def sweep(
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
 
     covariances: of instants; pairs: of successive ones as well; last: of the last instant alone, which the way forwards
-    gives. room: for covariances that are not asked for.
+    gives. room: for covariances.
     """
     step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
     for part in parts:
@@ -211,6 +229,23 @@ def sweep(
     return Sweep(step, Covariances(size, blocks), least, logdet)
 
 
+def told_after(part: Part, room: Room) -> np.ndarray:
+    """Variances (N, chains, m) that the unknowns give the rows of a part after all of them. Raises as `solve`."""
+    n, (chains, k), m = len(part.r), part.columns.shape, part.r.shape[2]
+    found = []
+    for i in range(chains if k > FEW_UNKNOWNS else 0):
+        form = _Chain(part.one(i), START, False, MOST_TOLD, room.of(n, k, k))
+        told = form.told_after() if form.forwards() else None
+        if told is None:
+            break
+        found.append(told)
+    if len(found) == chains:
+        return np.stack(found, axis=1)
+    P = sweep([part], n, int(part.columns.max()) + 1, covariances=True).covariances.blocks[0].P
+    J = part.J.dense(m, k)
+    return np.asarray(np.einsum("ncij,ncij->nci", J @ P, J))
+
+
 def _side_by_side(found: list[np.ndarray]) -> np.ndarray:
     """(N, chains, …) of arrays (N, …); of one as it is, for it may be large."""
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
@@ -225,7 +260,7 @@ def _swept(x: Part, covariances: bool, pairs: bool, last: bool, room: Room) -> S
     """
     n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances or last else MOST_TOLD_FOR_STEPS
     for start, roots in ((START, False), (n, False), (n, True)):
-        form = _Chain(x, start, roots, most, np.empty((n, k, k)) if covariances else room.of(n, k, k))
+        form = _Chain(x, start, roots, most, (room.given if covariances else room.of)(n, k, k))
         if form.forwards():
             found = form.back_with_covariances(pairs) if covariances else form.back()
             if found is not None:
@@ -301,7 +336,7 @@ class _Chain:
         k, (_, c, _, phi, noise) = self.k, self.arrays
         F, places = Moving(phi, 1), self.x.Phi.places
         tape.call("dcopy", k, Moving(c, 1), 1, Moving(self.before), 1)
-        tape.call("packed", 1, len(places), places, F, Moving(self.m, 1), Moving(self.before))
+        tape.product(1, k, places, F, Moving(self.m, 1), Moving(self.before), keep=True)
         if self.roots:
             roots = np.ascontiguousarray(_roots(self.x.Q.dense(k, k)).swapaxes(1, 2))  # by columns
             dense = self.x.Phi.dense(k, k)
@@ -312,17 +347,14 @@ class _Chain:
             tape.call("dlacpy", "U", k, k, both, 2 * k, Moving(self.factors), k)
             return
         W, V = np.zeros((2, k, k))
-        tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
-        tape.call("packed", k, len(places), places, F, Moving(self.P, 1), W)
+        tape.product(k, k, places, F, Moving(self.P, 1), W)
         tape.call("transpose", k, k, W, V)
         self._sum(tape, F, Moving(noise, 1), V, Moving(self.P))
 
     def _sum(self, tape: Tape, F: Moving, noise: Moving, V: np.ndarray, into: Moving | np.ndarray) -> None:
         """Calls for Φ V + Q."""
-        k, places = self.k, self.x.Phi.places
-        tape.call("dlaset", "A", k, k, 0.0, 0.0, into, k)
+        tape.product(self.k, self.k, self.x.Phi.places, F, V, into)
         tape.call("add", len(self.noise), self.noise, noise, into)
-        tape.call("packed", k, len(places), places, F, V, into)
 
     def _factor(self, tape: Tape) -> None:
         """Calls for the factor of P before readings."""
@@ -338,7 +370,7 @@ class _Chain:
         """Calls for the readings before they are taken in, r + J m."""
         places, (r, _, J, _, _) = self.x.J.places, self.arrays
         tape.call("dcopy", self.rows, Moving(r), 1, Moving(self.z), 1)
-        tape.call("packed", 1, len(places), places, Moving(J), Moving(self.before), Moving(self.z))
+        tape.product(1, self.rows, places, Moving(J), Moving(self.before), Moving(self.z), keep=True)
 
     def _weighed(self, tape: Tape, S: np.ndarray) -> None:
         """Calls for the factor of 1 + S, S = J P J^T."""
@@ -355,17 +387,15 @@ class _Chain:
         if not m:
             return
         J, X, W, S = Moving(self.arrays[2]), np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
-        tape.call("dlaset", "A", k, m, 0.0, 0.0, X, k)
-        tape.call("packed", k, len(places), places, J, P, X)
+        tape.product(k, m, places, J, P, X)
         tape.call("transpose", m, k, X, W)
-        tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
-        tape.call("packed", m, len(places), places, J, W, S)
+        tape.product(m, m, places, J, W, S)
         self._weighed(tape, S)
         self._expected(tape)
-        tape.call("dtrsm", "L", "L", "N", "N", m, 1, 1.0, S, m, Moving(self.z), m)
-        tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)
+        tape.call("solved", 1, m, S, Moving(self.z))
+        tape.call("solved", k, m, S, X)
         tape.call("dgemv", "N", k, m, -1.0, X, k, Moving(self.z), 1, 1.0, Moving(self.m), 1)
-        tape.call("dsyrk", "U", "N", k, m, -1.0, X, k, 1.0, P, k)
+        tape.call("less", k, m, X, X, P)
         tape.call("mirror", k, P)
 
     def _read_through(self, tape: Tape) -> None:
@@ -377,8 +407,7 @@ class _Chain:
         tape.call("dcopy", k, Moving(self.before), 1, Moving(self.m), 1)
         tape.call("dcopy", k * k, L, 1, G, 1)
         if m:
-            tape.call("dlaset", "A", k, m, 0.0, 0.0, B, k)
-            tape.call("packed", k, len(places), places, J, L, B)
+            tape.product(k, m, places, J, L, B)
             tape.call("dsyrk", "L", "T", m, k, 1.0, B, k, 0.0, S, m)
             self._weighed(tape, S)
             if self.roots:
@@ -396,12 +425,10 @@ class _Chain:
         tape.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, P, k)
         tape.call("mirror", k, P)
         if m:
-            back = np.ascontiguousarray(places[:, ::-1])
             self._expected(tape)
-            tape.call("dlaset", "A", k, 1, 0.0, 0.0, right, k)
-            tape.call("packed", 1, len(places), back, J, Moving(self.z), right)
+            tape.product(1, k, places[:, ::-1], J, Moving(self.z), right)
             tape.call("dgemv", "N", k, k, -1.0, P, k, right, 1, 1.0, Moving(self.m), 1)
-            tape.call("dtrsm", "L", "L", "N", "N", m, 1, 1.0, S, m, Moving(self.z), m)
+            tape.call("solved", 1, m, S, Moving(self.z))
 
     # ---- back --------------------------------------------------------------------------------------------------
 
@@ -411,58 +438,37 @@ class _Chain:
 
     def back(self) -> Solved | None:
         """Go back, steps alone: through factors where readings came in through them. None if digits are lost."""
-        k, m, n, J = self.k, self.rows, self.n, self.x.J.places
-        r, _, entries, phi, _ = self.arrays
-        u, after, y, head = np.zeros(k), np.zeros(k), np.zeros(m), min(self.start, n)
-        places, J_back = (np.ascontiguousarray(z[:, ::-1]) for z in (self.x.Phi.places, J))
-        own, tape, through = Tape(), Tape(), Tape()
-        tape.call("dlaset", "A", k, 1, 0.0, 0.0, u, k)
-        tape.call("packed", 1, len(places), places, Moving(phi), after, u)
-        tape.call("dgemv", "N", k, k, -1.0, Moving(self.P), k, u, 1, 1.0, Moving(self.m), 1)
-        own.call("dcopy", k, u, 1, after, 1)
-        if m:
-            own.call("dcopy", m, Moving(r), 1, y, 1)
-            own.call("packed", 1, len(J), J, Moving(entries), Moving(self.m), y)
-            own.call("packed", 1, len(J), J_back, Moving(entries), y, after)
+        k, n, head = self.k, self.n, min(self.start, self.n)
+        own, tape, through, later, u = Tape(), Tape(), Tape(), np.zeros(k), np.zeros(k)
+        self._step(tape, later)
+        for x in (own, tape):
+            self._later(x, later)
         if head < n:
             own.run(range(n - 1, n - 2, -1))
-            (tape + own).run(range(n - 2, head - 1, -1))
+            tape.run(range(n - 2, head - 1, -1))
         d, L, _, _ = self._moved(through)
         through.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.int64))
-        through.call("dlaset", "A", k, 1, 0.0, 0.0, u, k)
-        through.call("packed", 1, len(places), places, Moving(phi), d, u)
+        through.product(1, k, self.x.Phi.places[:, ::-1], Moving(self.arrays[3]), d, u)
         through.call("dgemv", "N", k, k, 1.0, Moving(self.P), k, u, 1, 1.0, Moving(self.m), 1)
         through.run(range(min(head, n - 1) - 1, -1, -1))
         if not self.roots and self._lost(min(head + 1, n)):
             return None
         return self._solved(self.P[:0], np.zeros((0, k, k)))
 
-    def _moved(self, tape: Tape) -> tuple[np.ndarray, Moving | np.ndarray, np.ndarray, np.ndarray]:
-        """Calls for (what the next instant moves, the factor of its P before readings, Φ P, P Φ^T)."""
-        k, places, F = self.k, self.x.Phi.places, Moving(self.arrays[3])
-        d, (W, V, R) = np.zeros(k), np.zeros((3, k, k))
-        tape.call("dcopy", k, Moving(self.m, -1), 1, d, 1)
-        tape.call("daxpy", k, -1.0, Moving(self.before, -1), 1, d, 1)
-        tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
-        tape.call("packed", k, len(places), places, F, Moving(self.P), W)
-        tape.call("transpose", k, k, W, V)
-        if self.roots:
-            return d, Moving(self.factors, -1), W, V
-        self._sum(tape, F, Moving(self.arrays[4]), V, R)
-        tape.call("dcopy", k, R, k + 1, Moving(self.variances, -1), 1)
-        tape.call("dpotrf", "U", k, R, k, Moving(self.wrong, -1))
-        tape.call("dcopy", k, R, k + 1, Moving(self.pivots, -1), 1)
-        return d, R, W, V
-
     def back_with_covariances(self, pairs: bool) -> Solved | None:
         """Go back; None if digits are lost.
 
-        K = P Φ^T (Φ P Φ^T + Q)⁻¹, C = P₊ K^T, A = P − K Φ P, P ← A + (C^T − A Φ^T + K Q) K^T.
+        Through factors, where readings came in through them: K = P Φ^T (Φ P Φ^T + Q)⁻¹, C = P₊ K^T, A = P − K Φ P and
+        P ← A + (C^T − A Φ^T + K Q) K^T.
         """
-        n, k, x = self.n, self.k, self.x
-        C, kept = np.zeros((max(n - 1, 0) if pairs else 0, k, k)), np.zeros((k, k))
-        tape, now, places, R = Tape(), Moving(self.P), x.Phi.places, np.zeros((k, k))
-        F, noise = Moving(self.arrays[3]), Moving(self.arrays[4])
+        n, k, x, head, now = self.n, self.k, self.x, min(self.start, self.n), Moving(self.P)
+        if pairs:  # errors of steps are small differences of these, which have to fit together
+            head = n
+        C, kept = np.empty((max(n - 1, 0) if pairs else 0, k, k)), np.zeros((k, k))
+        F, noise, places = Moving(self.arrays[3]), Moving(self.arrays[4]), x.Phi.places
+        if head < n and not self._informed_back(head):
+            return None
+        tape, R = Tape(), np.zeros((k, k))
         d, L, W, V = self._moved(tape)
         tape.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
         tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
@@ -473,16 +479,154 @@ class _Chain:
         if pairs:
             tape.call("dcopy", k * k, kept, 1, Moving(C), 1)
         tape.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
-        tape.call("dlaset", "A", k, k, 0.0, 0.0, R, k)
-        tape.call("packed", k, len(places), places, F, now, R)
+        tape.product(k, k, places, F, now, R)
         tape.call("daxpy", k * k, -1.0, R, 1, kept, 1)
         tape.call("transpose", k, k, V, R)
-        tape.call("packed", k, len(x.Q.places), x.Q.places, noise, R, kept)
+        tape.product(k, k, x.Q.places, noise, R, kept, keep=True)
         tape.call("dgemm", "N", "N", k, k, k, 1.0, kept, k, V, k, 1.0, now, k)
-        tape.run(range(n - 2, -1, -1))
-        if not self.roots and self._lost(n):
+        tape.run(range(min(head, n - 1) - 1, -1, -1))
+        if not self.roots and self._lost(min(head + 1, n)):
             return None
         return self._solved(self.P, C)
+
+    def told_after(self) -> np.ndarray | None:
+        """Go back; variances (N, m) that the unknowns give the readings after all of them, in units of their noise.
+
+        None if digits are lost.
+        """
+        told = np.zeros((self.n, self.rows))
+        return -told if self._informed_back(0, told) else None
+
+    def _informed_back(self, head: int, told: np.ndarray | None = None) -> bool:
+        """Go back to an instant: δ, and P after all readings. False if digits are lost.
+
+        With Λ, the covariance of λ, and U = Φ P: P ← P − U^T Λ₊ U. Where readings take more
+        than Λ keeps in digits, it is P₋⁻¹ (P₋ − P) P₋⁻¹. told: see `_informed`; then P is found only where Λ needs it.
+        """
+        n, k, x, now = self.n, self.k, self.x, Moving(self.P)
+        F, places = Moving(self.arrays[3]), x.Phi.places
+        variances = np.ones((2, n, k))  # before and after what comes later
+        later, (Later, U, V) = np.zeros(k), np.zeros((3, k, k))
+        strong = np.asarray((np.abs(self.told) > MOST_TOLD_BACK).any(axis=1))
+        strong[0] = False
+        tapes = {}
+        for renewed in (False, True):
+            for last in (False, True):
+                tape = tapes[renewed, last] = Tape()
+                spread = not last and (renewed or told is None)
+                if spread:
+                    tape.product(k, k, places, F, now, U)
+                    tape.call("dgemm", "N", "N", k, k, k, 1.0, U, k, Later, k, 0.0, V, k)
+                if not last:
+                    self._step(tape, later)
+                if not renewed or told is not None:
+                    if not last:
+                        self._turned_back(tape, Later)
+                    self._informed(tape, Later, told)
+                if spread:
+                    tape.call("dcopy", k, now, k + 1, Moving(variances[0]), 1)
+                    tape.call("less", k, k, U, V, now)
+                    tape.call("mirror", k, now)
+                    tape.call("dcopy", k, now, k + 1, Moving(variances[1]), 1)
+                if renewed:
+                    self._renewed(tape, later, Later)
+                else:
+                    self._later(tape, later)
+        tapes[bool(strong[-1]), True].run(range(n - 1, n - 2, -1))
+        bounds = [n - 2, *(np.flatnonzero(np.diff(strong[head : n - 1]))[::-1] + head).tolist(), head - 1]
+        for first, last in itertools.pairwise(bounds):
+            tapes[bool(strong[first]), False].run(range(first, last, -1))
+        return bool((variances[1] >= LEAST_LEFT * variances[0]).all()) and not self.wrong.any()
+
+    def _step(self, tape: Tape, later: np.ndarray) -> None:
+        """Calls for δ, and for Φ^T λ in place of λ."""
+        k, before = self.k, np.zeros(self.k)
+        tape.call("dcopy", k, later, 1, before, 1)
+        tape.product(1, k, self.x.Phi.places[:, ::-1], Moving(self.arrays[3]), before, later)
+        tape.call("dgemv", "N", k, k, -1.0, Moving(self.P), k, later, 1, 1.0, Moving(self.m), 1)
+
+    def _later(self, tape: Tape, later: np.ndarray) -> None:
+        """Calls that add what is read to λ, J^T (r + J δ)."""
+        if self.rows:
+            places, J, y = self.x.J.places, Moving(self.arrays[2]), np.zeros(self.rows)
+            tape.call("dcopy", self.rows, Moving(self.arrays[0]), 1, y, 1)
+            tape.product(1, self.rows, places, J, Moving(self.m), y, keep=True)
+            tape.product(1, self.k, places[:, ::-1], J, y, later, keep=True)
+
+    def _renewed(self, tape: Tape, later: np.ndarray, Later: np.ndarray) -> None:
+        """Calls for λ and Λ of an instant from its δ and P, and from those before its readings."""
+        k, F, (W, V, R) = self.k, Moving(self.arrays[3], 1), np.zeros((3, self.k, self.k))
+        tape.product(k, k, self.x.Phi.places, F, Moving(self.P, 1), W)
+        tape.call("transpose", k, k, W, V)
+        self._sum(tape, F, Moving(self.arrays[4], 1), V, R)
+        tape.call("dpotrf", "L", k, R, k, Moving(self.wrong))
+        # by rows, L⁻¹ P L⁻^T and L⁻^T (1 − that) L⁻¹
+        tape.call("dcopy", k * k, Moving(self.P), 1, W, 1)
+        for x, y in ((W, V), (V, W)):
+            tape.call("solved", k, k, R, x)
+            tape.call("transpose", k, k, x, y)
+        tape.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
+        tape.call("daxpy", k * k, -1.0, W, 1, Later, 1)
+        for x, y in ((Later, V), (V, Later)):
+            tape.call("dtrsm", "R", "L", "N", "N", k, k, 1.0, R, k, x, k)
+            tape.call("transpose", k, k, x, y)
+        tape.call("dcopy", k, Moving(self.before), 1, later, 1)
+        tape.call("daxpy", k, -1.0, Moving(self.m), 1, later, 1)
+        tape.call("dpotrs", "L", k, 1, R, k, later, k, np.zeros(1, dtype=np.int64))
+
+    def _turned_back(self, tape: Tape, Later: np.ndarray) -> None:
+        """Calls for Φ^T Λ Φ in place of Λ."""
+        k, places, F, (W, V) = self.k, self.x.Phi.places[:, ::-1], Moving(self.arrays[3]), np.zeros((2, self.k, self.k))
+        tape.product(k, k, places, F, Later, W)
+        tape.call("transpose", k, k, W, V)
+        tape.product(k, k, places, F, V, Later)
+        tape.call("transpose", k, k, Later, W)
+        tape.call("daxpy", k * k, 1.0, W, 1, Later, 1)
+        tape.call("daxpy", k * k, -0.5, Later, 1, Later, 1)
+
+    def _informed(self, tape: Tape, Later: np.ndarray, told: np.ndarray | None = None) -> None:
+        """Calls that add what is read to Λ: J^T (1 − K^T J^T) J + (1 − K J)^T Λ (1 − K J), K = P J^T.
+
+        told (N, m): receives −J P J^T of P after all readings.
+        """
+        k, m, places, J = self.k, self.rows, self.x.J.places, Moving(self.arrays[2])
+        if not m:
+            return
+        (K, B, X), (W, V), (D, E) = np.zeros((3, m, k)), np.zeros((2, k, k)), np.zeros((2, m, m))
+        Y = np.zeros((k, m))
+        tape.product(k, m, places, J, Moving(self.P), K)
+        tape.call("dgemm", "N", "N", k, m, k, 1.0, Later, k, K, k, 0.0, B, k)
+        tape.call("dgemm", "T", "N", m, m, k, 1.0, K, k, B, k, 0.0, D, m)
+        tape.call("transpose", m, k, K, Y)
+        tape.product(m, m, places, J, Y, E)
+        tape.call("daxpy", m * m, -1.0, E, 1, D, 1)
+        if told is not None:
+            tape.call("dcopy", m, D, m + 1, Moving(told), 1)
+        tape.call("daxpy", m, 1.0, np.ones(m), 1, D, m + 1)
+        # Λ − J^T (B − D J/2) − (B − D J/2)^T J
+        tape.product(m, k, places[:, ::-1], J, D, Y)
+        tape.call("transpose", k, m, Y, X)
+        tape.call("daxpy", m * k, -0.5, X, 1, B, 1)
+        tape.product(k, k, places[:, ::-1], J, B, W)
+        tape.call("transpose", k, k, W, V)
+        tape.call("daxpy", k * k, -1.0, W, 1, Later, 1)
+        tape.call("daxpy", k * k, -1.0, V, 1, Later, 1)
+
+    def _moved(self, tape: Tape) -> tuple[np.ndarray, Moving | np.ndarray, np.ndarray, np.ndarray]:
+        """Calls for (what the next instant moves, the factor of its P before readings, Φ P, P Φ^T)."""
+        k, places, F = self.k, self.x.Phi.places, Moving(self.arrays[3])
+        d, (W, V, R) = np.zeros(k), np.zeros((3, k, k))
+        tape.call("dcopy", k, Moving(self.m, -1), 1, d, 1)
+        tape.call("daxpy", k, -1.0, Moving(self.before, -1), 1, d, 1)
+        tape.product(k, k, places, F, Moving(self.P), W)
+        tape.call("transpose", k, k, W, V)
+        if self.roots:
+            return d, Moving(self.factors, -1), W, V
+        self._sum(tape, F, Moving(self.arrays[4]), V, R)
+        tape.call("dcopy", k, R, k + 1, Moving(self.variances, -1), 1)
+        tape.call("dpotrf", "U", k, R, k, Moving(self.wrong, -1))
+        tape.call("dcopy", k, R, k + 1, Moving(self.pivots, -1), 1)
+        return d, R, W, V
 
 
 def _roots(Q: np.ndarray) -> np.ndarray:

@@ -198,7 +198,7 @@ class OfStates:
         given = {name: np.ascontiguousarray(x) for name, x in given.items()}
         outputs, status = self._executable.results(given, n)
         r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
-        weight = np.ones_like(r)
+        weight = np.ones(r.shape)
         for name, rows in self._rows.items():
             noise, on = self._noise[name], readings.active[name]
             # correlated components say nothing apart
@@ -207,8 +207,12 @@ class OfStates:
             if weighted and name in readings.weights:
                 weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
         weight[status != 0] = 0.0
-        r, entries = np.where(weight == 0.0, 0.0, r), np.where(np.isfinite(entries), entries, 0.0)
-        return self._lines(r * weight, entries * weight[:, self.places[0]])
+        r[weight == 0.0] = 0.0
+        if not np.isfinite(entries.sum()):
+            entries[~np.isfinite(entries)] = 0.0
+        r *= weight
+        entries *= weight[:, self.places[0]]
+        return self._lines(r, entries)
 
     def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
+from sysdyn.backends.llvm.calls import Moving, Tape
 from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.equations import EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
@@ -126,7 +127,7 @@ class Filter:
         return smoothed[::-1]
 
     def path(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> Path:
-        """The path of `backwards`, to first order in its steps, all instants at a time."""
+        """The path of `backwards`, to first order in its steps; that of the filter if a covariance has no factor."""
         own, whole = self.unknowns, _together([x.path for x in found])
         if not ahead:
             return whole
@@ -135,21 +136,25 @@ class Filter:
         F, k = np.zeros((len(dt), own.size, own.size)), np.arange(n, own.size)
         F[:, :n, :n], F[:, k, k] = own.motion.transition(whole.rates[:-1], dt), own.walk(dt)[0]
         P, behind = (np.stack([x.P for x in part]) for part in (ahead, found[:-1]))
-        size = np.sqrt(np.einsum("nii->ni", P))
-        scaled = np.linalg.solve(P / (size[:, :, None] * size[:, None, :]), F @ behind / size[:, :, None])
-        K = (scaled / size[:, :, None]).swapaxes(1, 2)
         away = np.concatenate([
             own.model.difference(before.q, after.q), (after.rates - before.rates).reshape(len(dt), -1),
             after.biases - before.biases,
         ], axis=1)  # fmt: skip
-        groups = [(part, np.linalg.inv(turned(joint, -away[:, part])[1])) for joint, _, part in own.motion.groups]
-        step = np.zeros((len(found), own.size))
-        for t in range(len(dt) - 1, -1, -1):
-            further = step[t + 1].copy()
-            for part, J in groups:
-                further[part] = J[t] @ further[part]
-            step[t] = K[t] @ (away[t] + further)
-        return whole.moved(step)
+        size, step, further = own.size, np.zeros((len(found), own.size)), np.zeros((2, own.size))
+        wrong, tape = np.zeros((len(dt), 2), dtype=np.int64), Tape()
+        tape.call("dcopy", size, Moving(step, -1), 1, further[0], 1)
+        for joint, _, part in own.motion.groups:
+            J, m = np.linalg.inv(turned(joint, -away[:, part])[1]), joint.nv
+            later = Moving(step, -1, part.start)
+            tape.call("dgemv", "T", m, m, 1.0, Moving(J), m, later, 1, 0.0, further[0, part], 1)
+        tape.call("daxpy", size, 1.0, Moving(away), 1, further[0], 1)
+        # P₊ F^T P₋⁻¹ of it
+        tape.call("dpotrf", "L", size, Moving(P), size, Moving(wrong))
+        tape.call("dpotrs", "L", size, 1, Moving(P), size, further[0], size, Moving(wrong, offset=1))
+        tape.call("dgemv", "N", size, size, 1.0, Moving(F), size, further[0], 1, 0.0, further[1], 1)
+        tape.call("dgemv", "N", size, size, 1.0, Moving(behind), size, further[1], 1, 0.0, Moving(step), 1)
+        tape.run(range(len(dt) - 1, -1, -1))
+        return whole if wrong.any() else whole.moved(step)
 
     def started(self, belief: Belief, readings: Readings) -> Belief:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""

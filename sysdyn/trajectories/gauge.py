@@ -7,18 +7,24 @@ nothing of its heading, though each of them changes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from sysdyn.backends.executable import Executable
 from sysdyn.model import Model
 from sysdyn.model.joints import Free
-from sysdyn.model.manifolds import rotate
+from sysdyn.model.manifolds import quaternion_product, rotate
 from sysdyn.model.spatial import rotation, translation
+from sysdyn.program.expr import Graph, cos, sin
+from sysdyn.program.products import SHARING
+from sysdyn.program.program import Program
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.turns import machine_code
 
 # Change of a sum of squares along a direction, as a share of what the sizes of its rows allow, that counts as none, and
 # random states at which this is looked at (chosen).
@@ -102,22 +108,73 @@ def settled(gone: Sequence[Unseen], path: Path, wanted: np.ndarray, density: np.
         turns = [x.turn for x in motions if x.turn.any()]
         if turns and len(motions) < 4:
             continue  # turns that shift along what is known
-        own, v = path.unknowns, motions[0].v
+        own, place, v = path.unknowns, motions[0].q, motions[0].v
         before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
-        error = wanted[:, v] - own.motion.errors(before, after, np.diff(path.t))[0][:, 0, v]
-        T = np.stack([x(path.q[1:])[:, v] for x in motions], axis=2) / density[v, None]
-        TT = T.swapaxes(1, 2)
-        share = np.linalg.solve(TT @ T, TT @ (error / density[v])[..., None])[..., 0]
         count = len(motions) - len(turns)
-        shift, q = share[:, :count] @ np.array([x.shift for x in motions[:count]]), path.q
+        axes = np.array([x.shift for x in motions[:count]]).reshape(-1)
+        known = {"axes": axes, "turn": motions[-1].turn, "about": motions[-1].shift} if turns else {"axes": axes}
+        program = _shares(count, bool(turns))
+        error = wanted[:, v] - own.motion.errors(before, after, np.diff(path.t))[0][:, 0, v]
+        given = {"q": path.q[1:, place], "error": error, "scale": 1.0 / density[v]}
+        share = _found(program, given | known)["share"]
+        first = np.zeros((1, count))
+        shares, q, angle = np.concatenate([first, share[:, :count]]), path.q[:, place], np.zeros((len(path), 1))
         if turns:
             angle = _summed(share[:, count:])
-            q = own.model.integrate(q, angle * motions[-1](q))
-            quaternion = np.concatenate([np.sin(0.5 * angle) * turns[0], np.cos(0.5 * angle)], axis=1)
-            shift = rotate(quaternion[:-1], shift)
-        whole = WorldMotion(motions[0].nv, motions[0].q, v, np.zeros(3), _summed(shift))
-        path = replace(path, q=own.model.integrate(q, whole(q)))
+        given = {"q": q, "angle": angle, "earlier": np.concatenate([angle[:1], angle[:-1]]), "share": shares}
+        found = _found(_turned(count, bool(turns)), given | known)
+        found["q"][:, :3] += np.cumsum(found["shift"], axis=0)
+        q = path.q.copy()
+        q[:, place] = found["q"]
+        path = replace(path, q=q)
     return path
+
+
+def _found(executable: Executable, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return executable.results({name: np.ascontiguousarray(x) for name, x in given.items()}, len(given["q"]))[0]
+
+
+def _world(graph: Graph, shifts: int, turns: bool) -> dict[str, np.ndarray]:
+    """Inputs: q of a free joint, axes of shifts, and of a turn with its shift."""
+    sizes = {"q": 7, "axes": 3 * shifts} | ({"turn": 3, "about": 3} if turns else {})
+    return {name: graph.inputs(name, size) for name, size in sizes.items()}
+
+
+@functools.cache
+def _shares(shifts: int, turns: bool) -> Executable:
+    """The program of the shares of shifts and a turn of the world that come nearest to an error, by least squares."""
+    graph = Graph(SHARING)
+    x = _world(graph, shifts, turns) | {name: graph.inputs(name, 6) for name in ("error", "scale")}
+    p, back, none = x["q"][:3], x["q"][3:] * np.array([-1.0, -1.0, -1.0, 1.0]), np.zeros(3)
+    tangents = [np.concatenate([none, rotate(back, a)]) for a in x["axes"].reshape(-1, 3)]
+    if turns:
+        tangents.append(np.concatenate([rotate(back, x["turn"]), rotate(back, x["about"] + np.cross(x["turn"], p))]))
+    T, e = [y * x["scale"] for y in tangents], x["error"] * x["scale"]
+    rows = [np.array([*(a @ b for b in T), a @ e], dtype=object) for a in T]
+    for k, row in enumerate(rows):
+        for i in range(k + 1, len(rows)):
+            rows[i] = rows[i] - row * (rows[i][k] / row[k])
+    share: list = [0.0] * len(rows)
+    for k in reversed(range(len(rows))):
+        known = sum((rows[k][i] * share[i] for i in range(k + 1, len(rows))), 0.0)
+        share[k] = (rows[k][-1] - known) / rows[k][k]
+    return machine_code(Program.from_graph(graph, tuple(x.items()), [("share", share)]))
+
+
+@functools.cache
+def _turned(shifts: int, turns: bool) -> Executable:
+    """The program of a free joint in a world turned by an angle, and of a shift (3,) in the one turned before."""
+    graph = Graph(SHARING)
+    sizes = {"angle": 1, "earlier": 1, "share": shifts}
+    x = _world(graph, shifts, turns) | {name: graph.inputs(name, size) for name, size in sizes.items()}
+    q, shift = x["q"], x["share"] @ x["axes"].reshape(-1, 3)
+    if turns:
+        now, before = (np.array([*(sin(0.5 * y) * x["turn"]), cos(0.5 * y)], dtype=object)
+                       for y in (x["angle"][0], x["earlier"][0]))  # fmt: skip
+        away = np.cross(x["about"], x["turn"])  # the axis is there, from −p
+        q = np.concatenate([rotate(now, q[:3] + away) - away, quaternion_product(now, q[3:])])
+        shift = rotate(before, shift)
+    return machine_code(Program.from_graph(graph, tuple(x.items()), [("q", list(q)), ("shift", list(shift))]))
 
 
 def _summed(x: np.ndarray) -> np.ndarray:

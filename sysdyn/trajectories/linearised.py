@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -16,13 +16,19 @@ from sysdyn.trajectories.gauge import Unseen, settled
 from sysdyn.trajectories.path import Path, Unknowns
 
 
-class Least(NamedTuple):
-    """A path with the chain about it in parts, and the objective there; rows: r and entries of each source."""
+@dataclass
+class Least:
+    """A path with the objective there; rows: r and entries of each source. chain: the chain about it in parts."""
 
     path: Path
-    parts: list[beside.Part]
     objective: float
     rows: list[tuple[np.ndarray, np.ndarray]]
+    chain: Callable[[], list[beside.Part]]
+
+    @cached_property
+    def parts(self) -> list[beside.Part]:
+        """The chain, once it is needed: many paths are tried for their objective alone."""
+        return self.chain()
 
 
 class _Unknowns(NamedTuple):
@@ -136,17 +142,21 @@ class Linearised:
         total += motion.objective(e if raised is None else e / raised[:, None], steps.dt, self.density)
         change = path.biases[1:] - steps.left * path.biases[:-1]
         total += float((change * change / steps.walk).sum()) if own.n_biases else 0.0
-        parts = []
-        for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
-            r = _chosen([y for y, _ in found], x.rows)
-            J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
-            phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
-            if raised is not None and x.freedoms.shape[1]:
-                noise = noise * self._factor(x, raised)
-            P = start[x.columns[:, :, None], x.columns[:, None, :]]
-            Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
-            parts.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
-        return Least(path, parts, total, found)
+
+        def parts() -> list[beside.Part]:
+            made = []
+            for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
+                r = _chosen([y for y, _ in found], x.rows)
+                J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
+                phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
+                if raised is not None and x.freedoms.shape[1]:
+                    noise = noise * self._factor(x, raised)
+                P = start[x.columns[:, :, None], x.columns[:, None, :]]
+                Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
+                made.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
+            return made
+
+        return Least(path, total, found, parts)
 
     def _steps(self, path: Path) -> _Steps:
         """Transitions between the times of a path; the last ones are kept."""
@@ -219,6 +229,17 @@ class Linearised:
     ) -> chain.Sweep:  # fmt: skip
         """The step of Gauss-Newton from there, and covariances if asked for; see `chain.sweep`."""
         return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs, self._room, last)
+
+    def told_after(self, least: Least, source: OfStates | OfDynamics, rows: np.ndarray) -> np.ndarray:
+        """Variances (N, rows) of these rows of a source at the least near there, in units of their noise."""
+        at = [x is source for x in self.sources].index(True)
+        found = np.zeros((len(least.path), len(source.exact)))
+        for x, part in zip(self._parts, least.parts, strict=True):
+            own = x.rows[at]
+            if np.isin(own, rows).any():
+                before = sum(y.shape[1] for y in x.rows[:at])
+                found[:, own] = chain.told_after(part, self._room)[:, :, before : before + own.shape[1]]
+        return found[:, rows]
 
     def moved(self, least: Least, step: np.ndarray, readings: Readings) -> Path:
         """The path after a step (N, unknowns) from there, nearer to what the step foretells where that costs nothing.

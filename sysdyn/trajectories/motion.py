@@ -21,7 +21,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.joints import Free, Joint, Planar, Spherical
-from sysdyn.trajectories.turns import turned
+from sysdyn.trajectories import turns
+from sysdyn.trajectories.turns import carried, turned
 
 # Order of the processes: white noise on jerk.
 ORDER = 3
@@ -86,7 +87,24 @@ class Motion:
         """(q (N, nq), rates (N, p − 1, nv)) after dt (N,)."""
         phi = transition(dt, self.order)
         step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates)
-        return self.model.integrate(q, step), phi[:, 1:, 1:] @ rates
+        return self.stepped(q, step), phi[:, 1:, 1:] @ rates
+
+    @cached_property
+    def _adding(self) -> tuple[np.ndarray | slice, np.ndarray | slice]:
+        """Places in q and q̇ of joints whose positions add up."""
+        grouped = {part.start for _, _, part in self.groups}
+        kept = [i for i in range(len(self.model.joints)) if self.model.v_slice(i).start not in grouped]
+        q, v = (np.concatenate([np.zeros(0, dtype=int), *(np.r_[of(i)] for i in kept)])
+                for of in (self.model.q_slice, self.model.v_slice))  # fmt: skip
+        return _as_slice(q), _as_slice(v)
+
+    def stepped(self, q: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """q ⊕ step (N, nq)."""
+        found, (own, freedoms) = np.empty((len(step), q.shape[-1])), self._adding
+        found[:, own] = q[..., own] + step[:, freedoms]
+        for joint, place, part in self.groups:
+            found[:, place] = turns.stepped(joint, q[..., place], step[:, part])
+        return found
 
     def transition(self, rates: np.ndarray, dt: np.ndarray) -> np.ndarray:
         """Φ (N, p nv, p nv) of the error of a state that moves as `predicted`."""
@@ -114,11 +132,19 @@ class Motion:
         self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(errors (N, p, nv) of pairs of states, see `between`; steps (N, nv) of the positions before)."""
-        phi = transition(dt, self.order)
-        step = np.einsum("nj,njv->nv", phi[:, 0, 1:], before[1])
-        e = np.empty((len(dt), self.order, self.model.nv))
-        e[:, 0] = self.model.difference(self.model.integrate(before[0], step), after[0])
-        e[:, 1:] = after[1] - phi[:, 1:, 1:] @ before[1]
+        p, (q, rates), (q1, rates1) = self.order, before, after
+        powers = [x / math.factorial(j) for j, x in enumerate(_powers(dt, p))]
+        e, step = np.empty((len(dt), p, self.model.nv)), powers[1] * rates[:, 0]
+        for j in range(2, p):
+            step += powers[j] * rates[:, j - 1]
+        for i in range(1, p):
+            np.subtract(rates1[:, i - 1], rates[:, i - 1], out=e[:, i])
+            for j in range(i + 1, p):
+                e[:, i] -= powers[j - i] * rates[:, j - 1]
+        own, freedoms = self._adding
+        e[:, 0, freedoms] = q1[:, own] - q[:, own] - step[:, freedoms]
+        for joint, place, part in self.groups:
+            e[:, 0, part] = turns.apart(joint, q[:, place], step[:, part], q1[:, place])
         return e, step
 
     def jacobians(
@@ -193,26 +219,41 @@ class Motion:
         δ⁺ = Φ δ + c + N(0, Q), of the errors of pairs of states, see `errors`: Φ = −F1⁻¹ F0, c = −F1⁻¹ e and
         Q ← F1⁻¹ Q F1⁻^T, see `jacobians`. Entries of other joints are those of `alone`.
         """
-        p, f, n, squares = self.order, len(freedoms), len(dt), np.square(density[freedoms])
-        c[:, : p * f] = -e[:, :, freedoms].reshape(n, -1)
-        if not self._within(freedoms):
-            return
-        powers = [dt**j / math.factorial(j) for j in range(p)]
-        spread, (places, noise) = covariance(dt, p), self.pattern(freedoms)
-        for joint, part in self._within(freedoms):
+        p, f, n, powers = self.order, len(freedoms), len(dt), _powers(dt, 2 * self.order)
+        np.negative(e if f == self.model.nv else e[:, :, freedoms], out=c[:, : p * f].reshape(n, p, f))
+        for joint, part, blocks in self._blocks(freedoms):
             whole = freedoms[part]
-            turn, back = turned(joint, -e[:, 0, whole])
-            adjoint, along = turned(joint, -step[:, whole])
-            along = turn @ along
-            c[:, part] = (back @ c[:, part, None])[..., 0]
-            spreads = [back * (spread[:, 0, j, None, None] * squares[part]) for j in range(p)]
-            blocks = [turn @ adjoint, *(along * x[:, None, None] for x in powers[1:])]
-            for j in range(p):
-                Phi[:, _block(places, part, j * f)] = blocks[j].reshape(n, -1)
-                if j:
-                    Q[:, _block(noise, part, j * f)] = spreads[j].reshape(n, -1)
-                    Q[:, _block(noise[:, ::-1], part, j * f)] = spreads[j].reshape(n, -1)
-            Q[:, _block(noise, part, 0)] = (spreads[0] @ back.swapaxes(1, 2)).reshape(n, -1)
+            found = carried(joint, e[:, 0, whole], step[:, whole], np.square(density[whole]))
+            c[:, part] = found["c"]
+            for j, (of_step, of_noise, turned_noise) in enumerate(blocks):
+                power = 2 * p - 1 - j
+                spread = powers[power] / (power * math.factorial(p - 1) * math.factorial(p - 1 - j))
+                if not j:
+                    Phi[:, of_step], Q[:, of_noise] = found["turn"], spread * found["spread"]
+                    continue
+                Phi[:, of_step] = found["along"] * (powers[j] / math.factorial(j))
+                Q[:, of_noise] = Q[:, turned_noise] = spread * found["back"]
+
+    def _blocks(
+        self, freedoms: np.ndarray
+    ) -> list[tuple[Joint, slice, list[tuple[np.ndarray, np.ndarray, np.ndarray]]]]:  # fmt: skip
+        """(joint, its places among the degrees of freedom, numbers of entries that are its own) of joints in groups.
+
+        Entries of Φ, of Q and of Q^T at the places of `pattern`, by the derivative with which errors of positions go.
+        """
+        key = freedoms.tobytes()
+        if key not in self._known_blocks:
+            f, (places, noise) = len(freedoms), self.pattern(freedoms)
+            self._known_blocks[key] = [
+                (joint, part, [(_block(places, part, j * f), _block(noise, part, j * f),
+                                _block(noise[:, ::-1], part, j * f)) for j in range(self.order)])
+                for joint, part in self._within(freedoms)
+            ]  # fmt: skip
+        return self._known_blocks[key]
+
+    @cached_property
+    def _known_blocks(self) -> dict[bytes, list]:
+        return {}
 
     def turned(self, step: np.ndarray) -> np.ndarray:
         """J (nv, nv): an error e of a step (nv,) of positions is J e behind it, q ⊕ (step + e) = q ⊕ step ⊕ J e."""
@@ -231,8 +272,16 @@ class Motion:
 
     def objective(self, e: np.ndarray, dt: np.ndarray, density: np.ndarray) -> float:
         """Sum of e^T Q⁻¹ e of errors e (N, p, nv)."""
-        scaled = e / density[..., None, :]
-        return float(np.einsum("niv,nij,njv->", scaled, information(dt, self.order), scaled, optimize=True))
+        p, total = self.order, 0.0
+        root = np.linalg.cholesky(information(np.ones(()), p))
+        powers = _powers(1.0 / dt, p)
+        scaled = [e[:, i] * (powers[p - 1 - i] * np.sqrt(powers[1]) / density) for i in range(p)]
+        for i in range(p):
+            left = root[i, i] * scaled[i]
+            for j in range(i + 1, p):
+                left += root[j, i] * scaled[j]
+            total += float(np.vdot(left, left))
+        return total
 
     def _spread(self, of_one: np.ndarray, factor: np.ndarray) -> np.ndarray:
         """The matrices of several degrees of freedom, from that of one and a factor of each."""
@@ -242,6 +291,21 @@ class Motion:
             for j in range(p):
                 found[:, i, own, j, own] = of_one[:, i, j, None] * factor
         return found.reshape(n, p * f, p * f)
+
+
+def _powers(x: np.ndarray, count: int) -> list[np.ndarray]:
+    """Powers (N, 1) of x (N,), from 0 on."""
+    found = [np.ones((len(x), 1))]
+    for _ in range(count - 1):
+        found.append(found[-1] * x[:, None])
+    return found
+
+
+def _as_slice(places: np.ndarray) -> np.ndarray | slice:
+    """Places as a slice if they follow each other, which takes no copy."""
+    if len(places) and (np.diff(places) == 1).all():
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 def _places(found: list[tuple[int, int]]) -> np.ndarray:

@@ -143,7 +143,7 @@ class Path:
         """The path after a step (N, unknowns): positions in the tangent space, all others added."""
         own, nv, n = self.unknowns, self.unknowns.model.nv, len(self)
         rates = self.rates + step[:, nv : own.n_states].reshape(n, -1, nv)
-        q = own.model.integrate(self.q, step[:, :nv])
+        q = own.motion.stepped(self.q, step[:, :nv])
         return type(self)(own, self.t, q, rates, self.biases + step[:, own.n_states :])
 
     def beyond(self, start: Self) -> np.ndarray:

@@ -17,14 +17,14 @@ from sysdyn.trajectories.believed import (
     SLIPS,
     Dropped,
     Event,
+    beyond,
     residuals,
     same,
     stances,
-    tested,
     weight,
 )  # fmt: skip
 from sysdyn.trajectories.chain import Covariances
-from sysdyn.trajectories.equations import CONFIDENCE, FAR, FAR_SQUARED, OfDynamics, OfStates, Readings, in_parts
+from sysdyn.trajectories.equations import CONFIDENCE, FAR, FAR_SQUARED, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.linearised import Least, Linearised
 from sysdyn.trajectories.motion import covariance
 from sysdyn.trajectories.path import Path
@@ -90,6 +90,11 @@ def _between(before: np.ndarray, step: np.ndarray) -> float:
     return 1.0 / (1.0 + back) if aside <= ASIDE * np.linalg.norm(step) else 1.0
 
 
+def _small(least: Least, enough: float) -> float:
+    """Decrease of the objective that counts as none."""
+    return enough * max(1.0, ROUNDING * least.objective)
+
+
 @dataclass
 class Smoother:
     """Gauss-Newton on the equations of a path. events: impacts, and readings that the last `run` dropped.
@@ -116,9 +121,10 @@ class Smoother:
     def solve(
         self, path: Path, readings: Readings, enough: float = DECREASE, most: int = MOST_STEPS
     ) -> tuple[Least, bool]:  # fmt: skip
-        """(the least squares near `path`, by Gauss-Newton; True if converged). enough: decrease that ends it.
+        """(the least squares near `path`, by Gauss-Newton; True if converged).
 
-        most: steps, of which fewer than all leave open whether a path that still moves is good enough.
+        enough: decrease that ends it. most: steps, of which fewer than all leave open whether a path that
+        still moves is good enough.
 
         A step that increases the objective is followed by others, as a large turn is right though the shifts that
         belong to it come with the next step; without success the best path goes on by part of a step (Chamberlain,
@@ -133,7 +139,7 @@ class Smoother:
             part = share * _between(before, swept.step)
             now, whole = own.about(own.moved(now, part * swept.step, readings), readings), part == 1.0
             before = part * swept.step
-            change, small = best.objective - now.objective, enough * max(1.0, ROUNDING * best.objective)
+            change, small = best.objective - now.objective, _small(best, enough)
             if change >= 0.0:
                 best, share, waited = now, min(1.0, 2.0 * share), 0
             if abs(change) <= small or (best is now and whole and abs(now.objective - swept.least) <= FORETOLD * small):
@@ -168,7 +174,7 @@ class Smoother:
             left = readings
             best, converged = self.solve(path, left)
         found = own.sweep(best, covariances=True)
-        if converged and abs(best.objective - found.least) <= DECREASE * max(1.0, ROUNDING * best.objective):
+        if converged and abs(best.objective - found.least) <= _small(best, DECREASE):
             best = own.about(own.moved(best, found.step, left), left)  # a step for nothing
         return Smoothed(best.path, found.covariances, converged, best.objective), left
 
@@ -197,15 +203,19 @@ class Smoother:
         for round_, limit in enumerate(LIMITS):
             before = dict(off)
             events = [e for e in events if e.measurement not in self._of_states]
+            errors: dict[str, np.ndarray] = {}  # of sensors of states
             for source in own.sources:
                 anew = isinstance(source, OfStates)
-                now, more = tested(source, path, readings if anew else left, limit, covariances)
+                read = readings if anew else left
+                found = list(residuals(source, path, read, covariances))
+                errors |= {name: np.concatenate([x[name] for _, x in found]) for name in found[0][1]} if anew else {}
+                now, more = beyond(source, found, path, read, limit)
                 events += more
                 off |= now if anew else {x: y | off.get(x, False) for x, y in now.items()}
             unchanged, last = bool(round_) and same(off, before), round_ == len(LIMITS) - 1
             if unchanged and limit > FAR:
                 continue
-            weights = self._weights(path, readings, round_ == 0)
+            weights = {name: weight(e) for name, e in errors.items() if not round_ or name in self._stances}
             if unchanged and converged and not weights and not left.weights:
                 least = None
                 continue
@@ -360,33 +370,20 @@ class Smoother:
         standing = np.concatenate([source.groups()[name] for name in stances(source)])
         if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever their variances are
             return least.path, readings, events
-        covariances = own.covariances(least)
-        off = Dropped()
-        for part in in_parts(len(path), source):
-            lines = source.at(least.path.part(part), readings.part(part), weighted=False)
-            known = covariances.part(part)
-            for name in stances(source):
-                rows = source.groups()[name]
-                J, columns = lines.within(rows)
-                variance = 1.0 + np.einsum("nij,nij->ni", J @ known.among(columns), J)
-                size = (np.abs(lines.r[:, rows]) / np.sqrt(variance)).max(axis=1)
-                active = readings.active[name][part]
-                off.setdefault(name, np.zeros_like(readings.active[name]))[part] = (size > SLIPS)[:, None] & active
-                for i in np.flatnonzero((size > SLIPS) & active.any(axis=1)).tolist():
-                    at = part.start + i
-                    events.append(Event(at, float(path.t[at]), name, "0", float(size[i]), "innovation"))
+        off, variance = Dropped(), np.ones_like(left)
+        variance[:, standing] += own.told_after(least, source, standing) / WEAKENED
+        for name in stances(source):
+            rows, active = source.groups()[name], readings.active[name]
+            size = (np.abs(left[:, rows]) / np.sqrt(variance[:, rows])).max(axis=1)
+            wrong = (size > SLIPS) & active.any(axis=1)
+            off[name] = wrong[:, None] & active
+            for i in np.flatnonzero(wrong).tolist():
+                events.append(Event(i, float(path.t[i]), name, "0", float(size[i]), "innovation"))
         return least.path, readings.without(off), events
 
-    def _weights(self, path: Path, readings: Readings, first: bool) -> dict[str, np.ndarray]:
-        """{sensor: (N,)} weights of Student's distribution: of stances, and at first of all sensors of states."""
-        found: dict[str, list[np.ndarray]] = {}
-        for source in self.equations.sources:
-            if isinstance(source, OfStates):
-                for _, errors in residuals(source, path, readings):
-                    for name, e in errors.items():
-                        if first or name in stances(source):
-                            found.setdefault(name, []).append(weight(e))
-        return {name: np.concatenate(x) for name, x in found.items()}
+    @cached_property
+    def _stances(self) -> frozenset[str]:
+        return frozenset().union(*(stances(source) for source in self.equations.sources))
 
     @cached_property
     def _of_states(self) -> frozenset[str]:

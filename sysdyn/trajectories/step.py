@@ -84,12 +84,10 @@ class Step:
         k, tape = self.unknowns.size, Tape()
         found = _called(tape, machine_code(program), self.state | self.given)
         W, V = np.zeros((2, k, k))
-        tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
-        tape.call("packed", k, len(places), places, found[TRANSITION], self.P, W)
+        tape.product(k, k, places, found[TRANSITION], self.P, W)
         tape.call("transpose", k, k, W, V)
-        tape.call("dlaset", "A", k, k, 0.0, 0.0, self.P, k)
+        tape.product(k, k, places, found[TRANSITION], V, self.P)
         tape.call("add", len(numbers), numbers, found[NOISE], self.P)
-        tape.call("packed", k, len(places), places, found[TRANSITION], V, self.P)
         tape.call("flush", k * k, LEAST_COVARIANCE[self.real], self.P)
         self.kept(tape, found)
         return tape
@@ -134,13 +132,11 @@ class Update:
         """Calls of the update by rows that are there."""
         tape, P, exact = Tape(), self._step.P, self.source.exact
         k, m, z, change = len(P), self.rows, self._z, self._change
-        places = np.ascontiguousarray(self.source.places.T, dtype=np.int64)
+        places = self.source.places.T
         X, W, S = np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
-        tape.call("dlaset", "A", k, m, 0.0, 0.0, X, k)
-        tape.call("packed", k, len(places), places, self.entries, P, X)
+        tape.product(k, m, places, self.entries, P, X)
         tape.call("transpose", m, k, X, W)
-        tape.call("dlaset", "A", m, m, 0.0, 0.0, S, m)
-        tape.call("packed", m, len(places), places, self.entries, W, S)
+        tape.product(m, m, places, self.entries, W, S)
         tape.call("dcopy", m, S, m + 1, self.known, 1)
         own = machine_code(variances(exact, self._gate, OF_EMPTY_ROWS[self._step.real]))
         _called(tape, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
@@ -169,10 +165,10 @@ class Update:
         k = len(P)
         before = np.zeros((k, k))
         for part in groups:
-            size = part.stop - part.start
+            size, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
             tape.call("dcopy", size * k, P[part], 1, before[part], 1)
-            tape.call("dlaset", "A", k, size, 0.0, 0.0, P[part], k)
-        tape.call("packed", k, len(places), places, entries, before, P)
+            numbers = np.flatnonzero(own)
+            tape.product(k, size, places[own] - [part.start, 0], entries[numbers[0] :], before, P[part])
 
     def read(self, readings: Readings, t: float) -> None:
         """Find the rows of the first instant of some readings."""

@@ -19,14 +19,14 @@ def test_products_with_sparse_matrices_and_transposes(k):
     rng = np.random.default_rng(k)
     A, x = rng.standard_normal((2, INSTANTS, k, k))
     A *= rng.random((k, k)) < 0.6
-    places = np.ascontiguousarray(np.argwhere(A.any(axis=0)))
+    places = np.argwhere(A.any(axis=0))[::-1]
     rows = k + 3
     wide = rng.standard_normal((INSTANTS, rows, k))
-    y, turned, mirrored = np.zeros((INSTANTS, k, k)), np.empty((INSTANTS, k, rows)), x.copy()
-    z, packed, added = y.copy(), A[:, places[:, 0], places[:, 1]].copy(), x.copy()
+    y, turned, mirrored = np.full((INSTANTS, k, k), np.nan), np.empty((INSTANTS, k, rows)), x.copy()
+    z, packed, added = x.copy(), A[:, places[:, 0], places[:, 1]].copy(), x.copy()
     tape = Tape()
-    tape.call("sparse", k, len(places), places, Moving(A), Moving(x), Moving(y))
-    tape.call("packed", k, len(places), places, Moving(packed), Moving(x), Moving(z))
+    tape.product(k, k, places, Moving(packed), Moving(x), Moving(y))
+    tape.product(k, k, places[:, ::-1], Moving(packed), Moving(x), Moving(z), keep=True)
     tape.call("transpose", rows, k, Moving(wide), Moving(turned))
     tape.call("mirror", k, Moving(mirrored))
     tape.call("add", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(packed), Moving(added))
@@ -37,10 +37,25 @@ def test_products_with_sparse_matrices_and_transposes(k):
     np.testing.assert_array_equal(flushed[:, 1:], np.where(np.abs(wide) < 0.7, 0.0, wide)[:, 1:])
     assert np.isnan(flushed[:, 0, 0]).all()
     np.testing.assert_allclose(y, A @ x, rtol=0, atol=1e-14 * k)
-    np.testing.assert_array_equal(z, y)
+    np.testing.assert_allclose(z, x + A.swapaxes(1, 2) @ x, rtol=0, atol=1e-14 * k)
     np.testing.assert_array_equal(turned, wide.swapaxes(1, 2))
     np.testing.assert_array_equal(added, x + A)
     np.testing.assert_array_equal(mirrored, np.tril(x) + np.tril(x, -1).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("k, m", [(1, 3), (2, 1), (5, 7), (8, 8), (23, 6), (41, 12), (70, 3)])
+def test_triangles_and_what_is_left_of_covariances(k, m):
+    """L⁻¹ x and P − x^T y, in tiles of all widths."""
+    rng = np.random.default_rng(k)
+    L = np.tril(rng.standard_normal((INSTANTS, m, m))) + 3.0 * np.eye(m)
+    x, y, P = (rng.standard_normal((INSTANTS, *shape)) for shape in ((m, k), (m, k), (k, k)))
+    by_columns, found, left = np.ascontiguousarray(L.swapaxes(1, 2)), x.copy(), P.copy()
+    tape = Tape()
+    tape.call("less", k, m, Moving(x), Moving(y), Moving(left))
+    tape.call("solved", k, m, Moving(by_columns), Moving(found))
+    tape.run(range(INSTANTS))
+    np.testing.assert_allclose(found, np.linalg.solve(L, x), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(np.tril(left), np.tril(P - x.swapaxes(1, 2) @ y), rtol=0, atol=1e-13)
 
 
 def test_instants_follow_each_other_forwards_and_back():

@@ -112,6 +112,37 @@ def test_rows_that_are_all_but_exact(order, exact, unit):
     compared(chain.Linear(**{name: y * unit ** powers[name] for name, y in x._asdict().items()}), 1e-7)
 
 
+@pytest.mark.parametrize("k, rows, strong", [(9, 4, ()), (14, 9, (1, 11, 12, 29)), (6, 3, range(40)), (12, 0, ())])
+def test_covariances_of_many_instants(k, rows, strong, monkeypatch):
+    """By what comes after, where some readings take nearly all of a covariance, and through factors."""
+    x = random(40, k, rows, seed=k)
+    x.H[list(strong)] *= 1e5
+    x.h[list(strong)] *= 1e5
+    found = chain.solve(x, covariances=True)
+    monkeypatch.setattr(chain, "START", 10**9)
+    through = chain.solve(x, covariances=True)
+    std = np.sqrt(np.einsum("nii->ni", through.P))
+    np.testing.assert_allclose(found.step / std, through.step / std, rtol=0, atol=1e-9)
+    size = std[:, :, None] * std[:, None, :]
+    np.testing.assert_allclose(found.P / size, through.P / size, rtol=0, atol=1e-9)
+    size = std[1:, :, None] * std[:-1, None, :]
+    np.testing.assert_allclose(found.C / size, through.C / size, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("k, strong", [(3, ()), (14, ()), (14, (1, 11, 29))])
+def test_variances_of_readings_after_all_of_them(k, strong):
+    x = random(40, k, 5, seed=k)
+    x.H[list(strong)] *= 1e5
+    J, r = chain.rows_of(x.H, x.h)
+    everywhere = np.argwhere(np.ones((k, k)))
+    of_rows, of_steps, of_noise = (chain.Sparse(y.reshape(len(y), 1, -1), everywhere) for y in (J, x.Phi, x.Q))
+    part = chain.Part(
+        np.arange(k)[None], of_rows, r[:, None], of_steps, x.c[:, None], of_noise, x.m[None], x.P[None]
+    )  # fmt: skip
+    expected = np.einsum("nij,njk,nik->ni", J, chain.solve(x, covariances=True).P, J)
+    np.testing.assert_allclose(chain.told_after(part, chain.Room())[:, 0], expected, rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize("order", [3, 4])
 def test_motion_of_joints_that_a_reading_couples(order):
     """Three joints."""

@@ -163,14 +163,17 @@ def test_the_path_of_all_instants_is_the_one_that_goes_back_from_instant_to_inst
     assert filter_.path(found[:1], []).t.tolist() == path.t[:1].tolist()
 
 
-def test_a_linear_problem_takes_one_sweep():
-    swept = []
+class Counted(Linearised):
+    """Equations that count how often they are swept."""
 
-    class Counted(Linearised):
-        def sweep(self, *given):
-            swept.append(given)
-            return super().sweep(*given)
+    count = 0
 
+    def sweep(self, *given, **options):
+        self.count += 1
+        return super().sweep(*given, **options)
+
+
+def test_a_linear_problem_takes_one_sweep_and_one_after_each_round():
     model, t = sd.chain(3, seed=1), 2e-3 * np.arange(40)
     problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3, name="encoders"), sd.ExternalWrench("all")])
     q = np.sin(np.outer(t, [3.0, 4.0, 5.0])) + 1e-3 * np.random.default_rng(0).standard_normal((40, 3))
@@ -178,9 +181,18 @@ def test_a_linear_problem_takes_one_sweep():
     kappa = np.full(3, 10.0)
     belief, _ = own.belief(readings, None, kappa)
     equations = Counted(own.unknowns, own.kinematic, kappa, belief)
-    best, converged = Smoother(equations).solve(own.first_path(belief, readings, kappa), readings)
-    assert converged and len(swept) == 1
+    first = own.first_path(belief, readings, kappa)
+    best, converged = Smoother(equations).solve(first, readings)
+    assert converged and equations.count == 1
     assert np.abs(equations.sweep(best).step).max() < 1e-9
+    equations.count, q[20, 1] = 0, 3.0
+    found, left = Smoother(equations).run(first, replace(readings, y={"encoders": q}))
+    assert found.converged and equations.count == 4  # by Student's weights, without it, again, with covariances
+    assert left.active["encoders"].sum() == 3 * 40 - 1
+    least = equations.about(found.path, left)
+    again = equations.sweep(least, covariances=True)
+    assert np.abs(again.step).max() < 1e-9
+    np.testing.assert_allclose(found.covariances.dense(), again.covariances.dense(), rtol=1e-9, atol=1e-20)
 
 
 def prior(own: Trajectory, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -34,6 +34,23 @@ def moved(model: sd.Model, state, step: np.ndarray):
     return model.integrate(q, step[None, 0]), rates + step[None, 1:]
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_steps_errors_and_their_squares_of_joints_of_all_kinds(order):
+    """Programs of joints that move in groups beside those of the model."""
+    model, n, rng = sd.random_tree(9, seed=1, joints=KINDS), 7, np.random.default_rng(0)
+    motion, dt, density = Motion(model, order), rng.uniform(0.01, 0.3, n), rng.uniform(1.0, 30.0, model.nv)
+    before, after = states(model, order, rng, n), states(model, order, rng, n)
+    e, step = motion.errors(before, after, dt)
+    phi = transition(dt, order)
+    np.testing.assert_allclose(step, np.einsum("nj,njv->nv", phi[:, 0, 1:], before[1]), rtol=0, atol=1e-14)
+    moved_on = model.integrate(before[0], step)
+    np.testing.assert_allclose(motion.stepped(before[0], step), moved_on, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(e[:, 0], model.difference(moved_on, after[0]), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(e[:, 1:], after[1] - phi[:, 1:, 1:] @ before[1], rtol=0, atol=1e-13)
+    weights, flat = motion.weights(dt, density), e.reshape(n, -1)
+    assert motion.objective(e, dt, density) == pytest.approx(np.einsum("ni,nij,nj", flat, weights, flat), rel=1e-11)
+
+
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 10_000),

@@ -122,14 +122,21 @@ _ROUTINES = {
     }
     return !good;
 }""",
-    "packed": """(int k, int n, const int *places, const double *A, const double *x, double *y)
+    "product": """(
+    int k, int n, int keep, const int *starts, const int *entries, const double *A, const double *x, double *y)
 {
-    int c, e;
-    for (e = 0; e < n; ++e) {
-        const double *restrict from = x + places[2 * e + 1] * k;
-        double *restrict to = y + places[2 * e] * k;
+    int c, e, i;
+    for (i = 0; i < n; ++i) {
+        double *restrict to = y + i * k;
         for (c = 0; c < k; ++c) {
-            to[c] += A[e] * from[c];
+            to[c] = keep ? to[c] : 0.0;
+        }
+        for (e = starts[i]; e < starts[i + 1]; ++e) {
+            const double *restrict from = x + entries[2 * e] * k;
+            const double a = A[entries[2 * e + 1]];
+            for (c = 0; c < k; ++c) {
+                to[c] += a * from[c];
+            }
         }
     }
 }""",

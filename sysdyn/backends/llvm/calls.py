@@ -61,72 +61,222 @@ _ARGUMENT = """
   %m{k} = load i64, ptr %pm{k}
   %o{k} = mul i64 %m{k}, %t
   %x{k} = getelementptr i8, ptr %a{k}, i64 %o{k}"""
-# Matrices by rows. sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of k columns, of entries (i, j) of
-# A (k, k) at `places`; packed: the same with A (entries,) itself. transpose(n, k, x, y): y (k, n) = x^T. mirror(k, x):
-# entries above the diagonal are those below it. add(n, numbers, x, y): y[numbers[i]] += x[i]. flush(n, least, x): x[i]
-# is 0 if it is smaller, as numbers with leading zeros take processors a hundred times as long.
-_SPARSE = """
-define void @NAME(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
-entry:
-  %k = load i64, ptr %pk
-  %n = load i64, ptr %pn
-  %wide = and i64 %k, -4
-  br label %next
-next:
-  %e = phi i64 [ 0, %entry ], [ %e1, %done ]
-  %more = icmp slt i64 %e, %n
-  br i1 %more, label %entries, label %end
-entries:
-  %two = mul i64 %e, 2
-  %pi = getelementptr i64, ptr %places, i64 %two
-  %pj = getelementptr i64, ptr %pi, i64 1
-  %i = load i64, ptr %pi
-  %j = load i64, ptr %pj
-  %ik = mul i64 %i, %k
-  %jk = mul i64 %j, %k
-  %ij = add i64 %ik, %j
-  %pa = getelementptr double, ptr %A, i64 %ENTRY
-  %a = load double, ptr %pa
-  %one = insertelement <4 x double> poison, double %a, i64 0
-  %four = shufflevector <4 x double> %one, <4 x double> poison, <4 x i32> zeroinitializer
-  %from = getelementptr double, ptr %x, i64 %jk
-  %to = getelementptr double, ptr %y, i64 %ik
-  br label %vector
-vector:
-  %c = phi i64 [ 0, %entries ], [ %c4, %vectors ]
-  %inside = icmp slt i64 %c, %wide
-  br i1 %inside, label %vectors, label %scalar
-vectors:
-  %pu = getelementptr double, ptr %from, i64 %c
-  %pv = getelementptr double, ptr %to, i64 %c
-  %u = load <4 x double>, ptr %pu, align 8
-  %v = load <4 x double>, ptr %pv, align 8
-  %au = fmul contract <4 x double> %four, %u
-  %w = fadd contract <4 x double> %v, %au
-  store <4 x double> %w, ptr %pv, align 8
-  %c4 = add i64 %c, 4
-  br label %vector
-scalar:
-  %d = phi i64 [ %wide, %vector ], [ %d1, %scalars ]
-  %left = icmp slt i64 %d, %k
-  br i1 %left, label %scalars, label %done
-scalars:
-  %qu = getelementptr double, ptr %from, i64 %d
-  %qv = getelementptr double, ptr %to, i64 %d
-  %su = load double, ptr %qu
-  %sv = load double, ptr %qv
-  %sau = fmul contract double %a, %su
-  %sw = fadd contract double %sv, %sau
-  store double %sw, ptr %qv
-  %d1 = add i64 %d, 1
-  br label %scalar
-done:
-  %e1 = add i64 %e, 1
-  br label %next
-end:
-  ret void
-}
-"""
+# Matrices by rows. product(k, n, keep, starts, entries, A, x, y): y (n, k) = A x, + y if keep = 1, of a sparse A; row i
+# has its entries starts[i] ≤ e < starts[i + 1], A[a] in column j of (j, a) = entries[e]. solved(k, m, L, x):
+# x (m, k) = L⁻¹ x, L lower by columns. less(k, m, x, y, P): P −= x^T y (k, k) of x, y (m, k), below the diagonal at
+# least. transpose(n, k, x, y): y (k, n) = x^T. mirror(k, x): entries above the diagonal are those below it.
+# add(n, numbers, x, y): y[numbers[i]] += x[i]. flush(n, least, x): x[i] is 0 if it is smaller, as numbers with leading
+# zeros take processors a hundred times as long.
+_OWN = "product", "solved", "less", "transpose", "mirror", "add", "flush"
+# Vectors of a tile of `product` and `solved`, and rows and vectors of one of `less` (chosen: as many sums at a time as
+# hide their latencies, in 16 registers).
+_WIDE, _TALL, _BROAD = 5, 4, 2
+
+
+class _Text:
+    """LLVM's text of a routine; arguments are addresses by name."""
+
+    def __init__(self, name: str, arguments: str):
+        self._head = f"define void @{name}({', '.join(f'ptr %{x}' for x in arguments.split())}) {{"
+        self._lines, self._count, self._block = ["entry:"], 0, "entry"
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self._head, *self._lines, "  ret void", "}", ""])
+
+    def new(self, value: str) -> str:
+        """The name of a new value."""
+        self._count += 1
+        self._lines.append(f"  %v{self._count} = {value}")
+        return f"%v{self._count}"
+
+    def whole(self, place: str) -> str:
+        return self.new(f"load i64, ptr {place}")
+
+    def sum(self, a: str | int, b: str | int) -> str:
+        return self.new(f"add i64 {a}, {b}")
+
+    def product(self, a: str, b: str | int) -> str:
+        return self.new(f"mul i64 {a}, {b}")
+
+    def at(self, base: str, place: str | int, kind: str = "double") -> str:
+        return self.new(f"getelementptr {kind}, ptr {base}, i64 {place}")
+
+    def load(self, place: str, width: int = 1) -> str:
+        return self.new(f"load {_kind(width)}, ptr {place}, align 8")
+
+    def store(self, x: str, place: str, width: int = 1) -> None:
+        self._lines.append(f"  store {_kind(width)} {x}, ptr {place}, align 8")
+
+    def spread(self, x: str, width: int) -> str:
+        """A vector of one number."""
+        if width == 1:
+            return x
+        kind = _kind(width)
+        one = self.new(f"insertelement {kind} poison, double {x}, i64 0")
+        return self.new(f"shufflevector {kind} {one}, {kind} poison, <{width} x i32> zeroinitializer")
+
+    def fused(self, a: str, b: str, c: str, width: int) -> str:
+        """a b + c."""
+        ab = self.new(f"fmul contract {_kind(width)} {a}, {b}")
+        return self.new(f"fadd contract {_kind(width)} {ab}, {c}")
+
+    def fused_at(self, a: str, source: str, parts: Sequence[int], sums: Sequence[str], width: int) -> list[str]:
+        """a x + sum of vectors x at these places behind a source."""
+        return [self.fused(a, self.load(self.at(source, part), width), y, width)
+                for part, y in zip(parts, sums, strict=True)]  # fmt: skip
+
+    def minus(self, x: str, width: int = 1) -> str:
+        return self.new(f"fneg {_kind(width)} {x}")
+
+    def loop(
+        self, first: str | int, last: str | int, step: int, carried: Sequence[tuple[int, str]],
+        body: Callable[[str, list[str]], Sequence[str]],
+    ) -> tuple[str, list[str]]:  # fmt: skip
+        """(i, values) after the body of each i = first, first + step, … < last; carried: (width, value) at first."""
+        self._count += 1
+        n, before = self._count, self._block
+        i, values = f"%i{n}", [f"%c{n}_{k}" for k in range(len(carried))]
+        at = len(self._lines)
+        self._lines += ["", f"  %m{n} = icmp slt i64 {i}, {last}", f"  br i1 %m{n}, label %b{n}, label %e{n}", f"b{n}:"]
+        self._block = f"b{n}"
+        after = body(i, values)
+        self._lines += [f"  %n{n} = add i64 {i}, {step}", f"  br label %h{n}", f"e{n}:"]
+        phis = [f"  br label %h{n}", f"h{n}:", f"  {i} = phi i64 [ {first}, %{before} ], [ %n{n}, %{self._block} ]"]
+        for name, (width, x), y in zip(values, carried, after, strict=True):
+            phis.append(f"  {name} = phi {_kind(width)} [ {x}, %{before} ], [ {y}, %{self._block} ]")
+        self._lines[at] = "\n".join(phis)
+        self._block = f"e{n}"
+        return i, values
+
+    def tiles(self, last: str, widths: Sequence[int], body: Callable[[str, int], None]) -> None:
+        """The body of each tile of columns before `last`: of the first width while it fits in, then of the others."""
+        c: str | int = 0
+
+        for width in widths:
+
+            def tile(i: str, _: list[str], width: int = width) -> Sequence[str]:
+                body(i, width)
+                return ()
+
+            c, _ = self.loop(c, self.sum(last, 1 - width), width, (), tile)
+
+
+def _kind(width: int) -> str:
+    return "double" if width == 1 else f"<{width} x double>"
+
+
+def _widths(lanes: int, most: int) -> list[int]:
+    """Widths of tiles: of `most` vectors, of fewer, and of parts of one."""
+    return [*(k * lanes for k in range(most, 0, -1)), *(lanes >> k for k in range(1, lanes.bit_length()))]
+
+
+def _sums(width: int, lanes: int) -> tuple[int, range]:
+    """(width of the vectors of a tile, where they begin)."""
+    one = min(width, lanes)
+    return one, range(0, width, one)
+
+
+def _product(lanes: int) -> str:
+    x = _Text("product", "pk pn pkeep starts entries A x y")
+    k, n, keep = (x.whole(f"%{name}") for name in ("pk", "pn", "pkeep"))
+    kept = x.new(f"sitofp i64 {keep} to double")
+    zero = x.new(f"icmp eq i64 {keep}, 0")
+
+    def tile(c: str, width: int) -> None:
+        one, parts = _sums(width, lanes)
+        source, to = x.at("%x", c), x.at("%y", c)
+
+        def row(i: str, _: list[str]) -> Sequence[str]:
+            first, own = x.at("%starts", i, "i64"), x.at(to, x.product(i, k))
+            places, before = [x.at(own, part) for part in parts], []
+            for place in places:
+                y = x.new(f"fmul {_kind(one)} {x.load(place, one)}, {x.spread(kept, one)}")
+                before.append((one, x.new(f"select i1 {zero}, {_kind(one)} zeroinitializer, {_kind(one)} {y}")))
+
+            def entry(e: str, sums: list[str]) -> Sequence[str]:
+                pair = x.at("%entries", x.product(e, 2), "i64")
+                a = x.spread(x.load(x.at("%A", x.whole(x.at(pair, 1, "i64")))), one)
+                return x.fused_at(a, x.at(source, x.product(x.whole(pair), k)), parts, sums, one)
+
+            sums = x.loop(x.whole(first), x.whole(x.at(first, 1, "i64")), 1, before, entry)[1]
+            for y, place in zip(sums, places, strict=True):
+                x.store(y, place, one)
+            return ()
+
+        x.loop(0, n, 1, (), row)
+
+    x.tiles(k, _widths(lanes, _WIDE), tile)
+    return x.text
+
+
+def _solved(lanes: int) -> str:
+    x = _Text("solved", "pk pm L x")
+    k, m = x.whole("%pk"), x.whole("%pm")
+
+    def tile(c: str, width: int) -> None:
+        one, parts = _sums(width, lanes)
+        first = x.at("%x", c)
+
+        def row(i: str, _: list[str]) -> Sequence[str]:
+            to, own = x.at(first, x.product(i, k)), x.at("%L", i)
+            places = [x.at(to, part) for part in parts]
+
+            def before(j: str, sums: list[str]) -> Sequence[str]:
+                a = x.spread(x.minus(x.load(x.at(own, x.product(j, m)))), one)
+                source = x.at(first, x.product(j, k))
+                return x.fused_at(a, source, parts, sums, one)
+
+            sums = x.loop(0, i, 1, [(one, x.load(place, one)) for place in places], before)[1]
+            inverse = x.spread(x.new(f"fdiv double 1.0, {x.load(x.at(own, x.product(i, m)))}"), one)
+            for total, place in zip(sums, places, strict=True):
+                x.store(x.new(f"fmul {_kind(one)} {total}, {inverse}"), place, one)
+            return ()
+
+        x.loop(0, m, 1, (), row)
+
+    x.tiles(k, _widths(lanes, _WIDE), tile)
+    return x.text
+
+
+def _less(lanes: int) -> str:
+    x = _Text("less", "pk pm x y P")
+    k, m = x.whole("%pk"), x.whole("%pm")
+
+    def rows(count: int) -> Callable[[str, list[str]], Sequence[str]]:
+        def several(i: str, _: list[str]) -> Sequence[str]:
+            def tile(c: str, width: int) -> None:
+                one, parts = _sums(width, lanes)
+                places = []
+                for r in range(count):
+                    to = x.at(x.at("%P", x.product(x.sum(i, r), k)), c)
+                    places += [x.at(to, part) for part in parts]
+
+                def term(l: str, sums: list[str]) -> Sequence[str]:
+                    row = x.product(l, k)
+                    own, source = x.at(x.at("%x", row), i), x.at(x.at("%y", row), c)
+                    vectors = [x.load(x.at(source, part), one) for part in parts]
+                    found = []
+                    for r in range(count):
+                        a = x.spread(x.load(x.at(own, r)), one)
+                        for v, y in zip(vectors, sums[r * len(parts) : (r + 1) * len(parts)], strict=True):
+                            found.append(x.fused(a, v, y, one))
+                    return found
+
+                _, sums = x.loop(0, m, 1, [(one, "zeroinitializer" if one > 1 else "0.0")] * len(places), term)
+                for y, place in zip(sums, places, strict=True):
+                    x.store(x.new(f"fsub {_kind(one)} {x.load(place, one)}, {y}"), place, one)
+
+            x.tiles(x.sum(i, count), _widths(lanes, _BROAD), tile)
+            return ()
+
+        return several
+
+    i, _ = x.loop(0, x.sum(k, 1 - _TALL), _TALL, (), rows(_TALL))
+    x.loop(i, k, 1, (), rows(1))
+    return x.text
+
+
 # Tiles of four by four entries, and the entries that are left one by one. FROM: the first column of tiles of a row of
 # tiles; ALONE: the first of the columns before the tiles that a row has alone.
 _TURN = """
@@ -235,7 +385,6 @@ _TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FROM": "0"
               "OWN": "0", "TO": "%y"}  # fmt: skip
 _MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FROM": "%a4", "ALONE": "%i", "OWNEND": "%blockend", "OWN": "%i",
            "TO": "%x", "%pn": "%pk"}  # fmt: skip
-_OWN = "sparse", "packed", "transpose", "mirror", "add", "flush"
 
 
 def _tile() -> dict[str, str]:
@@ -259,13 +408,12 @@ def _tile() -> dict[str, str]:
     return {"LOADS": "\n".join(loads), "STORES": "\n".join(stores)}
 
 
-def _own() -> str:
-    """The text of the routines of this module."""
-    parts = [(_SPARSE, {"NAME": "sparse", "ENTRY": "ij"}), (_SPARSE, {"NAME": "packed", "ENTRY": "e"}),
-             (_TURN, _tile() | _TRANSPOSE), (_TURN, _tile() | _MIRROR),
+def _own(lanes: int) -> str:
+    """The text of the routines of this module, by vectors of so many lanes."""
+    parts = [(_TURN, _tile() | _TRANSPOSE), (_TURN, _tile() | _MIRROR),
              (_EACH, {"NAME": "add(ptr %pn, ptr %numbers, ptr %x, ptr %y)", "BODY": _ADD}),
              (_EACH, {"NAME": "flush(ptr %pn, ptr %pleast, ptr %x)", "BODY": _FLUSH})]  # fmt: skip
-    texts = ["declare double @llvm.fabs.f64(double)\n"]
+    texts = ["declare double @llvm.fabs.f64(double)\n", _product(lanes), _solved(lanes), _less(lanes)]
     for text, changes in parts:
         for word, by in changes.items():
             text = text.replace(word, by)
@@ -358,6 +506,15 @@ class Tape:
         spare = [0] * (MOST_ARGUMENTS - len(arguments))
         self._rows.append([_routines()[name], *addresses, *spare, *moves, *spare])
 
+    def product(
+        self, columns: int, rows: int, places: np.ndarray, A: Argument, x: Argument, y: Argument, keep: bool = False
+    ) -> None:  # fmt: skip
+        """Add y (rows, columns) = A x, or y + A x if `keep`; A by its entries at places (…, 2), rows and columns."""
+        order = np.argsort(places[:, 0], kind="stable")
+        starts = np.searchsorted(places[order, 0], np.arange(rows + 1)).astype(np.int64)
+        entries = np.ascontiguousarray(np.stack([places[order, 1], order], axis=1), dtype=np.int64)
+        self.call("product", columns, rows, int(keep), starts, entries, A, x, y)
+
     def __add__(self, other: Tape) -> Tape:
         both = Tape()
         both._rows, both._kept = self._rows + other._rows, self._kept + other._kept
@@ -412,7 +569,8 @@ def _made() -> tuple[dict[str, Callable[..., None]], dict[str, int], Any]:
     text = text.replace("NAMES", ", ".join(f"ptr %x{k}" for k in ks))
     with target.LOCK:
         llvm = target.library()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _own()), target.here().machine(2))
+        here = target.here()
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _own(here.lanes())), here.machine(2))
         engine.finalize_object()
         places = {name: engine.get_function_address(name) for name in ("run", *_OWN)}
     kinds = ctypes.c_void_p, *[ctypes.c_int64] * 4
