@@ -128,12 +128,30 @@ _ROUTINES = {
     int c, e, i;
     for (i = 0; i < n; ++i) {
         double *restrict to = y + i * k;
-        for (c = 0; c < k; ++c) {
-            to[c] = keep ? to[c] : 0.0;
+        const int end = starts[i + 1];
+        e = starts[i];
+        for (c = 0; !keep && e == end && c < k; ++c) {
+            to[c] = 0.0;
         }
-        for (e = starts[i]; e < starts[i + 1]; ++e) {
-            const double *restrict from = x + entries[2 * e] * k;
+        if (!keep && e < end) {
             const double a = A[entries[2 * e + 1]];
+            const double *restrict from = x + entries[2 * e] * k;
+            for (c = 0; c < k; ++c) {
+                to[c] = a * from[c];
+            }
+            ++e;
+        }
+        for (; e + 1 < end; e += 2) {
+            const double a = A[entries[2 * e + 1]], b = A[entries[2 * e + 3]];
+            const double *restrict first = x + entries[2 * e] * k;
+            const double *restrict second = x + entries[2 * e + 2] * k;
+            for (c = 0; c < k; ++c) {
+                to[c] = (to[c] + a * first[c]) + b * second[c];
+            }
+        }
+        for (; e < end; ++e) {
+            const double a = A[entries[2 * e + 1]];
+            const double *restrict from = x + entries[2 * e] * k;
             for (c = 0; c < k; ++c) {
                 to[c] += a * from[c];
             }
