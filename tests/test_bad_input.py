@@ -148,6 +148,14 @@ def test_symbols_and_tracers(name):
         function(Tracer())
 
 
+@pytest.mark.parametrize("name", ["integrate", "difference", "normalise"])
+def test_symbols_and_tracers_of_steps_and_positions(name):
+    model = forward().model
+    given = [Tracer()] if name == "normalise" else [model.neutral(), Tracer()]
+    with Fails(InvalidInput, "is a test_bad_input.Tracer without numbers", "sd.kinematics(model, 'integrate')"):
+        getattr(model, name)(*given)
+
+
 def test_a_solver_inside_jax_jit():
     jax = pytest.importorskip("jax")
     given = state()

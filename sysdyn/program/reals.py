@@ -70,9 +70,10 @@ def array_of(name: str, x: Any) -> np.ndarray:
         raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
     except Exception as error:  # each library raises its own where a symbol or tracer has no value
         raise InvalidInput(
-            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: a solver takes values. "
+            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: calls take values. "
             "Inside jax.jit, grad and the like call solver.to_jax(), which is a function of JAX; solver.to_casadi() is "
-            f"for symbols ({type(error).__name__})"
+            "for symbols. Steps, poses and the like have both, too: sd.kinematics(model, 'integrate').to_jax() "
+            f"({type(error).__name__})"
         ) from error
 
 

@@ -24,7 +24,7 @@ from sysdyn.program.products import SHARING
 from sysdyn.program.program import Program
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
-from sysdyn.trajectories.turns import machine_code
+from sysdyn.trajectories.turns import evaluated, machine_code
 
 # Change of a sum of squares along a direction, as a share of what the sizes of its rows allow, that counts as none, and
 # random states at which this is looked at (chosen).
@@ -113,25 +113,20 @@ def settled(gone: Sequence[Unseen], path: Path, wanted: np.ndarray, density: np.
         count = len(motions) - len(turns)
         axes = np.array([x.shift for x in motions[:count]]).reshape(-1)
         known = {"axes": axes, "turn": motions[-1].turn, "about": motions[-1].shift} if turns else {"axes": axes}
-        program = _shares(count, bool(turns))
         error = wanted[:, v] - own.motion.errors(before, after, np.diff(path.t))[0][:, 0, v]
         given = {"q": path.q[1:, place], "error": error, "scale": 1.0 / density[v]}
-        share = _found(program, given | known)["share"]
+        share = evaluated(_shares(count, bool(turns)), len(error), **given, **known)["share"]
         first = np.zeros((1, count))
         shares, q, angle = np.concatenate([first, share[:, :count]]), path.q[:, place], np.zeros((len(path), 1))
         if turns:
             angle = _summed(share[:, count:])
         given = {"q": q, "angle": angle, "earlier": np.concatenate([angle[:1], angle[:-1]]), "share": shares}
-        found = _found(_turned(count, bool(turns)), given | known)
+        found = evaluated(_turned(count, bool(turns)), len(q), **given, **known)
         found["q"][:, :3] += np.cumsum(found["shift"], axis=0)
         q = path.q.copy()
         q[:, place] = found["q"]
         path = replace(path, q=q)
     return path
-
-
-def _found(executable: Executable, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return executable.results({name: np.ascontiguousarray(x) for name, x in given.items()}, len(given["q"]))[0]
 
 
 def _world(graph: Graph, shifts: int, turns: bool) -> dict[str, np.ndarray]:

@@ -22,9 +22,14 @@ def machine_code(program: Program) -> Executable:
     return Executable(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
 
 
+def evaluated(executable: Executable, n: int, **given: np.ndarray) -> dict[str, np.ndarray]:
+    """Outputs (n, size) of a program that has a result at every state."""
+    return executable.results({name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}, n)[0]
+
+
 def turned(joint: Joint, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The two matrices (N, nv, nv) of `turns` of twists x (N, nv)."""
-    outputs, _ = _executable(joint.kind, joint.nv).results({"x": np.ascontiguousarray(x)}, len(x))
+    outputs = evaluated(_executable(joint.kind, joint.nv), len(x), x=x)
     return tuple(outputs[name].reshape(len(x), joint.nv, joint.nv) for name in ("adjoint", "along"))  # type: ignore[return-value]
 
 
@@ -35,12 +40,12 @@ def _executable(kind: str, nv: int) -> Executable:
 
 def stepped(joint: Joint, q: np.ndarray, x: np.ndarray) -> np.ndarray:
     """q ⊕ x (N, nq)."""
-    return _found(_stepped(joint), {"q": q, "x": x})["q"]
+    return evaluated(_stepped(joint), len(x), q=q, x=x)["q"]
 
 
 def apart(joint: Joint, q: np.ndarray, x: np.ndarray, after: np.ndarray) -> np.ndarray:
     """after ⊖ (q ⊕ x) (N, nv)."""
-    return _found(_apart(joint), {"q": q, "x": x, "after": after})["e"]
+    return evaluated(_apart(joint), len(x), q=q, x=x, after=after)["e"]
 
 
 def carried(joint: Joint, e: np.ndarray, x: np.ndarray, squares: np.ndarray) -> dict[str, np.ndarray]:
@@ -49,12 +54,7 @@ def carried(joint: Joint, e: np.ndarray, x: np.ndarray, squares: np.ndarray) -> 
     "turn", "along" (N, nv nv) carry errors of the position and of the step ahead; "c" (N, nv) = −B e, "back" = B S and
     "spread" = B S B^T (N, nv nv) of variances S (nv,), where B carries errors behind the step.
     """
-    return _found(_carried(joint), {"e": e, "x": x, "squares": squares})
-
-
-def _found(executable: Executable, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    given = {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
-    return executable.results(given, len(given["x"]))[0]
+    return evaluated(_carried(joint), len(x), e=e, x=x, squares=squares)
 
 
 @functools.cache

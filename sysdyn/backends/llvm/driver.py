@@ -24,6 +24,8 @@ CACHED = 2**19
 MOST_FETCHED = 64_000
 # Rows are fetched at most so many blocks ahead (measured: of a humanoid two and four take a tenth less time than one).
 BLOCKS_AHEAD = 4
+# Bytes of the blocks under way up to which these come to the first-level cache, a quarter of it (chosen).
+FIRST_LEVEL = 2**13
 
 
 class Run(NamedTuple):
@@ -108,6 +110,7 @@ class Driver(Types):
         That of many states is `by_number` with rows in their order.
         """
         run = self._run(inputs, outputs, calls, bits)
+        near = self._ahead(inputs, outputs) * self._bytes(inputs, outputs) <= FIRST_LEVEL
         vec, suffix, masks = self.row.vec, self.row.suffix, self.row.bits
         declared = [
             f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {masks}, {vec})",
@@ -117,7 +120,7 @@ class Driver(Types):
         ]
         if self.width > 1:
             declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", "declare i64 @llvm.smin.i64(i64, i64)",
-                         numbering(self.width), fetching(self), _IN_ORDER]  # fmt: skip
+                         numbering(self.width), fetching(self, near), _IN_ORDER]  # fmt: skip
         return "\n".join([*declared, *self.movers.values(), run])
 
     # ---- one run of entries --------------------------------------------------------------------------------------
@@ -458,15 +461,15 @@ class Driver(Types):
 
         Beyond the last state that has no effect.
         """
-        bytes_each = self.size * sum(run.size for run in (*inputs, *outputs))
-        blocks = min(BLOCKS_AHEAD, MOST_FETCHED // (self.width * bytes_each)) if bytes_each else 0
+        blocks = self._ahead(inputs, outputs)
         if not blocks:
             return list(calls)
+        few = CACHED * self.width // self._bytes(inputs, outputs)  # states
         rows = [("fetch", run.word, "rows", "ahead") for run in inputs]
         rows += [("own", run.word, "into", "base") for run in outputs]
         lines = [
             f"  %ahead = add i64 %base, {blocks * self.width}",
-            f"  %many = icmp sgt i64 %n, {CACHED // bytes_each}", "  %large = or i1 %mixed, %many",
+            f"  %many = icmp sgt i64 %n, {few}", "  %large = or i1 %mixed, %many",
         ]  # fmt: skip
         begin = 0
         for word in dict.fromkeys(run.word for run in (*inputs, *outputs)):
@@ -490,6 +493,15 @@ class Driver(Types):
             lines.append(call)
             begin = end
         return lines
+
+    def _bytes(self, inputs: Sequence[Run], outputs: Sequence[Run]) -> int:
+        """Bytes of the rows of a block."""
+        return self.width * self.size * sum(run.size for run in (*inputs, *outputs))
+
+    def _ahead(self, inputs: Sequence[Run], outputs: Sequence[Run]) -> int:
+        """Number of blocks that rows are fetched ahead; 0: not at all."""
+        size = self._bytes(inputs, outputs)
+        return min(BLOCKS_AHEAD, MOST_FETCHED // size) if size else 0
 
     def _status(self) -> list[str]:
         """%all stored at %to, of the lanes that have a state of their own."""

@@ -43,12 +43,13 @@ none:
 }}"""
 
 
-def fetching(types: Types) -> str:
+def fetching(types: Types, near: bool) -> str:
     """Functions that bring rows of states first + begin … first + end − 1 to the cache, to be read and written.
 
     fetch, own: rows that follow one another; those beyond the last state are asked for, too, which has no effect.
-    fetch_rows, own_rows: rows by number, of which the last state has that at `nlast`; none if rows is null. All come to
-    the cache of the second level, to which more may be under way than to the first (measured: a tenth less time).
+    fetch_rows, own_rows: rows by number, of which the last state has that at `nlast`; none if rows is null. near: rows
+    that follow one another come to the first-level cache. Others come to the second level, to which more may be under
+    way (measured: a tenth less time for humanoids, a tenth more for rows as short as an arm's, which fit in the first).
     """
     parameters = "ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end"
     by_number = {
@@ -82,7 +83,7 @@ line:
   br i1 %lines, label %prefetch, label %fetched
 prefetch:
   %at = getelementptr {types.num}, ptr %row, i64 %k
-  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 2, i32 1)
+  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 {level}, i32 1)
   %k_1 = add i64 %k, {LINE // types.size}
   br label %line
 fetched:
@@ -92,5 +93,7 @@ done:
   ret void
 }}"""
         for written, way in enumerate(("fetch", "own"))
-        for name, lines, others in ((way, in_order, ""), (f"{way}_rows", by_number, ", ptr %rows, i64 %nlast"))
-    )
+        for name, lines, level, others in (
+            (way, in_order, 3 if near else 2, ""), (f"{way}_rows", by_number, 2, ", ptr %rows, i64 %nlast"),
+        )
+    )  # fmt: skip
