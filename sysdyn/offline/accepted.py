@@ -165,7 +165,8 @@ class AcceptedOrder:
                 self.accepted = choice
             if safety.firm or self._definite(choice, safety):
                 break
-            what = "not safe" if not safety.ok else "a pivot may vanish" if safety.seldom else "pivots often vanish"
+            what = "a pivot may vanish" if safety.seldom else "pivots often vanish"
+            what = "not safe" if not safety.ok else what if safety.small else "loses digits at some states"
             self.considered.append((choice.ordering, f"{what}: {safety}"))
             if safety.crossing or not (safety.ok and safety.seldom):
                 failing.append(worst)
@@ -229,6 +230,8 @@ class AcceptedOrder:
         return f"no elimination order is safe at every sampled state:\n{tried}{why}"
 
 
-def _firmness(safety: Safety) -> tuple[bool, int, float, float]:
-    """Sort key of accurate orders: seldom weak, few sign-changing pivots, a large least one, a small backward error."""
-    return safety.seldom, -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error
+def _firmness(safety: Safety) -> tuple[bool, bool, int, float, float]:
+    """Sort key of accurate orders: small errors at all states that calls do not solve with pivoting, seldom weak, few
+    sign-changing pivots, a large least one, a small backward error.
+    """
+    return safety.small, safety.seldom, -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error

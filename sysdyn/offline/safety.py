@@ -88,7 +88,8 @@ EXPECTED = 1e-3
 REACHES, FAR_ERROR = (FARTHEST, 100.0, 10.0), 1e-12
 # Number of times that the next worst states are checked if the worst ones turn out to be singular (chosen).
 ROUNDS = 4
-# Number of states, spread over all, at which a system that counts as singular at every state is singular (chosen).
+# Number of states, spread over all, at which a system that counts as singular at every state is singular, and of those
+# spread over the sizes of pivots that are compared with pivoted solves whatever their residuals (chosen).
 EVERYWHERE = 24
 # Number of states that are checked first: one alone may be singular by chance (chosen).
 PROBES = 2
@@ -120,15 +121,19 @@ def _judged(
     known = _Singular(system, inputs, {} if singular is None else singular)
     seen = _observed(candidate, inputs, known, until)
     counted = _counted(system, inputs, seen, known)
-    small = _SmallPivots(seen, _some(counted.near & counted.usual, counted.near))
-    weak = small.weak(counted.regular & counted.usual)
-    noisy = bool(system.problem.noisy)
-    # of a pivot that is rounding at many states, where axes nearly coincide, the low size is such a state's
-    rounding = np.zeros_like(weak) if noisy else SUSPECT * small.typical
-    marked = counted.regular & (seen.sizes < np.maximum(weak, rounding)).any(axis=1) & candidate.again
-    marked &= bool((counted.regular & ~marked).any())
-    most = max(1, candidate.compared // system.layout.n)
-    checked = _checked(system, inputs, seen, known, counted.regular & ~marked, most)
+    noisy, most = bool(system.problem.noisy), max(1, candidate.compared // system.layout.n)
+    lost = np.zeros(len(seen.error))
+    for _ in range(2):  # once more if answers lose digits that no residual shows
+        small = _SmallPivots(seen, _some(counted.near & counted.usual, counted.near), lost)
+        weak = small.weak(counted.regular & counted.usual)
+        # of a pivot that is rounding at many states, where axes nearly coincide, the low size is such a state's
+        rounding = np.zeros_like(weak) if noisy else SUSPECT * small.typical
+        marked = counted.regular & (seen.sizes < np.maximum(weak, rounding)).any(axis=1) & candidate.again
+        marked &= bool((counted.regular & ~marked).any())
+        checked = _checked(system, inputs, seen, known, counted.regular & ~marked, most)
+        if checked.difference <= SMALL_DIFFERENCE or not candidate.again:
+            break
+        lost = checked.lost
     kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
     safety = Safety(
@@ -196,6 +201,11 @@ class _Observed:
         """Numbers of the states of largest residuals among these."""
         return states[np.argsort(self.error[states])[-most:]]
 
+    def by_pivots(self, states: np.ndarray, most: int) -> np.ndarray:
+        """Numbers of at most so many of these states, spread over the sizes of their least pivots."""
+        ordered = states[np.argsort(self.least_share[states], kind="stable")]
+        return ordered[np.unique(np.linspace(0, len(states) - 1, min(len(states), most)).astype(int))]
+
     def fails(self, until: np.ndarray, known: _Singular, start: int) -> bool:
         """True if one of the states, numbered from `start`, is hopeless, or a pivot of `until` passes through zero."""
         hopeless = start + np.flatnonzero((self.error > HOPELESS) & self.near)
@@ -258,10 +268,7 @@ class _Singular:
     def _doubtful(self, seen: _Observed, suspect: np.ndarray) -> np.ndarray:
         """(N,) bool: True for states with DOUBTFUL pivots that are no suspects, if some of them are singular."""
         doubtful = (seen.least_share <= DOUBTFUL) & seen.near & ~suspect
-        states = np.flatnonzero(doubtful)
-        by_share = states[np.argsort(seen.least_share[states], kind="stable")]
-        some = np.unique(np.linspace(0, len(states) - 1, min(len(states), LOOKED_AT)).astype(int))
-        return doubtful & any(self.at(by_share[some]))
+        return doubtful & any(self.at(seen.by_pivots(np.flatnonzero(doubtful), LOOKED_AT)))
 
     def share(self, seen: _Observed) -> float:
         """Share of typical sizes below which pivots may be a singular state's; 0 if no such state is known."""
@@ -315,9 +322,12 @@ def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) 
 
 
 class _Checked(NamedTuple):
-    """Regular states (N,); a refined pivoted solve of the worst: its error, differences of program and plain solve."""
+    """Regular states (N,), and their differences to refined pivoted solves, 0 if not compared; of these solves the
+    greatest error, of the program and of plain solves the greatest difference.
+    """
 
     regular: np.ndarray
+    lost: np.ndarray
     pivoted: float
     difference: float
     pivoted_difference: float
@@ -334,13 +344,19 @@ def _checked(
 ) -> _Checked:
     """Compare the `most` worst of the regular states with pivoted solves; if answers differ since they are singular,
     the next worst.
+
+    So are some spread over the sizes of pivots: equations that barely determine an unknown lose its digits without a
+    residual.
     """
-    states = seen.worst(np.flatnonzero(regular), most)
+    kept = np.flatnonzero(regular)
+    states = np.union1d(seen.worst(kept, most), seen.by_pivots(kept, min(most, EVERYWHERE)))
     part, d = _at(inputs, states), seen.d[states]
     with np.errstate(all="ignore"):
         plain, refined, error = reference(system, part)
-        differences = (relative_difference(system, x, refined) for x in (d, plain))
-        checked = _Checked(regular, float(error.max()), *differences)
+        differences, pivoted = (relative_differences(system, x, refined) for x in (d, plain))
+    lost = np.zeros(len(regular))
+    lost[states] = differences
+    checked = _Checked(regular, lost, float(error.max()), float(differences.max()), float(pivoted.max()))
     if checked.difference <= SMALL_DIFFERENCE:
         return checked
     singular = known.of(states)
@@ -389,9 +405,9 @@ def _as_declared(system: System, inputs: Inputs) -> np.ndarray:
 class _SmallPivots:
     """The pivot at each state that is smallest beside its typical size, and the digits that it may have lost."""
 
-    def __init__(self, seen: _Observed, usual: np.ndarray):
-        """usual (N,) bool: states at which pivots have their typical sizes."""
-        self.error, self.sizes = np.minimum(seen.error, 1.0), seen.sizes
+    def __init__(self, seen: _Observed, usual: np.ndarray, lost: np.ndarray):
+        """usual (N,) bool: states at which pivots have their typical sizes. lost (N,): errors that residuals hide."""
+        self.error, self.sizes = np.minimum(np.maximum(seen.error, lost), 1.0), seen.sizes
         usually = self.sizes[usual]
         self.low, self.typical = np.quantile(usually, LOW_SHARE, axis=0), np.median(usually, axis=0)
         shares = np.column_stack([_shares(self.sizes, self.typical), np.full(len(self.sizes), math.inf)])
@@ -461,18 +477,24 @@ def ranged(program: Program, model: Model, safety: Safety) -> Program:
     return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))
 
 
-def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) -> float:
-    """Greatest relative difference of an unknown quantity (∞-norms) at any of the states; d (N, full layout)."""
-    worst = 0.0
+def relative_differences(system: System, d: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """(N,): greatest relative difference of an unknown quantity (∞-norms) at each of the states; d (N, full layout)."""
+    worst = np.zeros(len(d))
     for quantity in system.problem.quantities:
         columns = system.layout.quantity_columns(quantity)
         if len(columns) > len(system.problem.knows(quantity)):
             size = np.abs(reference[:, columns]).max(axis=1)
             difference = np.abs(d[:, columns] - reference[:, columns]).max(axis=1)
-            # if a quantity vanishes, its rounding errors are no error of the order
-            size = np.maximum(size, VANISHING * np.maximum(size.max(), np.abs(reference).max(axis=1)))
-            worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
-    return worst if math.isfinite(worst) else math.inf
+            # if a quantity vanishes, its rounding errors are no error of the order; near singular states it is so large
+            # that it tells nothing of others
+            size = np.maximum(size, VANISHING * np.maximum(np.median(size), np.abs(reference).max(axis=1)))
+            worst = np.maximum(worst, difference / np.where(size > 0.0, size, 1.0))
+    return np.where(np.isfinite(worst), worst, math.inf)
+
+
+def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) -> float:
+    """The greatest of `relative_differences`."""
+    return float(relative_differences(system, d, reference).max())
 
 
 def crossing(pivots: np.ndarray, doubtful: np.ndarray) -> tuple[int, np.ndarray]:

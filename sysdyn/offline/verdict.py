@@ -131,7 +131,7 @@ class Safety:
     def firm(self) -> bool:
         """True if safe with digits to spare, and no pivot came near zero or passed through it."""
         steady = self.least_pivot >= LEAST_PIVOT and self.weak <= RARE * self.states and not self.crossing
-        return self.ok and self.exact and steady
+        return self.ok and self.small and self.exact and steady
 
     @property
     def seldom(self) -> bool:

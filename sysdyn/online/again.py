@@ -6,7 +6,8 @@ Pivots that cost 11 digits cost them out of 32. An answer counts if nothing spea
   lose as many, so that the answer is right beyond the last bit of a double.
 - Other roundings of the program's constants lead to the same answer but for a share FIRM.
 - The product of the pivots, which is the determinant but for a constant factor, is not so small beside its usual size
-  that the state may be singular: it falls as the reciprocal condition number does, or faster.
+  that the state may be singular: it falls as the reciprocal condition number does, or faster. That number itself
+  decides, at a millisecond a state, if the product is as small, as with several legs stretched.
 
 Shares are of the greatest acceleration, or force, among the outputs, and of others themselves: a wrench that is zero is
 what rounding leaves of torques.
@@ -68,7 +69,21 @@ class Again:
         if not calls.built or not len(states):
             return not len(states)
         outputs = {name: outputs[name] for name in self._program.output_places}
-        return calls.again(self._program, self._doubt, inputs, states, outputs, status) == len(states)
+        solved = calls.again(self._program, self._doubt, inputs, states, outputs, status)
+        left = np.flatnonzero((status[states] != 0) & (status[states] & ~MENDED == 0))
+        left = left[self._regular(inputs[left])]
+        if len(left):
+            solved += calls.again(self._program, self._regular_doubt, inputs[left], states[left], outputs, status)
+        return solved == len(states)
+
+    def _regular(self, inputs: np.ndarray) -> np.ndarray:
+        """(n,) bool: True for states with the declared settings at which the system is far from singular."""
+        found = (inputs[:, self._settings] == self._declared).all(axis=1)
+        system, least = self._problem.system(), FAR_FROM_SINGULAR * SINGULAR
+        for k in np.flatnonzero(found).tolist():
+            given = {name: inputs[k, place] for name, place in self._program.input_places.items()}
+            found[k] = system.margin(system.values_twice(given)[0].high, least) >= least
+        return found
 
     @cached_property
     def _groups(self) -> list[str]:
@@ -92,6 +107,12 @@ class Again:
         ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
         limits = np.array([VANISHING, BESIDE_DOUBLE, FIRM, self._least(guards)])
         return calls.Doubt(self._others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
+
+    @cached_property
+    def _regular_doubt(self) -> calls.Doubt:
+        """The same for states that are known to be regular, whatever the product of the pivots."""
+        doubt = self._doubt
+        return doubt._replace(limits=np.append(doubt.limits[:-1], -math.inf))
 
     @property
     def _units(self) -> np.ndarray:

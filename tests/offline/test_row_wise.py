@@ -10,7 +10,7 @@ import pytest
 from solvers import relative_error
 
 import sysdyn as sd
-from sysdyn.errors import AccuracyWarning, NoSafeOrdering, SingularState
+from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
 from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
 from sysdyn.online.solver import Solver
@@ -210,8 +210,8 @@ def test_motions_far_out_are_judged():
     q, qd, qdd = far(model, 1e3, 200)
     q = np.where(lengths(model), np.copysign(1e3, q), q)
     tau = np.stack([sd.rnea(model, *x) for x in zip(q, qd, qdd, strict=True)])
-    with pytest.warns(AccuracyWarning, match="a solve with pivoting"):  # inertias alone cost as many digits
-        solver = sd.compile(sd.forward_dynamics(model))
+    solver = sd.compile(sd.forward_dynamics(model))
+    assert solver.safety.small  # though inertias alone cost some orders more digits
     solution = solver(q, qd, tau, on_singular="nan")
     assert (solution.backward_error()[solution.ok] <= WRONG).all() and solution.ok.mean() > 0.9
 

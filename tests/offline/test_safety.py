@@ -377,6 +377,26 @@ def test_errors_that_residuals_do_not_show():
         assert (safety.ok, safety.small) == (ok, small) and safety.pivoted_difference < 0.2 * error
 
 
+@pytest.mark.parametrize("share", [1e-4, 1e-7])
+def test_states_that_lose_digits_without_a_residual_are_marked(share):
+    """Whatever few others of the same size show, and however large other answers are."""
+    few = np.arange(N) % 10 == 3
+    pivots = np.where(few, share * (1.0 + np.arange(N) / N), 1.0)[:, None]
+    found = verdict(ARM, pivots, np.where(few, 1e-4, 0.0), told=np.zeros(N))
+    assert found.safety.weak == few.sum() and found.safety.difference < 1e-12
+    assert 2.0 * share <= found.guards[0][1] < 1.0
+
+
+def test_answers_near_singular_states_tell_nothing_of_others():
+    """They are 1e13 times as large: a relative error of 1e-2 of the others counts."""
+    system, inputs, right = sampled(ARM, False)
+    columns, huge = system.layout.quantity_columns("qdd"), np.arange(N) % 3 == 0
+    reference = np.where(huge[:, None], 1e13, 1.0) * right
+    d = reference.copy()
+    d[:, columns] *= np.where(huge, 1.0, 1.01)[:, None]
+    assert relative_difference(system, d, reference) == pytest.approx(1e-2, rel=0.1)
+
+
 def test_factors_that_grow_without_bound_are_not_stable():
     assert not verdict(ARM, STEADY, np.zeros(N), growth=np.inf).safety.stable
     assert verdict(ARM, STEADY, np.zeros(N), growth=1e9).safety.growth == 1e9
@@ -538,6 +558,11 @@ def test_every_suspect_is_looked_at():
         assert found.safety.singular == 1
 
 
+def spread(states: np.ndarray, most: int) -> np.ndarray:
+    """The states that are compared beside the worst ones where pivots tell nothing."""
+    return states[np.linspace(0, len(states) - 1, most).astype(int)]
+
+
 @pytest.mark.parametrize("rounds", [1, ROUNDS])
 def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count(rounds):
     """No pivot and no residual says so: the answers there are others. The worst ones are looked at again and again."""
@@ -556,14 +581,17 @@ def test_where_all_states_compared_are_singular_others_are_looked_at():
     singular = worst | (every % 2 == 1)
     known = dict(enumerate(singular.tolist()))
     safety = verdict(ARM, STEADY, errors, told=told, singular=known, compared=compared).safety
-    looked_at = every[compared :: (N - compared) // EVERYWHERE]
-    assert safety.singular == compared + singular[looked_at].sum() > compared and safety.difference < 1e-8
+    chosen = np.union1d(every[worst], spread(every, EVERYWHERE))
+    others = np.setdiff1d(every, chosen[singular[chosen]])
+    looked_at = others[:: len(others) // EVERYWHERE]
+    assert singular[chosen].sum() > compared and singular[looked_at].any()
+    assert safety.singular == singular[chosen].sum() and safety.difference < 1e-8
     some = worst & (every != 8)
     errors, told = np.where(some, 0.5, 0.0), np.where(some, 1e-13, np.where(worst, 1e-14, 1e-15))
     singular = some | (every % 2 == 1)
     known = dict(enumerate(singular.tolist()))
     safety = verdict(ARM, STEADY, errors, told=told, singular=known, compared=compared).safety
-    assert safety.singular == compared - 1 and safety.difference < 1e-8
+    assert safety.singular == singular[chosen].sum() and safety.difference < 1e-8
 
 
 def test_programs_are_judged_at_few_states():
@@ -579,8 +607,9 @@ def test_answers_that_differ_at_regular_states_are_compared_with_a_pivoted_solve
     system, inputs, _ = sampled(ARM, False)
     told = np.random.default_rng(0).permutation(np.linspace(0.0, 1e-13, N))
     for compared in (None, 1, 7):
-        worst = np.argsort(told)[-(compared or COMPARED_UNKNOWNS // system.layout.n) :]
-        solved = reference(system, {name: x[worst] for name, x in inputs.items()})
+        most = compared or COMPARED_UNKNOWNS // system.layout.n
+        chosen = np.union1d(np.argsort(told)[-most:], spread(np.arange(N), min(most, EVERYWHERE)))
+        solved = reference(system, {name: x[chosen] for name, x in inputs.items()})
         safety = verdict(ARM, STEADY, np.full(N, 1e-5), told=told, compared=compared).safety
         assert safety.difference == pytest.approx(1e-5, rel=0.1)
         assert safety.pivoted == solved.error.max()

@@ -167,6 +167,32 @@ def test_what_is_nearer_is_left_to_pivoting():
     assert found.ok[[2, 5]].all() and off(solver, given, found, 5) < 1e-8
 
 
+def test_several_limbs_that_are_nearly_stretched_are_no_doubt():
+    """Each makes the product of pivots smaller, together as small as that of a singular state."""
+    link = """<link name="{k}{i}"><inertial><origin xyz="0.21 0.02 0"/><mass value="1.{k}{i}"/>
+        <inertia ixx="0.01" iyy="0.02" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial></link>
+        <joint name="j{k}{i}" type="continuous"><parent link="{parent}"/><child link="{k}{i}"/>
+        <origin xyz="{x} 0 0"/><axis xyz="0 0 1"/></joint>"""
+    limbs = "".join(
+        link.format(k=k, i=i, parent=f"{k}{i - 1}" if i else "trunk", x=(0.3, 0.41, 0.37)[i])
+        for k in range(3) for i in range(3)
+    )  # fmt: skip
+    model = sd.load(f'<robot name="limbs"><link name="trunk"/>{limbs}</robot>')
+    tips = [sd.Contact((f"{k}2", END), ["a_x", "a_y"], name=f"tip{k}") for k in range(3)]
+    problem = sd.forward_dynamics(model) + tips
+    solver = sd.compile(problem, outputs=["qdd", "w"], level="fast", backend="python")
+    rng, distances = np.random.default_rng(0), np.array([1e-2, 1e-3, 0.0])
+    q = distances[:, None] * np.tile(STRETCHED, 3)
+    given = {"q": q, "qd": rng.standard_normal(q.shape), "tau": rng.standard_normal(q.shape)}
+    inputs = by_group(problem, given)
+    outputs, status = solver.executable.results(inputs, len(q))
+    assert status.all()
+    again.Again(problem, solver.program).solves(rows_of(solver, inputs), outputs, status, np.arange(len(q)))
+    assert np.flatnonzero(status).tolist() == [2]
+    found = solver(**given, on_singular="nan")
+    assert all(off(solver, given, found, k) < 1e-11 for k in (0, 1)) and not found.ok[2]
+
+
 def test_other_roundings_of_constants():
     """Whole numbers have none, what rounding left of sines is none, however small inertias are beside others."""
 
