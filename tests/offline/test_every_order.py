@@ -58,6 +58,7 @@ def test_every_order_layout_and_backend_gives_the_reference_answer(kind, orderin
     ("kind", "ordering"),
     [pytest.param(*row, marks=[pytest.mark.slow] * (row[0] == "fd")) for row in TABLE if row[0] != "id"],
 )
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")  # of q̈ far out, where pivoting loses more
 def test_every_order_on_a_larger_tree(kind, ordering):
     check_against_reference(compiled("random 9 1", kind, ordering, known="substituted", level="fast"))
 

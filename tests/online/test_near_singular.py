@@ -180,7 +180,8 @@ def test_singular_estimates_are_refused_with_names(kind):
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize(("seed", "order"), [(0, "auto"), (3, "aba"), (0, "colamd"), (1, "natural"), (3, "torn")])
+@pytest.mark.parametrize(("seed", "order"), [(0, "auto"), (3, "aba"), (0, "colamd"), (1, "natural"), (3, "torn"), (9, "torn")])
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")  # the one start of level "fast" marks nothing
 def test_necks_and_gimbals_are_answered_as_in_50_digits(seed, order):
     """Also accelerations of 1e17 rad/s², of axes that files turn by 1e-8 rad; no regular state is refused."""
     problem = sd.forward_dynamics(singular.robot(seed))
