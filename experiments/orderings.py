@@ -303,13 +303,14 @@ def share(first: int, step: int, quick: bool) -> list[dict[str, object]]:
         if number % step == first:
             gc.disable()  # it would walk millions of entries of graphs that all stay alive
             try:
-                rows += [{"number": number, **row} for row in _rows(kind, robot, make(), quick)]
+                rows += [{"number": number, **row} for row in rows_of(kind, robot, make(), quick)]
             finally:
                 gc.enable()
     return rows
 
 
-def _rows(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[str, object]]:
+def rows_of(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[str, object]]:
+    """A row for each order of one problem."""
     system = problem.system()
     sampled, singular = order_samples(system, ORDER_STATES), {}
     rows, least = [], math.inf

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -199,6 +200,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 # ---- packages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(tmp_path_factory, monkeypatch) -> Callable[[str, str, str], None]:
+    """Puts files into packages with robots, which hide those that are installed: installed(package, name, text)."""
+    from sysdyn.model.library import PACKAGES
+
+    folder = tmp_path_factory.mktemp("packages")
+    facts = {package: folder / f"{package.replace('-', '_')}-1.dist-info" for package in PACKAGES}
+    for package, own in facts.items():
+        own.mkdir()
+        (own / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+
+    def put(package: str, name: str, text: str) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        with open(facts[package] / "RECORD", "a") as record:
+            record.write(f"{name},,\n")
+
+    monkeypatch.syspath_prepend(folder)
+    return put
 
 
 @pytest.fixture

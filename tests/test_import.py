@@ -57,7 +57,7 @@ def test_the_stub_has_the_names():
         sysdyn.Modell  # noqa: B018
 
 
-@pytest.mark.parametrize("compiler", ["cc", "false"])
+@pytest.mark.parametrize("compiler", [pytest.param("cc", marks=pytest.mark.slow), "false"])
 def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(compiler, tmp_path):
     """The calls in C, too, if they can be compiled."""
     pytest.importorskip("hatchling")
@@ -90,6 +90,7 @@ print(sd.__file__, sd.compile(sd.inverse_dynamics(model))(*model.random_state(se
 """
 
 
+@pytest.mark.slow
 def test_the_package_runs_from_a_zip_file(tmp_path):
     package, archive = Path(sysdyn.__file__).parent, tmp_path / "sysdyn.zip"
     with zipfile.ZipFile(archive, "w") as made:

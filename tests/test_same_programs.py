@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-# The kernels of OpenBLAS, with what a processor needs for them, by the names that Linux has.
-KERNELS = {"Nehalem": "sse4_2", "Haswell": "avx2", "Zen": "avx2", "SkylakeX": "avx512dq"}
-# A few of the problems: an arm's constants, a tree's, guards in single precision, and a choice of pivots.
-FEW = ("inverse, general arm", "forward, URDF", "single precision, URDF", "sensors", "over time")
+# The kernels of OpenBLAS, with what a processor needs for them, by the names that Linux has; Zen has those of Haswell.
+KERNELS = {"Nehalem": "sse4_2", "Haswell": "avx2", "SkylakeX": "avx512dq"}
+# Two of the problems: an arm's constants, and a choice of pivots.
+FEW = ("inverse, general arm", "sensors")
 
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these kernels are of x86-64")
 
@@ -56,7 +56,7 @@ def test_a_problem_has_one_program():
     widest = {"OPENBLAS_CORETYPE": supported()[-1]} if supported() else {}
     found = digests(old_processor(), *FEW)
     products = {f"inverse, general arm, {kind}" for kind in ("jvp", "vjp")}
-    assert {*FEW} - {"over time"} | {"rows", "free", "results", "states", "ahead", "moved"} | products == {*found}
+    assert {*FEW} | products == {*found}
     assert digests(widest, *FEW) == found
 
 

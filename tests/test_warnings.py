@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +42,4 @@ def test_the_line_is_the_callers(name):
 
 def test_all_warnings_go_the_same_way():
     for path in PACKAGE.rglob("*.py"):
-        calls = [x for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Call)]
-        names = {ast.unparse(x.func) for x in calls}
-        assert "warnings.warn" not in names or path.name == "errors.py", path
+        assert "warnings.warn(" not in path.read_text() or path.name == "errors.py", path

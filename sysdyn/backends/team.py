@@ -29,11 +29,14 @@ class Team:
 
     Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
     Where other programs have the cores, `ready` says so for some calls: for one, and after each further time for twice
-    as many. clock, own_clock [s]: the time, and the processor time of the calling thread.
+    as many. clock, own_clock [s]: the time, and the processor time of the calling thread. thread: their kind.
     """
 
-    def __init__(self, clock: Callable[[], float] = perf_counter, own_clock: Callable[[], float] = thread_time) -> None:
-        self._clock, self._own_clock = clock, own_clock
+    def __init__(
+        self, clock: Callable[[], float] = perf_counter, own_clock: Callable[[], float] = thread_time,
+        thread: type[Thread] = Thread,
+    ) -> None:  # fmt: skip
+        self._clock, self._own_clock, self._thread = clock, own_clock, thread
         self.reset()
 
     def reset(self) -> None:
@@ -78,7 +81,7 @@ class Team:
     def _grow(self, size: int) -> None:
         with self._lock, contextlib.suppress(RuntimeError, MemoryError):  # that a thread cannot be started
             while self._size < size:
-                Thread(target=_work, args=(self._todo,), name=f"sysdyn_{self._size + 1}", daemon=True).start()
+                self._thread(target=_work, args=(self._todo,), name=f"sysdyn_{self._size + 1}", daemon=True).start()
                 self._size += 1
 
 
@@ -102,13 +105,14 @@ def _outcome(part: Callable[[], object]) -> BaseException | None:
     return None
 
 
-def cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """Number of threads that can run at a time: cores that the process may use, within its cgroup's share of cores."""
-    try:
-        count = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        count = os.cpu_count() or 1
-    return max(1, math.ceil(min(count, _quota(cgroups, own))))
+def cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP, available: int | None = None) -> int:
+    """Number of threads that can run at a time: cores that the process may use, within its cgroup's share of cores.
+
+    available: the former, as the system says if None.
+    """
+    if available is None:
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(available, _quota(cgroups, own))))
 
 
 def _quota(root: Path, own: Path) -> float:

@@ -6,7 +6,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names, Place
-from sysdyn.measurements.sensor import FrameSensor, diagonal, linear, turned_axes
+from sysdyn.measurements.sensor import FrameSensor, ReferencedSensor, diagonal, linear, turned_axes
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.spatial import X_inverse, cross
 
@@ -49,7 +49,7 @@ class FrameAcceleration(FrameSensor):
         return diagonal(R), diagonal(E)
 
 
-class Accelerometer(FrameSensor):
+class Accelerometer(ReferencedSensor):
     """Proper classical acceleration [m/s²] of the origin of a frame: linear part of X_F a, + ω × v of the frame.
 
     At rest it shows 9.81 upwards.
@@ -57,12 +57,6 @@ class Accelerometer(FrameSensor):
 
     scalars = ACCELERATION[3:]
     references = ("local", "world")
-
-    def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
-    ):  # fmt: skip
-        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         blocks, bias = _acceleration(ctx, self.frame, True, True)
@@ -72,17 +66,11 @@ class Accelerometer(FrameSensor):
         return turned_axes(ctx, self.frame, self.reference)
 
 
-class AngularAccelerometer(FrameSensor):
+class AngularAccelerometer(ReferencedSensor):
     """Angular acceleration [rad/s²] of a frame."""
 
     scalars = ACCELERATION[:3]
     references = ("local", "world")
-
-    def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
-    ):  # fmt: skip
-        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         blocks, bias = _acceleration(ctx, self.frame, False, True)

@@ -27,7 +27,7 @@ from sysdyn.measurements.measurement import Constraint, Context, Place, find_fra
 from sysdyn.measurements.sensor import FrameSensor, Sensor, diagonal, identity, linear, placed, wrench_axes
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
-from sysdyn.model.kinematics import joint_placement, path
+from sysdyn.model.kinematics import path
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
 from sysdyn.model.spatial import cross, translation
@@ -192,6 +192,7 @@ class Contact(FrameConstraint, FrameAcceleration):
     """
 
     references = ("local", "world")
+    implied = ("components", "classical", "gravity")
     at: np.ndarray | None = None
 
     def __init__(
@@ -226,7 +227,7 @@ class Contact(FrameConstraint, FrameAcceleration):
         world = self.reference == "world"
         if self.at is not None:
             at = self.at.astype(object)
-            slid = _origin(ctx, self.frame) - at[:3, 3]
+            slid = ctx.p(self.frame) - at[:3, 3]
             e[:3] = self._angles(R @ at[:3, :3].T) if world else -self._angles(R.T @ at[:3, :3])
             e[3:] = slid if world else R.T @ slid
         return e[self._numbers], (diagonal(R) @ v if world else v)[self._numbers]
@@ -237,10 +238,8 @@ class Contact(FrameConstraint, FrameAcceleration):
             raise InvalidInput(f"{self.name!r}: frame {found.name!r} cannot move: no joint carries it")
 
     def describe(self, model: Model | None = None) -> dict:
-        described = super().describe(model)
-        kept = {key: x for key, x in described.items() if key not in ("components", "classical", "gravity")}
         at = {} if self.at is None else {"at": self.at.tolist()}
-        return {**kept, "kind": _stored(self.kind), **self._stored_gains(), **at}
+        return {**super().describe(model), "kind": _stored(self.kind), **self._stored_gains(), **at}
 
 
 class ContactWrench(FrameConstraint, FrameSensor):
@@ -258,6 +257,7 @@ class ContactWrench(FrameConstraint, FrameSensor):
 
     scalars = WRENCH
     references = ("local", "world")
+    implied = ("components",)
     optional = expected = True
 
     def __init__(
@@ -289,8 +289,7 @@ class ContactWrench(FrameConstraint, FrameSensor):
         return zeros(len(self.chosen))
 
     def describe(self, model: Model | None = None) -> dict:
-        described = super().describe(model)
-        return {key: x for key, x in described.items() if key != "components"} | {"kind": list(self.chosen)}
+        return super().describe(model) | {"kind": list(self.chosen)}
 
     @property
     def _numbers(self) -> list[int]:
@@ -318,6 +317,7 @@ class LoopJoint(FrameConstraint, Sensor):
 
     scalars = ACCELERATION
     references = ("local",)
+    implied = ("components",)
     optional = True
 
     def __init__(
@@ -381,8 +381,7 @@ class LoopJoint(FrameConstraint, Sensor):
         return E, lever, ctx.v(self.frame), diagonal(E) @ ctx.v(self.frame_b)
 
     def describe(self, model: Model | None = None) -> dict:
-        described = super().describe(model)
-        kept = {key: x for key, x in described.items() if key != "components"}
+        kept = super().describe(model)
         if model is not None:
             kept["placed"] = [[frame.body, frame.X.tolist()] for frame in self._frames(model)]
         return {**kept, "kind": _stored(self.kind), "axis": self.axis, **self._stored_gains()}
@@ -536,13 +535,3 @@ def _oscillator(name: str, stabilise: float | Sequence[float]) -> tuple[float, f
 def _vector(M: np.ndarray) -> np.ndarray:
     """v (3,) of v×."""
     return np.array([M[2, 1], M[0, 2], M[1, 0]])
-
-
-def _origin(ctx: Context, frame: Place) -> np.ndarray:
-    """p (3,) of the origin of a frame in the world."""
-    found = find_frame(ctx.model, frame)
-    p = translation(found.X).astype(object)
-    for i in path(ctx.model, found.body):
-        E, r = joint_placement(ctx.model, i, ctx.q)
-        p = r + E.T @ p
-    return p

@@ -42,12 +42,14 @@ class Instrument(Measurement):
 
     components: "all", one name, or several, in the order of the value. name: default the class and `on`. noise: None
     for an exact equation. bias: of a log, unknown: a Constant or a RandomWalk. unit_of: the unit of each of `scalars`.
+    implied: what is not stored, as it follows from what is.
     arguments: keyword arguments of the class beside components, name, noise and bias.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
     references: ClassVar[tuple[str, ...]] = REFERENCES
     unit_of: ClassVar[Mapping[str, str]] = UNIT_OF
+    implied: ClassVar[tuple[str, ...]] = ()
     divisible = True
 
     def __init__(
@@ -98,7 +100,7 @@ class Instrument(Measurement):
         described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
         if model is not None and self.arguments.get("frame") is not None:
             described["placed"] = place_of(model, self.arguments["frame"])
-        return described
+        return {key: x for key, x in described.items() if key not in self.implied}
 
     def __repr__(self) -> str:
         arguments = "".join(f", {key}={x!r}" for key, x in self.arguments.items() if not isinstance(x, np.ndarray))
@@ -146,6 +148,16 @@ class FrameSensor(Sensor):
 
     def check(self, model: Model) -> None:
         moving_frame(model, self.frame)
+
+
+class ReferencedSensor(FrameSensor):
+    """A frame sensor of which only the axes of the value can be chosen beside what every instrument has."""
+
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
 
 
 def turned_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ from sysdyn.model import Model
 from sysdyn.model.manifolds import smooth, unturned
 from sysdyn.model.poses import se3_log
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
-from sysdyn.model.spatial import cross
+from sysdyn.model.spatial import cross, vector
 from sysdyn.program.expr import Expr, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
@@ -301,6 +301,7 @@ class FrameAttitude(_Attitude):
     """
 
     scalars = ATTITUDE
+    implied = ("components",)
     divisible = False
 
     def __init__(self, frame: Place, name: str | None = None, noise=None, bias: Drift | None = None):
@@ -308,9 +309,6 @@ class FrameAttitude(_Attitude):
 
     def all_values(self, ctx):
         return rotation_vector(ctx.R(self.frame))
-
-    def describe(self, model: Model | None = None) -> dict:
-        return _without_components(super().describe(model))
 
 
 class FramePose(_Attitude):
@@ -429,6 +427,7 @@ class FrameDistance(StateSensor):
 
     scalars = ("distance",)
     unit_of = {"distance": "m"}
+    implied = ("components",)
     divisible = False
 
     def __init__(self, frame_a: Place, frame_b: Place, name: str | None = None, noise=None, bias: Drift | None = None):
@@ -443,10 +442,10 @@ class FrameDistance(StateSensor):
 
     def all_values(self, ctx):
         d = ctx.p(self.frame_a) - ctx.p(self.frame_b)
-        return _vector(sqrt(d @ d))
+        return vector([sqrt(d @ d)], object)
 
     def describe(self, model: Model | None = None) -> dict:
-        described = _without_components(super().describe(model))
+        described = super().describe(model)
         if model is not None:
             described["placed"] = [place_of(model, x) for x in (self.frame_a, self.frame_b)]
         return described
@@ -535,11 +534,12 @@ def rotation_matrix(y: np.ndarray) -> np.ndarray:
     """
     x, y, z = np.asarray(y, dtype=object)
     s, _, _, b = smooth(x * x + y * y + z * z)
-    return _vector(
+    entries = [
         1.0 - b * (y * y + z * z), b * x * y - s * z, b * x * z + s * y,
         b * x * y + s * z, 1.0 - b * (x * x + z * z), b * y * z - s * x,
         b * x * z - s * y, b * y * z + s * x, 1.0 - b * (x * x + y * y),
-    ).reshape(3, 3)  # fmt: skip
+    ]  # fmt: skip
+    return vector(entries, object).reshape(3, 3)
 
 
 def rotation_vector(R: np.ndarray) -> np.ndarray:
@@ -561,15 +561,7 @@ def rotation_vector(R: np.ndarray) -> np.ndarray:
 
 def _vee(M: np.ndarray) -> np.ndarray:
     """½ vee(M − M^T) (3,)."""
-    return 0.5 * _vector(M[2, 1] - M[1, 2], M[0, 2] - M[2, 0], M[1, 0] - M[0, 1])
-
-
-def _vector(*entries: Any) -> np.ndarray:
-    """Array of objects; entries that are batches stay entries."""
-    result = np.empty(len(entries), dtype=object)
-    for k, x in enumerate(entries):
-        result[k] = x
-    return result
+    return 0.5 * vector([M[2, 1] - M[1, 2], M[0, 2] - M[2, 0], M[1, 0] - M[0, 1]], object)
 
 
 def _upwards(model: Model) -> np.ndarray:
@@ -582,7 +574,3 @@ def _check_gravity(name: str, model: Model) -> None:
     """Raise InvalidInput if the model has no gravity."""
     if not any(isinstance(x, Expr) or x != 0.0 for x in model.gravity):
         raise InvalidInput(f"{name!r}: the model has no gravity, so that nothing tells where up is")
-
-
-def _without_components(described: dict) -> dict:
-    return {key: x for key, x in described.items() if key != "components"}

@@ -10,6 +10,7 @@ from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Names, Place, find_frame
 from sysdyn.measurements.sensor import (
     FrameSensor,
+    ReferencedSensor,
     Sensor,
     identity,
     linear,
@@ -79,19 +80,13 @@ class ForceTorqueSensor(Sensor):
         return A, inverse
 
 
-class LoadCells(FrameSensor):
+class LoadCells(ReferencedSensor):
     """Components of the external wrench [N m, N] on the body of a frame, at the origin of the frame in its axes.
 
     A foot on four vertical cells measures components=["nx", "ny", "fz"]; Nori eq. (18).
     """
 
     scalars = WRENCH
-
-    def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
-    ):  # fmt: skip
-        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         return {("fx", ctx.body(self.frame)): identity(6)}, zeros(6)
@@ -100,7 +95,7 @@ class LoadCells(FrameSensor):
         return wrench_axes(ctx, self.frame, self.reference)
 
 
-class PointContact(FrameSensor):
+class PointContact(ReferencedSensor):
     """Pure force as external wrench on a body, at the origin of a frame: no moment there [N m].
 
     A patch of tactile sensors that finds one contact gives its centroid as the frame. With components ["nx", "ny"] the
@@ -110,12 +105,6 @@ class PointContact(FrameSensor):
     scalars = WRENCH[:3]
     references = ("local", "world")
     optional = True
-
-    def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
-    ):  # fmt: skip
-        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         return {("fx", ctx.body(self.frame)): X_inverse(ctx.X(self.frame)).T[:3]}, zeros(3)

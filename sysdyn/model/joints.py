@@ -27,7 +27,7 @@ from sysdyn.model.manifolds import (
     smooth,
     turn,
 )
-from sysdyn.model.spatial import quaternion_to_E, rot_axis
+from sysdyn.model.spatial import dtype_of, quaternion_to_E, rot_axis, vector
 from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import dot, norm
 from sysdyn.program.reals import real
@@ -86,16 +86,6 @@ def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     return tuple((a + 0.0).tolist())
 
 
-def _array(entries: list, q: np.ndarray) -> np.ndarray:
-    """Array of `entries` with the dtype of q; entries that are batches stay entries."""
-    if q.dtype != object:
-        return np.array(entries, dtype=float)
-    r = np.empty(len(entries), dtype=object)
-    for k, x in enumerate(entries):
-        r[k] = x
-    return r
-
-
 def _scalars(x: ArrayLike) -> np.ndarray:
     """x as an array of floats, or of what it holds if these are expressions."""
     array = np.asarray(x)
@@ -148,7 +138,7 @@ class Joint(ABC):
         w = self.S[:3, k]
         size = float(norm(w))
         half = 0.5 * size * q[k]
-        return _array([*(a * sin(half) for a in (w / size).tolist()), cos(half)], q)
+        return vector([*(a * sin(half) for a in (w / size).tolist()), cos(half)], dtype_of(q))
 
     def neutral(self) -> np.ndarray:
         """q (nq,) at which E = 1 and r = 0."""
@@ -208,7 +198,7 @@ class Prismatic(Joint):
         return _columns([(0.0, 0.0, 0.0, *self.axis)])
 
     def transform(self, q):
-        return _as(q, np.eye(3)), _array([a * q[0] for a in self.axis], q)
+        return _as(q, np.eye(3)), vector([a * q[0] for a in self.axis], dtype_of(q))
 
     def random(self, rng, batch=()):
         return rng.uniform(-1.0, 1.0, (*batch, 1))
@@ -234,7 +224,7 @@ class Helical(Joint):
 
     def transform(self, q):
         advance = self.pitch * q[0]
-        return _as(q, rot_axis(self.axis, q[0])), _array([a * advance for a in self.axis], q)
+        return _as(q, rot_axis(self.axis, q[0])), vector([a * advance for a in self.axis], dtype_of(q))
 
     def random(self, rng, batch=()):
         return rng.uniform(-math.pi, math.pi, (*batch, 1))
@@ -258,7 +248,7 @@ class Cylindrical(Joint):
         return _columns([(*self.axis, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, *self.axis)])
 
     def transform(self, q):
-        return _as(q, rot_axis(self.axis, q[0])), _array([a * q[1] for a in self.axis], q)
+        return _as(q, rot_axis(self.axis, q[0])), vector([a * q[1] for a in self.axis], dtype_of(q))
 
     def random(self, rng, batch=()):
         return rng.uniform((-math.pi, -1.0), (math.pi, 1.0), (*batch, 2))
@@ -298,7 +288,7 @@ class Planar(Joint):
     def transform(self, q):
         x, y = self.plane
         r = [a * q[0] + b * q[1] for a, b in zip(x, y, strict=True)]
-        return _as(q, rot_axis(self.normal, q[2])), _array(r, q)
+        return _as(q, rot_axis(self.normal, q[2])), vector(r, dtype_of(q))
 
     def rates(self, q):
         N = _as(q, np.eye(3))
@@ -393,7 +383,7 @@ class Free(Joint):
         return _columns(np.eye(6))
 
     def transform(self, q):
-        return _as(q, quaternion_to_E(q[3:])), _array(list(q[:3]), q)
+        return _as(q, quaternion_to_E(q[3:])), vector(list(q[:3]), dtype_of(q))
 
     def neutral(self):
         return np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])

@@ -18,7 +18,7 @@ OFFSET_ROUNDING = 1e-15  # Rounding of entries of E r×, as a fraction of |r|: a
 def skew(v: np.ndarray) -> np.ndarray:
     """v× (3, 3) with v× w = v × w."""
     zero = 0.0
-    return _array([zero, -v[2], v[1], v[2], zero, -v[0], -v[1], v[0], zero], dtype_of(v)).reshape(3, 3)
+    return vector([zero, -v[2], v[1], v[2], zero, -v[0], -v[1], v[0], zero], dtype_of(v)).reshape(3, 3)
 
 
 def crm(v: np.ndarray) -> np.ndarray:
@@ -31,7 +31,7 @@ def crm(v: np.ndarray) -> np.ndarray:
 
 def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a × b (3,), also for object arrays (np.cross multiplies before it knows the zeros)."""
-    return _array([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dtype_of(a, b))
+    return vector([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dtype_of(a, b))
 
 
 def cross_motion(v: np.ndarray, m: np.ndarray) -> np.ndarray:
@@ -77,17 +77,17 @@ def X_inverse(X: np.ndarray) -> np.ndarray:
 def rotx(angle) -> np.ndarray:
     """E (3, 3) of a rotation of the frame about x: [1 0 0; 0 c s; 0 −s c]."""
     c, s = cos(angle), sin(angle)
-    return _array([1.0, 0.0, 0.0, 0.0, c, s, 0.0, -s, c], _scalar_dtype(c)).reshape(3, 3)
+    return vector([1.0, 0.0, 0.0, 0.0, c, s, 0.0, -s, c], _scalar_dtype(c)).reshape(3, 3)
 
 
 def roty(angle) -> np.ndarray:
     c, s = cos(angle), sin(angle)
-    return _array([c, 0.0, -s, 0.0, 1.0, 0.0, s, 0.0, c], _scalar_dtype(c)).reshape(3, 3)
+    return vector([c, 0.0, -s, 0.0, 1.0, 0.0, s, 0.0, c], _scalar_dtype(c)).reshape(3, 3)
 
 
 def rotz(angle) -> np.ndarray:
     c, s = cos(angle), sin(angle)
-    return _array([c, s, 0.0, -s, c, 0.0, 0.0, 0.0, 1.0], _scalar_dtype(c)).reshape(3, 3)
+    return vector([c, s, 0.0, -s, c, 0.0, 0.0, 0.0, 1.0], _scalar_dtype(c)).reshape(3, 3)
 
 
 def rot_axis(axis: np.ndarray, angle) -> np.ndarray:
@@ -111,7 +111,7 @@ def quaternion_to_E(p: np.ndarray) -> np.ndarray:
     x2, y2, z2 = x + x, y + y, z + z
     xx, yy, zz = x * x2, y * y2, z * z2
     xy, xz, yz, wx, wy, wz = x * y2, x * z2, y * z2, w * x2, w * y2, w * z2
-    return _array(
+    return vector(
         [
             1.0 - (yy + zz), xy + wz, xz - wy,
             xy - wz, 1.0 - (xx + zz), yz + wx,
@@ -156,7 +156,7 @@ def _scalar_dtype(x):
     return float if isinstance(x, (float, int, np.floating)) else object
 
 
-def _array(entries: list, dtype) -> np.ndarray:
+def vector(entries: list, dtype) -> np.ndarray:
     """(len(entries),) array; an entry that is itself an array (a batch) stays one entry."""
     if dtype is float:
         return np.array(entries, dtype=float)

@@ -19,15 +19,12 @@ from sysdyn.errors import ProblemError
 from sysdyn.measurements.groups import value_group
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.constrained import carried
 from sysdyn.offline.options import Options
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate
 from sysdyn.program.expr import Graph
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
-from sysdyn.recursions import write as recursions
-from sysdyn.recursions.write import ROWS
 
 # Groups of the residual and of u, and what stands before the names of groups of solved quantities.
 RESIDUAL, GIVEN, SOLVED = "residual", "given", "solved:"
@@ -67,10 +64,7 @@ def certificate(problem: Problem, choice: Choice, program: Program, options: Opt
 
 def _residual(problem: Problem, program: Program, options: Options, free: frozenset[int], names: list[str]) -> Program:
     """names: of the single inputs that are u."""
-    inverse = recursions.write(
-        problem.model, frozenset(), ("tau", ROWS) if problem.constraints else ("tau",), options.external_wrenches,
-        budget=recursion.budget(options), passes=options.passes, constraints=carried(problem) or (),
-    )  # fmt: skip
+    inverse = recursion.inverse(problem, options)
     graph = Graph(SHARING)
     groups = [(name, list(graph.inputs(name, size))) for name, size in program.input_groups]
     given = {f"{name}[{k}]": x for name, column in groups for k, x in enumerate(column)}

@@ -108,14 +108,29 @@ class Elimination:
     ) -> tuple[Safety, dict[str, np.ndarray]]:
         """(safety over sampled states, the inputs at the worst of them); see `judge`. Sets `limits`.
 
-        scaling: row and column factors that equilibrate D, in which growth is measured. states: their number, None for
-        SAFETY_SAMPLES, or fewer if the system is large.
+        scaling: as for `candidate`. states: their number, None for SAFETY_SAMPLES, or fewer if the system is large.
         """
-        pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
+        states = judged_states(self.system) if states is None else states
+        inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
+        verdict = judge(self.candidate(scaling), inputs, singular, strict)
+        self.limits = dict(zip(self._varying, verdict.guards, strict=True))
+        return verdict.safety, verdict.worst
+
+    @property
+    def _varying(self) -> list[int]:
+        """Numbers of the pivots that depend on the state."""
+        return [k for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
+
+    def candidate(self, scaling: tuple[np.ndarray, np.ndarray]) -> Candidate:
+        """Solution, pivots and growth of the order, to be judged.
+
+        scaling: row and column factors that equilibrate D, in which growth is measured.
+        """
+        f, pivots = self.factors, self._varying
         watched, weights = self._scaled_entries(scaling)
-        groups = [("d", self.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
+        groups = [("d", self.solution), ("pivots", [f.pivots[k] for k in pivots]), ("entries", watched)]
         # a pivot alone in its column, or row, vanishes with the determinant
-        alone = np.array([not (self.factors.lower[k] and self.factors.upper[k]) for k, _ in pivots], dtype=bool)
+        alone = np.array([not (f.lower[k] and f.upper[k]) for k in pivots], dtype=bool)
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
 
         def run(inputs: dict[str, np.ndarray]) -> Behaviour:
@@ -128,15 +143,10 @@ class Elimination:
                 growth = self._growth(entries, scaling, out["entries"], weights)
             return Behaviour(d, out["pivots"], growth, error)
 
-        states = judged_states(self.system) if states is None else states
-        inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
-        candidate = Candidate(
-            run=run, system=self.system, labels=[self.label(k) for k, _ in pivots], certain=alone,
+        return Candidate(
+            run=run, system=self.system, labels=[self.label(k) for k in pivots], certain=alone,
             again=not self.system.problem.noisy, chunk=chunk_of(program, len(watched)),
         )  # fmt: skip
-        verdict = judge(candidate, inputs, singular, strict)
-        self.limits = dict(zip((k for k, _ in pivots), verdict.guards, strict=True))
-        return verdict.safety, verdict.worst
 
     def _growth(
         self, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], watched: np.ndarray, weights: np.ndarray

@@ -10,7 +10,7 @@ from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITY
 
 # Names of columns that files of results have beside the outputs, and of all outputs together.
 RESERVED = ("all", "w", "ok", "t")
@@ -21,9 +21,7 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
 
     Raises UnknownName, InvalidInput for anything else, ProblemError for names that do not tell outputs apart.
     """
-    if outputs is None or isinstance(outputs, str):
-        return output_quantities(outputs, problem.quantities)
-    given = (outputs,) if isinstance(outputs, Measurement) else tuple(outputs)
+    given = (outputs,) if isinstance(outputs, (str, Measurement)) else () if outputs is None else tuple(outputs)
     for x in given:
         if not isinstance(x, (str, Measurement)):
             raise InvalidInput(
@@ -40,22 +38,18 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
     quantities = [x for x in given if isinstance(x, str)]
     if measured and not quantities:
         return measured
-    chosen = "all" if "all" in quantities else quantities
-    return (*output_quantities(chosen, problem.quantities), *measured)
+    return (*_quantities(quantities, problem.quantities), *measured)
 
 
-def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:
-    """The requested quantities out of the valid ones, in canonical order. Raises UnknownName, InvalidInput."""
-    if outputs == "all":
+def _quantities(wanted: Sequence[str], valid: Sequence[str]) -> tuple[str, ...]:
+    """The wanted quantities out of the valid ones, in canonical order. Raises UnknownName, InvalidInput."""
+    if not wanted:
+        raise InvalidInput(f"outputs is empty: name some of {', '.join(valid)}, or 'all'")
+    if "all" in wanted:
         return tuple(valid)
-    if outputs is None:
-        raise InvalidInput(f"outputs is None: name some of {', '.join(valid)}, or 'all'")
-    wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for name in wanted:
         if name not in valid:
             raise UnknownName("output", name, ("all", *valid))
-    if not wanted:
-        raise InvalidInput(f"outputs is empty: name some of {', '.join(valid)}, or 'all'")
     return tuple(x for x in valid if x in wanted)
 
 

@@ -25,7 +25,6 @@ from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import tangents
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.constrained import carried
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
@@ -45,8 +44,7 @@ from sysdyn.program.products import (
     units,
 )  # fmt: skip
 from sysdyn.program.program import Program
-from sysdyn.recursions import write as recursions
-from sysdyn.recursions.write import ROWS, Written
+from sysdyn.recursions.write import Written
 from sysdyn.sparse.lu import solve, solve_transposed
 
 
@@ -81,10 +79,7 @@ def product(
     else:
         whole = program
     if free and set(of) <= {"tau", *solved} and solved <= set(dict(whole.output_groups)):
-        inverse = recursions.write(
-            problem.model, frozenset(), ("tau", ROWS) if problem.constraints else ("tau",), options.external_wrenches,
-            budget=recursion.budget(options), passes=options.passes, constraints=carried(problem) or (),
-        )  # fmt: skip
+        inverse = recursion.inverse(problem, options)
         ways.append(_ByInverseDynamics(problem, whole, of, wrt, directions, free, inverse))
     found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
     parts = [part for _, part in problem.model.quaternions]

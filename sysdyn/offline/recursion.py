@@ -34,7 +34,7 @@ from sysdyn.program.expr import Graph, unsigned
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More
-from sysdyn.recursions.write import Written
+from sysdyn.recursions.write import ROWS, Written
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
 
@@ -92,6 +92,15 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
         problem.model, free, [*every, *(x.name for x in readings)], options.external_wrenches, budget=budget(options),
         passes=options.passes, more=more, seed=options.budget.seed, constraints=carried(problem) or (),
         readings=readings,
+    )  # fmt: skip
+
+
+def inverse(problem: Problem, options: Options) -> Written:
+    """Inverse dynamics of the robot of a problem, with the rows of its constraints."""
+    outputs, constraints = ("tau", ROWS) if problem.constraints else ("tau",), carried(problem) or ()
+    return recursions.write(
+        problem.model, frozenset(), outputs, options.external_wrenches, budget=budget(options), passes=options.passes,
+        constraints=constraints,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import sample_matrix
 from sysdyn.offline.stages import Stages
-from sysdyn.offline.verdict import Safety
+from sysdyn.offline.verdict import Safety, may_replace
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import reordered, restarts
 from sysdyn.sparse.sampled import Order, Sampled
@@ -120,12 +120,8 @@ class Search:
         return math.inf
 
     def _safe(self, safety: Safety) -> bool:
-        """True if as safe as the best order so far; definite pivots of an estimate are, whatever their size."""
-        before = self.best.safety
-        assert before is not None
-        large = self.sampled.tree is not None or safety.least_pivot >= before.least_pivot
-        rare = safety.seldom or not before.seldom
-        return safety.firm or (safety.ok and safety.exact and rare and not safety.crossing and large)
+        """True if as safe as the best order so far."""
+        return may_replace(safety, self.best.judged, definite=self.sampled.tree is not None)
 
     # ---- streams ---------------------------------------------------------------------------------------------------
 

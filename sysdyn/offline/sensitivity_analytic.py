@@ -53,7 +53,9 @@ def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> boo
     return {*of} <= {"tau", "qdd", *([problem.wrenches.name] if problem.constraints else [])} and {*wrt} <= known
 
 
-def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True) -> Expressions:
+def analytic(
+    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True, dearer: float | None = None
+) -> Expressions:
     """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics, and of w of constraints.
 
     With degrees of freedom U of known τ and K of known q̈, the derivatives of ID at (q, q̇, q̈), and those of the rows
@@ -64,13 +66,15 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
 
     where q̈ and w are held fixed on the right, and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice
     of the bodies' frames, or on parameters that cannot be told from τ and q̈. external_wrenches: they are inputs, else
-    zero.
+    zero. dearer: multiple of the operations of the whole that equal pieces may need; if None DEARER, or DEARER_HELD.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
     first = 0.0 if "tau" in wrt else math.inf  # the responses that limbs need which follow nothing are those by τ
-    found, either = _written(problem, of, wrt, external_wrenches, first)
+    if dearer is None:
+        dearer = DEARER_HELD if problem.constraints else DEARER
+    found, either = _written(problem, of, wrt, external_wrenches, first, dearer)
     if either and found.price <= ALL_WAYS:
-        others = (_written(problem, of, wrt, external_wrenches, x)[0] for x in FOLLOWING if x != first)
+        others = (_written(problem, of, wrt, external_wrenches, x, dearer)[0] for x in FOLLOWING if x != first)
         found = min(found, *others, key=lambda x: x.price)
     return found.expressions
 
@@ -83,9 +87,9 @@ class _Written(NamedTuple):
 
 
 def _written(
-    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool, follow: float
+    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool, follow: float, dearer: float
 ) -> tuple[_Written, bool]:
-    """(in equal pieces, or else as a whole; whether it depends on `follow`, see Responses)."""
+    """(in equal pieces, or else as a whole; whether it depends on `follow`, see Responses). dearer: as `analytic`."""
     graph = Graph(SHARING)
     groups = {name: graph.inputs(name, size) for name, size in problem.input_sizes}
     model, fx, X = problem.model, None, None
@@ -105,10 +109,9 @@ def _written(
             "analytic", graph, inputs, blocks, (), dynamics.pivots, tuple(dynamics.qdd), tuple(dynamics.w)
         )
 
-    most = DEARER_HELD if problem.constraints else DEARER
     exact = _Dynamics(state, wrt, follow=follow)
     whole = expressions(exact, exact.blocks(of, wrt))
-    either, price = exact.responses.followed, most * whole.operations
+    either, price = exact.responses.followed, dearer * whole.operations
     if model.nv > MOST_IN_PIECES:
         return _Written(whole, price), either
     pieces = _Dynamics(state, wrt, exact, follow)

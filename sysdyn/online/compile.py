@@ -41,7 +41,7 @@ from sysdyn.online.consistency import TOLERANCE, CheckedSolver
 from sysdyn.online.progress import shown
 from sysdyn.online.redundancy import Redundant, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.online.switching import SwitchingSolver
+from sysdyn.online.switching import SwitchingSolver, check_switches
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
 from sysdyn.renames import renamed
@@ -160,7 +160,7 @@ def compile(
         )
     made = partial(_compiled, ordering=ordering, on_singular=on_singular, check_limits=check_limits)
     if problem.switchable_constraints:
-        _check_switches(problem, ordering)
+        check_switches(problem, ordering)
         return SwitchingSolver(problem, options, made, on_singular, progress, check_limits)
     return made(problem, options, progress)
 
@@ -192,22 +192,6 @@ def _compiled(
         finally:
             if told:
                 told("done", 1.0)
-
-
-def _check_switches(problem: Problem, ordering: str | Given) -> None:
-    """Raise ProblemError if the constraints of a problem cannot switch."""
-    name = problem.switchable_constraints[0].name
-    if problem.noisy:
-        raise ProblemError(
-            f"{name!r} is exact and switches in problems without noise alone, but {problem.noisy[0].name!r} has some: "
-            "state the contact by two measurements, Switchable(FrameAcceleration(…, noise=…)) for its motion and "
-            "Switchable(ExternalWrench(…, noise=…)) for its wrench, or compile problem.mode(active)"
-        )
-    if not (isinstance(ordering, str) or callable(ordering)):
-        raise ProblemError(
-            f"the matrix depends on whether {name!r} is on, so that permutations are those of one mode: give a "
-            "function that makes them, or compile problem.mode(active) with them"
-        )
 
 
 def _solver(

@@ -188,6 +188,22 @@ class Gathered:
         return {**self.__dict__, "inputs": self.inputs, "parts": self.parts, "_inputs": None, "_solved": None}
 
 
+def check_switches(problem: Problem, ordering: object) -> None:
+    """Raise ProblemError if the constraints of a problem cannot switch, or have no order of elimination in common."""
+    name = problem.switchable_constraints[0].name
+    if problem.noisy:
+        raise ProblemError(
+            f"{name!r} is exact and switches in problems without noise alone, but {problem.noisy[0].name!r} has some: "
+            "state the contact by two measurements, Switchable(FrameAcceleration(…, noise=…)) for its motion and "
+            "Switchable(ExternalWrench(…, noise=…)) for its wrench, or compile problem.mode(active)"
+        )
+    if not (isinstance(ordering, str) or callable(ordering)):
+        raise ProblemError(
+            f"the matrix depends on whether {name!r} is on, so that permutations are those of one mode: give a "
+            "function that makes them, or compile problem.mode(active) with them"
+        )
+
+
 class SwitchingSolver(Solver):
     """The solver of an exact problem with `Switchable` contacts, loops, couplings or other constraints.
 

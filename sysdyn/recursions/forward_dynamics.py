@@ -20,7 +20,7 @@ from sysdyn.errors import SingularState
 from sysdyn.model.kinematics import path
 from sysdyn.program.expr import is_zero
 from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, of_joint, only, plus, scaled
-from sysdyn.recursions.rows import NO_ROWS, Carried, Met, Rows
+from sysdyn.recursions.rows import NO_ROWS, Carried, Rows
 from sysdyn.sparse.remainder import Remainder
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
@@ -254,28 +254,17 @@ class Articulated:
         f = [dot([self.H[j][i] for j in range(3)], s[:3]) + dot(self.M[i], s[3:]) for i in range(3)]
         return n + f
 
-    def less(self, U: Vector, W: Vector) -> Articulated:
-        """I − U W^T for U parallel to W."""
+    def less(self, *pairs: tuple[Vector, Vector]) -> Articulated:
+        """I − Σ U W^T for pairs (U, W) of which the sum is symmetric."""
 
         def block(A, a, b, symmetric):
             B = [list(row) for row in A]
             for i in range(3):
-                for j in range(3):
-                    B[i][j] = B[j][i] if symmetric and j < i else A[i][j] - U[a + i] * W[b + j]
-            return B
-
-        return Articulated(block(self.J, 0, 0, True), block(self.H, 0, 3, False), block(self.M, 3, 3, True))
-
-    def met(self, by: Met) -> Articulated:
-        """I − K U^T − V K^T for V + D K = U."""
-        V = by.V
-
-        def block(A, a, b, symmetric):
-            B = [list(row) for row in A]
-            for i in range(3):
-                for j in range(3):
-                    x = A[i][j] - by.K[a + i] * by.U[b + j] - V[a + i] * by.K[b + j]
-                    B[i][j] = B[j][i] if symmetric and j < i else x
+                for j in range(i if symmetric else 0, 3):
+                    for U, W in pairs:
+                        B[i][j] = B[i][j] - U[a + i] * W[b + j]
+                    if symmetric:
+                        B[j][i] = B[i][j]
             return B
 
         return Articulated(block(self.J, 0, 0, True), block(self.H, 0, 3, False), block(self.M, 3, 3, True))
@@ -391,7 +380,7 @@ def inward(
             D = dot(s, U) + armature
             rest = tau[k] - dot(s, forces[i]) - armature * qdd[k]
             if len(columns) == 1 and (met := rows.meet(i, k, U, D, rest)):
-                bodies[i] = bodies[i].met(met)
+                bodies[i] = bodies[i].less((met.K, met.U), (met.V, met.K))
                 forces[i] = plus(plus(forces[i], scaled(rest, met.K)), scaled(met.t, met.V))
                 continue
             pivots.append((D, k))
@@ -400,7 +389,7 @@ def inward(
             if not armature and (moved := only(s)) is not None:
                 W[moved] = 1.0
             found[i].append((k, s, W, rest * inverse, inverse))
-            bodies[i] = bodies[i].less(U, W)
+            bodies[i] = bodies[i].less((U, W))
             forces[i] = plus(forces[i], scaled(rest, W))
             rows.share(i, k, W, rest, inverse)
         for k, s in columns:

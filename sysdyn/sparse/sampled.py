@@ -74,7 +74,8 @@ class Sampled:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. going: asked now and then; a search gives up if it says no. equilibrate: judge pivots of rows and columns
+    gives up. trials: multiple of it that looking ahead may take. going: asked now and then; a search gives up if it
+    says no. equilibrate: judge pivots of rows and columns
     brought to one scale. least_variation: least safe pivot at every state as a share of its greatest value, and
     least_ratio: as a share of each other entry of its column. tree: of a symmetric matrix that has one. nodes: of
     others, the nodes that columns belong to.
@@ -87,6 +88,7 @@ class Sampled:
     fixed: np.ndarray
     rhs: np.ndarray
     budget: float = MOST_PRODUCTS
+    trials: float = TRIALS
     going: Callable[[], bool] | None = None
     equilibrate: bool = True
     least_variation: float = LEAST_VARIATION[0]
@@ -142,7 +144,7 @@ class SampledElimination(Samples):
                 self.unit[i].add(j)
         super().__init__(rows, a.n, CANCELLED)
         self.rhs = [bool(x) for x in a.rhs]
-        self.budget, self.trials, self.going = a.budget, TRIALS * a.budget, a.going
+        self.budget, self.trials, self.going = a.budget, a.trials * a.budget, a.going
         self.trying = False  # while looking ahead
         self.barred: set[int] = set()  # rows that give no pivot
         self.least_variation, self.least_ratio = a.least_variation, a.least_ratio

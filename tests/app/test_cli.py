@@ -286,8 +286,7 @@ def test_the_demo_does_without_pin(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_demo_does_without_the_icub(tmp_path, monkeypatch, fast_commands):
-    monkeypatch.setattr("importlib.metadata.files", lambda package: None)
+def test_the_demo_does_without_the_icub(tmp_path, installed, fast_commands):
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install icub-models" in text and "our own RNEA and ABA" in text and "30 moving bodies" in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tree_forward.png", "tree_inverse.png"]
@@ -297,16 +296,14 @@ def test_the_demo_does_without_the_icub(tmp_path, monkeypatch, fast_commands):
 
 
 @pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
-def test_problem_files_are_well_posed_and_in_the_table(path):
+def test_problem_files_are_solvable_by_structure_and_in_the_table(path):
     task = load_task(path)
-    if task.problem.model.nb < 20:
-        assert task.problem.diagnose().well_posed
     structure(task.problem.system()).require_solvable()
     assert task.title and f"`{path.name}`" in (path.parent / "README.md").read_text()
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("name", ["icub_inverse", "load_cells"])
+@pytest.mark.parametrize("name", ["load_cells", "icub_inverse"])
 def test_problem_files_are_solved(name):
     path = next(path for path in PROBLEMS if path.stem == name)
     assert load_task(path).title in run("solve", path, "--random", 5).stdout
@@ -457,8 +454,7 @@ def test_the_demo_says_where_it_cannot_write(tmp_path):
     assert "cannot be made" in error("demo", "--out", tmp_path / "file")
 
 
-def test_icub_without_its_package(monkeypatch):
-    monkeypatch.setattr("importlib.metadata.files", lambda package: None)
+def test_icub_without_its_package(installed):
     assert "pip install icub-models" in error("info", "icub")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -57,12 +56,12 @@ def test_names_are_printed_as_they_are(tmp_path):
     assert file in said("info", tmp_path / f"{file}.urdf", code=2)
 
 
-def test_tables_and_bars_have_no_markup_of_their_own(monkeypatch):
-    monkeypatch.setattr("sys.stdout", io.StringIO())
+def test_tables_and_bars_have_no_markup_of_their_own(capsys):
     table = new_table(*NAMES)
     table.add_row(*NAMES)
     console = output()
     console.width = 400
     console.print(table)
-    assert all(console.file.getvalue().count(name) == 2 for name in NAMES)
+    printed = capsys.readouterr().out
+    assert all(printed.count(name) == 2 for name in NAMES)
     assert not any(x.markup for x in Terminal("")._progress.columns if isinstance(x, TextColumn))

@@ -25,10 +25,8 @@ NEEDS_AN_EXTRA = "show"
 
 
 @pytest.fixture
-def plain(tmp_path, monkeypatch):
+def plain(tmp_path, monkeypatch, installed):
     """An empty folder, no packages with robots, and no UMFPACK."""
-
-    monkeypatch.setattr("importlib.metadata.files", lambda package: None)
     monkeypatch.setitem(sys.modules, "scikits.umfpack", None)
     monkeypatch.setenv("SYSDYN_CACHE", "")
     monkeypatch.chdir(tmp_path)

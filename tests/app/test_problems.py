@@ -316,6 +316,7 @@ def test_error_bars_of_a_hop_tell_the_truth(tmp_path):
     assert squat.coverage(found, std, motion.tau[:, 6:]).within_95 < 0.5
 
 
+@pytest.mark.slow
 def test_the_hop_obeys_the_laws_of_flight():
     """The whole robot's centre of mass falls freely in flight; the angular momentum about it stays."""
     motion, model = hopped(), task("hopping_leg").problem.model

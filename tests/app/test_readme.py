@@ -22,8 +22,8 @@ from sysdyn.errors import BackendUnavailable
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [path for path in DOCUMENTS if path.name != "extending.md"]  # which adds to tables: tests/test_extending.py
-# Pages that are run always: the first steps. The robots of the others take seconds to compile.
-SHORT = ("README.md", "quickstart.md", "concepts.md", "counts.md")
+# Pages that are run always. The robots of the others take seconds to compile.
+SHORT = ("README.md", "counts.md")
 
 
 # These documents have no code that runs as it stands, but name modules and functions, too.
@@ -110,6 +110,7 @@ def cells() -> list[list[str]]:
     return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)

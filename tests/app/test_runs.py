@@ -260,7 +260,7 @@ def test_wrong_commands_are_told_and_leave_what_is_there(files, monkeypatch, arg
 # ---- pages and views -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["run", "ball"])
 def test_the_page_of_a_run(which, request, tmp_path):
     run = request.getfixturevalue(which)
@@ -291,10 +291,21 @@ def test_residuals_are_those_of_the_path(run):
         run.residuals("currents")
 
 
+@pytest.mark.slow
+def test_the_page_of_an_instant(run, tmp_path):
+    assert "<h2>Motion</h2>" in run.first().report(tmp_path / "now.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_report_writes_the_page_of_a_log(files, tmp_path):
     out = tmp_path / "page.html"
     text = command("report", files / "problem.toml", "--log", files / "raw.npz", "--out", out).stdout
     assert f"wrote {out}: {ROWS} states" in text and "<h2>Contacts</h2>" in out.read_text(encoding="utf-8")
+
+
+def test_reports_of_logs_that_are_refused(files, tmp_path):
+    out = tmp_path / "page.html"
+    out.write_text("mine")
     for arguments, said in (
         (("problem.toml", "--log", "raw.npz"), "give --out PAGE.html"),
         (("problem.toml", "--coupled"), "it is for a log"),
@@ -333,7 +344,6 @@ def test_an_instant_of_a_run_is_shown_as_well(run, tmp_path):
     now = run.first()
     found = read(now.save(tmp_path / "now.csv"))
     assert found["tau:joint1"] == run["tau", "joint1"][0] and found["active: tip"] == run.contacts["tip"][0]
-    assert "<h2>Motion</h2>" in now.report(tmp_path / "now.html").read_text(encoding="utf-8")
     dropped = any(e.instant == 0 for e in run.events)
     expected = [x.title for x in run.tables() if dropped or x.title != "dropped readings"]
     assert [x.title for x in now.tables()] == expected

@@ -317,7 +317,7 @@ for call in (
 """
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [WORKS, REFUSED], ids=["python works", "llvm is refused"])
 def test_without_llvmlite(program, tmp_path):
     run = subprocess.run([sys.executable, "-c", ABSENT + program], cwd=tmp_path, capture_output=True, text=True)

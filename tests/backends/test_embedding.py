@@ -54,6 +54,7 @@ def numbers(program: Path) -> np.ndarray:
     return np.array(run.stdout.split(), dtype=float)
 
 
+@pytest.mark.slow
 def test_a_class_of_cpp_computes_what_the_solver_does_and_allocates_nothing(exported):
     q = np.array([0.3, -0.4, 0.5])
     main = f"""

@@ -207,6 +207,7 @@ def test_functions_are_exported_too(tmp_path):
     assert not (tmp_path / "lambda").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS or not shutil.which("cmake"), reason="no C compiler or no CMake")
 def test_the_cmake_project_builds_and_passes_its_test(tmp_path):
     sd.compile(sd.inverse_dynamics(sd.chain(2)), outputs=["tau"]).export_c(tmp_path / "arm", name="arm")
@@ -356,7 +357,7 @@ def test_casadi_that_is_missing_is_named(monkeypatch):
 
 
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler")
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make", ["product", "orthogonal columns", "forward", "floating"])
 def test_single_precision_has_no_double_inside(make, tmp_path):
     """Its code has no operation in double, for processors without them, and passes a check of its own."""

@@ -101,7 +101,7 @@ def test_jacobians_are_programs(case, tmp_path):
         assert all(J.nnz_out(k) <= pattern.nnz_out(k) for k in range(len(blocks)))
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("solver", ["ipopt", "sqpmethod"])
 def test_optimal_control_by_exact_derivatives(solver, tmp_path):
@@ -157,6 +157,7 @@ def test_names_that_cannot_be_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILER or not shutil.which("cmake"), reason="no C compiler or no CMake")
 def test_the_cmake_project_makes_the_library(tmp_path):
     sd.kinematics(sd.chain(2), ["energy"]).export_casadi(tmp_path / "c", "robot")

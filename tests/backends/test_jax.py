@@ -362,7 +362,7 @@ print(np.allclose(by, jax.grad(lambda *x: f(*x)["qdd"].sum())(q, qd, tau)))
 """
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [True, False], ids=["with float64", "without"])
 def test_solvers_in_single_precision(x64, request):
     """Functions and their derivatives are of float32, whether JAX has float64 or not."""

@@ -95,7 +95,7 @@ def test_traffic_of_programs_that_can_be_counted_by_hand():
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make, output", [(sd.inverse_dynamics, "tau"), (sd.forward_dynamics, "qdd")])
 def test_less_is_moved_for_a_robot(make, output):
-    program = sd.compile(make(sd.random_tree(14, seed=4)), outputs=[output], backend="python").program
+    program = sd.compile(make(sd.random_tree(14, seed=4)), outputs=[output], backend="python", level="fast").program
     plain, _ = angles_first(program)
     assert not any(segment.shared for segment in schedule(plain).segments)
     assert traffic(arranged(program), in_turn(program)) < 0.95 * traffic(plain, in_turn(program))

@@ -74,7 +74,7 @@ def same(found: np.ndarray, expected: np.ndarray, real: Real) -> None:
                                   np.where(np.isnan(y), 0, expected.view(f"u{real.size}")))  # fmt: skip
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @needs_board
 @pytest.mark.skipif("x86_64" not in here().triple or not shutil.which("gcc"), reason="no gcc for x86-64")
 @pytest.mark.parametrize("case", CASES)

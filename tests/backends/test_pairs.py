@@ -256,7 +256,7 @@ def test_limbs_of_a_robot_are_found():
         f"{''.join(links)}</robot>"
     )
     model = sd.load_urdf(urdf)
-    solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False)
+    solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False, level="fast")
     program = angles_first(solver.program)[0]
     longest = max(schedule(program, 1, len(program)).segments, key=lambda s: len(s.shape.kind))
     assert len(side_by_side(longest)) < 0.75 * len(longest.shape.kind)

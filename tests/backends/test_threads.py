@@ -164,23 +164,22 @@ def test_the_other_parts_are_finished_when_one_fails(bad):
 
 
 @pytest.mark.parametrize("started", [0, 1, 2])
-def test_threads_that_cannot_be_started_are_done_without(monkeypatch, started):
+def test_threads_that_cannot_be_started_are_done_without(started):
     """As where the limit of processes is reached; the team goes on, and starts them when it can."""
-    made = []
+    made, limited = [], True
 
     class Limited(threading.Thread):
         def start(self) -> None:
-            if len(made) == started:
+            if limited and len(made) == started:
                 raise RuntimeError("can't start new thread")
             made.append(self)
             super().start()
 
-    crew, done = Team(), []
-    monkeypatch.setattr(team, "Thread", Limited)
+    crew, done = Team(thread=Limited), []
     for _ in range(3):
         in_time(lambda: crew.run([partial(done.append, k) for k in range(5)]))
     assert sorted(done) == sorted([*range(5)] * 3) and len(made) == started
-    monkeypatch.undo()
+    limited = False
     meeting = threading.Barrier(5)
     crew.run([lambda: meeting.wait(10)] * 5)
 
@@ -241,7 +240,7 @@ QUOTAS = {
 
 
 @pytest.mark.parametrize("name", QUOTAS)
-def test_threads_are_no_more_than_the_cores_that_may_be_used(name, monkeypatch, tmp_path):
+def test_threads_are_no_more_than_the_cores_that_may_be_used(name, tmp_path):
     groups, files, allowed = QUOTAS[name]
     own, root = tmp_path / "own", tmp_path / "cgroup"
     own.write_text(groups)
@@ -249,8 +248,7 @@ def test_threads_are_no_more_than_the_cores_that_may_be_used(name, monkeypatch, 
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
     for available in (1, 4, 64):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=available: set(range(n)), raising=False)
-        assert cores(root, own) == min(available, allowed or available)
+        assert cores(root, own, available) == min(available, allowed or available)
 
 
 # ---- forks ---------------------------------------------------------------------------------------------------------
@@ -387,6 +385,7 @@ for n, most in ((0, 1), (1, 1), (2, 1), (40, 20), (20_000, MOST_THREADS)):
 """
 
 
+@pytest.mark.slow
 def test_no_call_starts_more_threads_than_it_has_states_for():
     """However many are asked for; those that were started stay."""
     found = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True)

@@ -270,7 +270,7 @@ def test_without_a_sensor_is_a_problem_without_it(tmp_path, suffix):
             names = [m.name for m in problem.measurements]
             y = {**task().values, **{n: recorded()[n][row] for n in ("encoders", "imu", "base") if n in names}}
             y |= {"imu": recorded()["imu"][row, kept]} if kept else {}
-            without = sd.compile(problem, level="fast")(recorded()["q"][row], recorded()["qd"][row], y=y)
+            without = sd.compile(problem, **FAST)(recorded()["q"][row], recorded()["qd"][row], y=y)
         for joint in task().problem.model.joint_names:
             for quantity in ("tau", "qdd"):
                 value, std = without[quantity, joint], without.std(quantity, joint)

@@ -126,7 +126,7 @@ def drift(model: sd.Model, frame, q, qd, reference: str) -> np.ndarray:
 KINDS = [(kind, "local") for kind in CONTACTS] + [("plane", "world"), (("a_z", "alpha_x", "a_x"), "world")]
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "reference"), KINDS, ids=str)
 def test_every_kind_of_contact(kind, reference):
     """[H −A^T; A 0] (q̈, w) = (τ − C, y − Ȧ q̇), with fx known beside the wrench of the contact."""

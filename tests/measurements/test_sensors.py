@@ -438,7 +438,7 @@ def test_every_class_is_solved_back():
     assert not missing, f"add to REPLACED, in this file, a case with each of {', '.join(sorted(missing))}"
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["point contact", "centre of mass", "f/t sensor on the parent"])
 def test_order_does_not_matter(case):
     problem = replaced(case)

@@ -98,6 +98,7 @@ def test_velocities_alone():
     close(rate, (sd.frame_jacobian(model, q, "tool") @ qd)[[0, 1, 5]], 1e-12)
 
 
+@pytest.mark.slow
 def test_a_place_of_each_step_is_a_value():
     """A contact that is pulled to the origin of the world, with y = ω² p, is one that is pulled to p."""
     model = tree()

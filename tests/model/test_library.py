@@ -4,46 +4,10 @@ import icub_models
 import pytest
 
 import sysdyn as sd
-from sysdyn.model import library
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 URDF = f'<robot name="r"><link name="a">{INERTIAL}</link></robot>'
 MJCF = '<mujoco model="m"><worldbody><body name="b"><freejoint/><geom size="1"/></body></worldbody></mujoco>'
-
-
-class Listed:
-    """A file as metadata of a package list it."""
-
-    def __init__(self, folder, name):
-        self.folder, self.name = folder, name
-
-    def __lt__(self, other):
-        return self.name < other.name
-
-    def as_posix(self):
-        return self.name
-
-    def locate(self):
-        return self.folder / self.name
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """Puts files into packages, in place of those that are installed."""
-    packages = {}
-
-    def files(package):
-        if package not in packages:
-            raise library.metadata.PackageNotFoundError(package)
-        return [Listed(tmp_path, name) for name in packages[package]]
-
-    def put(package, name, text):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-        packages.setdefault(package, []).append(name)
-
-    monkeypatch.setattr("importlib.metadata.files", files)
-    return put
 
 
 def test_installed_robots_are_loaded_by_name():

@@ -20,7 +20,7 @@ from sysdyn.reference import rnea
 from sysdyn.sparse.lu import eliminate
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["icub fixed", *(pytest.param(x, marks=pytest.mark.slow) for x in ("icub floating", "auto_tree 100 1.5 1.5 0.9"))],

@@ -185,7 +185,7 @@ def test_standing_on_one_foot():
     assert solver.flops.end_to_end.total < swept.flops.end_to_end.total
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [False, True], ids=["free arms", "a base that is pulled"])
 def test_contacts_with_some_joints_driven(moves):
     """Hybrid dynamics in contact: torques of some joints known, accelerations of others."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.offline import search, stages
+from sysdyn.offline import stages
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import order_samples
 from sysdyn.offline.search import Search
 from sysdyn.offline.stages import Stages
+from sysdyn.offline.verdict import may_replace
 from sysdyn.recursions.plan import Plan, tuned, tuning
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.markowitz import markowitz
@@ -72,23 +72,21 @@ def test_more_time_finds_fewer_operations(clock):
 @pytest.mark.slow
 def test_a_seed_decides_what_is_tried(clock, monkeypatch):
     """And in which order: with less time, the beginning of the same."""
-
-    def tried(seconds: float, seed: int) -> list:
-        orders: list = []
-        original = Search.attempt
-        monkeypatch.setattr(Search, "attempt", lambda self, *a: (orders.append(a), original(self, *a))[1])
-        clock.read = 0
-        compiled(forward(), seconds=seconds, seed=seed)
-        monkeypatch.setattr(Search, "attempt", original)
-        return orders
-
-    first = tried(4.0, 1)
-    assert len(first) > 5
     monkeypatch.setenv("SYSDYN_CACHE", "")
-    assert tried(4.0, 1) == first
-    assert tried(4.0, 2) != first
-    shorter = tried(2.0, 1)
-    assert 0 < len(shorter) < len(first) and first[: len(shorter)] == shorter
+
+    def searched(seconds: float, seed: int) -> tuple[list, int, tuple]:
+        """(the orders that were the cheapest so far, or not safe; number of orders tried; the one taken)."""
+        clock.read = 0
+        *considered, (name, tried) = (solver := compiled(forward(), seconds=seconds, seed=seed)).considered
+        assert name == "search"
+        return considered, int(tried.split()[0]), found(solver)
+
+    first, tried, taken = searched(4.0, 1)
+    assert tried > 5
+    assert searched(4.0, 1) == (first, tried, taken)
+    assert searched(4.0, 2)[2] != taken
+    shorter, fewer, _ = searched(2.0, 1)
+    assert 0 < fewer < tried and shorter == first[: len(shorter)]
 
 
 @pytest.mark.slow
@@ -162,7 +160,7 @@ def test_orders_of_an_estimate_are_searched_too(clock):
 
 
 @pytest.mark.slow
-def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
+def test_an_order_that_is_not_safe_is_not_taken():
     """Cheaper than the one there is, from pivots that were looked at in one state only."""
     problem = sd.forward_dynamics(sd.chain(4))
     system = eliminated_system(problem, Options(), ())
@@ -171,33 +169,24 @@ def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
     choice = elimination.choice("natural", ("tau", "qdd", "fx", "a", "f"))
     choice = replace(choice, safety=elimination.assess(sampled.scaling)[0])
 
-    def careless(a):
-        return natural(replace(a, values=a.values[:1], least_variation=1e-9))
-
-    monkeypatch.setattr(search, "restarts", lambda starts, seed: itertools.repeat(starts[0]))
-    states = len(sampled.values)
-    for start, better in ((careless, False), (markowitz, True)):
-        doing = Search(system, sampled, ("tau", "qdd", "fx", "a", "f"), {"it": (start,)}, Stages(5.0, None), 0)
-        improved = doing.improve(choice)
-        assert (doing.elimination is not None) == (improved is not choice) == better
+    careless, states = replace(sampled, values=sampled.values[:1], least_variation=1e-9), len(sampled.values)
+    for order, better in ((natural(careless), False), (markowitz(sampled), True)):
+        doing = Search(system, sampled, ("tau", "qdd", "fx", "a", "f"), {}, Stages(0.0, None), 0)
+        assert doing.improve(choice) is choice
+        assert np.isfinite(doing.attempt("it", order)) == (doing.elimination is not None) == better
         assert any("not safe" in what for _, what in doing.considered) != better
         assert (len(doing.sampled.values) > states) != better  # where it failed guides what comes next
-    assert improved.end_to_end.total < choice.end_to_end.total
+    assert doing.least == doing.best.end_to_end.total < choice.end_to_end.total
 
 
 @pytest.mark.parametrize(("weak", "before", "taken"), [(0, 0, True), (9, 0, False), (9, 9, True)])
-def test_an_order_that_is_often_weak_replaces_no_better_one(clock, monkeypatch, weak, before, taken):
+def test_an_order_that_is_often_weak_replaces_no_better_one(weak, before, taken):
     """Weak at 9 % of the states."""
-    system, outputs = eliminated_system(forward(), Options(), ()), ("qdd",)
+    system = eliminated_system(forward(), Options(), ())
     sampled = order_samples(system, 32)
-    elimination = Elimination(system, *natural(sampled))
-    choice = elimination.choice("natural", outputs)
-    safety, worst = elimination.assess(sampled.scaling)
-    choice = replace(choice, safety=replace(safety, states=91, weak=before))
+    safety, _ = Elimination(system, *natural(sampled)).assess(sampled.scaling)
     judged = replace(safety, states=91, weak=weak, crossing=0, least_pivot=1.0)
-    monkeypatch.setattr(Elimination, "assess", lambda *args, **options: (judged, worst))
-    doing = Search(system, sampled, outputs, {"it": (markowitz,)}, Stages(5.0, None), 0)
-    assert (doing.improve(choice).safety == judged) == taken
+    assert may_replace(judged, replace(safety, states=91, weak=before), definite=False) == taken
 
 
 # ---- recursions ----------------------------------------------------------------------------------------------------

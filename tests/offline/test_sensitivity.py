@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -178,7 +177,7 @@ def eliminated(system, state: dict[str, np.ndarray]) -> Elimination:
     return Elimination(system, rows, columns)
 
 
-@pytest.mark.slow(after=3)
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("case", ["inverse", "forward", "hybrid", "partly", "noisy", "touching"])
 @pytest.mark.parametrize(("known", "passes"), [*zip(KNOWN, (PAPER, "all"), strict=True),
                                                *zip(KNOWN, ("all", PAPER), strict=True)])  # fmt: skip
@@ -215,9 +214,8 @@ def test_pieces_have_the_values_and_the_zeros_of_the_whole(robot, make):
     model = {"branches": sd.auto_tree(4, 2, 1.5, 0.9), "limbs": LIMBS}[robot]
     problem, made = make(model), []
     state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
-    for dearer in (0.0, math.inf):
-        with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
-            made.append(analytic(problem, ("tau", "qdd"), inputs_of(problem)[:3]))
+    for dearer in (0.0, math.inf):  # both forms, whichever is cheaper
+        made.append(analytic(problem, ("tau", "qdd"), inputs_of(problem)[:3], dearer=dearer))
     compare(numbers(made[1], state), numbers(made[0], state), 1e-12)
     for key, block in made[0].blocks.items():
         zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
@@ -245,9 +243,8 @@ def test_operations_are_those_of_a_program_of_all_blocks():
 def test_pieces_are_taken_unless_they_cost_too_much(model, whole):
     """1.02 times the operations of the whole, or 1.06, which is more than they may."""
     problem, counts = sd.forward_dynamics(model), []
-    for dearer in (0.0, math.inf, sensitivity.DEARER):
-        with mock.patch.object(sensitivity, "DEARER", dearer):
-            counts.append(analytic(problem, ("tau", "qdd"), ("q", "qd")).operations)
+    for dearer in (0.0, math.inf, None):
+        counts.append(analytic(problem, ("tau", "qdd"), ("q", "qd"), dearer=dearer).operations)
     assert counts[0] < counts[1] and counts[2] == counts[not whole]
 
 
@@ -271,8 +268,7 @@ def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
     expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
     for wrt, dearer in itertools.product((inputs_of(problem), without) if external else (without,), (0.0, math.inf)):
-        with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
-            found = analytic(problem, of, wrt, external)
+        found = analytic(problem, of, wrt, external, dearer)  # both forms, whichever is cheaper
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
 
@@ -299,8 +295,7 @@ def test_analytic_derivatives_with_constraints(case):
     expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
     for wrt, dearer in itertools.product((inputs_of(problem), without), (0.0, math.inf)):
-        with mock.patch.object(sensitivity, "DEARER_HELD", dearer):  # both forms, whichever is cheaper
-            found = analytic(problem, of, wrt)
+        found = analytic(problem, of, wrt, dearer=dearer)  # both forms, whichever is cheaper
         assert sorted(k for _, k in found.pivots)[-rows:] == [*range(nv, nv + rows)]  # by which they are named
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})

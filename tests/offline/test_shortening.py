@@ -46,6 +46,7 @@ def solved(solver: sd.Solver, n: int = 40) -> sd.Solution:
     return solver(q, qd, y={m.name: y[m.name] for m in problem.custom} or None, on_singular="nan", **known)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("name", "share"), [("cells", 0.93), ("estimate", 0.995)])
 def test_fewer_operations_give_the_same_answers(name, share):
     usual, short = compiled(name, 1.0), compiled(name, 2.0)
@@ -91,6 +92,7 @@ def test_a_program_that_is_less_exact_is_not_taken(monkeypatch):
     assert shortening.shortened(usual.problem, usual.compiled, options) is usual.compiled
 
 
+@pytest.mark.slow
 def test_programs_without_the_pass_and_recursions_are_left_alone():
     passes = [x for x in sd.PASSES if x != "rewriting"]
     plain = sd.compile(load_cells(4), backend="python", effort=2.0, passes=passes, progress=False)

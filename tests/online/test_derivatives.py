@@ -192,8 +192,7 @@ def test_the_forms_agree(seed, n, torques):
     of, wrt = ("tau", "qdd"), tuple(name for name, _ in problem.input_sizes)
     forms = []
     for dearer, inputs in itertools.product((0.0, math.inf), (wrt, [name for name in wrt if name != "fx"])):
-        with mock.patch.object(sensitivity, "DEARER", dearer):
-            forms.append(analytic(problem, of, inputs))
+        forms.append(analytic(problem, of, inputs, dearer=dearer))
     for transposed in (False, True):
         elimination = Elimination(problem.system(), choice.row_perm, choice.col_perm)
         forms.append(implicit(elimination, (), of, wrt, transposed))
@@ -209,14 +208,13 @@ def test_the_forms_agree(seed, n, torques):
                 close(other[key], value, 1e-9)
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=pytest.mark.slow)])
 def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     problem = sd.forward_dynamics(icub(base))
     made = []
     for dearer in (0.0, math.inf):  # as a whole, in pieces
-        with mock.patch.object(sensitivity, "DEARER", dearer):
-            made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), external_wrenches=False))
+        made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), external_wrenches=False, dearer=dearer))
     assert made[1].operations <= DEARER * made[0].operations
     for key, block in made[0].blocks.items():
         zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
@@ -232,7 +230,7 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
 TRUNKS = (-1, 0, 1, 2, 1, 4, 0), (-1, 0, 1, 2, 3, 3, 5, 2), (-1, 0, 1, 2, 3, 1, 5, 6, 7, 5, 0, 10, 11)
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("rotors", [False, True])
 @pytest.mark.parametrize("dearer", [0.0, math.inf])
 @pytest.mark.parametrize("parent", TRUNKS)
@@ -266,10 +264,9 @@ def test_limbs_of_a_floating_tree_by_few_numbers_cost_less():
         assert operations() > found
 
 
-def test_degrees_of_freedom_of_a_chain_share_pieces(monkeypatch):
+def test_degrees_of_freedom_of_a_chain_share_pieces():
     """One by one they would have pieces of their own for each that carries them: 190 of eight."""
-    monkeypatch.setattr(sensitivity, "DEARER", math.inf)
-    made = analytic(sd.forward_dynamics(sd.chain(8)), ("qdd",), ("tau",), external_wrenches=False)
+    made = analytic(sd.forward_dynamics(sd.chain(8)), ("qdd",), ("tau",), external_wrenches=False, dearer=math.inf)
     blocks = [("".join(key), list(block.flat)) for key, block in made.blocks.items()]
     assert len(Program.from_graph(made.graph, made.inputs, blocks).cuts) < 100
 

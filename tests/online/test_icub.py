@@ -35,7 +35,7 @@ def test_forward_dynamics_of_icub_agrees_with_oracle(base, oracle):
     assert relative_error(qdd, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kind", ["fd", "id"])
+@pytest.mark.parametrize("kind", [pytest.param("fd", marks=pytest.mark.slow), "id"])
 @pytest.mark.parametrize("base", BASES)
 def test_body_quantities_of_icub_agree_with_pinocchio(base, kind):
     model, (q, qd, x, fx) = icub(base), oracle_states(base)

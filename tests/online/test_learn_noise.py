@@ -111,6 +111,7 @@ def test_errors_are_as_small_as_any_unbiased_estimate_has_them(name):
     assert 0.6 < np.sqrt(np.mean(np.square(off))) < 1.4  # of 24 or 32 normal numbers
 
 
+@pytest.mark.slow
 def test_no_change_raises_the_likelihood_of_what_was_learnt():
     true, begin, learn = CASES["a matrix"]
     found = learnt(true, begin, learn)

@@ -162,7 +162,7 @@ def test_an_output_is_what_the_sensor_shows(kind, base, formulation, name):
             np.testing.assert_array_equal(solution[m.name, component], solution[m.name][..., k])
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "outputs"),
     [

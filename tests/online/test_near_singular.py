@@ -116,6 +116,7 @@ def test_estimates_near_singular_states_are_right(kind):
         assert {what: x for what, x in off.items() if not x <= OFF} == {}, NEAR[k]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ("one", "two"))
 def test_estimates_have_answers_and_all_results_unless_their_state_counts_as_singular(kind):
     """By `reciprocal_condition`, also where the augmented matrix alone counts as singular; in batches and by itself."""
@@ -179,8 +180,10 @@ def test_singular_estimates_are_refused_with_names(kind):
             solver(*given, y=values)
 
 
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize(("seed", "order"), [(0, "auto"), (3, "aba"), (0, "colamd"), (1, "natural"), (3, "torn"), (9, "torn")])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "order"), [(0, "auto"), (3, "aba"), (0, "colamd"), (1, "natural"), (3, "torn"), (9, "torn")]
+)
 @pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")  # the one start of level "fast" marks nothing
 def test_necks_and_gimbals_are_answered_as_in_50_digits(seed, order):
     """Also accelerations of 1e17 rad/s², of axes that files turn by 1e-8 rad; no regular state is refused."""
@@ -207,7 +210,7 @@ DERIVED = {
 }
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", DERIVED)
 def test_derivatives_near_singular_states_are_right_or_refused(case):
     """Gimbals whose axes files turn by 1e-8 rad had derivatives two times too large: rounded constants decided them."""

@@ -84,6 +84,7 @@ def test_recursions_show_the_matrix_that_they_do_without():
     assert "a recursion without it" in found.xpath("string()")
 
 
+@pytest.mark.slow
 def test_large_matrices_are_not_drawn(solver):
     large = sd.inverse_dynamics(sd.auto_tree(101))
     assert large.layout().n > 2000 and "<svg" in solver._repr_html_()

@@ -207,7 +207,7 @@ def test_singular_states_are_refused_or_not_a_number():
             assert np.isnan(x[singular]).all() and np.isfinite(x[~singular]).any()
 
 
-@pytest.mark.parametrize("where", ["far out", "near singular states"])
+@pytest.mark.parametrize("where", ["near singular states", pytest.param("far out", marks=pytest.mark.slow)])
 def test_states_at_which_double_precision_fails_are_made_in_50_digits(where):
     """Sliding joints at 100 km, beyond what is judged, and pivots of 1e-7: derivatives in full and all products."""
     if where == "far out":

@@ -53,7 +53,7 @@ STRAIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.slow(after=3)
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("case", STRAIGHT)
 @pytest.mark.parametrize("on_singular", ["raise", "repivot"])
 def test_singular_states_are_solved_by_the_smallest_wrenches(case, on_singular):

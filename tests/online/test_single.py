@@ -263,6 +263,7 @@ def test_files_copies_derivatives_and_exports(tmp_path):
         assert (real if real == "float" else "double") in (folder / "arm.h").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [None, 1e-9])
 def test_modes_of_switchable_contacts(tolerance):
     problem = sd.forward_dynamics(FLOATING) + [sd.Switchable(FOOT)]

@@ -34,10 +34,10 @@ from sysdyn.online.arguments import Arguments
 from sysdyn.online.batches import Columns
 from sysdyn.online.switching import MOST_MODES
 
-MODEL = legged(leg=6)
+MODEL = legged()
 TIP = np.eye(4)
 TIP[0, 3] = 1.0
-GEAR = sd.JointCoupling(MODEL.joint_names[14], MODEL.joint_names[13], (0.1, 0.5), name="gear")
+GEAR = sd.JointCoupling(MODEL.joint_names[-1], MODEL.joint_names[-2], (0.1, 0.5), name="gear")
 LOOP = sd.LoopJoint("r", "tail", "spherical", name="loop")
 # Problems by name: the constraints that switch, and those that hold always.
 SWITCHED = {
@@ -97,7 +97,7 @@ def of_arm(n: int) -> dict:
     return {"q": rng.uniform(0.3, 1.3, (n, 2)), **{x: rng.standard_normal((n, 2)) for x in ("qd", "tau")}}
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SWITCHED)
 def test_each_mode_is_its_own_problem(name):
     """Mixed batches, sorted and scattered, give the bits of solvers of the modes' own problems; y is handed in, too."""

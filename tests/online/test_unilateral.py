@@ -154,7 +154,7 @@ def _pinocchio(twin: Twin, points: list[tuple[int, np.ndarray]], mu: float, free
     return dense, result.retrieveConstraintImpulses()
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("redundant", [False, True])
 def test_forces_are_those_of_pinocchio(redundant):
     """Its ADMM on its own Ω and our b; of two, or of four points of a body the motion alone is unique."""

@@ -47,7 +47,7 @@ def counted_again():
     return counts
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(14))
 def test_counts_are_those_of_the_code(number):
     """Each row of counts.csv, so that a count that has grown is seen at once."""
@@ -58,7 +58,7 @@ def test_counts_are_those_of_the_code(number):
         assert again[name] == str(rows[number][name]), f"{name}: run python experiments/benchmarks/counts.py"
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("number", range(20))
 def test_no_count_has_grown_since_the_last_release(number):
     """Of the default search; what has grown is mended, or explained here by an exception."""

@@ -49,15 +49,13 @@ def test_results_of_a_run_do_not_make_its_commit_dirty(tmp_path, monkeypatch):
     git("init")
     git("add", "-A")
     git("commit", "-m", "x")
-    monkeypatch.setattr(experiments, "ROOT", tmp_path)
     result.write_text("2")
-    assert re.search(r"\([0-9a-f]{7,}\)$", about()["sysdyn"])
+    assert re.search(r"\([0-9a-f]{7,}\)$", about(tmp_path)["sysdyn"])
     source.write_text("2")
-    assert about()["sysdyn"].endswith("-dirty)")
-    monkeypatch.setattr(experiments, "ROOT", tmp_path.parent)
-    assert about()["sysdyn"].endswith("(no commit)")
+    assert about(tmp_path)["sysdyn"].endswith("-dirty)")
+    assert about(tmp_path.parent)["sysdyn"].endswith("(no commit)")
     (tmp_path.parent / experiments.COMMIT).write_text("abc1234\n")  # as an archive has it
-    assert about()["sysdyn"] == f"{sd.__version__} (abc1234)"
+    assert about(tmp_path.parent)["sysdyn"] == f"{sd.__version__} (abc1234)"
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the system does not say what its processor is")

@@ -98,6 +98,7 @@ def test_published_torques(name):
     )
 
 
+@pytest.mark.slow
 def test_icub_against_pinocchio():
     model = icub("floating")
     peer = pin_model(icub_urdf(), "floating")
@@ -131,7 +132,7 @@ def test_no_form_costs_more_than_it_did(name, inverse, forward):
     assert write(model, "tau", ("qdd",), False).total <= forward
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "inverse", "forward"), [("puma560", 274, 475), ("iiwa7", 514, 946)])
 def test_a_short_search_finds_what_a_long_one_did(name, inverse, forward):
     model, _ = load_robot(name)

@@ -260,7 +260,7 @@ def test_symbolic_programs_give_what_floats_give(model, seed):
             assert np.max(np.abs(evaluate(symbolic, inputs) - expected)) <= 1e-9 * (1.0 + np.max(np.abs(expected)))
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_compiled_programs_of_icub(base):
     model, q, qd, tau, _ = icub_states(base)

@@ -41,6 +41,7 @@ def puck(points: tuple[tuple[float, float], ...] = CORNERS) -> sd.Unilateral:
 LYING = np.array([0.0, 0.0, HIGH, 0.0, 0.0, 0.0, 1.0])
 
 
+@pytest.mark.slow
 def test_a_puck_slides_as_far_as_friction_lets_it_and_lands_without_gaining_energy():
     h, speed = 1e-3, 1.5
     slid = sd.simulate(puck(), LYING, [0, 0, 0, speed, 0, 0], None, 0.6, h, outputs=["w", "qdd"])

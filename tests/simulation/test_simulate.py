@@ -225,6 +225,7 @@ def test_loops_are_kept_closed():
     assert drift[0.05] < 1e-4 < drift[None]
 
 
+@pytest.mark.slow
 def test_drift_is_that_of_frames():
     """A contact from its first pose, with the rate that follows, of a batch."""
     model = sd.chain(6, seed=1)
@@ -413,7 +414,7 @@ def test_problems_that_cannot_be_simulated():
     with pytest.raises(ProblemError, match="has noise"):
         sd.simulate(noisy, *given)
     with pytest.raises(ProblemError, match="does not give qdd: compile it with outputs="):
-        sd.simulate(sd.compile(sd.forward_dynamics(CHAIN), outputs="f"), *given)
+        sd.simulate(sd.compile(sd.forward_dynamics(CHAIN), outputs="f", level="fast"), *given)
     with pytest.raises(ProblemError, match="machine code"):
         sd.simulate(sd.compile(sd.forward_dynamics(CHAIN), outputs="qdd", backend="python"), *given)
     floating = mixed()

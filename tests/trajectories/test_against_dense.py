@@ -94,7 +94,7 @@ def thinned(log: dict[str, np.ndarray], rates: bool) -> None:
 @pytest.mark.parametrize(
     "robot, kind, rates, biased",
     [
-        (floating, "irregular", True, True), (arm, "irregular", True, True), (floating, "regular", False, False),
+        (arm, "irregular", True, True), (floating, "irregular", True, True), (floating, "regular", False, False),
         (arm, "regular", False, False), (arm, "gap", True, False), (floating, "gap", False, True),
         (floating, "gap", True, False), (arm, "regular", True, True),
     ],

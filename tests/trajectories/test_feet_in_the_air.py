@@ -81,6 +81,7 @@ def test_where_it_is_on():
     assert switched({}, given, others=("air",)).tolist() == stands.tolist()
 
 
+@pytest.mark.slow
 def test_a_filter_and_a_log_of_known_states():
     log, _ = landing()
     live = sd.filter(problem(), ["tau", "fx"], motion=30.0)
@@ -88,7 +89,7 @@ def test_a_filter_and_a_log_of_known_states():
         now = live(log["t"][k], {x: log[x][k] for x in NOISE}, active={"foot": False})
     assert np.abs(now["fx", MODEL.body_names[-1]]).max() < 0.5 and not now.contacts["foot"]
     # of known states there are no stances: it is switched by hand
-    solver = sd.compile(problem().instant + sd.JointAcceleration("all", name="still"), outputs=["fx"])
+    solver = sd.compile(problem().instant + sd.JointAcceleration("all", name="still"), outputs=["fx"], level="fast")
     y = {"torques": np.full(3, 5.0), "still": np.zeros(3)}
     free, touched = (solver(np.zeros(3), np.zeros(3), y=y, active={"air": on}) for on in (True, False))
     assert free.std("fx")[-1].max() < 0.2 and touched.std("fx")[-1].max() > 10.0

@@ -117,6 +117,7 @@ def flying(n: int, resting: bool) -> tuple[Linearised, Path, Readings, list[Unse
     return equations, found.path, readings, own.gone
 
 
+@pytest.mark.slow
 def test_a_step_that_turns_and_shifts_the_robot_in_the_world_does_what_it_foretells():
     """A gyroscope that is turned about the vertical by 0.2 rad/s: after 4 s headings and positions are far away."""
     equations, path, readings, gone = flying(400, resting=False)

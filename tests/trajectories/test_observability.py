@@ -55,7 +55,7 @@ def test_a_joint_without_readings():
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("coupled", [True, False])
+@pytest.mark.parametrize("coupled", [False, True])
 def test_biases_that_pass_for_tilt(coupled):
     problem, log = biased("enc", "gyro", "acc", "foot")
     found = problem.diagnose(log, coupled=coupled)

@@ -144,6 +144,7 @@ def frame():
     return pandas.DataFrame({"t": log["t"], **columns})
 
 
+@pytest.mark.slow
 def test_partitions_of_dask_are_computed_in_turn_and_give_the_same_run(tmp_path, dask_frames):
     """Each is gone before the next but one comes, also as windows do not end where partitions do."""
     delayed = pytest.importorskip("dask").delayed

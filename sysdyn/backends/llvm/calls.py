@@ -116,6 +116,11 @@ class _Text:
         one = self.new(f"insertelement {kind} poison, double {x}, i64 0")
         return self.new(f"shufflevector {kind} {one}, {kind} poison, <{width} x i32> zeroinitializer")
 
+    def mixed(self, x: str, y: str, places: Sequence[int]) -> str:
+        """A vector of entries of two vectors of four, those of y from 4 on."""
+        mask = ", ".join(f"i32 {k}" for k in places)
+        return self.new(f"shufflevector {_kind(4)} {x}, {_kind(4)} {y}, <4 x i32> <{mask}>")
+
     def fused(self, a: str, b: str, c: str, width: int) -> str:
         """a b + c."""
         ab = self.new(f"fmul contract {_kind(width)} {a}, {b}")
@@ -277,148 +282,72 @@ def _less(lanes: int) -> str:
     return x.text
 
 
-# Tiles of four by four entries, and the entries that are left one by one. FROM: the first column of tiles of a row of
-# tiles; ALONE: the first of the columns before the tiles that a row has alone.
-_TURN = """
-define void @NAME {
-entry:
-  %n = load i64, ptr %pn
-  %k = load i64, ptr %pk
-  %n4 = and i64 %n, -4
-  %k4 = and i64 %k, -4
-  br label %rows
-rows:
-  %a = phi i64 [ 0, %entry ], [ %a4, %rowsdone ]
-  %moretiles = icmp slt i64 %a, %k4
-  %a4 = add i64 %a, 4
-  br i1 %moretiles, label %tiles, label %row
-tiles:
-  %b = phi i64 [ FROM, %rows ], [ %b4, %tile ]
-  %insidetiles = icmp slt i64 %b, %n4
-  br i1 %insidetiles, label %tile, label %rowsdone
-tile:
-LOADS
-STORES
-  %b4 = add i64 %b, 4
-  br label %tiles
-rowsdone:
-  br label %rows
-row:
-  %i = phi i64 [ 0, %rows ], [ %i1, %rowdone ]
-  %more = icmp slt i64 %i, %k
-  br i1 %more, label %begin, label %end
-begin:
-  %tiled = icmp slt i64 %i, %k4
-  %past = select i1 %tiled, i64 %n4, i64 ALONE
-  %block = and i64 %i, -4
-  %blockend = add i64 %block, 4
-  br i1 %tiled, label %own, label %column
-own:
-  %o = phi i64 [ OWN, %begin ], [ %o1, %eachown ]
-  %insideown = icmp slt i64 %o, OWNEND
-  br i1 %insideown, label %eachown, label %column
-eachown:
-  %oin = mul i64 %i, %n
-  %ojk = mul i64 %o, %k
-  %oij = add i64 %oin, %o
-  %oji = add i64 %ojk, %i
-  %opx = getelementptr double, ptr %x, i64 %oji
-  %opy = getelementptr double, ptr TO, i64 %oij
-  %ov = load double, ptr %opx
-  store double %ov, ptr %opy
-  %o1 = add i64 %o, 1
-  br label %own
-column:
-  %j = phi i64 [ %past, %begin ], [ %past, %own ], [ %j1, %each ]
-  %inside = icmp slt i64 %j, %n
-  br i1 %inside, label %each, label %rowdone
-each:
-  %in = mul i64 %i, %n
-  %jk = mul i64 %j, %k
-  %ij = add i64 %in, %j
-  %ji = add i64 %jk, %i
-  %px = getelementptr double, ptr %x, i64 %ji
-  %py = getelementptr double, ptr TO, i64 %ij
-  %v = load double, ptr %px
-  store double %v, ptr %py
-  %j1 = add i64 %j, 1
-  br label %column
-rowdone:
-  %i1 = add i64 %i, 1
-  br label %row
-end:
-  ret void
-}
-"""
-_EACH = """
-define void @NAME {
-entry:
-  %n = load i64, ptr %pn
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %i1, %each ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %each, label %end
-each:
-  %px = getelementptr double, ptr %x, i64 %i
-  %u = load double, ptr %pxBODY
-  %i1 = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
-"""
-_ADD = """
-  %pj = getelementptr i64, ptr %numbers, i64 %i
-  %j = load i64, ptr %pj
-  %py = getelementptr double, ptr %y, i64 %j
-  %v = load double, ptr %py
-  %w = fadd contract double %u, %v
-  store double %w, ptr %py"""
-_FLUSH = """
-  %least = load double, ptr %pleast
-  %size = call double @llvm.fabs.f64(double %u)
-  %small = fcmp olt double %size, %least
-  %w = select i1 %small, double 0.0, double %u
-  store double %w, ptr %px"""
-_TRANSPOSE = {"NAME": "transpose(ptr %pn, ptr %pk, ptr %x, ptr %y)", "FROM": "0", "ALONE": "0", "OWNEND": "0",
-              "OWN": "0", "TO": "%y"}  # fmt: skip
-_MIRROR = {"NAME": "mirror(ptr %pk, ptr %x)", "FROM": "%a4", "ALONE": "%i", "OWNEND": "%blockend", "OWN": "%i",
-           "TO": "%x", "%pn": "%pk"}  # fmt: skip
+def _turned(name: str, arguments: str, n: str, to: str, mirrored: bool) -> str:
+    """Tiles of four by four entries, and the entries that are left one by one. mirrored: only those of j ≥ i."""
+    x = _Text(name, arguments)
+    n, k = x.whole(n), x.whole("%pk")
+    n4, k4 = (x.new(f"and i64 {size}, -4") for size in (n, k))
+
+    def tiles(a: str, _: list[str]) -> Sequence[str]:
+        def tile(b: str, _: list[str]) -> Sequence[str]:
+            rows = [x.load(x.at(x.at("%x", x.product(x.sum(b, r), k)), a), 4) for r in range(4)]
+            pairs = [x.mixed(rows[r], rows[r + 1], (c, c + 4, c + 2, c + 6)) for c in (0, 1) for r in (0, 2)]
+            columns = [x.mixed(pairs[c], pairs[c + 1], y) for y in ((0, 1, 4, 5), (2, 3, 6, 7)) for c in (0, 2)]
+            for r, column in enumerate(columns):
+                x.store(column, x.at(x.at(to, x.product(x.sum(a, r), n)), b), 4)
+            return ()
+
+        x.loop(x.sum(a, 4) if mirrored else 0, n4, 4, (), tile)
+        return ()
+
+    def row(i: str, parts: Sequence[tuple[str | int, str]]) -> Sequence[str]:
+        def entry(j: str, _: list[str]) -> Sequence[str]:
+            x.store(x.load(x.at("%x", x.sum(x.product(j, k), i))), x.at(to, x.sum(x.product(i, n), j)))
+            return ()
+
+        for first, last in parts:
+            x.loop(first, last, 1, (), entry)
+        return ()
+
+    def own(i: str) -> list[tuple[str | int, str]]:
+        return [(i, x.sum(x.new(f"and i64 {i}, -4"), 4))] if mirrored else []
+
+    x.loop(0, k4, 4, (), tiles)
+    x.loop(0, k4, 1, (), lambda i, _: row(i, [*own(i), (n4, n)]))
+    x.loop(k4, k, 1, (), lambda i, _: row(i, [(i if mirrored else 0, n)]))
+    return x.text
 
 
-def _tile() -> dict[str, str]:
-    """The text of a tile: rows b … b + 3 from column a on are read, columns of these are written."""
-    loads, stores = [], []
-    for r in range(4):
-        loads += [f"  %lr{r} = add i64 %b, {r}", f"  %lk{r} = mul i64 %lr{r}, %k", f"  %la{r} = add i64 %lk{r}, %a",
-                  f"  %lp{r} = getelementptr double, ptr %x, i64 %la{r}",
-                  f"  %l{r} = load <4 x double>, ptr %lp{r}, align 8"]  # fmt: skip
-    pairs = {"e0": (0, 1, "0, i32 4, i32 2, i32 6"), "o0": (0, 1, "1, i32 5, i32 3, i32 7"),
-             "e2": (2, 3, "0, i32 4, i32 2, i32 6"), "o2": (2, 3, "1, i32 5, i32 3, i32 7")}  # fmt: skip
-    shuffle = "  %{} = shufflevector <4 x double> %{}, <4 x double> %{}, <4 x i32> <i32 {}>"
-    for name, (one, two, mask) in pairs.items():
-        loads.append(shuffle.format(name, f"l{one}", f"l{two}", mask))
-    for r in range(4):
-        name, mask = "eo"[r % 2], ("0, i32 1, i32 4, i32 5", "2, i32 3, i32 6, i32 7")[r // 2]
-        loads.append(shuffle.format(f"t{r}", f"{name}0", f"{name}2", mask))
-        stores += [f"  %sr{r} = add i64 %a, {r}", f"  %sn{r} = mul i64 %sr{r}, %n", f"  %sb{r} = add i64 %sn{r}, %b",
-                   f"  %sp{r} = getelementptr double, ptr TO, i64 %sb{r}",
-                   f"  store <4 x double> %t{r}, ptr %sp{r}, align 8"]  # fmt: skip
-    return {"LOADS": "\n".join(loads), "STORES": "\n".join(stores)}
+def _each(name: str, arguments: str, body: Callable[[_Text, str, str], None]) -> str:
+    """A loop over the entries of x. body(text, i, place): of entry i, which is at that place."""
+    x = _Text(name, arguments)
+
+    def entry(i: str, _: list[str]) -> Sequence[str]:
+        body(x, i, x.at("%x", i))
+        return ()
+
+    x.loop(0, x.whole("%pn"), 1, (), entry)
+    return x.text
+
+
+def _add(x: _Text, i: str, place: str) -> None:
+    to = x.at("%y", x.whole(x.at("%numbers", i, "i64")))
+    x.store(x.new(f"fadd contract double {x.load(place)}, {x.load(to)}"), to)
+
+
+def _flush(x: _Text, i: str, place: str) -> None:
+    u = x.load(place)
+    small = x.new(f"fcmp olt double {x.new(f'call double @llvm.fabs.f64(double {u})')}, {x.load('%pleast')}")
+    x.store(x.new(f"select i1 {small}, double 0.0, double {u}"), place)
 
 
 def _own(lanes: int) -> str:
     """The text of the routines of this module, by vectors of so many lanes."""
-    parts = [(_TURN, _tile() | _TRANSPOSE), (_TURN, _tile() | _MIRROR),
-             (_EACH, {"NAME": "add(ptr %pn, ptr %numbers, ptr %x, ptr %y)", "BODY": _ADD}),
-             (_EACH, {"NAME": "flush(ptr %pn, ptr %pleast, ptr %x)", "BODY": _FLUSH})]  # fmt: skip
-    texts = ["declare double @llvm.fabs.f64(double)\n", _product(lanes), _solved(lanes), _less(lanes)]
-    for text, changes in parts:
-        for word, by in changes.items():
-            text = text.replace(word, by)
-        texts.append(text)
-    return "".join(texts)
+    return "".join([
+        "declare double @llvm.fabs.f64(double)\n", _product(lanes), _solved(lanes), _less(lanes),
+        _turned("transpose", "pn pk x y", "%pn", "%y", False), _turned("mirror", "pk x", "%pk", "%x", True),
+        _each("add", "pn numbers x y", _add), _each("flush", "pn pleast x", _flush),
+    ])  # fmt: skip
 
 
 class Moving:

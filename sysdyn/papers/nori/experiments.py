@@ -44,20 +44,20 @@ PAGE = "findings.md"
 SHORTEST = 4
 
 
-def about() -> dict[str, str]:
-    """Origin of a stored figure: commit, processor with family and model, versions.
+def about(root: Path = ROOT) -> dict[str, str]:
+    """Origin of a stored figure: commit of the sources in `root`, processor with family and model, versions.
 
     A run's own results do not make the commit dirty.
     """
 
     def git(*arguments: str) -> str:
-        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
         return run.stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)experiments/results")
     commit = f"{git('describe', '--always')}{'-dirty' if changed else ''}" or "no commit"
-    if (ROOT / COMMIT).is_file():
-        commit = (ROOT / COMMIT).read_text().strip()
+    if (root / COMMIT).is_file():
+        commit = (root / COMMIT).read_text().strip()
     cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.exists():
         pairs = [line.split(":", 1) for line in info.read_text().splitlines() if ":" in line]
