@@ -36,7 +36,7 @@ class Event(NamedTuple):
     """A component of a measurement that was not believed at an instant: its number and time [s], and names.
 
     size: in units of the standard deviation that was expected. why: "innovation" (before it is taken in), "residual",
-    or "impact": of `MOTION`, whose densities were raised where a stance begins.
+    or "impact": of `MOTION`, whose densities were raised where velocities jump.
     """
 
     instant: int

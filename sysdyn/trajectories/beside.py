@@ -69,19 +69,19 @@ class Part(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """δ (N, chains, k); covariances P (N, chains, k, k) and C (N − 1, …) if asked for; sums as of `chain.Solved`."""
+    """δ (N, chains, k); if asked for P (N, chains, k, k) and later (N − 1, chains, e), and sums: see `chain.Solved`."""
 
     step: np.ndarray
     P: np.ndarray
-    C: np.ndarray
+    later: np.ndarray
     least: float
     logdet: float
 
 
-def solved(x: Part, covariances: bool, pairs: bool, last: bool, least_share: float) -> Beside | None:
+def solved(x: Part, covariances: bool, later: bool, last: bool, least_share: float) -> Beside | None:
     """The solution of the chains of a part; None if a pivot of a covariance is below this share of its variance.
 
-    covariances, pairs, last: see `sysdyn.trajectories.chain.sweep`.
+    covariances, later, last: see `sysdyn.trajectories.chain.sweep`.
     """
     n, (chains, k) = len(x.r), x.columns.shape
     m, tri, J, Phi, Q = x.r.shape[2], k * (k + 1) // 2, _key(x.J), _key(x.Phi), _key(x.Q)
@@ -112,26 +112,27 @@ def solved(x: Part, covariances: bool, pairs: bool, last: bool, least_share: flo
         ahead.run(range(1, n))
     if not (shares.min() >= least_share and np.isfinite(mean[-1]).all() and np.isfinite(sizes).all()):
         return None
-    whole = np.empty((n if covariances else 0, chains, k * k))
-    C = np.empty((max(n - 1, 0) if pairs else 0, chains, k * k))
+    both = covariances or later
+    whole = np.empty((n if both else 0, chains, k * k))
+    after = np.empty((n - 1 if later else 0, chains, len(Q)))
     step = np.empty((n, chains, k))
     step[-1] = mean[-1]
     given = steps | {"mean": Moving(mean), "P": Moving(lower_P), "before": Moving(before, -1), "step": Moving(step, -1)}
     found = {"found": Moving(step)}
     full = np.zeros((chains, k, k))
     full[:, lower[0], lower[1]] = full[:, lower[1], lower[0]] = lower_P[-1]
-    if covariances:
+    if both:
         whole[-1] = full.reshape(chains, k * k)
         given["after"], found["whole"] = Moving(whole, -1), Moving(whole)
-    if pairs:
-        found["C"] = Moving(C)
+    if later:
+        found["later"] = Moving(after)
     if n > 1:
         back = Tape()
-        back.batch(_back(k, Phi, Q, covariances, pairs), given, found, chains, n)
+        back.batch(_back(k, Phi, Q, both, later), given, found, chains, n)
         back.run(range(n - 2, -1, -1))
     least, logdet = float(np.vdot(z, z)), 2.0 * float(np.log(sizes).sum())
-    P, C = (y.reshape(len(y), chains, k, k) for y in (full[None] if last else whole, C))
-    return Beside(step, P, C, least, logdet)
+    P = full[None] if last else whole.reshape(len(whole), chains, k, k)[: n if covariances else 0]
+    return Beside(step, P, after, least, logdet)
 
 
 def _key(x: Sparse) -> Places:
@@ -162,8 +163,8 @@ def _ahead(k: int, m: int, J: Places, Phi: Places, Q: Places) -> Executable:
 
 
 @functools.cache
-def _back(k: int, Phi: Places, Q: Places, covariances: bool, pairs: bool) -> Executable:
-    """The program of an instant on the way back, see `chain._Chain.back_with_covariances`."""
+def _back(k: int, Phi: Places, Q: Places, covariances: bool, later: bool) -> Executable:
+    """The program of an instant on the way back, see `chain._Chain.back_with_covariances`; later: with covariances."""
     graph, tri = Graph(SHARING), k * (k + 1) // 2
     sizes = {"Phi": len(Phi), "Q": len(Q), "mean": k, "P": tri, "before": k, "step": k}
     if covariances:
@@ -187,7 +188,12 @@ def _back(k: int, Phi: Places, Q: Places, covariances: bool, pairs: bool) -> Exe
     spread = _product(left, KT)
     whole = [[A[max(i, j)][min(i, j)] + spread[max(i, j)][min(i, j)] for j in range(k)] for i in range(k)]
     outputs = [("found", step), ("whole", [y for row in whole for y in row])]
-    return _program(graph, x, [*outputs, *([("C", [y for row in C for y in row])] if pairs else [])])
+    if later:  # P₋⁻¹ − P₋⁻¹ P P₋⁻¹ of the next instant
+        inside = _transposed([_forwards(L, row) for row in _transposed([_forwards(L, row) for row in after])])
+        inside = [[float(i == j) - y for j, y in enumerate(row)] for i, row in enumerate(inside)]
+        told = [_backwards(L, row) for row in _transposed([_backwards(L, row) for row in inside])]
+        outputs.append(("later", [told[i][j] for i, j in Q]))
+    return _program(graph, x, outputs)
 
 
 def _program(graph: Graph, x: dict[str, list], outputs: Sequence[tuple[str, list]]) -> Executable:
@@ -280,5 +286,10 @@ def _forwards(L: Matrix, values: list) -> list:
 
 def _solved(L: Matrix, values: list) -> list:
     """(L L^T)⁻¹ values."""
+    return _backwards(L, _forwards(L, values))
+
+
+def _backwards(L: Matrix, values: list) -> list:
+    """L⁻^T values."""
     turned = [row[::-1] for row in _transposed(L)[::-1]]
-    return _forwards(turned, _forwards(L, values)[::-1])[::-1]
+    return _forwards(turned, values[::-1])[::-1]

@@ -15,7 +15,7 @@ their digits (Bierman 1977). Steps alone need no factors on the way back: with w
 
     P_t ← P_t − P_t Φ_t^T Λ_{t+1} Φ_t P_t,    Λ_t = (1 − J_t^T K_t^T) Φ_t^T Λ_{t+1} Φ_t (1 − K_t J_t) + J_t^T S_t⁻¹ J_t,
 
-K = P J^T of P after readings, S⁻¹ = 1 − J K.
+K = P J^T of P after readings, S⁻¹ = 1 − J K. The noise of a step is Q λ, of variance Q − Q Λ Q (Koopman 1993).
 """
 
 from __future__ import annotations
@@ -65,25 +65,30 @@ class Linear(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t.
+    """δ (N, k), and if asked for, else none, covariances P (N, k, k) of instants and Λ of instants behind a step.
 
-    least: the sum of squares that is left. logdet: logarithm of the determinant of the covariance of all that is
-    measured, in units of its noise.
+    later (N − 1, …): entries of Λ at the places of Q, of a `Linear` (N − 1, k, k) with zeros elsewhere. least: the sum
+    of squares that is left. logdet: logarithm of the determinant of the covariance of all that is measured, in units of
+    its noise.
     """
 
     step: np.ndarray
     P: np.ndarray
-    C: np.ndarray
+    later: np.ndarray
     least: float
     logdet: float
 
 
 class Block(NamedTuple):
-    """Covariances P (N, chains, k, k) of unknowns (chains, k), and C (N − 1, chains, k, k) of t + 1 with t."""
+    """Covariances P (N, chains, k, k) of unknowns (chains, k), and entries of Λ.
+
+    later (N − 1, chains, e): behind each step, at places (e, 2).
+    """
 
     columns: np.ndarray
     P: np.ndarray
-    C: np.ndarray
+    later: np.ndarray
+    places: np.ndarray
 
 
 class Covariances:
@@ -96,37 +101,47 @@ class Covariances:
     def of_one(cls, P: np.ndarray) -> Covariances:
         """Covariances of one instant, P (size, size)."""
         columns = np.arange(len(P))[None]
-        return cls(len(P), [Block(columns, P[None, None], np.zeros((0, 1, *P.shape)))])
+        return cls(len(P), [_block(columns, P[None, None])])
 
     def part(self, chosen: slice) -> Covariances:
         """The covariances of some of the instants."""
-        return Covariances(self.size, [Block(x.columns, x.P[chosen], x.C[:0]) for x in self.blocks])
+        return Covariances(self.size, [_block(x.columns, x.P[chosen]) for x in self.blocks])
 
     def dense(self) -> np.ndarray:
         """(N, size, size), which may be those of the only block."""
-        (columns, P, _), *others = self.blocks
-        if not others and np.array_equal(columns, np.arange(self.size)[None]):
-            return P[:, 0]
-        found = np.zeros((len(P), self.size, self.size))
-        for columns, P, _ in self.blocks:
-            found[:, columns[:, :, None], columns[:, None, :]] = P
+        first, *others = self.blocks
+        if not others and np.array_equal(first.columns, np.arange(self.size)[None]):
+            return first.P[:, 0]
+        found = np.zeros((len(first.P), self.size, self.size))
+        for x in self.blocks:
+            found[:, x.columns[:, :, None], x.columns[:, None, :]] = x.P
         return found
 
     def among(self, columns: np.ndarray) -> np.ndarray:
         """(N, c, c) of these unknowns (c,)."""
         found = np.zeros((len(self.blocks[0].P), len(columns), len(columns)))
-        for own, P, _ in self.blocks:
-            for c, unknowns in enumerate(own):
+        for x in self.blocks:
+            for c, unknowns in enumerate(x.columns):
                 here, place = np.nonzero(columns[:, None] == unknowns)
-                found[:, here[:, None], here] = P[:, c, place[:, None], place]
+                found[:, here[:, None], here] = x.P[:, c, place[:, None], place]
         return found
 
     def diagonal(self) -> np.ndarray:
         """Variances (N, size)."""
         found = np.zeros((len(self.blocks[0].P), self.size))
-        for columns, P, _ in self.blocks:
-            found[:, columns] = np.einsum("ncii->nci", P)
+        for x in self.blocks:
+            found[:, x.columns] = np.einsum("ncii->nci", x.P)
         return found
+
+    def later(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Entries (N − 1, …) of Λ behind each step, of pairs of unknowns that its noise moves together."""
+        wanted = (first * self.size + second).reshape(-1)
+        found = np.zeros((len(self.blocks[0].later), len(wanted)))
+        for x in self.blocks:
+            own = x.columns[:, x.places[:, 0]] * self.size + x.columns[:, x.places[:, 1]]
+            _, here, place = np.intersect1d(wanted, own, return_indices=True)
+            found[:, here] = x.later.reshape(len(found), -1)[:, place]
+        return found.reshape(len(found), *first.shape)
 
     def together(self, columns: np.ndarray) -> np.ndarray:
         """Numbers of all unknowns in blocks with some of these."""
@@ -138,8 +153,13 @@ class Covariances:
         kept = []
         for x in self.blocks:
             own = ~np.isin(x.columns, columns).any(axis=1)
-            kept.append(Block(x.columns[own], x.P[:, own], x.C[:, own]))
-        return Covariances(self.size, [*kept, Block(columns[None], P[:, None], P[:0, None])])
+            kept.append(_block(x.columns[own], x.P[:, own]))
+        return Covariances(self.size, [*kept, _block(columns[None], P[:, None])])
+
+
+def _block(columns: np.ndarray, P: np.ndarray) -> Block:
+    """Covariances alone."""
+    return Block(columns, P, np.zeros((0, len(columns), 0)), np.zeros((0, 2), dtype=np.int64))
 
 
 class Sweep(NamedTuple):
@@ -177,10 +197,11 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     found = sweep(parts, n, k, covariances, covariances)
     if not covariances:
         return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)), found.least, found.logdet)
-    C = np.zeros((max(n - 1, 0), k, k))
+    later = np.zeros((n - 1, k, k))
     for block in found.covariances.blocks:
-        C[:, block.columns[:, :, None], block.columns[:, None, :]] = block.C
-    return Solved(found.step, found.covariances.dense(), C, found.least, found.logdet)
+        row, column = block.columns[0, block.places.T]
+        later[:, row, column] = block.later[:, 0]
+    return Solved(found.step, found.covariances.dense(), later, found.least, found.logdet)
 
 
 class Room:
@@ -203,29 +224,31 @@ class Room:
 
 
 def sweep(
-    parts: Sequence[Part], n: int, size: int, covariances: bool = False, pairs: bool = False, room: Room | None = None,
+    parts: Sequence[Part], n: int, size: int, covariances: bool = False, later: bool = False, room: Room | None = None,
     last: bool = False,
 ) -> Sweep:  # fmt: skip
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
 
-    covariances: of instants; pairs: of successive ones as well; last: of the last instant alone, which the way forwards
-    gives. room: for covariances.
+    covariances: of instants; later: Λ behind each step; last: the covariance of the last instant alone, which the way
+    forwards gives. room: for covariances.
     """
     step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
     for part in parts:
         k = part.columns.shape[1]
         if k <= FEW_UNKNOWNS and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
-            together = beside.solved(part, covariances, pairs, last, LEAST_SHARE_LEFT)
+            together = beside.solved(part, covariances, later, last, LEAST_SHARE_LEFT)
             if together is not None:
                 step[:, part.columns] = together.step
                 least, logdet = least + together.least, logdet + together.logdet
-                blocks += [Block(part.columns, together.P, together.C)] if covariances or last else []
+                if covariances or later or last:
+                    blocks.append(Block(part.columns, together.P, together.later, part.Q.places))
                 continue
-        found = [_swept(part.one(i), covariances, pairs, last, room or Room()) for i in range(len(part.columns))]
+        found = [_swept(part.one(i), covariances, later, last, room or Room()) for i in range(len(part.columns))]
         for own, one in zip(part.columns, found, strict=True):
             step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet
-        if covariances or last:
-            blocks.append(Block(part.columns, *(_side_by_side([getattr(one, x) for one in found]) for x in ("P", "C"))))
+        if covariances or later or last:
+            P, after = (_side_by_side([getattr(one, x) for one in found]) for x in ("P", "later"))
+            blocks.append(Block(part.columns, P, after, part.Q.places))
     return Sweep(step, Covariances(size, blocks), least, logdet)
 
 
@@ -251,18 +274,18 @@ def _side_by_side(found: list[np.ndarray]) -> np.ndarray:
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
 
 
-def _swept(x: Part, covariances: bool, pairs: bool, last: bool, room: Room) -> Solved:
+def _swept(x: Part, covariances: bool, later: bool, last: bool, room: Room) -> Solved:
     """A chain, by routines of BLAS and LAPACK that compiled code calls.
 
     Through factors where P − X^T X would cost digits; by factors of covariances from those of their terms by QR
     factorisations (Kaminski, Bryson and Schmidt 1971), which keep all digits and take twice as long, if Cholesky's of
     the sums lose too many.
     """
-    n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances or last else MOST_TOLD_FOR_STEPS
+    n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances or later or last else MOST_TOLD_FOR_STEPS
     for start, roots in ((START, False), (n, False), (n, True)):
-        form = _Chain(x, start, roots, most, (room.given if covariances else room.of)(n, k, k))
+        form = _Chain(x, start, roots, most, (room.given if covariances else room.of)(n, k, k), later)
         if form.forwards():
-            found = form.back_with_covariances(pairs) if covariances else form.back()
+            found = form.back_with_covariances(covariances) if covariances or later else form.back()
             if found is not None:
                 return found._replace(P=form.P[-1:].copy()) if last else found
     raise _lost(form.bad)
@@ -272,13 +295,14 @@ class _Chain:
     """A chain (N, k) that is solved: means before and after readings, and P after them.
 
     start: instants that are read through factors. most: variance of readings beyond which digits are lost. P (N, k, k):
-    memory for it. roots: by QR factorisations, see `_swept`. factors (N, k, k): of P before readings, then. bad: the
-    first instant that has lost its digits.
+    memory for it. roots: by QR factorisations, see `_swept`. later (N or 0, e): Λ at the places of Q. factors
+    (N, k, k): of P before readings, if by roots. bad: the first instant that has lost its digits.
     """
 
-    def __init__(self, x: Part, start: int, roots: bool, most: float, P: np.ndarray):
+    def __init__(self, x: Part, start: int, roots: bool, most: float, P: np.ndarray, later: bool = False):
         self.x, self.start, self.roots, self.most, self.bad = x, start, roots, most, 0
         n, k = len(x.r), len(x.columns)
+        self.later = np.empty((n if later else 0, len(x.Q.places)))
         self.n, self.k, self.rows = n, k, x.r.shape[1]
         self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), P
         self.factors = np.zeros((n if roots else 1, k, k))
@@ -432,9 +456,9 @@ class _Chain:
 
     # ---- back --------------------------------------------------------------------------------------------------
 
-    def _solved(self, P: np.ndarray, C: np.ndarray) -> Solved:
+    def _solved(self, P: np.ndarray) -> Solved:
         least, logdet = float(np.vdot(self.z, self.z)), 2.0 * float(np.log(self.sizes).sum())
-        return Solved(self.m, P, C, least, logdet)
+        return Solved(self.m, P, self.later[1:], least, logdet)
 
     def back(self) -> Solved | None:
         """Go back, steps alone: through factors where readings came in through them. None if digits are lost."""
@@ -453,31 +477,31 @@ class _Chain:
         through.run(range(min(head, n - 1) - 1, -1, -1))
         if not self.roots and self._lost(min(head + 1, n)):
             return None
-        return self._solved(self.P[:0], np.zeros((0, k, k)))
+        return self._solved(self.P[:0])
 
-    def back_with_covariances(self, pairs: bool) -> Solved | None:
-        """Go back; None if digits are lost.
+    def back_with_covariances(self, covariances: bool = True) -> Solved | None:
+        """Go back; None if digits are lost. covariances: those of all instants; else what Λ needs alone.
 
-        Through factors, where readings came in through them: K = P Φ^T (Φ P Φ^T + Q)⁻¹, C = P₊ K^T, A = P − K Φ P and
-        P ← A + (C^T − A Φ^T + K Q) K^T.
+        Through factors, where readings came in through them: K = P Φ^T (Φ P Φ^T + Q)⁻¹, A = P − K Φ P and
+        P ← A + (P₊ K^T − (A Φ^T)^T + K Q)^T K^T.
         """
         n, k, x, head, now = self.n, self.k, self.x, min(self.start, self.n), Moving(self.P)
-        if pairs:  # errors of steps are small differences of these, which have to fit together
-            head = n
-        C, kept = np.empty((max(n - 1, 0) if pairs else 0, k, k)), np.zeros((k, k))
+        kept = np.zeros((k, k))
         F, noise, places = Moving(self.arrays[3]), Moving(self.arrays[4]), x.Phi.places
+        if not covariances and head < n:
+            return self._solved(self.P[:0]) if self._informed_back(0, covariances=False) else None
         if head < n and not self._informed_back(head):
             return None
         tape, R = Tape(), np.zeros((k, k))
         d, L, W, V = self._moved(tape)
+        if len(self.later):
+            self._compared(tape, L)
         tape.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
         tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
         tape.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, R, k)
         tape.call("transpose", k, k, R, V)  # by rows
         tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(self.m), 1)
         tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(self.P, -1), k, 0.0, kept, k)
-        if pairs:
-            tape.call("dcopy", k * k, kept, 1, Moving(C), 1)
         tape.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
         tape.product(k, k, places, F, now, R)
         tape.call("daxpy", k * k, -1.0, R, 1, kept, 1)
@@ -487,7 +511,7 @@ class _Chain:
         tape.run(range(min(head, n - 1) - 1, -1, -1))
         if not self.roots and self._lost(min(head + 1, n)):
             return None
-        return self._solved(self.P, C)
+        return self._solved(self.P[: n if covariances else 0])
 
     def told_after(self) -> np.ndarray | None:
         """Go back; variances (N, m) that the unknowns give the readings after all of them, in units of their noise.
@@ -495,13 +519,13 @@ class _Chain:
         None if digits are lost.
         """
         told = np.zeros((self.n, self.rows))
-        return -told if self._informed_back(0, told) else None
+        return -told if self._informed_back(0, told, covariances=False) else None
 
-    def _informed_back(self, head: int, told: np.ndarray | None = None) -> bool:
+    def _informed_back(self, head: int, told: np.ndarray | None = None, covariances: bool = True) -> bool:
         """Go back to an instant: δ, and P after all readings. False if digits are lost.
 
-        With Λ, the covariance of λ, and U = Φ P: P ← P − U^T Λ₊ U. Where readings take more
-        than Λ keeps in digits, it is P₋⁻¹ (P₋ − P) P₋⁻¹. told: see `_informed`; then P is found only where Λ needs it.
+        With Λ, the covariance of λ, and U = Φ P: P ← P − U^T Λ₊ U. Where readings take more than Λ keeps in digits, it
+        is P₋⁻¹ (P₋ − P) P₋⁻¹. told: see `_informed`. covariances: P of all instants, else only where Λ needs it.
         """
         n, k, x, now = self.n, self.k, self.x, Moving(self.P)
         F, places = Moving(self.arrays[3]), x.Phi.places
@@ -513,7 +537,7 @@ class _Chain:
         for renewed in (False, True):
             for last in (False, True):
                 tape = tapes[renewed, last] = Tape()
-                spread = not last and (renewed or told is None)
+                spread = not last and (renewed or covariances)
                 if spread:
                     tape.product(k, k, places, F, now, U)
                     tape.call("dgemm", "N", "N", k, k, k, 1.0, U, k, Later, k, 0.0, V, k)
@@ -532,6 +556,8 @@ class _Chain:
                     self._renewed(tape, later, Later)
                 else:
                     self._later(tape, later)
+                if len(self.later):
+                    tape.call("take", len(self.noise), self.noise, Later, Moving(self.later))
         tapes[bool(strong[-1]), True].run(range(n - 1, n - 2, -1))
         bounds = [n - 2, *(np.flatnonzero(np.diff(strong[head : n - 1]))[::-1] + head).tolist(), head - 1]
         for first, last in itertools.pairwise(bounds):
@@ -573,6 +599,18 @@ class _Chain:
         tape.call("dcopy", k, Moving(self.before), 1, later, 1)
         tape.call("daxpy", k, -1.0, Moving(self.m), 1, later, 1)
         tape.call("dpotrs", "L", k, 1, R, k, later, k, np.zeros(1, dtype=np.int64))
+
+    def _compared(self, tape: Tape, L: Moving | np.ndarray) -> None:
+        """Calls for Λ of the next instant by its P before readings, of this factor, and after all of them."""
+        k, (E, Later) = self.k, np.zeros((2, self.k, self.k))
+        tape.call("dcopy", k * k, Moving(self.P, -1), 1, E, 1)
+        tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, E, k)
+        tape.call("dtrsm", "L", "U", "T", "N", k, k, 1.0, L, k, E, k)
+        tape.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
+        tape.call("daxpy", k * k, -1.0, E, 1, Later, 1)
+        tape.call("dtrsm", "L", "U", "N", "N", k, k, 1.0, L, k, Later, k)
+        tape.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, Later, k)
+        tape.call("take", len(self.noise), self.noise, Later, Moving(self.later, -1))
 
     def _turned_back(self, tape: Tape, Later: np.ndarray) -> None:
         """Calls for Φ^T Λ Φ in place of Λ."""

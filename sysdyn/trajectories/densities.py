@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from sysdyn.trajectories.path import Path
 LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
 # Stretches of a log from which densities are taken, and most instants of each (chosen).
 STRETCHES, STRETCH = 4, 1000
-# Instants of a stretch at its start that do not count, while the filter forgets where it began (chosen).
-FORGOTTEN = 20
+# Instants of a stretch at its start that do not count, while the filter forgets where it began, and the most of them as
+# a share of the stretch; at least those that find the first state (chosen).
+FORGOTTEN, MOST_FORGOTTEN = 20, 0.25
 # Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
 LONGEST_STEP = 20.0
 # Standard deviation of a normal distribution by the median of its absolute values.
@@ -51,6 +52,7 @@ def of_encoders(
     n, m = z.shape
     starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
     length = min(n, STRETCH)
+    forgotten = max(min(FORGOTTEN, int(MOST_FORGOTTEN * length)), order)
     at = starts[:, None] + np.arange(length)
     dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
     unit = std / np.median(np.diff(t)) ** (order - 0.5)
@@ -77,7 +79,7 @@ def of_encoders(
         e = y[:, k][:, None] - x[0]
         S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
         here = np.broadcast_to(seen[:, k][:, None], shape)
-        if k >= FORGOTTEN:
+        if k >= forgotten:
             found -= 0.5 * np.where(here, np.log(S) + e * e / S, 0.0).sum(axis=0)
         x += np.where(here, P[0] * (e / S), 0.0)
         gain = np.where(here, P[0] / np.sqrt(S), 0.0)
@@ -114,63 +116,50 @@ def groups(motion: Motion) -> list[np.ndarray]:
 
 
 def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
-    """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these."""
-    motion = path.unknowns.motion
-    p, nv, dt = motion.order, motion.model.nv, np.diff(path.t)
-    share = np.zeros((p, nv))
-    for freedoms, e, E in _errors(path, covariances):
-        if learnt[freedoms].any():
-            E += e[:, :, None] * e[:, None, :]
-            share[:, freedoms] = np.einsum("nij,nji->i", motion.weights(dt, density[freedoms]), E).reshape(p, -1)
-    found = density.copy()
-    for group in groups(motion):
+    """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these.
+
+    covariances: with Λ behind each step. The expected square of the noise of a step, in units of Q, is its own with the
+    trace of 1 − Q Λ, however little of it is told (Koopman 1993, "Disturbance smoother for state space models").
+    """
+    p, dt = path.unknowns.motion.order, np.diff(path.t)
+    told = np.einsum("nij,nijv->v", covariance(dt, p), _later(path, covariances)) * density**2
+    share, found = squares(path, density) + p * len(dt) - told, density.copy()
+    for group in groups(path.unknowns.motion):
         if learnt[group].any():
-            found[group] = density[group] * np.sqrt(share[:, group].sum() / (len(dt) * p * len(group)))
+            found[group] = density[group] * np.sqrt(share[group].sum() / (len(dt) * p * len(group)))
     return found
 
 
-def _errors(path: Path, covariances: Covariances) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(degrees of freedom (f,), errors (N − 1, p f) of the motion along a path, their covariances) part by part."""
-    motion, dt = path.unknowns.motion, np.diff(path.t)
-    p, nv = motion.order, motion.model.nv
-    e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
-    for block in covariances.blocks:
-        for c, columns in enumerate(block.columns):
-            freedoms = columns[columns < nv]
-            f = p * len(freedoms)
-            if not f:
-                continue
-            F0, F1 = motion.jacobians(e, step, dt, freedoms)
-            before, after, between = block.P[:-1, c, :f, :f], block.P[1:, c, :f, :f], block.C[:, c, :f, :f]
-            cross = F1 @ between @ F0.swapaxes(1, 2)
-            E = F0 @ before @ F0.swapaxes(1, 2) + F1 @ after @ F1.swapaxes(1, 2) + cross + cross.swapaxes(1, 2)
-            yield freedoms, e[:, :, freedoms].reshape(len(dt), f), E
+def _later(path: Path, covariances: Covariances) -> np.ndarray:
+    """Λ (N − 1, p, p, nv) behind each step, of each degree of freedom by itself.
+
+    In the error behind a step rather than in that of the motion, which differ by the turn of the latter.
+    """
+    p, nv = path.unknowns.motion.order, path.unknowns.model.nv
+    own = np.arange(p * nv).reshape(p, nv)
+    first, second = (np.broadcast_to(x, (p, p, nv)) for x in (own[:, None], own))
+    return covariances.later(first, second)
 
 
 def jumps(path: Path, density: np.ndarray, covariances: Covariances | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(slopes of the squares by a jump of a velocity in a step (N − 1, nv), their standard deviations, alike).
 
-    Slopes are Q⁻¹ e of the errors of a smoothed path; divided by their variance the jump that explains most by itself.
-    density: (nv,) or (N − 1, nv). Without covariances, of the path with pairs, deviations are those of most steps; inf
-    if a jump is not told. De Jong and Penzer (1998), "Diagnosing shocks in time series".
+    Slopes are Q⁻¹ e of the errors of a smoothed path, and their variances are in Λ; divided by them the jump that
+    explains most by itself. density: (nv,) or (N − 1, nv). Without covariances, which have Λ behind each step,
+    deviations are those of most steps; inf if a jump is not told. De Jong and Penzer (1998), "Diagnosing shocks in time
+    series".
     """
     motion, dt = path.unknowns.motion, np.diff(path.t)
-    p = motion.order
-    weight = information(dt, p)
+    weight = information(dt, motion.order)
     e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
     slope = np.einsum("nj,njv->nv", weight[:, 1], e) / density**2
     if covariances is None:
         variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
     else:
-        variance = weight[:, 1, 1, None] / np.broadcast_to(density, slope.shape) ** 2
-        least = UNTOLD_JUMP * variance
-        for freedoms, _, E in _errors(path, covariances):
-            f, own = len(freedoms), np.arange(len(freedoms))
-            of_one = E.reshape(len(dt), p, f, p, f)[:, :, own, :, own]  # (f, N − 1, p, p)
-            less = np.einsum("ni,fnij,nj->nf", weight[:, 1], of_one, weight[:, 1])
-            variance[:, freedoms] -= less / np.broadcast_to(density, slope.shape)[:, freedoms] ** 4
-        variance = np.where(variance > least, variance, 0.0)
-    return slope, np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
+        velocity = motion.model.nv + np.arange(motion.model.nv)
+        variance = covariances.later(velocity, velocity)
+        variance = np.where(variance > UNTOLD_JUMP * weight[:, 1, 1, None] / density**2, variance, 0.0)
+    return slope, np.where(variance > 0.0, np.sqrt(variance), np.inf)
 
 
 def squares(path: Path, density: np.ndarray) -> np.ndarray:

@@ -28,6 +28,10 @@ from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
 from sysdyn.trajectories.windows import window_rows
 
+# Times that readings are tested with what was learnt (chosen: of noise that is declared five times too small two to
+# four are enough).
+RETESTS = 10
+
 
 @dataclass(frozen=True, repr=False)
 class LearnedMotion:
@@ -37,7 +41,8 @@ class LearnedMotion:
     density, order   {degree of freedom: density of its jerk (order 3) or snap}: pass them to `smooth`, too
     noise            {sensor: standard deviations (m,)}
     drift            {sensor: densities (m,) of the walk of its bias, or deviations of an error that lasts}
-    log_likelihood   of the log, at the beginning and after each iteration; it never falls but by rounding
+    log_likelihood   of the readings that fit, at the beginning and after each iteration since they were last tested; it
+                     never falls but by rounding
     converged        the stopping rule was met
     error            {"noise:NAME", "drift:NAME": (m,), "motion": (nv,)} relative statistical errors of the standard
                      deviations and densities, as of a long log; inf if the log does not tell one
@@ -104,8 +109,8 @@ def learn_noise_of_log(
                 and noise with correlations, stay as declared
     density     of degrees of freedom that are known; None: all are learnt
     rows        most rows that it learns from, the first ones
-    order, start, robust, progress, options: as of `sysdyn.smooth`; readings that do not fit what was declared are
-                dropped once, before learning: declare noise too large rather than too small
+    order, start, robust, progress, options: as of `sysdyn.smooth`; readings that do not fit are dropped before
+                learning, and tested again with what was learnt, until the same are left, ten times at most
 
     It stops where an iteration changes the log-likelihood by less than tolerance times the number of rows, and every
     logarithm by less than 1 % of its statistical error, or after `iterations`, with `converged` False. An
@@ -123,6 +128,10 @@ def learn_noise_of_log(
     with OneThread():
         learning = Learning(trajectory, kappa, readings, first, robust, _names(trajectory, learn), stated)
         found, history, converged = learning.run(iterations, tolerance, told, CHANGE_LEFT)
+        for _ in range(RETESTS):
+            if not learning.retested(found):
+                break
+            found, history, converged = learning.run(iterations, tolerance, told, CHANGE_LEFT, found.x)
     return _result(learning, found, history, converged)
 
 

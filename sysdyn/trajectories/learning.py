@@ -59,23 +59,48 @@ class Learning:
         names: Sequence[str], stated: np.ndarray | bool,
     ):  # fmt: skip
         own, model = trajectory.unknowns, trajectory.model
-        self.trajectory, self.kappa, self._first = trajectory, kappa, first
-        belief, _ = trajectory.belief(readings, first, kappa)
-        readings = proposed(trajectory, belief, kappa, readings)
-        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone), robust)
-        found, self.readings = smoother.run(trajectory.first_path(belief, readings, kappa), readings)
-        self.belief, self.path, self.sizes = belief, found.path, smoother.equations.sizes
+        self.trajectory, self.kappa, self._first, self._robust = trajectory, kappa, first, robust
+        self.belief, _ = trajectory.belief(readings, first, kappa)
+        self._whole = proposed(trajectory, self.belief, kappa, readings)
+        self._test(trajectory.first_path(self.belief, self._whole, kappa), self._whole, kappa)
         measured = sensors_of_motion(trajectory)
         self.sensors = [x for x in names if not noise_of(measured[x], model).full and self.readings.active[x].any()]
         self.drifts = [x for x, b in own.biases.items() if x in names and not isinstance(b.measurement.drift, Constant)]
         stated = np.broadcast_to(stated, model.nv)
         self.groups = [g for g in densities.groups(trajectory.motion) if not stated[g].any()]
         self.noise = {x: noise_of(measured[x], model).declared for x in self.sensors}
-        self._rest = 0.0  # log det of the noise that stays
-        for x in set(measured) - set(self.sensors):
-            noise, on = noise_of(measured[x], model), self.readings.active[x]
+        self._others = [noise_of(measured[x], model) for x in sorted(set(measured) - set(self.sensors))]
+
+    def _test(self, path: Path, readings: Readings, kappa: np.ndarray) -> None:
+        """Smooth near a path, and find the readings that are left."""
+        own = self.trajectory
+        smoother = Smoother(Linearised(own.unknowns, own.kinematic, kappa, self.belief, own.gone), self._robust)
+        found, self.readings = smoother.run(path, readings)
+        self.path, self.sizes = found.path, smoother.equations.sizes
+
+    def retested(self, now: Point) -> bool:
+        """Test all readings with what was learnt; True if others are left than before."""
+        if not self._robust:
+            return False
+        values, before = self.split(now.x), self.readings.active
+        readings = replace(self._whole, variances=self._declared(values))
+        self._test(now.path, readings, self.motion(values["motion"]))
+        return any(not np.array_equal(x, before[name]) for name, x in self.readings.active.items())
+
+    def _rest(self) -> float:
+        """Logarithm of the determinant of the noise that stays."""
+        total = 0.0
+        for noise in self._others:
+            on = self.readings.active[noise.name]
             one = np.linalg.slogdet(noise.matrix(noise.declared))[1] if noise.full else np.log(noise.declared)
-            self._rest += float(np.sum(on.all(axis=1) * one if noise.full else on * one))
+            total += float(np.sum(on.all(axis=1) * one if noise.full else on * one))
+        return total
+
+    def _declared(self, values: Deviations) -> Deviations:
+        """Variances of the sensors; drifts are declared."""
+        for s in self.drifts:
+            self.trajectory.unknowns.drive(s, np.exp(values[f"drift:{s}"]))
+        return {s: np.exp(2.0 * values[f"noise:{s}"]) for s in self.sensors}
 
     # ---- logarithms ----------------------------------------------------------------------------------------------
 
@@ -107,20 +132,18 @@ class Learning:
     def at(self, x: np.ndarray, path: Path) -> Point:
         """The likelihood of logarithms x (p,), near a path, and the step from there."""
         own, values = self.trajectory.unknowns, self.split(x)
-        variances = {s: np.exp(2.0 * values[f"noise:{s}"]) for s in self.sensors}
-        for s in self.drifts:
-            own.drive(s, np.exp(values[f"drift:{s}"]))
+        variances = self._declared(values)
         readings, kappa = replace(self.readings, variances=variances), self.motion(values["motion"])
         equations = Linearised(
             own, self.trajectory.kinematic, kappa, self.belief, self.trajectory.gone, self.sizes
         )  # fmt: skip
         least = equations.about(path, readings)
-        solved = equations.sweep(least, covariances=True, pairs=True)
+        solved = equations.sweep(least, covariances=True, later=True)
         path = equations.moved(least, solved.step, readings)
         objective = equations.about(path, readings).objective
         scale = sum(float((readings.active[s].sum(axis=0) * np.log(v)).sum()) for s, v in variances.items())
         count = equations.counted(readings)
-        likelihood = -0.5 * (objective + solved.logdet + scale + self._rest + count * math.log(2.0 * math.pi))
+        likelihood = -0.5 * (objective + solved.logdet + scale + self._rest() + count * math.log(2.0 * math.pi))
         new, told = [], []
         parts = [*self._of_sensors(path, readings, solved), *self._of_drifts(path, solved)]
         for ratio, number in (*parts, self._of_motion(path, kappa, solved)):
@@ -146,11 +169,10 @@ class Learning:
         for s in self.drifts:
             ratios = []
             for k in range(own.biases[s].place.start, own.biases[s].place.stop):
-                before, after, cross = _pair(solved, own.n_states + k)
-                a, q = left[:, k], walk[:, k]
-                spread = (after + a * a * before - 2.0 * a * cross) / q
-                step = (path.biases[1:, k] - a * path.biases[:-1, k]) ** 2 / q
-                ratios.append((np.mean(step + spread), np.sum(np.clip(1.0 - spread, 0.0, 1.0) ** 2)))
+                column = np.array(own.n_states + k)
+                told = walk[:, k] * solved.covariances.later(column, column)
+                step = (path.biases[1:, k] - left[:, k] * path.biases[:-1, k]) ** 2 / walk[:, k]
+                ratios.append((np.mean(step + 1.0 - told), np.sum(np.clip(told, 0.0, 1.0) ** 2)))
             found.append((np.array([x for x, _ in ratios]), np.array([x for _, x in ratios])))
         return found
 
@@ -166,14 +188,15 @@ class Learning:
         return ratio[first], count * np.clip(shares / ratio[first], 0.0, 1.0) ** 2
 
     def run(
-        self, iterations: int, tolerance: float, told: Stages | None = None, change: float = np.inf
+        self, iterations: int, tolerance: float, told: Stages | None = None, change: float = np.inf,
+        begin: np.ndarray | None = None,
     ) -> tuple[Point, np.ndarray, bool]:  # fmt: skip
-        """(the last point, log-likelihoods, True if converged).
+        """(the last point, log-likelihoods, True if converged), from logarithms `begin`, or those declared.
 
         It has where an iteration changes the log-likelihood by less than tolerance times the number of instants, and
         each logarithm that is determined by less than `change` of its statistical error.
         """
-        now = self.at(self.begin(), self.path)
+        now = self.at(self.begin() if begin is None else begin, self.path)
         history, converged, factor = [now.likelihood], False, np.ones(len(now.x))
         for k in range(iterations if len(now.x) else 0):
             if told is not None:
@@ -202,16 +225,6 @@ def errors_of(told: np.ndarray) -> np.ndarray:
     """Relative statistical errors of standard deviations that this many values tell."""
     with np.errstate(divide="ignore"):
         return np.where(told > 0.5, 1.0 / np.sqrt(2.0 * told), np.inf)
-
-
-def _pair(solved: Sweep, column: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Variances (N − 1,) of an unknown before and after each step, and their covariance."""
-    for block in solved.covariances.blocks:
-        chains, places = np.nonzero(block.columns == column)
-        if len(chains):
-            c, k = int(chains[0]), int(places[0])
-            return block.P[:-1, c, k, k], block.P[1:, c, k, k], block.C[:, c, k, k]
-    raise KeyError(column)
 
 
 def sensors_of_motion(trajectory: Trajectory) -> dict[str, Measurement]:

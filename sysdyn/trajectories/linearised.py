@@ -74,6 +74,7 @@ class Linearised:
     sizes: np.ndarray | None = None
     raised: np.ndarray | None = None
     _known_steps: _Steps | None = None
+    _known_errors: tuple[Path, np.ndarray, np.ndarray] | None = None
     _room: chain.Room = field(default_factory=chain.Room)
 
     @cached_property
@@ -137,7 +138,7 @@ class Linearised:
                 r, entries = r * weight, entries * weight[:, lines.places[0]]
             total += float(np.vdot(r, r))
             found.append((r, entries))
-        e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), steps.dt)
+        e, step = self._errors(path, steps.dt)
         raised = None if self.raised is None else self.raised[: len(path) - 1]
         total += motion.objective(e if raised is None else e / raised[:, None], steps.dt, self.density)
         change = path.biases[1:] - steps.left * path.biases[:-1]
@@ -157,6 +158,13 @@ class Linearised:
             return made
 
         return Least(path, total, found, parts)
+
+    def _errors(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors of the motion along a path, and its steps; the last ones are kept, for other readings of a path."""
+        if self._known_errors is None or self._known_errors[0] is not path:
+            before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
+            self._known_errors = path, *self.unknowns.motion.errors(before, after, dt)
+        return self._known_errors[1:]
 
     def _steps(self, path: Path) -> _Steps:
         """Transitions between the times of a path; the last ones are kept."""
@@ -225,10 +233,10 @@ class Linearised:
         return np.where(lines.exact, exact, 1.0)
 
     def sweep(
-        self, least: Least, covariances: bool = False, pairs: bool = False, last: bool = False
+        self, least: Least, covariances: bool = False, later: bool = False, last: bool = False
     ) -> chain.Sweep:  # fmt: skip
         """The step of Gauss-Newton from there, and covariances if asked for; see `chain.sweep`."""
-        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, pairs, self._room, last)
+        return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances, later, self._room, last)
 
     def told_after(self, least: Least, source: OfStates | OfDynamics, rows: np.ndarray) -> np.ndarray:
         """Variances (N, rows) of these rows of a source at the least near there, in units of their noise."""

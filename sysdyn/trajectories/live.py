@@ -47,7 +47,8 @@ def filter(
 
     motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None)
     lag       seconds that estimates stay behind readings, smoothed by what came since; 0 for the present
-    coupled, start, robust: as of `smooth`; robust: innovations beyond 99.9 % count as if they were at it.
+    coupled, start, robust: as of `smooth`; robust: innovations beyond 99.9 % count as if they were at it. Impacts are
+              not looked for: what shows is one innovation after the other, see docs/trajectories.md
 
     Raises what `smooth` does.
     """

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,14 +25,6 @@ from sysdyn.trajectories.turns import carried, turned
 
 # Order of the processes: white noise on jerk.
 ORDER = 3
-
-
-class Steps(NamedTuple):
-    """Errors e (N − 1, p nv) between instants, with ∂e by the states before, F0, and after, F1 (N − 1, p nv, p nv)."""
-
-    e: np.ndarray
-    F0: np.ndarray
-    F1: np.ndarray
 
 
 def transition(dt: np.ndarray, order: int) -> np.ndarray:
@@ -121,17 +112,13 @@ class Motion:
                 found[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return found.reshape(n, p * nv, p * nv)
 
-    def between(
-        self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
-    ) -> Steps:
-        """Errors of pairs of states (q (N, nq), rates (N, p − 1, nv)), with dt (N,) between them."""
-        e, step = self.errors(before, after, dt)
-        return Steps(e.reshape(len(dt), -1), *self.jacobians(e, step, dt, np.arange(self.model.nv)))
-
     def errors(
         self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(errors (N, p, nv) of pairs of states, see `between`; steps (N, nv) of the positions before)."""
+        """(errors (N, p, nv) of pairs of states (q (N, nq), rates (N, p − 1, nv)) with dt (N,) between them, steps).
+
+        steps (N, nv): of the positions before.
+        """
         p, (q, rates), (q1, rates1) = self.order, before, after
         powers = [x / math.factorial(j) for j, x in enumerate(_powers(dt, p))]
         e, step = np.empty((len(dt), p, self.model.nv)), powers[1] * rates[:, 0]
@@ -146,32 +133,6 @@ class Motion:
         for joint, place, part in self.groups:
             e[:, 0, part] = turns.apart(joint, q[:, place], step[:, part], q1[:, place])
         return e, step
-
-    def jacobians(
-        self, e: np.ndarray, step: np.ndarray, dt: np.ndarray, freedoms: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """F0, F1 (N, p f, p f) of these degrees of freedom, whole joints; e, step: see `errors`."""
-        p, n, f = self.order, len(dt), len(freedoms)
-        phi = transition(dt, p)
-        F0, F1 = np.zeros((n, p, f, p, f)), np.zeros((n, p, f, p, f))
-        own = np.arange(f)
-        for i in range(p):
-            F1[:, i, own, i, own] = 1.0
-            for j in range(i, p):
-                F0[:, i, own, j, own] = -phi[:, i, j, None]
-        for joint, _, whole in self.groups:
-            if not np.isin(whole.start, freedoms):
-                continue
-            first = int(np.searchsorted(freedoms, whole.start))
-            part = slice(first, first + joint.nv)
-            back, forth = _jacobians(joint, step[:, whole], e[:, 0, whole])
-            F1[:, 0, part, 0, part] = back
-            turn = -back @ turned(joint, -e[:, 0, whole])[0]
-            F0[:, 0, part, 0, part] = turn @ turned(joint, -step[:, whole])[0]
-            along = turn @ forth
-            for j in range(1, p):
-                F0[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
-        return F0.reshape(n, p * f, p * f), F1.reshape(n, p * f, p * f)
 
     def pattern(self, freedoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places (entries, 2) of Φ and of Q of these degrees of freedom, whole joints; see `ahead`."""
@@ -217,7 +178,8 @@ class Motion:
         """Write entries of groups into Φ and Q, at the places of `pattern`, and c (N, k), k ≥ p f, of the error ahead.
 
         δ⁺ = Φ δ + c + N(0, Q), of the errors of pairs of states, see `errors`: Φ = −F1⁻¹ F0, c = −F1⁻¹ e and
-        Q ← F1⁻¹ Q F1⁻^T, see `jacobians`. Entries of other joints are those of `alone`.
+        Q ← F1⁻¹ Q F1⁻^T with F0, F1 the derivatives of e by the states before and after. Entries of other joints are
+        those of `alone`.
         """
         p, f, n, powers = self.order, len(freedoms), len(dt), _powers(dt, 2 * self.order)
         np.negative(e if f == self.model.nv else e[:, :, freedoms], out=c[:, : p * f].reshape(n, p, f))
@@ -262,35 +224,27 @@ class Motion:
             found[part, part] = turned(joint, -step[None, part])[1][0]
         return found
 
-    def weights(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
-        """Q⁻¹ (N, p f, p f) of degrees of freedom with these densities κ (f,) or (N, f)."""
-        return self._spread(information(dt, self.order), 1.0 / np.square(density))
-
     def noise(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
-        """Q (N, p f, p f) of degrees of freedom with these densities κ (f,) or (N, f)."""
-        return self._spread(covariance(dt, self.order), np.square(density))
+        """Q (N, p nv, p nv) of degrees of freedom with these densities κ (nv,)."""
+        p, nv = self.order, self.model.nv
+        found, own, spread = np.zeros((len(dt), p, nv, p, nv)), np.arange(nv), covariance(dt, p)
+        for i in range(p):
+            for j in range(p):
+                found[:, i, own, j, own] = spread[:, i, j, None] * np.square(density)
+        return found.reshape(len(dt), p * nv, p * nv)
 
     def objective(self, e: np.ndarray, dt: np.ndarray, density: np.ndarray) -> float:
         """Sum of e^T Q⁻¹ e of errors e (N, p, nv)."""
         p, total = self.order, 0.0
         root = np.linalg.cholesky(information(np.ones(()), p))
         powers = _powers(1.0 / dt, p)
-        scaled = [e[:, i] * (powers[p - 1 - i] * np.sqrt(powers[1]) / density) for i in range(p)]
+        scaled = [(e[:, i] / density) * (powers[p - 1 - i] * np.sqrt(powers[1])) for i in range(p)]
         for i in range(p):
             left = root[i, i] * scaled[i]
             for j in range(i + 1, p):
                 left += root[j, i] * scaled[j]
             total += float(np.vdot(left, left))
         return total
-
-    def _spread(self, of_one: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """The matrices of several degrees of freedom, from that of one and a factor of each."""
-        p, n, f = self.order, len(of_one), factor.shape[-1]
-        found, own = np.zeros((n, p, f, p, f)), np.arange(f)
-        for i in range(p):
-            for j in range(p):
-                found[:, i, own, j, own] = of_one[:, i, j, None] * factor
-        return found.reshape(n, p * f, p * f)
 
 
 def _powers(x: np.ndarray, count: int) -> list[np.ndarray]:
@@ -320,8 +274,3 @@ def _block(places: np.ndarray, part: slice, after: int) -> np.ndarray:
     order = np.argsort(places @ [size, 1])
     wanted = rows.reshape(-1) * size + after + columns.reshape(-1)
     return order[np.searchsorted((places @ [size, 1])[order], wanted)]
-
-
-def _jacobians(joint: Joint, step: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(inverse right Jacobian at e, right Jacobian at step)."""
-    return np.linalg.inv(turned(joint, -e)[1]), turned(joint, -step)[1]

@@ -32,10 +32,10 @@ class Run:
 
     t (N,) [s]; q (N, nq), qd, qdd (N, nv), a free joint's twist in its body. run["tau"] (N, nv), run["tau", "l_knee"],
     run["fx"] (N, nb, 6): outputs in the shapes of a Solution.
-    events: components of measurements that were dropped at an instant, see `Event`. contacts: {stance: (N,) bool} as
-    they were used. chosen: coordinates that nothing tells, which are as at the start. motion: {degree of freedom:
-    density of its jerk, or of its snap if order is 4}, in the unit of q by s^order and √Hz. missing: {measurement:
-    values that the log does not have}.
+    events: components of measurements that were dropped at an instant, see `Event`, and impacts, for which a filter
+    does not look. contacts: {stance: (N,) bool} as they were used. chosen: coordinates that nothing tells, which are as
+    at the start. motion: {degree of freedom: density of its jerk, or of its snap if order is 4}, in the unit of q by
+    s^order and √Hz. missing: {measurement: values that the log does not have}.
     """
 
     problem: Problem

@@ -50,6 +50,8 @@ ASIDE = 0.5
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
 LIMITS = (1e3, 1e2, 20.0, 7.0, FAR, FAR, FAR)
+# The same from a path from which nothing is far (chosen).
+AGAIN = (LIMITS[0], FAR, FAR)
 # Limit of LIMITS from which on a path need not be near the least: dropped readings are far from every path (chosen).
 EARLY = 20.0
 # Change of velocities that the begin of a stance allows [rad/s, m/s], steps of a log before it, or on both sides of a
@@ -78,6 +80,15 @@ class Jump(NamedTuple):
     part: slice
     sizes: np.ndarray
     shown: np.ndarray
+
+
+class Believed(NamedTuple):
+    """Least squares near the end, the readings that agree with each other, others as events, and jumps that show."""
+
+    least: Least
+    left: Readings
+    events: list[Event]
+    jumps: Sequence[Jump] = ()
 
 
 def _between(before: np.ndarray, step: np.ndarray) -> float:
@@ -164,43 +175,52 @@ class Smoother:
         """
         own = self.equations
         own.weigh_exact(path, readings)
-        if self.robust:
-            best, left, converged = self._tested(path, readings, self.impacts is None)
-            if self.impacts is None:
-                best, left, converged = self._with_jumps(best, left, converged, readings)
-            else:
-                self.events = self.impacts + self.events
-        else:
-            left = readings
-            best, converged = self.solve(path, left)
+        if not self.robust:
+            least, converged = self.solve(path, readings)
+            return self._finished(least, True, readings)._replace(converged=converged), readings
+        found = self._tested(path, readings)
+        if self.impacts is not None:
+            self.events = self.impacts + self.events
+        return self._finished(found.least, False, found.left), found.left
+
+    def _finished(self, best: Least, converged: bool, readings: Readings) -> Smoothed:
+        """The smoothed path near `best`, by one sweep if its step leads where it foretells.
+
+        converged: `best` is the least. Covariances are about it, or about a path whose squares differ by less than
+        ROUGH_DECREASE, which no standard deviation tells.
+        """
+        own = self.equations
         found = own.sweep(best, covariances=True)
-        if converged and abs(best.objective - found.least) <= _small(best, DECREASE):
-            best = own.about(own.moved(best, found.step, left), left)  # a step for nothing
-        return Smoothed(best.path, found.covariances, converged, best.objective), left
+        after = own.about(own.moved(best, found.step, readings), readings)
+        if converged or abs(after.objective - found.least) <= FORETOLD * _small(after, DECREASE):
+            least = after if not converged or abs(best.objective - found.least) <= _small(best, DECREASE) else best
+            return Smoothed(least.path, found.covariances, True, least.objective)
+        least, converged = self.solve(min(after, best, key=lambda x: x.objective).path, readings)
+        if abs(after.objective - least.objective) > ROUGH_DECREASE:
+            found = own.sweep(least, covariances=True)
+        return Smoothed(least.path, found.covariances, converged, least.objective)
 
     # ---- robustness --------------------------------------------------------------------------------------------
 
-    def _tested(self, path: Path, readings: Readings, touching: bool = True) -> tuple[Least, Readings, bool]:
-        """(the least squares of readings that agree with each other, these, True if converged).
-
-        touching: impacts of feet are looked for.
-        """
-        path, left, best, converged = self._believed(*self._without_false_stances(path, readings, touching))
-        if best is None:
-            best, converged = self.solve(path, left)
-        return best, left, converged
+    def _tested(self, path: Path, readings: Readings) -> Believed:
+        """Readings that agree with each other, with densities raised at impacts if these are looked for."""
+        searched = self.impacts is None
+        path, given, refused = self._without_false_stances(path, readings, searched)
+        found = self._believed(path, given, LIMITS, searched)
+        self.events = refused + found.events
+        return self._with_jumps(found, readings, given, refused) if found.jumps else found
 
     def _believed(
-        self, path: Path, readings: Readings, refused: list[Event]
-    ) -> tuple[Path, Readings, Least | None, bool]:  # fmt: skip
-        """(a path, the readings that agree with it, and `solve` of them if the last round has found it, else None).
+        self, path: Path, readings: Readings, limits: Sequence[float], searched: bool = False
+    ) -> Believed:  # fmt: skip
+        """The readings that agree with a path near this one, dropped down to the last of these limits.
 
-        refused: events before.
+        searched: ends with the jumps that the motion shows, if any, at the first limit of FAR.
         """
         own, left, off, events, converged = self.equations, readings, Dropped(), list[Event](), False
         least: Least | None = None
         covariances: Covariances | None = None  # of the coupled level
-        for round_, limit in enumerate(LIMITS):
+        for round_, limit in enumerate(limits):
             before = dict(off)
             events = [e for e in events if e.measurement not in self._of_states]
             errors: dict[str, np.ndarray] = {}  # of sensors of states
@@ -212,63 +232,65 @@ class Smoother:
                 now, more = beyond(source, found, path, read, limit)
                 events += more
                 off |= now if anew else {x: y | off.get(x, False) for x, y in now.items()}
-            unchanged, last = bool(round_) and same(off, before), round_ == len(LIMITS) - 1
+            unchanged, last = bool(round_) and same(off, before), round_ == len(limits) - 1
             if unchanged and limit > FAR:
                 continue
-            weights = {name: weight(e) for name, e in errors.items() if not round_ or name in self._stances}
+            first = limit == LIMITS[0]
+            weights = {name: weight(e) for name, e in errors.items() if first or name in self._stances}
             if unchanged and converged and not weights and not left.weights:
-                least = None
-                continue
+                break
             left = replace(readings.without(off), weights=weights)
-            enough = DECREASE if last else EARLY_DECREASE if limit >= EARLY else ROUGH_DECREASE
-            least, converged = self.solve(path, left, enough, MOST_STEPS if last else STEPS_A_ROUND)
+            if last:  # solved with its covariances
+                least = own.about(path, left)
+                break
+            enough = EARLY_DECREASE if limit >= EARLY else ROUGH_DECREASE
+            least, converged = self.solve(path, left, enough, STEPS_A_ROUND)
             path = least.path
-            if not last and any(isinstance(x, OfDynamics) and x.outputs for x in own.sources):
+            if searched and limit == FAR:
+                searched, jumps = False, self._jumps(least)
+                if jumps:
+                    return Believed(least, left, events, jumps)
+            if any(isinstance(x, OfDynamics) and x.outputs for x in own.sources):
                 covariances = own.covariances(least)
-        self.events = refused + events
-        return path, left, least, converged
+        assert least is not None
+        return Believed(least, left, events, self._jumps(least) if searched else ())
 
-    def _with_jumps(
-        self, best: Least, left: Readings, converged: bool, readings: Readings
-    ) -> tuple[Least, Readings, bool]:  # fmt: skip
-        """`_tested` with the density of the motion raised where velocities jump, as by a blow, among `self.events`.
+    def _with_jumps(self, found: Believed, readings: Readings, given: Readings, refused: list[Event]) -> Believed:
+        """The same with the density of the motion raised where velocities jump, as by a blow, among `self.events`.
 
-        best, left, converged: without. A jump shows in the noise that moves a degree of freedom, and is one if the
-        readings around it, and as few as are dropped, are explained better by 99.9 % of χ².
+        A jump shows in the noise that moves a degree of freedom, and is one if the readings around it, and as few as
+        are dropped, are explained better by 99.9 % of χ². given: readings without stances that were refused before.
         """
-        own, before = self.equations, (self.events, self.equations.raised)
-        jumps = self._jumps(best)
-        if not jumps:
-            return best, left, converged
-        near = np.zeros((len(best.path), 1), dtype=bool)
-        for x in jumps:
+        own, before, path, left = self.equations, self.equations.raised, found.least.path, found.left
+        near = np.zeros((len(path), 1), dtype=bool)
+        for x in found.jumps:
             near[max(x.step - SHAKEN, 0) : x.step + SHAKEN] = True
-        moving = self._of_states - {x for y in own.sources for x in stances(y)}
-        back = {x: left.active[x] | readings.active[x] & near for x in moving}
         # a path without the readings that a jump contradicts does not tell where it is
-        most = replace(left, active={**left.active, **back})
-        whole, _ = self.solve(best.path, most, ROUGH_DECREASE, STEPS_A_ROUND)
-        jumps = self._jumps(whole, own.sweep(whole, covariances=True, pairs=True).covariances)
-        if not jumps:
-            return best, left, converged
-        squares = self._squares(best.path, left, readings)
-        own.raised = tried = self._raised(jumps, best.path)
-        start, _ = self.solve(best.path, most, ROUGH_DECREASE, STEPS_A_ROUND)
-        jumped, kept, _ = self._tested(start.path, readings, touching=False)
-        drop = squares - self._squares(jumped.path, kept, readings)
-        own.raised, impacts = self._impacts(jumps, tried, jumped.path, drop, before[1])
-        if not impacts:
-            self.events, own.raised = before
-            return best, left, converged
-        if len(impacts) < len(jumps):
-            jumped, kept, _ = self._tested(jumped.path, readings, touching=False)
-        of_feet = [e for e in before[0] if e.measurement == MOTION]
-        self.events = of_feet + impacts + self.events
-        best, converged = self.solve(jumped.path, kept)
-        return best, kept, converged
+        moving = {x: left.active[x] | readings.active[x] & near for x in self._of_states - self._stances}
+        most = replace(left, active={**left.active, **moving})
+        whole, _ = self.solve(path, most, ROUGH_DECREASE, STEPS_A_ROUND)
+        jumps = self._jumps(whole, own.sweep(whole, later=True).covariances)
+        if jumps:
+            squares = self._squares(path, left, readings)
+            own.raised = tried = self._raised(jumps, path)
+            start, _ = self.solve(path, most, ROUGH_DECREASE, STEPS_A_ROUND)
+            standing = {x: given.active[x] | readings.active[x] & near for x in self._stances}
+            anew = replace(given, active={**given.active, **standing})
+            kept = [e for e in refused if e.measurement == MOTION or not near[e.instant, 0]]
+            jumped = self._believed(start.path, anew, AGAIN)
+            drop = squares - self._squares(jumped.least.path, jumped.left, readings)
+            own.raised, impacts = self._impacts(jumps, tried, jumped.least.path, drop, before)
+            if impacts:
+                if len(impacts) < len(jumps):
+                    jumped = self._believed(jumped.least.path, anew, AGAIN)
+                self.events = kept + impacts + jumped.events
+                return jumped._replace(least=own.about(jumped.least.path, jumped.left))
+        found = self._believed(path, given, AGAIN)
+        self.events = refused + found.events
+        return found
 
     def _jumps(self, least: Least, covariances: Covariances | None = None) -> list[Jump]:
-        """Jumps of velocities that a smoothed motion shows, by 99.9 % in the whole log; covariances: with pairs."""
+        """Jumps of velocities that a smoothed motion shows, by 99.9 % in the whole log; covariances: with Λ."""
         own = self.equations
         density = own.density if own.raised is None else own.density * own.raised
         slope, std = densities.jumps(least.path, density, covariances)

@@ -30,8 +30,9 @@ def test_products_with_sparse_matrices_and_transposes(k):
     tape.call("transpose", rows, k, Moving(wide), Moving(turned))
     tape.call("mirror", k, Moving(mirrored))
     tape.call("add", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(packed), Moving(added))
-    flushed = wide.copy()
+    flushed, taken = wide.copy(), np.empty((INSTANTS, len(places)))
     flushed[:, 0, 0] = np.nan
+    tape.call("take", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(x), Moving(taken))
     tape.call("flush", rows * k, 0.7, Moving(flushed))
     tape.run(range(INSTANTS))
     np.testing.assert_array_equal(flushed[:, 1:], np.where(np.abs(wide) < 0.7, 0.0, wide)[:, 1:])
@@ -40,6 +41,7 @@ def test_products_with_sparse_matrices_and_transposes(k):
     np.testing.assert_allclose(z, x + A.swapaxes(1, 2) @ x, rtol=0, atol=1e-14 * k)
     np.testing.assert_array_equal(turned, wide.swapaxes(1, 2))
     np.testing.assert_array_equal(added, x + A)
+    np.testing.assert_array_equal(taken, x[:, places[:, 0], places[:, 1]])
     np.testing.assert_array_equal(mirrored, np.tril(x) + np.tril(x, -1).swapaxes(1, 2))
 
 

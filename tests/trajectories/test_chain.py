@@ -12,7 +12,7 @@ from tests.estimates import dense_inverse
 
 
 def dense(x: chain.Linear):
-    """(δ (N, k), covariance (N k, N k)): all instants at once.
+    """(δ (N, k), covariances (N k, N k) of δ and of λ): all instants at once.
 
     With e = A δ − b ~ N(0, C) of the start and of the steps, and λ = C⁻¹ e: −C λ + A δ = b, A^T λ + H δ = −h.
     """
@@ -26,21 +26,23 @@ def dense(x: chain.Linear):
         b[own], C[own, own] = (x.c[t - 1], x.Q[t - 1]) if t else (x.m, x.P)
     K = np.block([[-C, A], [A.T, H]])
     inverse, _, solution = dense_inverse(K, np.concatenate([-b, x.h.reshape(-1)]))
-    return solution[n * k :].reshape(n, k), inverse[n * k :, n * k :]
+    return solution[n * k :].reshape(n, k), inverse[n * k :, n * k :], -inverse[: n * k, : n * k]
 
 
-def compared(x: chain.Linear, tolerance: float = 1e-10) -> None:
-    """Means, P and C, in units of the standard deviations of the dense system."""
+def compared(x: chain.Linear, tolerance: float = 1e-10, of_later: float = 1e-10) -> None:
+    """Means and P in units of the standard deviations of the dense system, and Λ in those of Q."""
     n, k = x.h.shape
     solved = chain.solve(x, covariances=True)
-    mean, whole = dense(x)
+    mean, whole, later = dense(x)
     std = np.sqrt(np.diagonal(whole)).reshape(n, k)
     assert np.abs((solved.step - mean) / np.maximum(std, np.abs(mean))).max() < tolerance
     for t in range(n):
-        own, after = slice(t * k, (t + 1) * k), slice((t + 1) * k, (t + 2) * k)
+        own = slice(t * k, (t + 1) * k)
         assert np.abs((solved.P[t] - whole[own, own]) / np.outer(std[t], std[t])).max() < tolerance
-        if t < n - 1:
-            assert np.abs((solved.C[t] - whole[after, own]) / np.outer(std[t + 1], std[t])).max() < tolerance
+        if t:
+            size = np.sqrt(np.diagonal(x.Q[t - 1]))
+            off = np.where(x.Q[t - 1] != 0.0, solved.later[t - 1] - later[own, own], 0.0)
+            assert np.abs(off * np.outer(size, size)).max() < of_later
     alone = chain.solve(x)
     np.testing.assert_allclose(alone.step, solved.step, rtol=0, atol=tolerance * np.abs(std).max())
     assert alone.least == pytest.approx(solved.least, rel=1e-6, abs=1e-6)
@@ -109,7 +111,7 @@ def test_rows_that_are_all_but_exact(order, exact, unit):
     x.H[:] += np.outer(J, J) / exact**2
     x.h[:] += J * 1e-6 / exact**2
     powers = {"H": -2, "h": -1, "Phi": 0, "c": 1, "Q": 2, "m": 1, "P": 2}
-    compared(chain.Linear(**{name: y * unit ** powers[name] for name, y in x._asdict().items()}), 1e-7)
+    compared(chain.Linear(**{name: y * unit ** powers[name] for name, y in x._asdict().items()}), 1e-7, 1e-5)
 
 
 @pytest.mark.parametrize("k, rows, strong", [(9, 4, ()), (14, 9, (1, 11, 12, 29)), (6, 3, range(40)), (12, 0, ())])
@@ -125,12 +127,14 @@ def test_covariances_of_many_instants(k, rows, strong, monkeypatch):
     np.testing.assert_allclose(found.step / std, through.step / std, rtol=0, atol=1e-9)
     size = std[:, :, None] * std[:, None, :]
     np.testing.assert_allclose(found.P / size, through.P / size, rtol=0, atol=1e-9)
-    size = std[1:, :, None] * std[:-1, None, :]
-    np.testing.assert_allclose(found.C / size, through.C / size, rtol=0, atol=1e-9)
+    size = np.sqrt(np.einsum("nii->ni", x.Q))
+    size = size[:, :, None] * size[:, None, :]
+    np.testing.assert_allclose(found.later * size, through.later * size, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("k, strong", [(3, ()), (14, ()), (14, (1, 11, 29))])
 def test_variances_of_readings_after_all_of_them(k, strong):
+    """And Λ without covariances."""
     x = random(40, k, 5, seed=k)
     x.H[list(strong)] *= 1e5
     J, r = chain.rows_of(x.H, x.h)
@@ -141,6 +145,9 @@ def test_variances_of_readings_after_all_of_them(k, strong):
     )  # fmt: skip
     expected = np.einsum("nij,njk,nik->ni", J, chain.solve(x, covariances=True).P, J)
     np.testing.assert_allclose(chain.told_after(part, chain.Room())[:, 0], expected, rtol=0, atol=1e-8)
+    both, alone = (chain.sweep([part], 40, k, covariances=c, later=True).covariances.blocks[0] for c in (True, False))
+    assert len(both.P) == 40 and not len(alone.P)
+    np.testing.assert_allclose(alone.later, both.later, rtol=0, atol=1e-9 * np.abs(both.later).max())
 
 
 @pytest.mark.parametrize("order", [3, 4])
@@ -174,7 +181,7 @@ def test_parts_that_nothing_couples_are_solved_apart():
         alone = chain.solve(part, covariances=True)
         np.testing.assert_allclose(solved.step[:, own], alone.step, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(solved.P[:, own[:, None], own], alone.P, rtol=1e-10)
-        np.testing.assert_allclose(solved.C[:, own[:, None], own], alone.C, rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(solved.later[:, own[:, None], own], alone.later, rtol=1e-9, atol=1e-12)
     assert not solved.P[:, place[:3][:, None], place[3:]].any()
 
 
@@ -236,7 +243,7 @@ def test_chains_side_by_side_are_those_that_routines_solve(monkeypatch):
         np.testing.assert_allclose(last, whole[-1:], rtol=0, atol=1e-10 * np.abs(whole[-1]).max())
     one, two = found
     np.testing.assert_allclose(one.step, two.step, rtol=0, atol=1e-10 * np.abs(two.step).max())
-    for name in ("P", "C"):
+    for name in ("P", "later"):
         a, b = (getattr(x.covariances.blocks[0], name) for x in found)
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.abs(b).max())
     assert one.least == pytest.approx(two.least, rel=1e-9) and one.logdet == pytest.approx(two.logdet, rel=1e-9)

@@ -65,6 +65,16 @@ def test_a_motion_without_a_blow_has_no_impact():
     assert not impacts(sd.smooth(problem, hit_arm(1.0)[1], order=3, density=30.0, robust=False))
 
 
+@pytest.mark.parametrize("seed", [1, 7])
+def test_a_faint_blow_beside_a_reading_that_is_far_off(seed):
+    """Nothing but what is far is dropped, so that the last rounds have nothing to do."""
+    problem, log, *_ = hit_arm(0.05, seed)
+    log["encoders"][40, 1] += 0.05
+    run = sd.smooth(problem, log, order=3, density=30.0)
+    (blow,) = impacts(run)
+    assert abs(blow.instant - BLOW) <= 1 and (40, "joint1") in {(e.instant, e.component) for e in run.events}
+
+
 def test_a_blow_in_any_window_of_a_long_log():
     problem, log, *_ = hit_arm(1.0)
     whole, parts = (sd.smooth(problem, log, order=3, density=200.0, window=n) for n in (None, 120))

@@ -12,9 +12,11 @@ from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.equations import FAR_SQUARED
 from sysdyn.trajectories.filtering import Filter
+from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.motion import covariance, transition
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import with_motion
+from sysdyn.trajectories.smoothing import Smoother
 from tests.trajectories.test_bad_logs import floating
 
 ENCODERS, TACHOMETERS, DRIFT, JERK = 1e-3, 0.1, 0.3, 500.0
@@ -64,6 +66,21 @@ def test_what_was_drawn_is_learnt(seed):
     low, high = run.chi2_band()
     assert low < run.chi2() < high
     assert f"converged; log-likelihood {found.log_likelihood[0]:.6g}" in repr(found)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_readings_that_were_dropped_come_back_with_the_noise_that_is_learnt(seed):
+    """Noise that is declared five times too small makes outliers of many readings, without which it stays too small."""
+    problem, log = drawn(400, seed)
+    log["encoders"][50, 0] += 0.5
+    found = sd.learn_noise(problem, log, order=3)
+    assert found.converged
+    learnt, error = found.noise["tachometers"], found.error["noise:tachometers"]
+    assert np.abs(np.log(learnt / TACHOMETERS) / error).max() < 2.5
+    run = sd.smooth(found.problem, log, density=found.density, order=found.order)
+    low, high = run.chi2_band()
+    assert low < run.chi2() < high and len(run.events) < 20
+    assert (50, "encoders", "joint0") in {(e.instant, e.measurement, e.component) for e in run.events}
 
 
 def test_the_likelihood_is_that_of_the_innovations():
@@ -164,9 +181,77 @@ def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
                     continue
                 e = z[k, j] / std[j] - x[0]
                 S = max(P[0, 0] + 1.0, e * e / FAR_SQUARED)
-                total -= 0.5 * (np.log(S) + e * e / S) * (k >= densities.FORGOTTEN)
+                total -= 0.5 * (np.log(S) + e * e / S) * (k >= densities.MOST_FORGOTTEN * n)
                 x, P = x + P[:, 0] * e / S, P - np.outer(P[:, 0], P[0]) / S
             found.append(total)
         assert likelihood[j] == pytest.approx(max(found), abs=1e-4)
         best = tried[int(np.argmax(found))] * std[j] / np.median(dt) ** (order - 0.5)
         assert abs(np.log10(kappa[j] / best)) < 0.25
+
+
+def test_densities_follow_from_the_expected_squares_of_noise():
+    """Of a base and a joint, whose covariances of two instants are those of one dense system; and of a bias."""
+    problem, log = floating("enc", "gyro", "acc", "mocap")
+    readings = read(problem, log).rows(0, 9)
+    joints = problem.model.nv - 6
+    trajectory, kappa, _ = with_motion(problem, (), False, 3, [40.0] * 6 + [4e4] * joints, Survey.of(readings))
+    belief, _ = trajectory.belief(readings, None, kappa)
+    equations = Linearised(trajectory.unknowns, trajectory.kinematic, kappa, belief, trajectory.gone)
+    least, _ = Smoother(equations, False).solve(trajectory.first_path(belief, readings, kappa), readings)
+    found, (n, nv) = equations.sweep(least, later=True).covariances, (9, trajectory.model.nv)
+    squares = np.zeros(nv)
+    for part in least.parts:
+        for i in range(len(part.columns)):
+            x = part.one(i)
+            k, m = len(x.columns), x.r.shape[1]
+            J, Phi, Q = x.J.dense(m, k), x.Phi.dense(k, k), x.Q.dense(k, k)
+            H = np.zeros((n * k, n * k))
+            H[:k, :k] = np.linalg.inv(x.P)
+            steps = [np.hstack([-F, np.eye(k)]) for F in Phi]
+            for t in range(n):
+                H[t * k : t * k + k, t * k : t * k + k] += J[t].T @ J[t]
+            for t, F in enumerate(steps):
+                H[t * k : (t + 2) * k, t * k : (t + 2) * k] += F.T @ np.linalg.solve(Q[t], F)
+            scale = 1.0 / np.sqrt(np.diagonal(H))
+            whole = np.linalg.inv(H * scale[:, None] * scale) * scale[:, None] * scale
+            for t, F in enumerate(steps):
+                pair = whole[t * k : (t + 2) * k, t * k : (t + 2) * k]
+                ratio = np.diagonal(np.linalg.solve(Q[t], F @ pair @ F.T + np.outer(x.c[t], x.c[t])))
+                own = x.columns < trajectory.unknowns.n_states
+                np.add.at(squares, x.columns[own] % nv, ratio[own])
+    expected = kappa.copy()
+    for group in densities.groups(trajectory.motion):
+        expected[group] *= np.sqrt(squares[group].sum() / (3 * (n - 1) * len(group)))
+    new = densities.expected(least.path, found, kappa, np.ones(nv, dtype=bool))
+    np.testing.assert_allclose(new, expected, rtol=1e-4)
+    assert (np.abs(np.log(new / kappa)) > 1e-3).all()
+
+
+@pytest.mark.parametrize("rows, order", [(20, 3), (20, 4), (60, 4)])
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")
+def test_motion_that_a_short_log_hardly_tells_is_learnt_to_the_end(rows, order):
+    """A parabola or a cubic within the noise: densities as small as one looks for."""
+    model, rng = sd.chain(2, seed=1), np.random.default_rng(2)
+    t = 2e-3 * np.arange(rows)
+    q = np.sin(np.outer(t, [1.5, 3.0]) + [0.3, 2.0])
+    problem = sd.Problem(
+        model, [sd.JointPosition("all", noise=2e-4, name="encoders"), sd.ExternalWrench("all", name="none")]
+    )
+    log = {"t": t, "encoders": q + 1e-4 * rng.standard_normal(q.shape)}
+    found = sd.learn_noise(problem, log, order=order)
+    assert found.converged and np.isinf(found.error["motion"]).any()
+    error = found.error["noise:encoders"]
+    assert np.abs(np.log(found.noise["encoders"] / 1e-4) / error).max() < 3.5 and error.max() < 0.2
+
+
+@pytest.mark.parametrize("rows", [10, 20])
+def test_logs_of_a_few_rows_tell_their_motion(rows):
+    """As many as are forgotten of a long one: no density was likelier than another, and the least one was taken."""
+    model, rng = sd.chain(2, seed=1), np.random.default_rng(0)
+    t, omega = 2e-2 * np.arange(rows), np.array([4.0, 7.0])
+    q, qd = np.sin(t[:, None] * omega), omega * np.cos(t[:, None] * omega)
+    problem = sd.Problem(
+        model, [sd.JointPosition("all", noise=1e-4, name="encoders"), sd.ExternalWrench("all", name="none")]
+    )
+    run = sd.smooth(problem, {"t": t, "encoders": q + 1e-4 * rng.standard_normal(q.shape)}, [], order=3)
+    assert not run.events and np.sqrt(np.mean((run.qd - qd) ** 2)) < 0.05

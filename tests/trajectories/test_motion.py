@@ -28,10 +28,22 @@ def states(model: sd.Model, order: int, rng: np.random.Generator, n: int = 1):
 
 
 def moved(model: sd.Model, state, step: np.ndarray):
-    """The state after a step (p nv,)."""
+    """The states after steps (n, p nv)."""
     q, rates = state
-    step = step.reshape(-1, model.nv)
-    return model.integrate(q, step[None, 0]), rates + step[None, 1:]
+    step = step.reshape(len(step), -1, model.nv)
+    return model.integrate(q, step[:, 0]), rates + step[:, 1:]
+
+
+def slopes(motion: Motion, before, after, dt: np.ndarray) -> list[np.ndarray]:
+    """F0 and F1 (p nv, p nv) of the error of a pair of states, by the state before and after: central differences."""
+    k, h, found = motion.order * motion.model.nv, 1e-5, []
+    steps = h * np.concatenate([np.eye(k), -np.eye(k)])
+    for which in (0, 1):
+        pair = [tuple(np.repeat(x, 2 * k, axis=0) for x in state) for state in (before, after)]
+        pair[which] = moved(motion.model, pair[which], steps)
+        e = motion.errors(*pair, np.repeat(dt, 2 * k))[0].reshape(2 * k, k)
+        found.append((e[:k] - e[k:]).T / (2 * h))
+    return found
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -47,8 +59,8 @@ def test_steps_errors_and_their_squares_of_joints_of_all_kinds(order):
     np.testing.assert_allclose(motion.stepped(before[0], step), moved_on, rtol=0, atol=1e-13)
     np.testing.assert_allclose(e[:, 0], model.difference(moved_on, after[0]), rtol=0, atol=1e-11)
     np.testing.assert_allclose(e[:, 1:], after[1] - phi[:, 1:, 1:] @ before[1], rtol=0, atol=1e-13)
-    weights, flat = motion.weights(dt, density), e.reshape(n, -1)
-    assert motion.objective(e, dt, density) == pytest.approx(np.einsum("ni,nij,nj", flat, weights, flat), rel=1e-11)
+    expected = np.einsum("niv,nij,njv", e / density, information(dt, order), e / density)
+    assert motion.objective(e, dt, density) == pytest.approx(expected, rel=1e-11)
 
 
 @settings(max_examples=6)
@@ -58,31 +70,22 @@ def test_steps_errors_and_their_squares_of_joints_of_all_kinds(order):
     order=st.sampled_from(ORDERS),
     dt=st.floats(1e-3, 0.6),
 )
-def test_jacobians_of_steps_are_those_of_differences(seed, kinds, order, dt):
+def test_what_a_step_moves_follows_from_differences_of_its_error(seed, kinds, order, dt):
     model = sd.random_tree(3, seed=seed, joints=kinds)
     rng, motion, dt = np.random.default_rng(seed), Motion(model, order), np.array([dt])
     before = states(model, order, rng)
     q, rates = motion.predicted(*before, dt)
-    after = moved(model, (q, rates), 0.4 * rng.standard_normal(order * model.nv))
-    found = motion.between(before, after, dt)
+    after = moved(model, (q, rates), 0.4 * rng.standard_normal((1, order * model.nv)))
+    F0, F1 = slopes(motion, before, after, dt)
     k, density = order * model.nv, rng.uniform(1.0, 30.0, model.nv)
     whole, c = np.arange(model.nv), np.zeros((1, k))
     (phi, spread), places = motion.alone(dt, density, whole), motion.pattern(whole)
     motion.ahead(*motion.errors(before, after, dt), dt, density, whole, phi, spread, c)
     Phi, Q = (Sparse(x, at).dense(k, k) for x, at in zip((phi, spread), places, strict=True))
-    np.testing.assert_allclose(found.F1 @ Phi, -found.F0, rtol=0, atol=1e-12)
-    np.testing.assert_allclose((found.F1 @ c[..., None])[..., 0], -found.e, rtol=0, atol=1e-12)
-    noise = motion.noise(dt, density)
-    np.testing.assert_allclose(found.F1 @ Q @ found.F1.swapaxes(1, 2), noise, rtol=0, atol=1e-12 * noise.max())
-    h = 1e-5
-    for F, which in ((found.F0, 0), (found.F1, 1)):
-        for k in range(order * model.nv):
-            e = []
-            for sign in (h, -h):
-                pair = [before, after]
-                pair[which] = moved(model, pair[which], sign * np.eye(order * model.nv)[k])
-                e.append(motion.between(*pair, dt).e[0])
-            np.testing.assert_allclose(F[0, :, k], (e[0] - e[1]) / (2 * h), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(F1 @ Phi[0], -F0, rtol=0, atol=2e-8)
+    np.testing.assert_allclose(F1 @ c[0], -motion.errors(before, after, dt)[0].reshape(-1), rtol=0, atol=1e-8)
+    noise = motion.noise(dt, density)[0]
+    np.testing.assert_allclose(F1 @ Q[0] @ F1.T, noise, rtol=0, atol=1e-8 * noise.max())
 
 
 @settings(max_examples=25)
@@ -97,21 +100,13 @@ def test_transition_is_that_of_a_state_that_moves_as_predicted(seed, kinds, orde
     dt = rng.uniform(1e-3, 1.0, 4)
     before = states(model, order, rng, 4)
     after = motion.predicted(*before, dt)
-    step = motion.between(before, after, dt)
-    np.testing.assert_allclose(step.e, 0.0, atol=1e-12)
-    np.testing.assert_allclose(-step.F0, motion.transition(before[1], dt), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(step.F1, np.broadcast_to(np.eye(order * model.nv), step.F1.shape), atol=1e-12)
-
-
-def test_steps_are_those_of_neighbours():
-    model, rng = sd.random_tree(4, seed=3), np.random.default_rng(0)
-    q, rates = states(model, 3, rng, 5)
-    motion, dt = Motion(model), rng.uniform(0.01, 0.1, 4)
-    whole = motion.between((q[:-1], rates[:-1]), (q[1:], rates[1:]), dt)
+    np.testing.assert_allclose(motion.errors(before, after, dt)[0], 0.0, atol=1e-12)
+    found = motion.transition(before[1], dt)
     for k in range(4):
-        one = motion.between((q[k : k + 1], rates[k : k + 1]), (q[k + 1 : k + 2], rates[k + 1 : k + 2]), dt[k : k + 1])
-        for x, y in zip(one, whole, strict=True):
-            np.testing.assert_array_equal(x[0], y[k])
+        (q, rates), (q1, rates1) = (tuple(x[k : k + 1] for x in pair) for pair in (before, after))
+        F0, F1 = slopes(motion, (q, rates), (q1, rates1), dt[k : k + 1])
+        np.testing.assert_allclose(-F0, found[k], rtol=0, atol=2e-8)
+        np.testing.assert_allclose(F1, np.eye(order * model.nv), rtol=0, atol=2e-8)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -159,16 +154,13 @@ def test_noise_of_all_degrees_of_freedom(order):
     model = sd.random_tree(4, seed=8)
     motion, rng = Motion(model, order), np.random.default_rng(1)
     nv, dt = model.nv, np.array([0.1, 0.7])
-    of_all, by_step = rng.uniform(0.5, 2.0, nv), rng.uniform(0.5, 2.0, (2, nv))
-    for density in (of_all, by_step):
-        Q, W = motion.noise(dt, density), motion.weights(dt, density)
-        np.testing.assert_allclose(W @ Q, np.broadcast_to(np.eye(order * nv), Q.shape), atol=1e-8)
-        for t in range(2):
-            for v in range(nv):
-                own = np.arange(order) * nv + v
-                kappa = np.broadcast_to(density, (2, nv))[t, v]
-                np.testing.assert_allclose(Q[t][np.ix_(own, own)], kappa**2 * covariance(dt[t], order))
-        assert np.count_nonzero(Q) == 2 * nv * order**2  # degrees of freedom are independent
+    density = rng.uniform(0.5, 2.0, nv)
+    Q = motion.noise(dt, density)
+    for t in range(2):
+        for v in range(nv):
+            own = np.arange(order) * nv + v
+            np.testing.assert_allclose(Q[t][np.ix_(own, own)], density[v] ** 2 * covariance(dt[t], order))
+    assert np.count_nonzero(Q) == 2 * nv * order**2  # degrees of freedom are independent
 
 
 @pytest.mark.parametrize("order", [0, 2, 5, "jerk"])

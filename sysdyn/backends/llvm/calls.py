@@ -65,9 +65,10 @@ _ARGUMENT = """
 # has its entries starts[i] ≤ e < starts[i + 1], A[a] in column j of (j, a) = entries[e]. solved(k, m, L, x):
 # x (m, k) = L⁻¹ x, L lower by columns. less(k, m, x, y, P): P −= x^T y (k, k) of x, y (m, k), below the diagonal at
 # least. transpose(n, k, x, y): y (k, n) = x^T. mirror(k, x): entries above the diagonal are those below it.
-# add(n, numbers, x, y): y[numbers[i]] += x[i]. flush(n, least, x): x[i] is 0 if it is smaller, as numbers with leading
-# zeros take processors a hundred times as long.
-_OWN = "product", "solved", "less", "transpose", "mirror", "add", "flush"
+# add(n, numbers, x, y): y[numbers[i]] += x[i]. take(n, numbers, x, y): y[i] = x[numbers[i]]. flush(n, least, x): x[i]
+# is 0 if it is smaller, as numbers with leading zeros take processors a hundred times as long.
+# place(n, t, first, moves, y): y[i] = first[i] + t moves[i] of whole numbers.
+_OWN = "product", "solved", "less", "transpose", "mirror", "add", "take", "flush", "place"
 # Vectors of a tile of `product` and `solved`, and rows and vectors of one of `less` (chosen: as many sums at a time as
 # hide their latencies, in 16 registers).
 _WIDE, _TALL, _BROAD = 5, 4, 2
@@ -107,6 +108,9 @@ class _Text:
 
     def store(self, x: str, place: str, width: int = 1) -> None:
         self._lines.append(f"  store {_kind(width)} {x}, ptr {place}, align 8")
+
+    def store_whole(self, x: str, place: str) -> None:
+        self._lines.append(f"  store i64 {x}, ptr {place}, align 8")
 
     def spread(self, x: str, width: int) -> str:
         """A vector of one number."""
@@ -318,27 +322,37 @@ def _turned(name: str, arguments: str, n: str, to: str, mirrored: bool) -> str:
     return x.text
 
 
-def _each(name: str, arguments: str, body: Callable[[_Text, str, str], None]) -> str:
-    """A loop over the entries of x. body(text, i, place): of entry i, which is at that place."""
+def _each(name: str, arguments: str, body: Callable[[_Text, str], None]) -> str:
+    """A loop over n entries. body(text, i): of entry i."""
     x = _Text(name, arguments)
 
     def entry(i: str, _: list[str]) -> Sequence[str]:
-        body(x, i, x.at("%x", i))
+        body(x, i)
         return ()
 
     x.loop(0, x.whole("%pn"), 1, (), entry)
     return x.text
 
 
-def _add(x: _Text, i: str, place: str) -> None:
+def _add(x: _Text, i: str) -> None:
     to = x.at("%y", x.whole(x.at("%numbers", i, "i64")))
-    x.store(x.new(f"fadd contract double {x.load(place)}, {x.load(to)}"), to)
+    x.store(x.new(f"fadd contract double {x.load(x.at('%x', i))}, {x.load(to)}"), to)
 
 
-def _flush(x: _Text, i: str, place: str) -> None:
+def _take(x: _Text, i: str) -> None:
+    x.store(x.load(x.at("%x", x.whole(x.at("%numbers", i, "i64")))), x.at("%y", i))
+
+
+def _flush(x: _Text, i: str) -> None:
+    place = x.at("%x", i)
     u = x.load(place)
     small = x.new(f"fcmp olt double {x.new(f'call double @llvm.fabs.f64(double {u})')}, {x.load('%pleast')}")
     x.store(x.new(f"select i1 {small}, double 0.0, double {u}"), place)
+
+
+def _place(x: _Text, i: str) -> None:
+    first, moves = (x.whole(x.at(table, i, "i64")) for table in ("%first", "%moves"))
+    x.store_whole(x.sum(first, x.product(moves, x.whole("%pt"))), x.at("%y", i, "i64"))
 
 
 def _own(lanes: int) -> str:
@@ -346,7 +360,8 @@ def _own(lanes: int) -> str:
     return "".join([
         "declare double @llvm.fabs.f64(double)\n", _product(lanes), _solved(lanes), _less(lanes),
         _turned("transpose", "pn pk x y", "%pn", "%y", False), _turned("mirror", "pk x", "%pk", "%x", True),
-        _each("add", "pn numbers x y", _add), _each("flush", "pn pleast x", _flush),
+        _each("add", "pn numbers x y", _add), _each("take", "pn numbers x y", _take),
+        _each("flush", "pn pleast x", _flush), _each("place", "pn pt first moves y", _place),
     ])  # fmt: skip
 
 
@@ -411,10 +426,11 @@ class Tape:
                 shared = isinstance(x, Moving) and x.array.shape[1] == 1
                 found += [x.address if isinstance(x, Moving) else address(x), 0 if shared else size]
                 moves += [x.move if isinstance(x, Moving) else 0, 0]
-        table = np.array(found) + np.arange(instants)[:, None] * np.array(moves)
-        self._kept += [kernel, table, work, inputs, outputs, status]
+        now, number = np.empty(len(found), dtype=np.int64), Moving(np.arange(instants))
+        self.call("place", len(found), number, np.array(found), np.array(moves), now)
+        self._kept += [kernel, work, inputs, outputs, status]
         spare = [0] * (MOST_ARGUMENTS - 2)
-        self._rows.append([kernel.address, address(table), n, *spare, table.strides[0], 0, *spare])
+        self._rows.append([kernel.address, address(now), n, *spare, 0, 0, *spare])
 
     def call(self, name: str, *arguments: Argument) -> None:
         self.calls.append((name, arguments))
