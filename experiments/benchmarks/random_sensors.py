@@ -3,7 +3,8 @@
 With a, f and τ eliminated by the equations of motion, each measured scalar is a row in terms of q̈, fx and the wrenches
 of contacts. Rows are taken in a random order, sensors first, and kept where they are independent of those before (a
 matroid's greedy basis), so that a square problem has as many equations as unknowns and is regular at a generic state.
-In a redundant one some of the kept equations and further ones are noisy; those that stay exact are independent.
+In a redundant one some of the kept equations and further ones are noisy; those that stay exact are independent, unless
+all are exact: then the further ones follow from the kept ones.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ SCALINGS = 8
 DRAWS = 50
 
 
-def random_problem(seed: int) -> sd.Problem:
-    """The regular problem of this seed; noisy ones have more equations than unknowns."""
+def random_problem(seed: int, exact: bool = False) -> sd.Problem:
+    """The regular problem of this seed; redundant ones have more equations than unknowns, and noise unless `exact`."""
     for draw in range(DRAWS):
         rng = np.random.default_rng([seed, draw])
-        problem = sensor_problem(random_robot(rng), rng, redundant=rng.random() < REDUNDANT)
+        problem = sensor_problem(random_robot(rng), rng, redundant=rng.random() < REDUNDANT, exact=exact)
         if problem is not None and is_regular(problem):
             return problem
     raise AssertionError(f"seed {seed}: none of {DRAWS} draws is regular")
@@ -218,8 +219,10 @@ def _wrench(body: str) -> Candidate:
 # ---- which of it is kept -------------------------------------------------------------------------------------------
 
 
-def sensor_problem(model: sd.Model, rng: np.random.Generator, redundant: bool) -> sd.Problem | None:
-    """A problem that is regular at a generic state; None where what was drawn gives none."""
+def sensor_problem(
+    model: sd.Model, rng: np.random.Generator, redundant: bool, exact: bool = False
+) -> sd.Problem | None:  # fmt: skip
+    """A problem that is regular at a generic state; None where what was drawn gives none. exact: without noise."""
     count = int(rng.integers(1, 3 + model.nb // 2))
     loaded = [model.body_names[k] for k in rng.permutation(model.nb)[: rng.integers(1, 3 + model.nb // 4)]]
     drawn = [*contacts(model, rng), *sensors(model, rng, count, loaded), *quantities(model, rng, loaded)]
@@ -228,13 +231,17 @@ def sensor_problem(model: sd.Model, rng: np.random.Generator, redundant: bool) -
         return None
     stated = []
     for k, labels in kept.items():
-        noisy = redundant and not drawn[k].whole and rng.random() < (0.1 if drawn[k].kind is sd.ExternalWrench else 0.6)
+        share = 0.0 if exact else 0.1 if drawn[k].kind is sd.ExternalWrench else 0.6
+        noisy = redundant and not drawn[k].whole and rng.random() < share
         stated.append(_made(drawn[k], labels, k, _noise(len(labels), rng) if noisy else None))
     if redundant:
         further = sensors(model, rng, count, loaded) + [drawn[k] for k in range(len(drawn)) if k not in kept]
         further = [x for x in further if not x.whole and x.kind is not sd.ExternalWrench]
         chosen = [further[k] for k in rng.permutation(len(further))[: 1 + count]]
-        stated += [_made(x, x.labels, len(drawn) + k, _noise(len(x.labels), rng)) for k, x in enumerate(chosen)]
+        for k, x in enumerate(chosen, start=len(drawn)):
+            stated.append(_made(x, x.labels, k, None if exact else _noise(len(x.labels), rng)))
+        if exact:  # those that follow from others are stated anywhere among them
+            stated = [stated[k] for k in rng.permutation(len(stated))]
     return sd.Problem(model, stated)
 
 

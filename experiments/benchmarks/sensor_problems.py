@@ -3,6 +3,7 @@
     python experiments/benchmarks/sensor_problems.py [--seeds 0:400] [--step 1] [--limit 60] [--out FILE]
     python experiments/benchmarks/sensor_problems.py --compare FILE [--no-run]
     python experiments/benchmarks/sensor_problems.py --states 10000
+    python experiments/benchmarks/sensor_problems.py --exact --seeds 0:100 --states 1500 --out FILE
 
 Every problem (see `random_sensors`) is compiled with all its unknowns as outputs, in a process of its own whose CPU
 time is limited, without the cache. A line of the CSV is a seed: the order and its operations end to end, the CPU
@@ -12,7 +13,8 @@ not enough.
 --compare gives the ratios of operations to those of an earlier file where both have an order; --no-run reads --out
 instead of compiling. --states calls each solver at so many states (see `states`) and adds the greatest row-wise
 residual where it says `ok`, how many states it leaves unsolved, how many answers it calls `ok` that are wrong, and, of
-redundant problems, how far the mean is from dense least squares.
+noisy problems, how far the mean is from dense least squares. With --exact no equation is noisy, and those of redundant
+problems that follow from others are exact, too, with values that agree.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def compiled(seed: int, states: int) -> dict:
+def compiled(seed: int, states: int, exact: bool) -> dict:
     """The problem of a seed, compiled in this process and called at so many states."""
-    problem = random_problem(seed)
+    problem = random_problem(seed, exact)
     equations, unknowns = problem.system().plain.shape
     row = dict.fromkeys(COLUMNS, "") | {
-        "seed": seed, "kind": "redundant" if problem.noisy else "square", "robot": problem.model.name,
+        "seed": seed, "kind": "redundant" if equations > unknowns else "square", "robot": problem.model.name,
         "bodies": problem.model.nb, "unknowns": unknowns, "equations": equations, "measurements": described(problem),
     }  # fmt: skip
     row |= dict.fromkeys((*Answers._fields, "mean"), "") if states else {}
@@ -98,10 +100,11 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, help="an earlier file")
     parser.add_argument("--no-run", action="store_true", help="read --out instead of compiling")
     parser.add_argument("--states", type=int, default=0, help="how many states each solver is called at")
+    parser.add_argument("--exact", action="store_true", help="without noise")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        return alone(options.limit, lambda: compiled(options.one, options.states))
+        return alone(options.limit, lambda: compiled(options.one, options.states, options.exact))
     rows = experiments.read_csv(options.out) if options.no_run else run(options)
     print(summary(rows))
     if options.compare:
@@ -113,7 +116,8 @@ def run(options: argparse.Namespace) -> list[dict]:
     first, last = map(int, options.seeds.split(":"))
     rows: list[dict] = []
     for seed in range(first, last, options.step):
-        rows.append(apart(Path(__file__), ["--one", seed, "--states", options.states], options.limit, SYSDYN_CACHE=""))
+        arguments = ["--one", seed, "--states", options.states, *(["--exact"] if options.exact else [])]
+        rows.append(apart(Path(__file__), arguments, options.limit, SYSDYN_CACHE=""))
         print("  ".join(str(x) for name, x in rows[-1].items() if name != "measurements"), flush=True)
         experiments.write_csv(options.out, rows)
     return experiments.read_csv(options.out)

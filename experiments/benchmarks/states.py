@@ -135,7 +135,7 @@ def _quaternion(joint) -> range:
 def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> dict[str, np.ndarray]:
     """Inputs by group at n states: known values of a motion under external wrenches; at half of the states others.
 
-    Noisy values have errors as declared.
+    Noisy values have errors as declared; exact ones that follow from others are those of the motion.
     """
     model = problem.model
     q = positions(model, n, rng, far)
@@ -147,7 +147,8 @@ def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> 
     shown = sd.predict(problem, q, qd, qdd, fx, seed=int(rng.integers(1 << 31)))
     inputs = {x: values[x].reshape(n, -1) for x in problem.known_quantities}
     inputs |= {value_group(m.name): shown[m.name] for m in problem.custom}
-    other = (rng.random(n) < 0.5)[:, None]
+    equations, unknowns = problem.system().plain.shape
+    other = ((rng.random(n) < 0.5) & (bool(problem.noisy) or equations <= unknowns))[:, None]
     inputs = {name: np.where(other, 3.0 * rng.standard_normal(x.shape), 1.0) * x for name, x in inputs.items()}
     noise = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
     return {"q": q, "qd": qd, **inputs, **noise}
@@ -264,12 +265,12 @@ class Farther(NamedTuple):
 
 
 def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
-    """How far an answer d (layout,) at one state is from that in 50 digits; inf if some equations are noisy.
+    """How far an answer d (layout,) at one state is from that in 50 digits; inf if equations are noisy or redundant.
 
     A quantity is at least as large as VANISHING of the greatest acceleration, or force, of the state, as rows are: an
     external wrench that is zero is 3e-15 N beside forces of 2e17 N.
     """
-    if system.noisy_mask.any():
+    if system.noisy_mask.any() or system.shape[0] > system.shape[1]:
         return Farther(math.inf, math.inf, math.inf, True, True)
     exact = Digits(system, inputs)
     right = np.array([exact.value(j) for j in range(len(system.columns))])

@@ -206,7 +206,8 @@ def diagnose(
     unknowns, equations = np.array(system.col_names), np.array(system.row_names)
     undetermined = tuple(unknowns[always].tolist())
     redundant = tuple(equations[involved(reduced[usual].dependent)].tolist())
-    leave = removals(reduced[usual].dependent, _last_first(problem, system))
+    alike = np.flatnonzero((missing == missing[usual]) & (excess == excess[usual])).tolist()
+    leave = removals([reduced[k].dependent for k in alike], _last_first(problem, system))
 
     described = {}
     for k in {usual, *np.flatnonzero(missing > missing[usual]).tolist()}:

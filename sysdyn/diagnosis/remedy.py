@@ -22,6 +22,9 @@ from sysdyn.model import Model
 # Least share of a row that is new, for the row to be taken; the second one if no other row is left (chosen).
 NEW = (1e-3, 1e-7)
 MOST_COMBINATIONS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
+# Least share that is left of a row to be removed, beside the greatest that is left of any (chosen: the condition number
+# of what stays is at most 2e4 times that of all equations in 200 states of four sensor problems).
+PREFERRED = 0.01
 
 
 @dataclass(frozen=True)
@@ -112,12 +115,24 @@ def _pruned(chosen: list[tuple[Candidate, list[int]]], missing: int) -> list[tup
     return chosen
 
 
-def removals(dependent: np.ndarray, order: Sequence[int]) -> list[int]:
+def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]:
     """Rows without which the others are independent; as few as there are dependencies, earlier in `order` first.
 
-    dependent (equations, k): basis of the combinations that vanish.
+    dependent: at one or more states, orthonormal bases (equations, k) of the combinations that vanish. The condition of
+    the rest is at most that of all rows over the least singular value of the removed rows of the basis: a row counts if
+    what those before it leave of it, at the state where least is left, is not small beside the most that any has left.
     """
-    return independent_rows(dependent, order)
+    left, rows = [basis[list(order)] for basis in dependent], list(order)
+    chosen: list[int] = []
+    for _ in range(left[0].shape[1]):
+        sizes = np.array([np.linalg.norm(basis, axis=1) for basis in left])
+        share = sizes.min(axis=0) if sizes.min(axis=0).max() > PART else sizes[0]
+        k = int(np.argmax(share >= PREFERRED * share.max()))
+        chosen.append(rows[k])
+        for basis, size in zip(left, sizes[:, k], strict=True):
+            direction = basis[k] / (size or 1.0)
+            basis -= np.outer(basis @ direction, direction)
+    return chosen
 
 
 # ---- parts of measurements -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
-from sysdyn.equations.linear_system import SINGULAR
+from sysdyn.equations.linear_system import EXACT, SINGULAR
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
@@ -22,7 +22,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
-from sysdyn.sparse.condition import skeel_condition
+from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 from sysdyn.sparse.twice import Twice, refined
 
@@ -42,6 +42,8 @@ REFINED = 3
 # Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding units
 # (chosen).
 LEFT = 1e-14
+# Times that rows of least squares are weighed, and least terms of a row beside natural ones (chosen).
+WEIGHINGS, SMALL_TERMS = 4, 1e-6
 # Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
 ILL_CONDITIONED = 1e6
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken.
@@ -320,20 +322,31 @@ def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
 def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN without full rank.
 
-    entries (N, nnz), b (N, equations). By singular values of dense matrices, with one step of refinement: for single
-    states.
+    entries (N, nnz), b (N, equations). By orthogonal columns of dense matrices, in the units of each state, and
+    refined: for single states. Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is
+    all that is left of equations that agree, until each is small beside its terms.
     """
     d = np.full((len(entries), system.layout.n), math.nan)
-    (rows, columns), (r, c) = system.scaling, system.coordinates
     for k in range(len(entries)):
-        scaled, matrix = system.matrix(entries[k] * rows[r] * columns[c]).toarray(), system.matrix(entries[k])
-        x = np.zeros(len(system.columns))
-        for _ in range(2):
-            step, _, rank, _ = np.linalg.lstsq(scaled, rows * (matrix @ x + b[k]), rcond=SINGULAR)
-            x -= columns * step
-        if rank == len(x):
-            d[k] = 0.0
-            d[k, system.columns] = x
+        D, clean = system.matrix(entries[k]), system.cleaned(entries[k])
+        rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
+        dense, found = system.matrix(clean).toarray(), np.zeros((1, system.layout.n))
+        for weighing in range(WEIGHINGS):
+            Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
+            pivots = np.abs(np.diag(R))
+            if not pivots[-1] > (0.0 if weighing else SINGULAR) * pivots[0]:
+                break
+            x = found[0, system.columns]
+            for _ in range(1 + REFINED):
+                x[order] -= columns[order] * scipy.linalg.solve_triangular(R, Q.T @ (rows * (D @ x + b[k])))
+            found[0, system.columns] = x
+            d[k] = found[0]
+            if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= EXACT:
+                break
+            natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
+            terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b[k]), SMALL_TERMS * natural)
+            rows = 1.0 / np.where(terms > 0.0, terms, 1.0)
+            columns = 1.0 / np.linalg.norm(rows[:, None] * dense, axis=0)
     return d
 
 

@@ -7,7 +7,7 @@ inconsistency = values of the left-out measurements at the solution − their re
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.diagnosis.words import at_states, few
 from sysdyn.equations.assembly import measured_row
+from sysdyn.equations.linear_system import EXACT
 from sysdyn.errors import Inconsistent, ProblemError
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
@@ -29,6 +30,7 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
+from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.arguments import FURTHER, Arguments, Inputs, Named
 from sysdyn.online.derivatives import Derivatives, Differentials, compile_derivatives
 from sysdyn.online.products import DerivativeProduct, compile_product
@@ -44,6 +46,8 @@ TOLERANCE = 1e-6
 # Number of states with contradicting measurements that are solved by all equations at a time, until none of them turns
 # out to agree (chosen: a dense solve takes some 10 ms).
 CONTRADICTING = 16
+# Factor by which errors may exceed their estimates (chosen).
+UNTOLD = 10.0
 
 
 class CheckedSolver(Solver):
@@ -80,10 +84,10 @@ class CheckedSolver(Solver):
             return super(CheckedSolver, self).__call__(**found, on_singular=policy, threads=threads)
 
         solution = solved("nan" if self._square else policy)
-        off, bad = self._compared(solution, values)
-        if self._square and (bad.any() or not solution.ok.all()):
-            disagreeing = self._solve_whole(solution, arrays, bad)
-            off, bad = self._compared(solution, values)
+        off, bad, loose = self._compared(solution, values)
+        if self._square and (loose.any() or not solution.ok.all()):
+            disagreeing = self._solve_whole(solution, arrays, bad, off, loose)
+            off, bad, _ = self._compared(solution, values)
             bad |= disagreeing
             if policy != "nan" and not solution.ok.all():
                 solution = solved(policy)  # whose error names the singular equations
@@ -96,50 +100,82 @@ class CheckedSolver(Solver):
     def spread(self, *args: Any, **kwargs: Any) -> None:
         """None: solutions are checked, which calls do."""
 
-    def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """({measurement: its errors}, (…) bool: one error is beyond the tolerance)."""
-        off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)
+    def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """({measurement: its errors}, two of (…) bool: one is beyond the tolerance; one is more than rounding)."""
+        off, bad, loose = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape, dtype=bool)
         for m, components in self.left_out:
             reads = self._reads(m, values)[..., components]
             off[m.name] = self._implied(m, solution)[..., components] - reads
             size = 1.0 + np.abs(reads).max(axis=-1, keepdims=True)
             bad |= (np.abs(off[m.name]) > self.tolerance * size).any(axis=-1)
-        return off, bad
+            loose |= (np.abs(off[m.name]) > EXACT * size).any(axis=-1)
+        return off, bad, loose
 
-    def _solve_whole(self, solution: Solution, arrays: Arrays, bad: np.ndarray) -> np.ndarray:
-        """Solve states by all equations: the states that are not ok, and those in `bad` whose chosen equations are off.
+    def _solve_whole(
+        self, solution: Solution, arrays: Arrays, bad: np.ndarray, off: Mapping[str, np.ndarray], loose: np.ndarray
+    ) -> np.ndarray:
+        """Solve states by all equations: those that are not ok, and those whose chosen equations are off.
 
-        Returns (…) bool: True for states that only they determine, and at which they contradict each other.
+        Returns (…) bool: True for states that only all equations determine, and at which they contradict each other.
 
         The left-out measurements are one choice for all states; if the rest is nearly singular, all equations together
         may be regular. Values that contradict each other do not change. Least squares, whose residual is then zero.
+        bad: states with an error beyond the tolerance; loose: with one that is more than rounding, if the condition of
+        the rest may be why.
         """
         n = solution.ok.size
-        failed, bad = np.flatnonzero(~solution.ok.reshape(-1)), np.flatnonzero(bad.reshape(-1))
+        failed, bad, loose = (np.flatnonzero(x.reshape(-1)) for x in (~solution.ok, bad, loose & ~bad & solution.ok))
         system = self.whole.system(outputs=(*QUANTITIES, *self.options.measured))
         outputs = {name: x.reshape(n, -1) for name, x in solution._values.items()}
         ok, disagreeing = np.array(solution.ok.reshape(-1)), np.zeros(n, dtype=bool)
-        for states in (failed, *(bad[k : k + CONTRADICTING] for k in range(0, len(bad), CONTRADICTING))):
+
+        def solve(states: np.ndarray, most: float | None) -> bool:
+            """Whether all equations hold at one of the states; most: their error, None to take what they give."""
             given = {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in arrays.items()}
             entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
             d = least_squares(system, entries, b)
+            good = finite = np.isfinite(d).all(axis=1)
             with np.errstate(invalid="ignore"):
-                good = system.misfit(entries, b, d).backward_error <= REPIVOTED_ERROR
-            if states is failed:  # there is no other solution to contradict
-                disagreeing[states] = np.isfinite(d).all(axis=1) & ~good
-                good = np.isfinite(d).all(axis=1)
+                error = system.misfit(entries, b, d).backward_error
+            if most is None:  # there is no other solution to contradict
+                disagreeing[states] = finite & ~(error <= REPIVOTED_ERROR)
+            else:
+                good = error <= most
             shown = system.shown(given, d)
             for name, x in outputs.items():
                 found = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
                 x[states[good]] = found[good]
             ok[states[good]] = True
-            if len(states) and states is not failed and not good.any():
+            return bool(good.any())
+
+        solve(failed, None)
+        for k in range(0, len(bad), CONTRADICTING):
+            if not solve(bad[k : k + CONTRADICTING], REPIVOTED_ERROR):
                 break  # they contradict each other
+        for k in range(0, len(loose), CONTRADICTING):
+            states = self._ill_conditioned(solution, off, loose[k : k + CONTRADICTING])
+            if not (len(states) and solve(states, EXACT)):
+                break  # the values are so
         for name, x in outputs.items():
             solution._values[name][...] = x.reshape(solution._values[name].shape)
         lead = solution.ok.shape
         solution.ok = ok.reshape(lead)
         return disagreeing.reshape(lead)
+
+    def _ill_conditioned(self, solution: Solution, off: Mapping[str, np.ndarray], states: np.ndarray) -> np.ndarray:
+        """The states at which the rest's own solution may be off by as much as a left-out measurement."""
+        n = solution.ok.size
+        given = {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in solution.inputs.items()}
+        names = {m.name: m.quantity if isinstance(m, RawMeasurement) else m.name for m, _ in self.left_out}
+        values = {x: solution[x].reshape(n, -1)[states] for x in names.values()}
+        system = self.problem.system(outputs=(*QUANTITIES, *self.options.measured))
+        errors = forward_errors(system, given, values)
+        possible = np.zeros(len(states), dtype=bool)
+        for name, x in names.items():
+            size = np.abs(values[x]).max(axis=1, initial=0.0)
+            greatest = np.abs(off[name].reshape(n, -1)[states]).max(axis=1, initial=0.0)
+            possible |= (greatest > 0.0) & (greatest <= UNTOLD * errors[x] * size)
+        return states[possible]
 
     def _reads(self, m: Measurement, values: Arrays) -> np.ndarray:
         group = value_group(m.name)

@@ -15,6 +15,7 @@ from oracles import icub, icub_urdf
 import sysdyn as sd
 from sysdyn.diagnosis.diagnose import sampled_states
 from sysdyn.diagnosis.directions import units
+from sysdyn.diagnosis.remedy import removals
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
@@ -614,6 +615,17 @@ def test_compile_names_what_is_singular_at_every_state(seed, noisy):
     assert set(error.value.undetermined) == set(named.tolist())
     rows = np.array(system.row_names)[~system.noisy_mask][np.all(equations, axis=0)]
     assert set(error.value.equations) == {x for x in rows.tolist() if x.startswith("y:")}
+
+
+def test_rows_that_hardly_depend_on_others_are_not_the_ones_to_leave_out():
+    """At one state or at another one; else those stated last are."""
+    W = [
+        np.array([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        np.array([[0.8, 0.0], [0.6, 0.0], [0.0, 1e-3], [0.0, 1.0]]),
+    ]
+    W[0][3, 1] = 0.9
+    assert removals([W[0]], [2, 1, 0, 3]) == [2, 1] and removals([W[0]], [3, 0, 1, 2]) == [3, 0]
+    assert removals(W, [2, 1, 0, 3]) == [1, 3]  # the other state tells against the third row
 
 
 @pytest.mark.parametrize("name", ["iCubNancy01", "iCubGenova03"])

@@ -12,12 +12,14 @@ from solvers import relative_error
 import sysdyn as sd
 from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
-from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
+from sysdyn.offline.sampling import FARTHEST, least_squares, lengths, limits, reach, sample_states
 from sysdyn.online.solver import Solver
 from sysdyn.program.status import OUT_OF_RANGE
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    import random_sensors
+    import states
     from digits import Digits, relative
 
 SLIDING = sd.random_tree(12, 5, ("revolute", "prismatic"))
@@ -82,6 +84,23 @@ def test_rows_of_rounding_errors_say_nothing():
     assert system.residual(states, d).backward_error[0] <= 1e-14
     d[0, system.layout.columns("a", 2)[0]] = 1e-6
     assert system.residual(states, d).backward_error[0] >= 1e-3
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("seed", [18, 45, 15, 82, 108, 118, 122, 137])
+def test_redundant_equations_that_agree_hold_row_by_row(seed):
+    """By orthogonal columns of all of them, at random, at right angles, at limits and 1 km away."""
+    rng = np.random.default_rng(seed)
+    kinds = random_sensors.JOINTS[1:]
+    model = sd.random_tree(int(rng.integers(3, 8)), seed, kinds[int(rng.integers(len(kinds)))])
+    problem = random_sensors.sensor_problem(model, rng, redundant=True, exact=True)
+    system = problem.system()
+    assert system.shape[0] > system.shape[1]
+    inputs = states.calls(problem, 20, np.random.default_rng(1), states.KILOMETRE)
+    inputs["q"] = model.normalise(inputs["q"])
+    entries, b = (np.broadcast_to(x, (20, x.shape[1])) for x in system.values(inputs))
+    error = system.misfit(entries, b, least_squares(system, entries, b)).backward_error
+    assert error.max() < 1e-11
 
 
 @pytest.mark.slow(after=1)

@@ -6,6 +6,7 @@ import functools
 import pickle
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import estimates
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
-from sysdyn.online import storage
+from sysdyn.online import consistency, storage
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Run
 from sysdyn.online.consistency import CheckedSolver
@@ -312,6 +313,36 @@ def test_states_that_are_regular_by_all_equations_are_solved(n):
     with pytest.raises(sd.Inconsistent, match="imu"):
         found(q, qd, y=wrong)
     assert not found(q, qd, y=wrong, on_singular="nan").ok.any()
+
+
+@pytest.mark.slow(after=1)
+def test_states_near_those_at_which_the_choice_is_singular_are_solved_by_all_equations():
+    """By the choice alone they would be off by 1e-7 and `ok`; values that disagree by as much are left as they are."""
+    model = sd.auto_tree(4, 1, 0.0, 0.9)
+    sensors = [sd.Accelerometer(f"body{k}", components=["a_x", "a_y"], name=f"imu{k}") for k in range(1, 4)]
+    problem = sd.Problem(model, [sd.ExternalWrench("all"), sd.JointAcceleration("joint3", name="enc"), *sensors])
+    found = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
+    q, qd, qdd = model.random_state(seed=1, batch=40)
+    q = np.round(q / (np.pi / 2)) * np.pi / 2 + 1e-6 * q
+    y = sd.predict(problem, q, qd, qdd)
+    alone = sd.compile(found.problem, outputs=["qdd"], level="fast", backend="python")
+    gone = {m.name: components for m, components in found.left_out}
+    kept = {m.name: np.delete(y[m.name], gone.get(m.name, ()), axis=-1) for m in found.problem.custom if m.name in y}
+    by_choice = alone(q, qd, y={**kept, "enc": y["enc"]}, on_singular="nan").qdd
+    size = np.abs(qdd).max()
+    assert np.nanmax(np.abs(by_choice - qdd)) > 1e-9 * size, "the choice is well-conditioned: nothing is tested"
+    solution = found(q, qd, y=y)
+    np.testing.assert_allclose(solution.qdd, qdd, rtol=0, atol=1e-10 * size)
+    off = max(np.abs(x).max() for x in solution.inconsistency().values())
+    assert off < 1e-11 * (1.0 + max(np.abs(x).max() for x in y.values()))
+
+    q, qd, qdd = model.random_state(seed=2, batch=40)
+    y = sd.predict(problem, q, qd, qdd)
+    y = {name: x + 1e-8 * np.sin(np.arange(x.size)).reshape(x.shape) for name, x in y.items()}
+    kept = {m.name: np.delete(y[m.name], gone.get(m.name, ()), axis=-1) for m in found.problem.custom if m.name in y}
+    with mock.patch.object(consistency, "least_squares", wraps=consistency.least_squares) as dense:
+        np.testing.assert_array_equal(found(q, qd, y=y).qdd, alone(q, qd, y={**kept, "enc": y["enc"]}).qdd)
+    assert not any(len(entries) for _, entries, _ in (call.args for call in dense.call_args_list))
 
 
 def test_the_wrench_of_a_constraint_that_is_left_out_is_zero():
