@@ -14,7 +14,7 @@ from sysdyn.backends.entries import calls
 from sysdyn.backends.llvm.target import here
 from sysdyn.backends.real import SINGLE
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
-from sysdyn.program.status import BAD_OUTPUT, BEYOND_TOLERANCE
+from sysdyn.program.status import BAD_OUTPUT, BEYOND_TOLERANCE, WEAK_PIVOT
 
 LANES = here().lanes(SINGLE)
 ARM = sd.chain(5, seed=1)
@@ -294,7 +294,7 @@ def test_a_tolerance_is_kept_at_every_state(name, tolerance):
         assert np.abs(one[x] - exact[x][2]).max() <= 1.1 * tolerance * np.abs(exact[x][2]).max()
     step = single.bind(**given)
     step()
-    assert not step.status.any() and step.out["qdd"].dtype == np.float64
+    assert not (step.status & ~WEAK_PIVOT).any() and step.out["qdd"].dtype == np.float64
     np.testing.assert_allclose(step.out["qdd"], found.qdd, rtol=0, atol=2.0 * tolerance * np.abs(found.qdd).max())
     assert f"tolerance    {tolerance:g}: error ≤" in single.report()
 
