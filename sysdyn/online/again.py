@@ -70,6 +70,8 @@ class Again:
             return not len(states)
         outputs = {name: outputs[name] for name in self._program.output_places}
         solved = calls.again(self._program, self._doubt, inputs, states, outputs, status)
+        if solved == len(states):
+            return True
         left = np.flatnonzero((status[states] != 0) & (status[states] & ~MENDED == 0))
         left = left[self._regular(inputs[left])]
         if len(left):
