@@ -206,8 +206,11 @@ def diagnose(
     unknowns, equations = np.array(system.col_names), np.array(system.row_names)
     undetermined = tuple(unknowns[always].tolist())
     redundant = tuple(equations[involved(reduced[usual].dependent)].tolist())
-    alike = np.flatnonzero((missing == missing[usual]) & (excess == excess[usual])).tolist()
-    leave = removals([reduced[k].dependent for k in alike], _last_first(problem, system))
+    order, alike = _last_first(problem, system), np.flatnonzero((missing == 0) & (excess == excess[usual]))
+    if len(alike):  # the choice is for solvers, at every state
+        leave = removals([reduced[k].dependent for k in alike.tolist()], order)
+    else:
+        leave = independent_rows(reduced[usual].dependent, order)
 
     described = {}
     for k in {usual, *np.flatnonzero(missing > missing[usual]).tolist()}:

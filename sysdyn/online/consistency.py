@@ -130,7 +130,7 @@ class CheckedSolver(Solver):
         ok, disagreeing = np.array(solution.ok.reshape(-1)), np.zeros(n, dtype=bool)
 
         def solve(states: np.ndarray, most: float | None) -> bool:
-            """Whether all equations hold at one of the states; most: their error, None to take what they give."""
+            """True if all equations hold at one of the states; most: their error, None to take what they give."""
             given = {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in arrays.items()}
             entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
             d = least_squares(system, entries, b)
