@@ -15,7 +15,7 @@ import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.measurements.state_sensors import Stance
-from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import CONFIDENCE, FAR, UNCHECKED_SHARE, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.path import Path
 

@@ -31,6 +31,7 @@ from sysdyn.backends.llvm.calls import Moving, Tape
 from sysdyn.errors import SingularState
 from sysdyn.trajectories import beside
 from sysdyn.trajectories.beside import Part, Sparse
+from sysdyn.trajectories.covariances import Block, Covariances
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
 LEAST_SHARE_LEFT = 1e-9
@@ -77,89 +78,6 @@ class Solved(NamedTuple):
     later: np.ndarray
     least: float
     logdet: float
-
-
-class Block(NamedTuple):
-    """Covariances P (N, chains, k, k) of unknowns (chains, k), and entries of Λ.
-
-    later (N − 1, chains, e): behind each step, at places (e, 2).
-    """
-
-    columns: np.ndarray
-    P: np.ndarray
-    later: np.ndarray
-    places: np.ndarray
-
-
-class Covariances:
-    """Covariances of N instants with `size` unknowns, in blocks that are independent of each other."""
-
-    def __init__(self, size: int, blocks: Sequence[Block]):
-        self.size, self.blocks = size, tuple(blocks)
-
-    @classmethod
-    def of_one(cls, P: np.ndarray) -> Covariances:
-        """Covariances of one instant, P (size, size)."""
-        columns = np.arange(len(P))[None]
-        return cls(len(P), [_block(columns, P[None, None])])
-
-    def part(self, chosen: slice) -> Covariances:
-        """The covariances of some of the instants."""
-        return Covariances(self.size, [_block(x.columns, x.P[chosen]) for x in self.blocks])
-
-    def dense(self) -> np.ndarray:
-        """(N, size, size), which may be those of the only block."""
-        first, *others = self.blocks
-        if not others and np.array_equal(first.columns, np.arange(self.size)[None]):
-            return first.P[:, 0]
-        found = np.zeros((len(first.P), self.size, self.size))
-        for x in self.blocks:
-            found[:, x.columns[:, :, None], x.columns[:, None, :]] = x.P
-        return found
-
-    def among(self, columns: np.ndarray) -> np.ndarray:
-        """(N, c, c) of these unknowns (c,)."""
-        found = np.zeros((len(self.blocks[0].P), len(columns), len(columns)))
-        for x in self.blocks:
-            for c, unknowns in enumerate(x.columns):
-                here, place = np.nonzero(columns[:, None] == unknowns)
-                found[:, here[:, None], here] = x.P[:, c, place[:, None], place]
-        return found
-
-    def diagonal(self) -> np.ndarray:
-        """Variances (N, size)."""
-        found = np.zeros((len(self.blocks[0].P), self.size))
-        for x in self.blocks:
-            found[:, x.columns] = np.einsum("ncii->nci", x.P)
-        return found
-
-    def later(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Entries (N − 1, …) of Λ behind each step, of pairs of unknowns that its noise moves together."""
-        wanted = (first * self.size + second).reshape(-1)
-        found = np.zeros((len(self.blocks[0].later), len(wanted)))
-        for x in self.blocks:
-            own = x.columns[:, x.places[:, 0]] * self.size + x.columns[:, x.places[:, 1]]
-            _, here, place = np.intersect1d(wanted, own, return_indices=True)
-            found[:, here] = x.later.reshape(len(found), -1)[:, place]
-        return found.reshape(len(found), *first.shape)
-
-    def together(self, columns: np.ndarray) -> np.ndarray:
-        """Numbers of all unknowns in blocks with some of these."""
-        found = [own for x in self.blocks for own in x.columns if np.isin(own, columns).any()]
-        return np.sort(np.concatenate(found))
-
-    def replaced(self, columns: np.ndarray, P: np.ndarray) -> Covariances:
-        """The covariances with one block P (N, k, k) of these unknowns (k,) in place of the blocks that held them."""
-        kept = []
-        for x in self.blocks:
-            own = ~np.isin(x.columns, columns).any(axis=1)
-            kept.append(_block(x.columns[own], x.P[:, own]))
-        return Covariances(self.size, [*kept, _block(columns[None], P[:, None])])
-
-
-def _block(columns: np.ndarray, P: np.ndarray) -> Block:
-    """Covariances alone."""
-    return Block(columns, P, np.zeros((0, len(columns), 0)), np.zeros((0, 2), dtype=np.int64))
 
 
 class Sweep(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.trajectories import beside, chain, densities
+from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.gauge import Unseen, settled
@@ -309,7 +310,7 @@ class Linearised:
             found = self.covariances(self.about(path, readings))
             self.sizes = np.sqrt(np.median(found.diagonal(), axis=0))
 
-    def covariances(self, least: Least) -> chain.Covariances:
+    def covariances(self, least: Least) -> Covariances:
         """Covariances of the instants of a path."""
         return self.sweep(least, covariances=True).covariances
 

@@ -17,7 +17,7 @@ from sysdyn.measurements.standing import Standing
 from sysdyn.problem import Problem
 from sysdyn.program.reals import real
 from sysdyn.trajectories import densities
-from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.export import export_filter
 from sysdyn.trajectories.filtering import Belief, Filter

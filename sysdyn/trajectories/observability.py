@@ -19,7 +19,7 @@ from sysdyn.measurements.predict import predict
 from sysdyn.measurements.raw import JointAcceleration
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
-from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import OfStates, Readings
 from sysdyn.trajectories.gauge import Unseen
 from sysdyn.trajectories.linearised import Linearised

@@ -11,7 +11,7 @@ from sysdyn.measurements.measurement import output_name
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
 from sysdyn.trajectories.believed import Event, snooped
-from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import EXACT_SHARE, Readings, in_parts
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.path import Path

@@ -23,7 +23,7 @@ from sysdyn.trajectories.believed import (
     stances,
     weight,
 )  # fmt: skip
-from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import CONFIDENCE, FAR, FAR_SQUARED, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.linearised import Least, Linearised
 from sysdyn.trajectories.motion import covariance

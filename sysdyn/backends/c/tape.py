@@ -15,7 +15,7 @@ from sysdyn.backends.llvm.calls import Moving, Run, Tape
 from sysdyn.backends.real import DOUBLE, Real
 
 # Routines by their name and their arguments that are characters, as in BLAS and LAPACK: matrices by columns, but for
-# those that are ours (`sysdyn.backends.llvm.calls`), by rows.
+# those that are ours (`sysdyn.backends.llvm.routines`), by rows.
 _ROUTINES = {
     "dcopy": """(int n, const double *x, int dx, double *y, int dy)
 {
