@@ -142,33 +142,26 @@ class Update:
         _called(tape, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
         tape.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
         tape.call("dpotrf", "L", m, S, m, self._wrong)
-        tape.call("dtrsm", "R", "L", "T", "N", k, m, 1.0, S, m, X, k)  # by columns (k, m)
+        tape.call("solved", k, m, S, X)
         tape.call("dcopy", m, self.r, 1, z, 1)
-        tape.call("dtrsm", "L", "L", "N", "N", m, 1, 1.0, S, m, z, m)
+        tape.call("solved", 1, m, S, z)
         tape.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
-        tape.call("dsyrk", "U", "N", k, m, -1.0, X, k, 1.0, P, k)
+        tape.call("less", k, m, X, X, P)
         tape.call("mirror", k, P)
         program, places = self._step.moved
         found = _called(tape, program, self._step.state | {CHANGE: change})
         self._step.kept(tape, found)
-        groups = [part for _, _, part in self._step.unknowns.motion.groups]
-        if groups:  # P ← J P J^T, J = 1 but for rows of groups
-            turned = np.zeros((k, k))
-            self._turn(tape, P, groups, places, found[TURN])
-            tape.call("transpose", k, k, P, turned)
-            self._turn(tape, turned, groups, places, found[TURN])
-            tape.call("dcopy", k * k, turned, 1, P, 1)
+        for _, _, part in self._step.unknowns.motion.groups:  # P ← J P J^T, J = 1 but for the rows of a group
+            n, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
+            J, local = found[TURN][np.flatnonzero(own)[0] :], places[own] - part.start
+            rows, columns, both = np.zeros((n, k)), np.zeros((k, n)), np.zeros((n, n))
+            tape.product(k, n, local, J, P[part], rows)
+            tape.call("transpose", n, k, rows, columns)
+            tape.call("dcopy", n * k, rows, 1, P[part], 1)
+            tape.call("dlacpy", "A", n, k, columns, n, P[:, part.start :], k)
+            tape.product(n, n, local, J, columns[part], both)
+            tape.call("dlacpy", "A", n, n, both, n, P[part, part.start :], k)
         return tape
-
-    def _turn(self, tape: Tape, P: np.ndarray, groups: list[slice], places: np.ndarray, entries: np.ndarray) -> None:
-        """Calls for P ← J P."""
-        k = len(P)
-        before = np.zeros((k, k))
-        for part in groups:
-            size, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
-            tape.call("dcopy", size * k, P[part], 1, before[part], 1)
-            numbers = np.flatnonzero(own)
-            tape.product(k, size, places[own] - [part.start, 0], entries[numbers[0] :], before, P[part])
 
     def read(self, readings: Readings, t: float) -> None:
         """Find the rows of the first instant of some readings."""
