@@ -40,6 +40,8 @@ def pieces_of(
     robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
     path have been tested before. told: what dynamic variables told of biases of this path before.
     """
+    if not (trajectory.dynamics.outputs or len(trajectory.dynamics.exact)):
+        return [Piece(whole, np.sqrt(np.maximum(of_path.diagonal(), 0.0)), {}, readings.active)]
     pieces = []
     for part in in_parts(len(whole), trajectory.dynamics):
         path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
