@@ -87,6 +87,7 @@ class _Search:
         self.diagonal_rank = int(pairs_first)
         self.rows: list[int] = []
         self.columns: list[int] = []
+        self._safe: dict[int, dict[int, bool]] = {}  # of column j, by row, until the column changes
 
     def work_from_the_leaves(self, tree: Tree, least: float) -> set[int]:
         """Eliminate the indices with a safe pivot, node by node; returns the rest."""
@@ -120,6 +121,9 @@ class _Search:
 
     def take(self, i: int, j: int) -> None:
         """Eliminate a diagonal entry or a pair."""
+        for k in (i, j):
+            for c in self.state.rows[k]:
+                self._safe.pop(c, None)
         for row, column in [(i, j)] if i == j else [(i, j), (j, i)]:
             self.state.eliminate(row, column)
             self.rows.append(row)
@@ -130,8 +134,14 @@ class _Search:
         row = self.state.rows[i]
         if self.positive[i] or (i in row and not self.noisy_pairs):
             return []
-        near = (j for j in row if j in front and self.positive[j] and self.state.safe(i, j))
+        near = (j for j in row if j in front and self.positive[j] and self._is_safe(i, j))
         return [(0, self._cost(i, j), i, j) for j in near]
+
+    def _is_safe(self, i: int, j: int) -> bool:
+        known = self._safe.setdefault(j, {})
+        if i not in known:
+            known[i] = self.state.safe(i, j)
+        return known[i]
 
     def _diagonal(self, i: int) -> list[Option]:
         """The diagonal entry, if it stays on its side of zero."""

@@ -169,7 +169,7 @@ class SampledElimination(Samples):
                 break
             if k != i:
                 column = np.abs(self.rows[k][j])
-                value = min(value, float(np.min(p / np.where(column > 0.0, column, p))) / self.least_ratio)
+                value = min(value, float((p / np.where(column > 0.0, column, p)).min()) / self.least_ratio)
         return value
 
     def safe(self, i: int, j: int) -> bool:
