@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 from docutils.nodes import Node, SkipNode
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
+# A matrix in brackets, whose lines the style sheet draws.
+MATRIX = re.compile("<mo>&#x0005B;</mo><mtable>(.*?)</mtable><mo>&#x0005D;</mo>")
+
+
+def mathml(formula: str, display: str) -> str:
+    return MATRIX.sub(r'<mtable class="bracketed">\1</mtable>', convert(formula, display=display))
+
 
 def inline(page: HTML5Translator, node: Node) -> None:
-    page.body.append(convert(node.astext()))
+    page.body.append(mathml(node.astext(), "inline"))
     raise SkipNode
 
 
 def block(page: HTML5Translator, node: Node) -> None:
-    page.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>\n')
+    page.body.append(f'<div class="math">{mathml(node.astext(), "block")}</div>\n')
     raise SkipNode
 
 

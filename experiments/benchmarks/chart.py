@@ -78,22 +78,23 @@ def digest() -> str:
 
 
 def draw() -> None:
-    figure = Figure(figsize=(12.0, 4.2), layout="constrained")
+    figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, 2, width_ratios=(7, 6))
+    axes = figure.subplots(1, 2, width_ratios=(9, 6))
     for axis, shown, what in zip(axes, (times(), counts()), ("nanoseconds", "operations"), strict=True):
         for place, group in enumerate(shown.values()):
-            width = 0.8 / len(group)
+            width = 0.9 / len(group)
             for k, (who, x) in enumerate(group.items()):
                 at = place + (k - (len(group) - 1) / 2) * width
                 axis.bar(at, x, 0.92 * width, color=COLOURS[who], label=who)
-                axis.text(at, 1.06 * x, f"{x:,.0f}", ha="center", fontsize=5.5)
+                axis.text(at, 1.06 * x, f"{x:,.0f}", ha="center", fontsize=6.5)
         axis.set(yscale="log", ylabel=f"{what} for one state", xticks=range(len(shown)), xticklabels=list(shown))
+        axis.tick_params(axis="x", labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
         handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
         axis.legend(handles.values(), handles.keys(), frameon=False, fontsize=8, loc="upper left")
         axis.set_ylim(top=4.0 * axis.get_ylim()[1])
-    figure.savefig(PICTURE, dpi=110, metadata={KEY: digest()})
+    figure.savefig(PICTURE, dpi=150, metadata={KEY: digest()})
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
     """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
 
     Each command shows examples with --help; their files are those that `sysdyn problems` writes. Exit codes: 0 done, 1
-    some state could not be solved, 2 wrong input, or an output that cannot be written.
+    some state not solved or problem ill posed, 2 wrong input, or an output that cannot be written.
     """
     if version:
         output().print(f"sysdyn {VERSION}")
@@ -83,7 +83,9 @@ def info(robot: Robot, base: Base = None) -> None:
 
 @app.command("robots")
 def list_robots() -> None:
-    """List the robots that installed packages bring, by the names that other commands and sysdyn.load take.
+    """List the robots that installed packages bring.
+
+    By the names that other commands and sysdyn.load take.
 
     Example: sysdyn robots
     """
@@ -143,7 +145,7 @@ def solve(
     force: Force = False,
     seconds: Seconds = None,
 ) -> None:
-    """Solve a problem at given or random states, or for each state of a log.
+    """Solve a problem at states, or for each row of a log.
 
     A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
     q:JOINT[0], q:JOINT[1] … where a joint has several variables, and 'MEASUREMENT: COMPONENT'. fx is zero where it is
@@ -388,10 +390,11 @@ def show_robot(
     html: Annotated[Path | None, typer.Option(help="Write the page to this file and open no browser.")] = None,
     force: Force = False,
 ) -> None:
-    """Show a robot in three dimensions in the browser, or as one HTML file that needs no network.
+    """Show a robot in three dimensions, in the browser or as a file.
 
-    Torques colour the links, external wrenches are arrows, a slider goes through the states and can be played. What
-    several files hold, --log LOG --log OTHER, is put together by time. Needs the extra "show".
+    The file is one page of HTML that needs no network. Torques colour the links, external wrenches are arrows, a slider
+    goes through the states and can be played. What several files hold, --log LOG --log OTHER, is put together by time.
+    Needs the extra "show".
 
     Example: sysdyn show biped --base floating --html biped.html --force
     """
@@ -445,7 +448,7 @@ def write_problems(
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")] = Path("problems"),
     force: Force = False,
 ) -> None:
-    """Write example problems into a folder, with their robots and a log.
+    """Write example problems with their robots and a log.
 
     Example: sysdyn problems
     """
@@ -455,7 +458,7 @@ def write_problems(
     check_output(out, force)
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
     write_folder(out, files)
-    output().print(f"wrote {out}: {len(files)} files; README.md says what they are", soft_wrap=True)
+    output().print(f"wrote {out}: {len(files)} files; {out / 'README.md'} says what they are", soft_wrap=True)
 
 
 @app.command()
@@ -476,9 +479,9 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Reduced sizes, in less than a minute.")] = False,
     force: Force = False,
 ) -> None:
-    """Reproduce the paper: each claim and figure as CSV, picture and a page of findings.
+    """Reproduce the claims and figures of the paper.
 
-    Results in the folder that is taken without --out are renewed.
+    Each as CSV and picture, and a page of findings. Results in the folder that is taken without --out are renewed.
 
     Example: sysdyn reproduce fig1 --quick
 
@@ -508,9 +511,10 @@ def demo(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Run the main job on the iCub humanoid, or on a tree of bodies where icub-models is not installed.
+    """Run the main job on the iCub humanoid.
 
-    Solves inverse and forward dynamics, counts, checks and times them, and draws the matrices.
+    Or on a tree of bodies where icub-models is not installed. Solves inverse and forward dynamics, counts, checks and
+    times them, and draws the matrices.
 
     Example: sysdyn demo --out pictures
     """
@@ -535,14 +539,14 @@ def show_cache(
 ) -> None:
     """Show where compiled solvers are kept, and how large they are.
 
-    SYSDYN_CACHE is another folder, or nothing for no cache. SYSDYN_CACHE_LIMIT is the greatest size in MiB (1024 if
-    not set): beyond it what was not used for longest is deleted.
+    SYSDYN_CACHE is another folder, or nothing or off for no cache. SYSDYN_CACHE_LIMIT is the greatest size in MiB (1024
+    if not set): beyond it what was not used for longest is deleted.
 
     Example: sysdyn cache
     """
     where = cache.folder()
     if where is None:
-        output().print("there is no cache: SYSDYN_CACHE is empty")
+        output().print("there is no cache: SYSDYN_CACHE is empty or off")
         return
     if clear:
         cache.clear()

@@ -35,13 +35,19 @@ def count_orders(task: Task, names: Sequence[str], seconds: float | None) -> tup
         try:
             solver = compile_task(replace(task, ordering=name), backend="python", seconds=seconds)
         except SysdynError as error:
-            refused[name] = str(error).splitlines()[0]
+            refused[name] = _first_reason(error)
             continue
         mark = "triangular" if solver.triangular else ""
         for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
             if counts is not None:
                 counted[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
     return counted, refused
+
+
+def _first_reason(error: SysdynError) -> str:
+    """The first line of a message, with the next one if it only leads to that."""
+    lines = str(error).splitlines()
+    return " ".join(line.strip() for line in lines[: 1 + lines[0].endswith(":")])
 
 
 def count_forms(task: Task, seconds: float | None) -> list[tuple[str, ...]]:

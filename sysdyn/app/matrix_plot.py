@@ -13,6 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
@@ -87,13 +88,19 @@ def plot_matrix(solver: Solver) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
-    """Write the picture in one step, in the format of its suffix (.png, .pdf, .svg). Raises InvalidInput, FileError."""
+    """Write the picture in one step, in the format of its suffix (.png, .pdf, .svg); its title is in its metadata, too.
+
+    Raises InvalidInput, FileError.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise InvalidInput(f"picture {str(path)!r} must end in {', '.join(SUFFIXES)}")
     buffer = io.BytesIO()
-    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix)  # one figure, one file
-    figure.savefig(buffer, format=suffix[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.12, metadata=undated)
+    undated = {".pdf": "CreationDate", ".svg": "Date"}.get(suffix)  # one figure, one file
+    metadata: dict[str, str | None] = {undated: None} if undated else {}
+    if figure.texts:
+        metadata["Title"] = figure.texts[0].get_text()
+    figure.savefig(buffer, format=suffix[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.12, metadata=metadata)
     return write_file(path, _palette(buffer) if suffix == ".png" else buffer.getvalue())
 
 
@@ -105,10 +112,13 @@ def save_pictures(figure: Figure, path: Path, dpi: int = 150) -> None:
 
 def _palette(png: io.BytesIO) -> bytes:
     """The picture with a table of 256 colours: a third of the size, and no difference to the eye."""
-    out = io.BytesIO()
+    out, words = io.BytesIO(), PngInfo()
     with Image.open(png) as image:
         dots = image.info.get("dpi", (150, 150))
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(out, format="PNG", optimize=True, dpi=dots)
+        if "Title" in image.info:
+            words.add_text("Title", image.info["Title"])
+        few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        few.save(out, format="PNG", optimize=True, dpi=dots, pnginfo=words)
     return out.getvalue()
 
 

@@ -14,6 +14,7 @@ from sysdyn.app.robots import GENERATOR, load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, Task, make_problem
 from sysdyn.data.log_columns import LogColumns, check_units
 from sysdyn.errors import FileError, UnknownName
+from sysdyn.files.shipped import shipped
 from sysdyn.files.toml import Document, Place
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement, Output
@@ -51,7 +52,12 @@ def load_task(path: str | Path) -> Task:
     Errors name file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and what
     the model and problem do.
     """
-    doc = Document(path)
+    try:
+        doc = Document(path)
+    except FileError as error:
+        if Path(path).exists() or not (examples := shipped("problems")) or not (examples / Path(path).name).is_file():
+            raise
+        raise FileError(f"{error}: 'sysdyn problems' writes the example problems") from error
     data = doc.data
     check_keys(doc, (), data, _FILE_KEYS)
     if "robot" not in data:

@@ -2,8 +2,8 @@
 
 What is stored here is run later. A folder or an entry that belongs to another user, or that others can write to, is
 reported once and left alone; an entry that is damaged, or was stored under another key, is ignored. The folder is
-SYSDYN_CACHE if set (empty: no cache), else the user's cache folder; what was not used for longest goes where it is
-larger than SYSDYN_CACHE_LIMIT.
+SYSDYN_CACHE if set (empty or off: no cache), else the user's cache folder; what was not used for longest goes where it
+is larger than SYSDYN_CACHE_LIMIT.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from sysdyn.files.atomic import replace_file
 _MAGIC = b"sysdyn2\n"
 # Names of entries, with the dot and the end of `Replacement` during writing. No other file is touched.
 _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
+# Values of SYSDYN_CACHE that stand for no cache.
+OFF = ("", "off")
 # Bytes of a MiB, the unit of SYSDYN_CACHE_LIMIT.
 MEBIBYTE = 2**20
 # Size of the folder [MiB] if SYSDYN_CACHE_LIMIT is not set; chosen.
@@ -55,7 +57,7 @@ def folder() -> Path | None:
     """The folder of the entries; None if the user switched the cache off."""
     chosen = os.environ.get("SYSDYN_CACHE")
     if chosen is not None:
-        return Path(chosen) if chosen else None
+        return Path(chosen) if chosen not in OFF else None
     return Path(platformdirs.user_cache_dir("sysdyn"))
 
 

@@ -100,8 +100,7 @@ def compile(
     passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; passes that do not apply are left out, `Solver.passes` are the others
-    external_wrenches
-                 False: they are zero at every call, and recursions spend no operations on them
+    external_wrenches: if False, they are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
                  order "mixed", too, and sums and products of eliminations are rewritten. It counts operations: the
                  result does not depend on the machine
@@ -113,8 +112,8 @@ def compile(
     progress     True: a bar on a terminal or in a notebook if it takes more than a second; False: none. Or a
                  function, called with (what, share done) while it works, and again while the solver makes a program
                  that an estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
-    check_limits True: calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees are;
-                 some microseconds a call. Neither files nor derivatives of the solver do
+    check_limits: if True, calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees
+                 are; some microseconds a call. Neither files nor derivatives of the solver do
 
     Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`. A problem
     with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each mode when it

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from PIL import Image
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import COLOURS, FILL, KNOWN, MULTIPLIER, pattern, plot_matrix, save_figure
@@ -37,6 +39,27 @@ def test_the_picture_shows_every_entry_and_the_solver_s_fill_in(kind, ordering):
     entries = [drawn(figure, name) for name in COLOURS if name != FILL]
     assert np.sum(entries, axis=0).tolist() == [system.nnz, system.nnz]
     assert drawn(figure, KNOWN) == [solver.problem.ny] * 2
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
+def test_the_title_is_in_the_file(suffix, tmp_path):
+    solver = solver_of("forward", "aba")
+    path = save_figure(plot_matrix(solver), tmp_path / f"matrix{suffix}")
+    said = f"{solver.flops.end_to_end.total:,} operations"
+    if suffix == ".png":
+        with Image.open(path) as image:
+            assert said in image.text["Title"] and set(image.text) == {"Title"}
+    else:
+        assert said.encode() in path.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_pages_is_that_of_the_code():
+    """docs/icub_forward.png, by `sysdyn demo`."""
+    pytest.importorskip("icub_models")
+    solver = sd.compile(sd.forward_dynamics(sd.load("icub")), "aba", ["qdd"], backend="python", formulation="paper")
+    with Image.open(Path(__file__).parents[2] / "docs" / "icub_forward.png") as image:
+        assert image.text["Title"] == plot_matrix(solver).texts[0].get_text()
 
 
 def test_inverse_dynamics_is_lower_triangular_in_the_order_of_rnea():

@@ -58,6 +58,31 @@ def test_examples_of_help_run(command, plain, fast_commands):
         run(*arguments)
 
 
+@pytest.mark.parametrize("command", [("diagnose",), ("solve", "--random", "1"), ("report", "--out", "page.html")])
+def test_example_problems_that_are_not_there_are_written_by_a_command(command, plain):
+    name, *options = command
+    result = CliRunner().invoke(app, [name, "problems/load_cells.toml", *options])
+    assert result.exit_code == 2 and "'sysdyn problems' writes the example problems" in result.output
+    other = CliRunner().invoke(app, [name, "mine.toml", *options])
+    assert other.exit_code == 2 and "sysdyn problems" not in other.output
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    listed = run("--help").stdout.split("Commands:")[1]
+    assert "problems" in listed and "..." not in listed
+
+
+def test_orders_that_do_not_apply_have_a_reason(plain):
+    lines = [line for line in run("flops", "chain:2").stdout.splitlines() if "not applicable" in line]
+    assert any(line.startswith("symmetric") for line in lines)
+    assert [line for line in lines if line.rstrip().endswith(":")] == []
+
+
+@pytest.mark.slow
+def test_experiments_without_umfpack_do_not_name_it(plain):
+    assert "UMFPACK" not in run("reproduce", "property3", "--quick", "--out", "found").stdout
+
+
 def test_robots_of_this_package_are_there_by_name(plain):
     assert {"biped", "delta", "four_bar", "leg", "quadruped"} <= set(run("robots").stdout.split())
     assert "13 on a floating base" in run("info", "sysdyn:biped", "--base", "floating").stdout

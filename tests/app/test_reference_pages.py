@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from pages import Page
 
 import sysdyn as sd
@@ -69,3 +70,14 @@ def test_examples_use_the_members_of_classes():
     assert len(shown) > 30
     missing = [f"{x.name}.{m}" for x in shown for m in members(x) if not re.search(rf"(?:\.|def ){m}\b", used)]
     assert missing == []
+
+
+def test_matrices_of_formulas_have_brackets_as_high_as_they_are(monkeypatch):
+    """Drawn by the style sheet, as fonts whose brackets stretch are rare."""
+    pytest.importorskip("latex2mathml"), pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(REFERENCE.parent / "_extensions"))
+    from mathml import mathml
+
+    found = mathml(r"Q \begin{bmatrix} a \\ b \end{bmatrix} [c]", "block")
+    assert found.count('<mtable class="bracketed">') == 1 and found.count("<mo") == 2
+    assert "mtable.bracketed" in (REFERENCE.parent / "_static" / "output.css").read_text(encoding="utf-8")

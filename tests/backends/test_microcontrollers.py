@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from kernels import run_kernel
+from llvmlite.binding.object_file import ObjectFileRef
 from microcontrollers import BOARDS, bits, instructions, needs_board, run, write_states
 
 import sysdyn as sd
@@ -163,3 +165,15 @@ def test_an_earlier_object_is_replaced_and_its_instructions_are_in_the_header(tm
     (folder / "sums.o").write_bytes(b"mine")
     with pytest.raises(sd.errors.FileError, match=r"sums\.o was not written by sysdyn"):
         f.export_c(tmp_path / "c", "sums", real="float", target="cortex-m7")
+
+
+@pytest.mark.slow
+def test_what_the_icub_takes_is_what_the_page_says(tmp_path):
+    pytest.importorskip("icub_models")
+    solver = sd.compile(sd.forward_dynamics(sd.load("icub")), outputs=["qdd"])
+    folder = solver.export_c(tmp_path / "c", "icub", real="float", target="cortex-m7")
+    count = int(re.search(r"at most (\d+) instructions", (folder / "icub.h").read_text())[1])
+    kept = (b".text", b".rodata", b".ARM.exidx")
+    size = sum(x.size() for x in ObjectFileRef.from_path(str(folder / "icub.o")).sections() if x.name() in kept)
+    text = " ".join((Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8").split())
+    assert f"the 32 joints of the iCub take {count:,} instructions and {size / 1e3:.0f} kB of flash." in text

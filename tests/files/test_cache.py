@@ -51,8 +51,9 @@ def test_the_folder_is_the_users_unless_chosen(monkeypatch, tmp_path):
     assert cache.folder() == tmp_path / "mine"
 
 
-def test_an_empty_variable_switches_the_cache_off(monkeypatch, tmp_path):
-    monkeypatch.setenv("SYSDYN_CACHE", "")
+@pytest.mark.parametrize("value", ["", "off"])
+def test_a_variable_switches_the_cache_off(value, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYSDYN_CACHE", value)
     monkeypatch.chdir(tmp_path)
     assert cache.folder() is None
     cache.store("key", b"payload")

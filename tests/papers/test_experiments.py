@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_results_name_the_processor():
 def test_an_archive_holds_code_results_and_environment(tmp_path):
     """What is committed, its commit, and what is installed here."""
     root = Path(__file__).parents[2]
-    if subprocess.run(["git", "-C", root, "rev-parse"], capture_output=True, check=False).returncode:
+    if not (root / ".git").exists():
         pytest.skip("this is no clone")
     subprocess.run(["sh", root / "run", "artifact", tmp_path], check=True, capture_output=True)
     (path,) = tmp_path.iterdir()
@@ -79,3 +80,15 @@ def test_an_archive_holds_code_results_and_environment(tmp_path):
     assert {f"{top}/{x}" for x in ("run", "constraints.txt", "CITATION.cff", "experiments/results/fig1.csv")} <= names
     told = subprocess.run(["git", "-C", root, "describe", "--always"], capture_output=True, text=True, check=True)
     assert commit == told.stdout
+
+
+def test_an_archive_is_made_of_a_clone_alone(tmp_path):
+    """Not of what is unpacked within another repository, which would be left out."""
+    root = Path(__file__).parents[2]
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "unpacked").mkdir()
+    shutil.copy(root / "run", tmp_path / "unpacked")
+    command = ["sh", tmp_path / "unpacked" / "run", "artifact", tmp_path / "out"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1 and "an archive is made of a clone: this is none" in result.stderr
+    assert not (tmp_path / "out").exists()

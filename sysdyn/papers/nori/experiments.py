@@ -144,7 +144,7 @@ def reproduce(
         raise InvalidInput(f"{', '.join(others)}: sizes can be chosen of {', '.join(sizes)} alone")
     if bodies and min(bodies) < SHORTEST:
         raise InvalidInput(f"a chain of {min(bodies)} bodies is too short: sizes are {SHORTEST} and more")
-    if not umfpack.available():
+    if not umfpack.available() and any(hasattr(modules[name], "umfpack") for name in chosen):  # those that import it
         say(f"{LEFT_OUT} README.md says how to install it.")
     page = folder / PAGE
     sections = _sections(page)
