@@ -1,12 +1,12 @@
-"""Forward dynamics inside JAX: beside our own calls without it, and beside frax, in one run on one thread.
+"""Forward dynamics inside JAX: beside our own calls without it, frax, and MuJoCo's MJX, in one run on one thread.
 
     python experiments/benchmarks/inside_jax.py [--robots panda g1] [--steps 20000] [--states 4096]
 
 step: one of a compiled `lax.scan`, in which q, q̇ and τ change, beside the bound call. vmap: a state of a compiled
 batch, beside the bound batch. gradient: of Σ q̈² by q, q̇ and τ, one compiled call from Python, and a step of a scan.
-Robots are on a fixed base, without external wrenches. frax is left out if it is not installed: pip install --no-deps
-frax. "the loop alone" has τ in place of q̈: it takes what is JAX's own. Ratios are medians over rounds in which all take
-their turn. Writes experiments/results/inside_jax.csv.
+Robots are on a fixed base, without external wrenches. frax and MJX are left out if they are not installed: pip install
+--no-deps frax mujoco-mjx etils trimesh. "the loop alone" has τ in place of q̈: it takes what is JAX's own. Ratios are
+medians over rounds in which all take their turn. Writes experiments/results/inside_jax.csv.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ import numpy as np
 from common import timed, write_csv
 from rivals import ROBOTS, CannotBuild, Robot
 from rivals.frax import Frax
+from rivals.mjx import Mjx
 from rivals.robots import G1
 
 jax.config.update("jax_enable_x64", True)
+# q̈ of q, q̇, τ by others.
+PEERS: dict[str, Callable[[Robot], Callable]] = {
+    "frax": lambda robot: Frax(robot)._forward, "MuJoCo MJX": lambda robot: Mjx(robot).forward,
+}  # fmt: skip
 # Each time is the median of this many rounds.
 ROUNDS = 7
 
@@ -37,10 +42,11 @@ def functions(robot: Robot) -> dict[str, Callable]:
     of_ours = solver.to_jax()
     found: dict[str, Callable] = {"sysdyn": lambda q, v, tau: of_ours(q, v, tau)["qdd"]}
     found["the loop alone"] = lambda q, v, tau: tau
-    try:
-        found["frax"] = Frax(robot)._forward
-    except CannotBuild as why:
-        print(f"frax is left out: {why}")
+    for name, peer in PEERS.items():
+        try:
+            found[name] = peer(robot)
+        except CannotBuild as why:
+            print(f"{name} is left out: {why}")
     return found
 
 
@@ -56,7 +62,7 @@ def run(name: str, robot: Robot, steps: int, states: int) -> list[dict]:
     given = [jax.numpy.asarray(x) for x in (q, v, tau)]
     first = [x[0] for x in given]
     for peer, f in functions(robot).items():
-        length = max(1, steps // 200) if peer == "frax" else steps
+        length = max(1, steps // 200) if peer in PEERS else steps
 
         def cost(*x, f=f):
             return (f(*x) ** 2).sum()

@@ -218,7 +218,8 @@ TABLES = (
     Table(
         "inside_jax", "Inside JAX",
         "Forward dynamics by `solver.to_jax()`: a step of a compiled loop, a state of 4,096 under `vmap`, and "
-        "gradients of Σ q̈² by q, q̇ and τ; beside our calls without JAX, JAX's loop without dynamics, and frax.",
+        "gradients of Σ q̈² by q, q̇ and τ; beside our calls without JAX, JAX's loop without dynamics, frax, and MuJoCo's"
+        " MJX.",
         {
             "robot": ("robot", str), "what": ("what", str), "by": ("by", str),
             "a state": ("microseconds", lambda x: time(f"{1e-6 * float(x)}")), "over ours in JAX": ("of_sysdyn", ratio),

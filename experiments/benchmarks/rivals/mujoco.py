@@ -26,7 +26,7 @@ class Mujoco:
         (shared,) = wheel.glob("libmujoco.so.*")
         flags = ["-O3", "-march=native", f"-I{wheel / 'include'}", str(shared), f"-Wl,-rpath,{wheel}"]
         self._library = shared_library(gcc, [SOURCES / "mujoco.c"], flags)
-        self._model = _model(model)
+        self._model = without_geometry(model)
         self._data = mujoco.MjData(self._model)
         self._robot = np.array([self._model._address, self._data._address], dtype=np.int64)
 
@@ -39,7 +39,7 @@ class Mujoco:
         return Call(name, made.function, made.first, 0, made.states, out, (made.keep, self))
 
 
-def _model(model: pin.Model) -> mujoco.MjModel:
+def without_geometry(model: pin.Model) -> mujoco.MjModel:
     """The same bodies in the same order, without geometry, contacts, limits and passive forces."""
     _, parent, kind, axis, placement, inertia = plain_arrays(model)
     if (kind > 1).any():
