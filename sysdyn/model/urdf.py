@@ -102,6 +102,12 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     return UrdfReader(name, strict, snap).robot(text)
 
 
+class MadeText(str):
+    """The text of a robot file that was made of another one. name: of this one, in messages."""
+
+    name: str
+
+
 def is_text(source: str | os.PathLike[str]) -> bool:
     """True for the text of a robot file, False for its path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
@@ -112,7 +118,8 @@ def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(f"a robot file is a path or the text itself, not {type(source).__name__}")
     if isinstance(source, str) and is_text(source):
-        text, name = source.lstrip("\ufeff \t\r\n").encode(errors="replace"), "<string>"
+        text = source.lstrip("\ufeff \t\r\n").encode(errors="replace")
+        name = source.name if isinstance(source, MadeText) else "<string>"
     else:
         name = str(source)
         try:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 from sysdyn.errors import BackendUnavailable, ModelError, install
 from sysdyn.files.regular import IrregularFile, require_regular
+from sysdyn.model.urdf import MadeText
 
 # Held to expand a file: one at a time, as xacro keeps its state in module variables.
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | None, text: bool) -> str:
+def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | None, text: bool) -> MadeText:
     """The XML that xacro makes of a file (or of the text `source`), with values of its arguments.
 
     Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
@@ -45,4 +46,6 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
         except Exception as error:  # whatever its expressions raise
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ModelError(f"{shown}: xacro cannot expand it: {reason}") from None
-    return document.toprettyxml(indent="  ")
+    made = MadeText(document.toprettyxml(indent="  "))
+    made.name = f"{shown}, expanded"
+    return made

@@ -42,6 +42,9 @@ DEARER_HELD = 1.1
 # force by which more of them resist cost less than theirs).
 MOVED = 6
 
+# The wrench of forces on single degrees of freedom, which none on a body gives.
+_NO_WRENCH = np.zeros(6)
+
 # ---- rigid-body dynamics -------------------------------------------------------------------------------------------
 
 
@@ -193,11 +196,10 @@ class _Dynamics:
         columns = sum(0.5 if name == "tau" else 1.0 for name in wrt)  # H⁻¹ is symmetric
         self.responses = Responses(paths_U, tree, H_U, zeros is not None, follow, columns)
         self._home = [self.responses.limb_of[way[0]] if way else None for way in ways]
-        self._J = np.full((0, nv), 0.0, dtype=object)
+        self._J = np.empty((0, nv), dtype=object)
         self._given: dict[str, object] = {}
         self._loads: dict[int, np.ndarray] = {}
         self._moved: dict[tuple[str, int], Motion] = {}
-        self._torques = np.full((nv, 0), 0.0, dtype=object)
         if state.rows is not None:
             self._hold(state.rows)
         self._solve(state.rows)
@@ -208,14 +210,14 @@ class _Dynamics:
         """Constraints: their wrenches, J and the responses with them."""
         state, bodies = self._state, self._bodies
         self._given = {f"{name}[{k}]": x for name, values in state.groups.items() for k, x in enumerate(values)}
-        found, self._torques = rows.loads(self._given)
+        found, torques = rows.loads(self._given)
         self._loads = {i: np.array([self._framed(i, x) for x in L.T], dtype=object).T for i, L in found.items()}
         placed = {i: [bodies.motion.placed_wrench(i, x) for x in L.T] for i, L in self._loads.items()}
         sources: list[list[Source]] = []
-        self._J = self._torques.T.copy()
+        self._J = torques.T.copy()
         for e in range(rows.m):
             bodies_of = [self._on_body(i, x[e]) for i, x in placed.items() if not all(map(is_zero, x[e]))]
-            joints_of = [self._on_joint(k, x) for k, x in enumerate(self._torques[:, e]) if not is_zero(x)]
+            joints_of = [self._on_joint(k, x) for k, x in enumerate(torques[:, e]) if not is_zero(x)]
             sources.append([self._source(part) for part in (*bodies_of, *joints_of)])
             for _, forces, _ in bodies_of:
                 self._J[e] = self._J[e] + forces
@@ -235,7 +237,7 @@ class _Dynamics:
         kappa = None if rows is None else -rows.residual(self._given | _named("qdd", self.qdd))
         if U:
             forces = groups["tau"][U] - bodies.inverse_dynamics(self.qdd, fx).tau[U]
-            self.qdd[U], self.w = self.responses.solution(Source(None, forces, np.zeros(6)), kappa)
+            self.qdd[U], self.w = self.responses.solution(Source(None, forces, _NO_WRENCH), kappa)
         self.pivots = tuple(zip(self.responses.pivots, U, strict=True))
         if rows is not None:
             held = self.responses.rows
@@ -259,7 +261,7 @@ class _Dynamics:
     def _on_joint(self, k: int, torque: object) -> _Part:
         forces = np.full(self._nv, 0.0, dtype=object)
         forces[k] = torque
-        return k, forces, np.zeros(6)
+        return k, forces, _NO_WRENCH
 
     def _source(self, part: _Part, motion: Motion | None = None) -> Source:
         k, forces, wrench = part
@@ -381,7 +383,7 @@ class _Dynamics:
             np.full(len(self._J), 0.0, dtype=object),
             column.rows,
         )
-        for part in column.parts or [(-1, np.full(self._nv, 0.0, dtype=object), np.zeros(6))]:
+        for part in column.parts or [(-1, np.full(self._nv, 0.0, dtype=object), _NO_WRENCH)]:
             source = self._source(part, column.motion)
             x, mu = self.responses.solution(source, kappa)
             if column.motion is not None:

@@ -58,3 +58,16 @@ def test_without_the_package(ball, monkeypatch):
     monkeypatch.setitem(sys.modules, "xacro", None)
     with pytest.raises(sd.BackendUnavailable, match=r"pip install 'sysdyn-robotics\[xacro\]'"):
         sd.load(ball)
+
+
+def test_faults_of_what_was_expanded_name_the_file(tmp_path):
+    """Here macros alone, and a joint without a parent."""
+    pytest.importorskip("xacro")
+    path = tmp_path / "part.xacro"
+    joint = '<joint name="j" type="fixed"><parent link="none"/><child link="a"/></joint>'
+    for text, said in (BALL, "no <link>"), (f'<robot name="r"><link name="a"/>{joint}</robot>', "unknown parent link"):
+        path.write_text(text)
+        with pytest.raises(sd.ModelError, match=rf"part\.xacro, expanded:\d+: .*{said}"):
+            sd.load(path)
+    with pytest.raises(sd.ModelError, match=r"<string>, expanded:\d+: .*no <link>"):
+        sd.load(BALL)

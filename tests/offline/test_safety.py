@@ -233,6 +233,12 @@ def test_growth_and_lonely_pivots_are_those_of_a_dense_elimination(make):
     assert lonely.any() and (candidate.certain == lonely).all()
 
 
+def test_programs_that_nobody_judged_have_guards_against_zero():
+    system, order = ARM.system(), sd.compile(ARM, "umfpack", level="fast", formulation="elimination").choice
+    guards = Elimination(system, order.row_perm, order.col_perm).program(("qdd",)).guards
+    assert {(x.threshold, x.weak) for x in guards} == {(0.0, 0.0)}
+
+
 def test_refinement_takes_operations_only_if_it_is_asked_for():
     system = ARM.system()
     order = sd.compile(ARM, "umfpack", level="fast", formulation="elimination").choice

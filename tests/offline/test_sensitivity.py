@@ -68,24 +68,26 @@ def contact(model: sd.Model, body: int, components: Sequence[str] = ("a_x",), **
     return sd.Contact((model.body_names[body], place), components, name=f"contact {body}", **options)
 
 
-def coupled() -> sd.Model:
-    joint, leader = HANDS.joint_names[6], HANDS.joint_names[3]
-    return HANDS.replace(closures=(Coupling(joint, leader, (0.1, -0.5, 0.3, 0.2)),))
+def coupled(model: sd.Model, joint: int, leader: int) -> sd.Model:
+    names = model.joint_names
+    return model.replace(closures=(Coupling(names[joint], names[leader], (0.1, -0.5, 0.3, 0.2)),))
 
 
 # Constraints on none, some and all of the limbs, in axes that turn, between limbs, on joints, and with known q̈.
 HELD = {
     "tip": lambda: sd.forward_dynamics(LIMBS) + contact(LIMBS, 4),
+    "root": lambda: sd.forward_dynamics(LIMBS) + contact(LIMBS, 0),
     "trunk": lambda: sd.forward_dynamics(HANDS) + contact(HANDS, 1, reference="world", stabilise=0.1),
     "both": lambda: sd.forward_dynamics(HANDS) + contact(HANDS, 2) + contact(HANDS, 6, ("a_y", "a_z")),
     "loop": lambda: sd.forward_dynamics(HANDS) + sd.LoopJoint("body4", ("body6", PLACE), ("a_x",), name="loop"),
-    "coupled": lambda: sd.forward_dynamics(coupled()) + contact(HANDS, 4),
+    "coupled": lambda: sd.forward_dynamics(coupled(HANDS, 6, 3)) + contact(HANDS, 4),
     "foot": lambda: sd.forward_dynamics(WALKER) + contact(WALKER, 3, ("a_x", "a_z")),
-    "hybrid": lambda: (
+    "held hybrid": lambda: (
         sd.hybrid_dynamics(HANDS, [x for k, x in enumerate(HANDS.joint_names) if k not in (1, 5)]) + contact(HANDS, 6)
     ),
     "tall": lambda: sd.forward_dynamics(TALL) + contact(TALL, 9),
     "tall trunk": lambda: sd.forward_dynamics(TALL) + contact(TALL, 3),
+    "tall coupled": lambda: sd.forward_dynamics(coupled(TALL, 9, 7)),
 }
 PROBLEMS = {
     "inverse": lambda: sd.inverse_dynamics(TREE),
@@ -270,6 +272,7 @@ def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
     for wrt, dearer in itertools.product((inputs_of(problem), without) if external else (without,), (0.0, math.inf)):
         found = analytic(problem, of, wrt, external, dearer)  # both forms, whichever is cheaper
         assert found.blocks.keys() == set(itertools.product(of, wrt))
+        assert len(found.qdd) == problem.model.nv and not found.w
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
 
 
@@ -297,8 +300,18 @@ def test_analytic_derivatives_with_constraints(case):
     for wrt, dearer in itertools.product((inputs_of(problem), without), (0.0, math.inf)):
         found = analytic(problem, of, wrt, dearer=dearer)  # both forms, whichever is cheaper
         assert sorted(k for _, k in found.pivots)[-rows:] == [*range(nv, nv + rows)]  # by which they are named
+        assert len(found.w) == rows
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
+
+
+def test_constraints_on_robots_without_external_wrenches():
+    """As with such that are zero."""
+    problem, of = problem_of("tip"), ("tau", "qdd", "w")
+    state = state_of("tip") | {"fx": np.zeros(6 * problem.model.nb)}
+    wrt = [x for x in inputs_of(problem) if x != "fx"]
+    found, expected = (numbers(analytic(problem, of, wrt, external), state) for external in (False, True))
+    compare(found, expected, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -312,3 +325,19 @@ def test_the_cheaper_of_two_ways_is_taken(model, wrt, most):
     """Limbs without forces follow those that carry them, which is dearer for the first robot, or the force."""
     problem = sd.forward_dynamics(model)
     assert analytic(problem, ["qdd"], wrt).operations <= most
+
+
+def test_limbs_beyond_a_trunk_are_moved_as_a_whole():
+    """Seven joints on seven others: fewer operations than one by one, 17,799 by q and 13,950 by qd."""
+    parent = (-1, 0, 1, 2, 3, 4, 5, 6, 6, 8, 9, 6, 11, 12)
+    model = sd.random_tree(len(parent), seed=6, joints=("revolute",)).replace(parent=parent)
+    problem = sd.forward_dynamics(model)
+    assert analytic(problem, ["qdd"], ["q"], False, 0.0).operations <= 17_506
+    assert analytic(problem, ["qdd"], ["qd"], False, 0.0).operations <= 13_673
+    q, qd, tau = model.random_state(seed=2)
+    rates = sd.rnea_derivatives(model, q, qd, sd.aba(model, q, qd, tau))
+    expected = {"q": rates.dtau_dq, "qd": rates.dtau_dqd, "tau": -np.eye(model.nv)}
+    state = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
+    for dearer in (0.0, math.inf):
+        found = numbers(analytic(problem, ["qdd"], ["q", "qd", "tau"], False, dearer), state)
+        compare(found, {("qdd", name): -np.linalg.solve(rates.H, x) for name, x in expected.items()}, 1e-9)

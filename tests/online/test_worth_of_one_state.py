@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from solvers import in_threads
 
 import sysdyn as sd
 from sysdyn.backends import executable
+from sysdyn.backends.entries import calls as entries
 from sysdyn.online import posterior
 from sysdyn.online.posterior import AfterFactors
 
@@ -221,6 +223,20 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     nested.clear()
     monkeypatch.setattr(factors, "run", between)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not entries.built, reason="built without a C compiler")
+def test_the_factors_of_a_humanoid_are_called_in_c(monkeypatch):
+    """Of 200,000 operations, with noise on every wrench."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    from estimation import icub_problem
+
+    problem = icub_problem(sd.ExternalWrench("all", noise=0.1, name="wrenches"))
+    x, given = next(calls(problem))
+    solution = sd.compile(problem, outputs=["tau"], level="fast")(*x, **given)
+    solution.std("tau")
+    assert solution._posterior._executables["variance tau"]._chain is not None
 
 
 @pytest.mark.slow(after=2)

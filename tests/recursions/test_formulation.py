@@ -215,6 +215,24 @@ def test_factors_are_taken_out_of_what_was_shared():
     assert new.count(out).total == 4
 
 
+def test_of_factors_as_common_the_first_is_taken_out():
+    """x before 2, which leaves 2 + 3 to be added up: 5 x + 2 y."""
+    graph = Graph()
+    x, y = graph.inputs("x", 2)
+    new, out = rewritten(graph, [y * 2.0 + x * 2.0 + x * 3.0])
+    assert new.count(out).total == 3
+
+
+def test_sums_that_others_share_stay_sums_of_their_own():
+    """a + b, which a product of a shared pair holds, is a pair of the third sum, and no part of d + a + b."""
+    graph = Graph()
+    d, a, b, c, x, y, z = graph.inputs("x", 7)
+    for elsewhere, total in ([], 6), ([(a + b) * y], 7):
+        outputs = [(c * (a + b) + y) + c * d, (c * (a + b) + z) + c * d, (a + x) + b, *elsewhere]
+        new, out = rewritten(graph, outputs)
+        assert new.count(out).total == total
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from(["structural", "algebraic"]))
 def test_rewriting_keeps_the_values_of_random_graphs(seed, sharing):

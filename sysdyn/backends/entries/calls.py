@@ -30,8 +30,8 @@ else:
     # what was built from another state of the source would be called wrongly
     built = native.SOURCE == zlib.crc32(Path(__file__).with_name("native.c").read_bytes())
 
-# Most operations of a program with calls of one state, about 0.1 ms, as these hold the interpreter's lock.
-LONGEST_PLAIN = 200_000
+# Most operations of a program with calls of one state, some 0.1 ms, as these hold the interpreter's lock.
+LONGEST_PLAIN = 400_000
 # States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
