@@ -6,10 +6,11 @@ Every message says what failed, the value found, what is valid, and what to do n
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 import warnings
-from collections.abc import Iterable
-from types import FrameType
+from collections.abc import Collection, Iterable
+from types import FrameType, ModuleType
 
 # Most characters of a name that are shown, and compared with other names (chosen).
 _LONGEST_NAME = 200
@@ -38,6 +39,14 @@ def install(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
+def optional(module: str, message: str) -> ModuleType:
+    """A module that may be missing. Raises BackendUnavailable with the message, in which {error} is the cause."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BackendUnavailable(message.replace("{error}", str(error))) from error
+
+
 class SysdynError(Exception):
     """Base class of all errors raised on purpose by sysdyn."""
 
@@ -63,6 +72,12 @@ class UnknownName(InvalidInput, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return self.args[0]
+
+
+def check_among(kind: str, name: object, valid: Collection[str]) -> None:
+    """Raise UnknownName unless the name is a valid one."""
+    if name not in valid:
+        raise UnknownName(kind, name, valid)
 
 
 class ModelError(SysdynError, ValueError):

@@ -14,7 +14,7 @@ from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.diagnosis.observability import Observability
 from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.files import html
 from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
 from sysdyn.measurements.linear import MotorTorque
@@ -103,7 +103,7 @@ class Problem(Statement):
 def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] = ()) -> Problem:
     """Known q̈ and fx, wanted τ. Nori eq. (7).
 
-    contacts: what the world exerts on a robot with a floating base beside fx. No motor drives the base then, and of all
+    contacts: wrenches of the world on a floating robot, beside fx. No motor drives the base then, and of all
     wrenches w that make it move as q̈ says the solution has the smallest, in the units of their noise; τ of the other
     joints is the one for these. Components of a Contact count the same in N and N m. How feet move is not looked at: q̈
     has to keep those at rest that stand.
@@ -139,8 +139,7 @@ def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
     """
     torque = (torque,) if isinstance(torque, str) else tuple(torque)
     for name in torque:
-        if name not in model.joint_names:
-            raise UnknownName("joint", name, model.joint_names)
+        check_among("joint", name, model.joint_names)
     rest = tuple(name for name in model.joint_names if name not in (*torque, *model.followers))
     known: list[Measurement] = [ExternalWrench("all", name="fx")]
     if torque:

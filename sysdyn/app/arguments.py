@@ -13,7 +13,7 @@ from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, make_problem
 from sysdyn.data.log_columns import STATES
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
@@ -37,7 +37,7 @@ Ordering = Annotated[
 Outputs = Annotated[
     str | None,
     typer.Option(
-        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: those that the problem is solved for.",
+        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem.",
         show_default=False,
     ),
 ]
@@ -45,6 +45,10 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there unde
 Seconds = Annotated[
     float | None,
     typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
+]
+UnknownLog = Annotated[
+    Path | None,
+    typer.Option("--log", help="A log whose states are unknown, as of `sysdyn solve`.", show_default=False),
 ]
 Coupled = Annotated[
     bool,
@@ -96,8 +100,7 @@ def stated_task(subject: str, base: str | None, kind: str | None, torque: str | 
                 raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
         return load_task(subject)
     kind = kind or ("hybrid" if torque else "forward")
-    if kind not in KINDS:
-        raise UnknownName("problem", kind, KINDS)
+    check_among("problem", kind, KINDS)
     names = [name.strip() for name in torque.split(",")] if torque else []
     return Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
 
@@ -113,7 +116,7 @@ def check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
         raise InvalidInput(f"{path} exists: give another name, or --force to replace it")
 
 
-def check_page(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
+def check_page(path: Path, force: bool, inputs: Sequence[Path]) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput(f"page {str(path)!r} must end in .html")
     check_output(path, force, inputs)

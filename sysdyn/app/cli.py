@@ -23,6 +23,7 @@ from sysdyn.app.arguments import (
     Seconds,
     Subject,
     Torque,
+    UnknownLog,
     asked_task,
     check_output,
     check_page,
@@ -213,12 +214,7 @@ def diagnose(
     base: Base = None,
     kind: Kind = None,
     torque: Torque = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="A log whose states are unknown, as of `sysdyn solve`: what it does not tell.", show_default=False
-        ),
-    ] = None,
+    log: UnknownLog = None,
     coupled: Coupled = False,
     order: Order = None,
 ) -> None:
@@ -327,12 +323,7 @@ def report(
         Path | None,
         typer.Option(help="Write a page (.html) for people instead, which loads nothing.", show_default=False),
     ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="A log whose states are unknown, as of `sysdyn solve`: the page is about its run.", show_default=False
-        ),
-    ] = None,
+    log: UnknownLog = None,
     coupled: Coupled = False,
     order: Order = None,
     force: Force = False,

@@ -54,14 +54,14 @@ def run(program: Callable[[], object]) -> None:
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half written goes
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # removes half-written files
     try:
         try:
             program()
         finally:
             sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left there goes nowhere at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest goes nowhere at the exit
         if isinstance(error, BrokenPipeError):
             sys.exit(UNREAD)
         with suppress(OSError):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sysdyn.app.tasks import ALL_ORDERINGS, REFERENCES, Task, compile_task
 from sysdyn.app.terminal import count_cells
-from sysdyn.errors import SysdynError, UnknownName
+from sysdyn.errors import SysdynError, check_among
 from sysdyn.passes import PAPER
 from sysdyn.reference.flops import count_flops
 
@@ -22,8 +22,7 @@ def chosen_orders(task: Task, orders: str | None) -> list[str]:
         return ["symmetric"] if task.problem.noisy else [name for name in ALL_ORDERINGS if name != "mixed"]
     names = orders.replace(" ", "").split(",")
     for name in names:
-        if name not in ALL_ORDERINGS:
-            raise UnknownName("ordering", name, ALL_ORDERINGS)
+        check_among("ordering", name, ALL_ORDERINGS)
     return names
 
 

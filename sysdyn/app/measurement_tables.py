@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, SysdynError, UnknownName
+from sysdyn.errors import InvalidInput, SysdynError, UnknownName, check_among
 from sysdyn.files.toml import Document, Place
 from sysdyn.measurements.declared import sensor
 from sysdyn.measurements.linear import numbers
@@ -68,8 +68,7 @@ class MeasurementTable:
         kind = table.get("type")
         if kind is None:
             doc.fail(self.place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')
-        if kind not in (*MEASUREMENTS, DECLARED):
-            raise UnknownName("type of measurement", kind, (*MEASUREMENTS, DECLARED))
+        check_among("type of measurement", kind, (*MEASUREMENTS, DECLARED))
         self.kind: str = kind
         self.make: Callable[..., Measurement] = sensor if kind == DECLARED else MEASUREMENTS[kind]
 

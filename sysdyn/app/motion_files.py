@@ -56,7 +56,7 @@ def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
     for file in files_of(source):
         table = read_table(file, columns.of_array)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LogWarning)  # what is not shown may be there
+            warnings.simplefilter("ignore", LogWarning)  # columns that are not shown may be there
             used, numbers = columns.matched(table, str(file))
         x = np.vstack([np.empty((0, len(used))), *table.chunks(columns.kinds(used, numbers))])
         part = {}

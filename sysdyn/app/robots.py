@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.model import Model, auto_tree, chain, load
 
 # Text of a generated robot: the name of its generator and numbers behind a colon.
@@ -23,8 +23,7 @@ def load_robot(
     Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable if the
     package of the robot is missing.
     """
-    if base not in ("fixed", "floating"):
-        raise UnknownName("base", base, ("fixed", "floating"))
+    check_among("base", base, ("fixed", "floating"))
     options: dict[str, Any] = {} if fixed_joints is None else {"fixed_joints": fixed_joints}
     generator = GENERATOR.fullmatch(spec)
     if generator:

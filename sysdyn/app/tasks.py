@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.measurement import Output
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
@@ -33,7 +33,7 @@ REFERENCES = {"inverse": rnea, "forward": aba}
 class Task:
     """A problem with options of compiling and solving; `kind`: inverse, forward, hybrid, or measurements.
 
-    values {measurement: (m,)}: those that are the same in every state. columns: renames of those of logs, as of `Log`.
+    values {measurement: (m,)}: constants, the same in every state. columns: new names of columns of logs, as of `Log`.
     """
 
     problem: Problem
@@ -53,8 +53,7 @@ class Task:
 
 def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem:
     """Inverse, forward or hybrid dynamics of the model; torque: joints whose torque is known (hybrid only)."""
-    if kind not in KINDS:
-        raise UnknownName("problem", kind, KINDS)
+    check_among("problem", kind, KINDS)
     if kind == "hybrid":
         if not torque:
             raise InvalidInput('hybrid dynamics needs the joints whose torque is known (torque = ["…"], --torque …)')
@@ -64,9 +63,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
     return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
 
 
-def compile_task(task: Task, outputs: Sequence[Output] | None = None, **options: Any) -> Solver:
+def compile_task(task: Task, **options: Any) -> Solver:
     """The task compiled, with a progress bar; options and errors as of `sysdyn.compile`."""
     with Bar("compiling") as bar:
-        return compile(
-            task.problem, task.ordering, outputs or task.wanted, on_singular=task.on_singular, progress=bar, **options
-        )
+        return compile(task.problem, task.ordering, task.wanted, on_singular=task.on_singular, progress=bar, **options)

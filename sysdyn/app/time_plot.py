@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -53,17 +53,16 @@ class Bands:
         ok = np.ones(len(t), dtype=bool)
         self(Estimates("", np.arange(1, len(t) + 1), t, arrays["q"], {x: arrays[x]}, {x: arrays[f"std:{x}"]}, ok))
 
-    def figure(self, joints: Sequence[str] | None = None, title: str = "") -> Figure:
-        """One panel for each joint: the estimate and ±2 σ.
+    def figure(self, title: str = "") -> Figure:
+        """One panel for each of the `PANELS` joints whose values change most: the estimate and ±2 σ.
 
-        joints: names, default the `PANELS` whose values change most, without the ones that are known and stay the
-        same. Raises InvalidInput if there is nothing to draw.
+        Joints that are known and stay the same have none. Raises InvalidInput if there is nothing to draw.
         """
         if not self._kept:
             raise InvalidInput("there is no state to draw")
         x, nv = np.vstack(self._parts), self.model.nv
         t, values, std = x[:, 0], x[:, 1 : 1 + nv], x[:, 1 + nv :]
-        shown = self._chosen(values, std, joints)
+        shown = most_changing(values, std)
         units, symbol = QUANTITY[self.quantity].units(self.model), QUANTITY[self.quantity].symbol
         noisy = bool(np.isfinite(std).any())
         panels = [
@@ -72,10 +71,3 @@ class Bands:
         ]
         rest = f"{len(shown)} of {nv} shown" if len(shown) < nv else ""
         return bands(t, panels, ", ".join(part for part in (title, rest) if part))
-
-    def _chosen(self, values: np.ndarray, std: np.ndarray, joints: Sequence[str] | None) -> list[int]:
-        if joints is not None:
-            return [
-                k for name in joints for k in range(*self.model.v_slice(self.model.joint_index(name)).indices(10**9))
-            ]
-        return most_changing(values, std)

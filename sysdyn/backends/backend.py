@@ -81,5 +81,5 @@ class Backend(ABC):
         """Inputs of float64 in the back end's type of numbers; those that are of this type are not copied."""
         if self.real is DOUBLE:
             return inputs
-        with np.errstate(over="ignore"):  # what is infinite then is found by the kernel
+        with np.errstate(over="ignore"):  # the kernel finds infinite numbers
             return {name: x.astype(self.real.dtype, order="C", copy=False) for name, x in inputs.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysdyn.backends.c.code import identifier
-from sysdyn.errors import BackendUnavailable, install
+from sysdyn.errors import install, optional
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Program
 
@@ -14,10 +14,7 @@ def function(program: Program, name: str):
     An input that is an output, too, as what is partly known, is called known_…. CasADi has no status: it gives inf or
     nan where the program would say that a pivot is zero. Raises BackendUnavailable.
     """
-    try:
-        import casadi
-    except ImportError as error:
-        raise BackendUnavailable(f"CasADi is not installed: pip install casadi, or {install('casadi')}") from error
+    casadi = optional("casadi", f"CasADi is not installed: pip install casadi, or {install('casadi')}")
     functions = {kind: getattr(casadi, x.casadi) if x.casadi else x.number for kind, x in OPERATIONS.items()}
     inputs = [casadi.SX.sym(identifier(group), size) for group, size in program.input_groups]
     value = [x for column in inputs for x in casadi.vertsplit(column)]

@@ -78,7 +78,7 @@ class Executable:
     def behind(self, first: Executable, inputs: Arrays, n: int) -> tuple[Results, np.ndarray]:
         """(results at n states of this program, whose inputs are the outputs of another; status (n,) of the latter).
 
-        Block by block, so that what lies between the two stays in the cache. inputs: those of `first`.
+        Block by block, so that the arrays between the two stay in the cache. inputs: of `first`.
         """
         found = self.backend.new(n), np.empty(n, dtype=np.int64)
         width, row = self.backend.width, max(1, 8 * first.program.n_outputs)

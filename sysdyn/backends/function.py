@@ -34,7 +34,8 @@ from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT, LARGEST_ANGLE
 
 _RESULT = "result"  # Output groups of results without names are called result, result1, …
-_EXPORT_STATES = 64  # Number of states among which the test vectors of an export are found; chosen.
+# Number of random states among which the test vectors of an export are found (chosen).
+EXPORT_STATES = 64
 
 
 def compile_function(
@@ -51,7 +52,7 @@ def compile_function(
         H = mass_matrix(q)                                      # leading axes of q are batch axes
 
     inputs: name → shape, or a `Group` of that name, in the order of the function's arguments. The function is called
-    once, with object arrays of `Expr`; what it decides, it decides then. sharing: which equal results are computed
+    once, with object arrays of `Expr`; its decisions are made then. sharing: which equal results are computed
     once, see `Graph`. level: of code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on
     disk) or "python" (NumPy, which has no `bind`).
 
@@ -219,7 +220,7 @@ class Function(Translated, Differentiable, Called):
 
         def states() -> dict[str, np.ndarray]:
             rng = np.random.default_rng(2)
-            return {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
+            return {group: rng.standard_normal((EXPORT_STATES, size)) for group, size in self.program.input_groups}
 
         return Source(name, self.executable, Description(title, self.groups), states)
 

@@ -38,7 +38,7 @@ def run(
 ) -> list:
     """The outputs of `program` for `inputs` (one scalar or (N,) array an input, in order).
 
-    functions: what executes each kind of operation, NumPy by default. watch(value number, value) sees each
+    functions: the function for each kind of operation, of NumPy by default. watch(value number, value) sees each
     result; values are dropped after their last use. constant: makes a number that `functions` take of each constant.
     """
     functions = functions or numpy_functions()

@@ -19,7 +19,7 @@ import numpy as np
 from sysdyn.backends.backend import Arrays
 from sysdyn.backends.llvm.xla import RESCUE, handler
 from sysdyn.backends.traced import Node, Traced, mapped
-from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install
+from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
 
 # Handlers by the name of their target, for as long as the process lives: compiled functions of JAX refer to them.
 _HANDLERS: dict[str, object] = {}
@@ -110,14 +110,9 @@ class JaxNode(Node):
 @functools.cache
 def _library() -> ModuleType:
     """JAX with its foreign function interface. Raises BackendUnavailable."""
-    try:
-        jax = importlib.import_module("jax")
-        importlib.import_module("jax.ffi")
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"functions of JAX need JAX 0.5 or later, which is not installed: pip install jax, or {install('jax')}"
-        ) from error
-    return jax
+    missing = f"functions of JAX need JAX 0.5 or later, which is not installed: pip install jax, or {install('jax')}"
+    optional("jax.ffi", missing)
+    return optional("jax", missing)
 
 
 @functools.cache

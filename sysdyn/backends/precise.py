@@ -15,7 +15,7 @@ from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQ
 from sysdyn.program.program import Program
 from sysdyn.sparse.twice import Twice
 
-# Decimal digits of every result; what is not defined is NaN.
+# Decimal digits of every result; undefined ones are NaN.
 DIGITS = Context(prec=50, traps=[])
 # π/2 to more digits than an angle of 1e9 rad loses.
 _HALF_PI = Decimal("1.570796326794896619231321691639751442098584699687552910487472296153908203143104499314")

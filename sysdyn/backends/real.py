@@ -1,4 +1,4 @@
-"""The type of the numbers of a target: what compilers call it, its size, and what follows from its digits."""
+"""The type of the numbers of a target: its names in compilers, its size, and limits that follow from its digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.errors import UnknownName
+from sysdyn.errors import check_among
 from sysdyn.program.plain import HALF_PI
 from sysdyn.program.status import LARGEST_ANGLE
 
@@ -89,6 +89,5 @@ DTYPES = {x.dtype.name: x for x in (DOUBLE, SINGLE)}
 def real_of(what: str | type | np.dtype) -> Real:
     """The type of numbers of this name in NumPy, or of a type of NumPy. Raises UnknownName."""
     name = what if isinstance(what, str) else np.dtype(what).name if isinstance(what, (type, np.dtype)) else repr(what)
-    if name not in DTYPES:
-        raise UnknownName("type of numbers", name, DTYPES)
+    check_among("type of numbers", name, DTYPES)
     return DTYPES[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.interpreter import Interpreter
 from sysdyn.backends.llvm.machine_code import MachineCode
-from sysdyn.errors import BackendUnavailable, UnknownName
+from sysdyn.errors import BackendUnavailable, check_among
 
 # All back ends by name, the fastest one first.
 BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (MachineCode, Interpreter)}
@@ -13,8 +13,7 @@ BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Mach
 
 def backend_named(name: str) -> type[Backend]:
     """The back end of that name. Raises UnknownName, and BackendUnavailable if something it needs is not installed."""
-    if name not in BACKENDS:
-        raise UnknownName("backend", name, BACKENDS)
+    check_among("backend", name, BACKENDS)
     BACKENDS[name].require()
     return BACKENDS[name]
 

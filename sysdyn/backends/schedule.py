@@ -122,7 +122,7 @@ def schedule(program: Program, lanes: int = 1, most: int = MAX_OPS) -> Schedule:
 def _packs(pieces: list[Segment], lanes: int) -> dict[int, list[int]]:
     """{first piece: pieces} that are computed side by side, at the place of the first.
 
-    A piece joins others of its shape that come after all that it reads: those with which most operands stay the same
+    A piece joins others of its shape that come after all that it reads, with which most operands stay the same
     in all lanes.
     """
     given_up: set[int] = set()

@@ -58,7 +58,7 @@ class Team:
         """Call all parts and return when the last one is done. Raises the error of a part.
 
         threads: that call them, each the next one as soon as it is free; one for each part if None, and never more than
-        parts or `MOST_THREADS`. A thread that comes too late finds nothing left to do, and nobody waits for it; those
+        parts or `MOST_THREADS`. A thread that comes too late finds nothing left to do, and nobody waits for it; threads
         that cannot be started are done without.
         """
         others = min(len(parts), MOST_THREADS, len(parts) if threads is None else threads) - 1

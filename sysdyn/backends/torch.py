@@ -7,7 +7,6 @@ one operation of autograd. torch.compile sees one opaque operation, and needs no
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
 from types import ModuleType
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends.traced import Node, Traced, mapped
-from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install
+from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
 
 # Nodes by number, which operations hold in place of them; they stay for the life of the process, as compiled code does.
 _NODES: list[TorchNode] = []
@@ -78,12 +77,8 @@ class TorchNode(Node):
 @functools.cache
 def _library() -> ModuleType:
     """PyTorch. Raises BackendUnavailable."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"functions of PyTorch need it, and it is not installed: pip install torch, or {install('torch')}"
-        ) from error
+    missing = f"functions of PyTorch need it, and it is not installed: pip install torch, or {install('torch')}"
+    return optional("torch", missing)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.traced import Traced
-from sysdyn.errors import ProblemError, UnknownName
+from sysdyn.errors import ProblemError, check_among
 
 
 class Source(NamedTuple):
@@ -120,6 +120,5 @@ class Translated(ABC):
 
 
 def _checked(on_singular: str) -> str:
-    if on_singular not in ("nan", "raise"):
-        raise UnknownName("on_singular", on_singular, ("nan", "raise"))
+    check_among("on_singular", on_singular, ("nan", "raise"))
     return on_singular

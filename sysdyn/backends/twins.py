@@ -49,7 +49,7 @@ class Twins:
         self.first = {u - n: w - n for u, w in first.items() if u >= n}
 
     def _number(self, code: int) -> int:
-        """The number of a value: those from outside, then the results."""
+        """The number of a value: values from outside first, then results."""
         if code < 0:
             return _NONE
         number, kind = divmod(code, 4)

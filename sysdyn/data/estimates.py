@@ -6,7 +6,6 @@ the results are the same bit for bit on processors of one kind. What a worker th
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 
 from sysdyn.data.log_columns import OK, TIME
 from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
-from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError, warn
+from sysdyn.errors import LogWarning, SysdynError, optional, warn
 from sysdyn.files.table_writers import write_table
 from sysdyn.online.solver import Solver
 
@@ -74,18 +73,14 @@ def _written(
 
 def _distributed(log: Log, solver: Solver, scheduler: str) -> Iterator[Estimates]:
     """`log.estimates` by the workers of a cluster. Raises SysdynError if the cluster fails."""
-    try:
-        dask = importlib.import_module("dask.distributed")
-    except ImportError as error:
-        raise BackendUnavailable(
-            "a scheduler needs Dask, which is not installed: pip install dask distributed"
-        ) from error
+    missing = "a scheduler needs Dask, which is not installed: pip install dask distributed"
+    dask = optional("dask.distributed", missing)
     try:
         with dask.Client(scheduler, set_as_default=False, timeout=SCHEDULER_PATIENCE) as client:
             yield from _gathered(log, solver, client)
     except SysdynError:
         raise
-    except Exception as error:  # those of Dask, of its network and of what it moves
+    except Exception as error:  # of Dask, of its network and of moved objects
         raise SysdynError(f"the cluster at {scheduler} failed: {type(error).__name__}: {error}") from error
 
 

@@ -22,7 +22,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, LogWarning, UnknownName, warn
+from sysdyn.errors import InvalidInput, LogWarning, UnknownName, check_among, warn
+from sysdyn.files.bags import TIME
 from sysdyn.files.tables import Table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.measurement import Measurement
@@ -35,8 +36,6 @@ from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES
 
 # Ways of a log with the state: q and q̇ are columns, exact, or unknown and measured by sensors.
 STATES = ("exact", "unknown")
-# Name of the column of time in every file that is written.
-TIME = "t"
 # Name of the column and the array that say of each state if it was solved.
 OK = "ok"
 # Names of the column of time in files that are read.
@@ -71,8 +70,7 @@ class LogColumns:
         renames: Mapping[str, str] | None = None, timed: bool | None = True, free: Sequence[str] = (),
         states: str = STATES[0], unused: Collection[tuple[str, int]] = (),
     ):  # fmt: skip
-        if states not in STATES:
-            raise UnknownName("choice for states", states, STATES)
+        check_among("choice for states", states, STATES)
         model, exact = problem.model, states == STATES[0]
         self.problem, self._exact = problem, exact
         switched = (*problem.switchable, *problem.switchable_constraints)

@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.data.log_columns import STATES, TIME, LogColumns, listed
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
-from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName, warn
+from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, warn
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
@@ -130,8 +130,7 @@ class Log:
     ):  # fmt: skip
         choices = (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES), ("states", states, STATES))
         for what, given, valid in choices:
-            if given not in valid:
-                raise UnknownName(f"choice for {what}", given, valid)
+            check_among(f"choice for {what}", given, valid)
         if velocities != VELOCITIES[0] and not timed:
             raise InvalidInput("velocities follow from positions and times: read them as a log, not as states")
         self._exact = states == STATES[0]

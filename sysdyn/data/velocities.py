@@ -16,6 +16,7 @@ from sysdyn.model import Model
 
 # Rows of the window on either side of its centre (chosen).
 HALF = 5
+# Rows of a whole window, the one in its middle included.
 WINDOW = 2 * HALF + 1
 # Share of the rate of the rows up to which motions lose at most 10 % of their velocity, by HALF rows a side.
 FLAT = 0.03

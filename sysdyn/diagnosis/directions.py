@@ -33,7 +33,7 @@ class Direction:
     """A combination of unknowns that no equation sees: any multiple of it may be added to a solution.
 
     terms: those of one quantity, of w, fx, q̈ or τ; the first by one unit, which no other direction has. others:
-    (quantity, how many unknowns) that change with them. forces: what they are as forces along a line, where they are.
+    (quantity, how many unknowns) that change with them. forces: the same as forces along a line, if they are such.
     """
 
     terms: tuple[Term, ...]

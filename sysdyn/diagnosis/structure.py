@@ -71,7 +71,7 @@ class Structure:
 def structure(system: System, counted: np.ndarray | None = None) -> Structure:
     """Coarse Dulmage-Mendelsohn blocks of the worst-case pattern of a problem's equations.
 
-    What is under-determined is so by all equations, what is over-determined by the exact ones. counted (equations,)
+    The under-determined part is so by all equations, the over-determined one by the exact ones. counted (equations,)
     bool: the equations that are there; None: all.
     """
     plain = system.plain

@@ -30,7 +30,7 @@ class Switches:
         chosen = [k for k, kind in enumerate(kinds) if kind == "random"]
         entries, _ = plain.values({"q": q[chosen], "qd": qd[chosen]})
         reduction = Reduction(plain, plain.noisy_mask, np.isin(np.arange(plain.shape[0]), rows, invert=True))
-        self._seen = []  # at each state (rows, directions): what each row sees, by unit rows
+        self._seen = []  # at each state (rows, directions): the part that each row sees, by unit rows
         for x in np.broadcast_to(entries, (len(chosen), entries.shape[1])):
             reduced = reduction.at(x)
             seen = reduced.matrix[rows] @ reduced.free

@@ -16,6 +16,8 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.idle import idle_joints, without_inertia
 
+# Most names of a list (chosen).
+MOST = 6
 JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Begins of names that are shown first.
 
 
@@ -28,11 +30,11 @@ def kind_of_state(count: int, by_structure: int) -> str:
     return f"by {'structure and by ' if by_structure else ''}value, at every sampled state"
 
 
-def listed(what: str, found: tuple[Direction, ...], most: int = 6) -> list[str]:
+def listed(what: str, found: tuple[Direction, ...]) -> list[str]:
     if not found:
         return []
-    more = [f"  … ({len(found)} in all)"] if len(found) > most else []
-    return [f"  {what}:", *(f"  - {x}" for x in found[:most]), *more]
+    more = [f"  … ({len(found)} in all)"] if len(found) > MOST else []
+    return [f"  {what}:", *(f"  - {x}" for x in found[:MOST]), *more]
 
 
 def joints_first(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,7 +53,7 @@ def at_states(states: Sequence[int] | np.ndarray, n: int) -> str:
     return "" if n == 1 else f" {int(states[0])}{more}"
 
 
-def few(names: tuple[str, ...], most: int = 6) -> str:
+def few(names: tuple[str, ...], most: int = MOST) -> str:
     more = f", … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

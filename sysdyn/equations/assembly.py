@@ -11,7 +11,7 @@ import numpy as np
 
 from sysdyn.equations.form import Form
 from sysdyn.equations.newton_euler import Rows, newton_euler
-from sysdyn.errors import ProblemError, UnknownName
+from sysdyn.errors import ProblemError, check_among
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.measurements.parameters import VariedModel
@@ -223,8 +223,7 @@ def _checked_block(
 ) -> tuple[range, np.ndarray]:
     """(columns, block) of coefficients for a quantity. Raises UnknownName, ProblemError."""
     valid = form.problem.quantities
-    if quantity not in valid:
-        raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, valid)
+    check_among(f"quantity in the rows of {m.name!r}:", quantity, valid)
     columns = form.layout.columns(*form.layout.block(quantity, owner))
     if block.shape != (size, len(columns)):
         raise ProblemError(

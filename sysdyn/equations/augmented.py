@@ -249,8 +249,7 @@ System = BlockSystem | AugmentedSystem  # Equations of a problem, exact ones or 
 
 
 def augmented_system(
-    problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
-    outputs: Sequence[Output] = QUANTITIES,
+    problem: Statement, layout: str, known: str, passes: Sequence[str], outputs: Sequence[Output]
 ) -> AugmentedSystem:  # fmt: skip
     """The system of a problem with noise. The problem keeps it."""
     chosen, kinds = named_passes(passes), _distinct(outputs)

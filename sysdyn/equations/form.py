@@ -17,7 +17,7 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 # Difference of coefficients and bias below which an output does not depend on linear velocities, as a share of the
 # greatest of them: between rounding and motion (chosen).
 UNIFORM = 1e-9
-# Seed of the state at which they are compared.
+# Seed of the state at which they are compared (chosen).
 UNIFORM_SEED = 5
 
 

@@ -36,7 +36,7 @@ CERTAINLY = 1e-17
 KEPT_NODES = 300_000
 # Number of random states at which sizes of entries are taken, to scale rows and columns (chosen).
 SCALE_STATES = 4
-# Seed of these states.
+# Seed of these states (chosen).
 SCALE_SEED = 7
 # Greatest terms of a row that are rounding errors, as a share of its terms with each unknown the greatest of its kind:
 # 45,000 rounding units (chosen).
@@ -202,6 +202,11 @@ class LinearSystem(ABC):
         """
         out = interpreter.run_groups(self.program, self._full(inputs))
         return out["D"], out["b"]
+
+    def values_at(self, inputs: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same with an axis of n states, also if they share the values."""
+        entries, b = self.values(inputs)
+        return np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
 
     def values_twice(self, inputs: Mapping[str, np.ndarray]) -> tuple[Twice, Twice]:
         """(entries (nnz,), b (equations,)) at one state, exact to twice the precision, inputs as for `values`."""

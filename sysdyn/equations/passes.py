@@ -13,7 +13,7 @@ from typing import ClassVar
 from sysdyn.equations.form import Form
 from sysdyn.equations.frames import Frames
 from sysdyn.equations.turned_joints import layout as layout_of
-from sysdyn.errors import UnknownName
+from sysdyn.errors import check_among
 from sysdyn.measurements.measurement import Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.raw import RawMeasurement
@@ -93,8 +93,7 @@ def form(
 
     Measurements among the outputs are written in the unknowns after the passes.
     """
-    if known not in KNOWN:
-        raise UnknownName("treatment of known quantities", known, KNOWN)
+    check_among("treatment of known quantities", known, KNOWN)
     wanted = named_passes(passes)
     shown = tuple(x for x in outputs if isinstance(x, Measurement))
     found = Form(problem, layout_of(problem, layout, turn), known, (), problem.model, Frames(), shown)

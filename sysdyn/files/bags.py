@@ -2,7 +2,7 @@
 
 A row is a message of the topic with the joints (of several the busiest), at the time in its header. Of every other
 topic it has the latest message, if that is no more than `FRESH` seconds older, else NaN. Apart, every message is in the
-row of its own time, beside NaN: what is measured once is there once. Columns are called by topic
+row of its own time, beside NaN, so that a value measured once is there once. Columns are called by topic
 and field, as "/joint_states/position[0]", and have a second name by what the message says of itself:
 
     sensor_msgs/JointState          q.NAME, qd.NAME, tau:NAME       by the names in the message
@@ -27,7 +27,7 @@ from sysdyn.errors import FileError
 FRESH = 0.1
 # Seconds of recording after which messages apart are put in order of their times (chosen): topics come with delays.
 DELAY = 1.0
-# Name of the column of time, which every bag has.
+# Name of the column of time: of every bag, and of all files that are written.
 TIME = "t"
 _JOINTS = "sensor_msgs/msg/JointState"
 # Fields of other messages, each with its component of a measurement.
@@ -52,9 +52,7 @@ class _Topic:
     joints: tuple[str, ...] = ()
 
 
-def read_bag(
-    path: Path, apart: bool = False
-) -> tuple[list[str], list[str], Callable[[Sequence[int]], Iterator[list[float]]]]:
+def read_bag(path: Path, apart: bool) -> tuple[list[str], list[str], Callable[[Sequence[int]], Iterator[list[float]]]]:
     """(columns, their second names or "", a function of numbers of columns that gives their values row by row).
 
     apart: every message in the row of its own time alone.

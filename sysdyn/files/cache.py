@@ -1,9 +1,9 @@
 """Cache folder for compiled things: atomic writes, checked reads, and never an error.
 
-What is stored here is run later. A folder or an entry that belongs to another user, or that others can write to, is
-reported once and left alone; an entry that is damaged, or was stored under another key, is ignored. The folder is
-SYSDYN_CACHE if set (empty or off: no cache), else the user's cache folder; what was not used for longest goes where it
-is larger than SYSDYN_CACHE_LIMIT.
+Entries are run later: a folder or an entry that belongs to another user, or that others can write to, is reported once
+and left alone; an entry that is damaged, or was stored under another key, is ignored. The folder is SYSDYN_CACHE if set
+(empty or off: no cache), else the user's cache folder; if it is larger than SYSDYN_CACHE_LIMIT, the entries that were
+not used for longest go.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Writer(ABC):
     def drop(self) -> None:
         """Give up everything that was written."""
         if not self.over:
-            with suppress(Exception):  # what cannot be ended was not begun, or does not fit on the disk
+            with suppress(Exception):  # a file that cannot be ended was not begun, or does not fit on the disk
                 self.discard()
             self.new.drop()
         self.over = True

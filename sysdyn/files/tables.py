@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SysdynError
+from sysdyn.errors import FileError, InvalidInput, SysdynError, optional
 from sysdyn.files.bags import read_bag
 from sysdyn.files.regular import require_regular_within
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES, refused
@@ -76,10 +76,7 @@ def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
 def package(path: str | Path, suffix: str) -> Any:
     """The module that reads and writes files of this kind."""
     module, name = _PACKAGES[suffix]
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise BackendUnavailable(f"{path} needs {name}, which is not installed: pip install {name}") from error
+    return optional(module, f"{path} needs {name}, which is not installed: pip install {name}")
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class Document:
     def at(self, place: Place) -> Iterator[None]:
         """Errors of sysdyn that are raised within get the file and line of the place before their message.
 
-        Of an UnknownName, the line that has the name in quotes, first within the place. Those that have a line keep it.
+        Of an UnknownName, the line that has the name in quotes, first within the place. Errors with a line keep it.
         """
         try:
             yield

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.program.groups import Group
 
-# Comparisons by their sign; those of two characters come first, as they are looked for in this order.
+# Comparisons by their sign; signs of two characters come first, as they are looked for in this order.
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
@@ -45,8 +45,7 @@ class Condition:
         """Raise UnknownName for a column that none of the groups, values of measurements, has; name: whose it is."""
         valid = [label for group in groups for label in group.labels]
         for column, _, _ in self.clauses:
-            if column not in valid:
-                raise UnknownName(f"column in when= of {name!r}:", column, valid)
+            check_among(f"column in when= of {name!r}:", column, valid)
 
     def holds(
         self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]],

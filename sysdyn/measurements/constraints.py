@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
@@ -202,8 +202,7 @@ class Contact(FrameConstraint, FrameAcceleration):
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         held = _named("kind of a Contact", kind, CONTACTS)
         name = name or f"Contact({placed(frame, 'Contact')[1]})"
-        if reference not in self.references:
-            raise UnknownName(f"reference of {name!r}:", reference, self.references)
+        check_among(f"reference of {name!r}:", reference, self.references)
         super().__init__(frame, held, reference=reference, name=name)
         self._take(stabilise)
         if at is not None:
@@ -326,8 +325,7 @@ class LoopJoint(FrameConstraint, Sensor):
     ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         self.axis = axis
-        if axis not in AXES:
-            raise UnknownName("axis of a LoopJoint:", axis, AXES)
+        check_among("axis of a LoopJoint:", axis, AXES)
         joints = {x: [c for c in ACCELERATION if c not in _free(x, axis)] for x in LOOPS}
         held = _named("kind of a LoopJoint", kind, joints)
         self.frame, label_a = placed(frame_a, "LoopJoint")
@@ -509,8 +507,7 @@ def _named(what: str, kind: Kind, kinds) -> Sequence[str]:
     """Components of a kind, given by its name or by themselves. Raises UnknownName."""
     if not isinstance(kind, str):
         return kind
-    if kind not in kinds:
-        raise UnknownName(f"{what}:", kind, kinds)
+    check_among(f"{what}:", kind, kinds)
     return kinds[kind]
 
 

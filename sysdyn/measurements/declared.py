@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.acceleration_sensors import Accelerometer
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.measurement import Measurement, Names
@@ -96,8 +96,7 @@ def sensor(
         raise InvalidInput(f"{name!r}, a sensor of type {s.type!r}, is declared on the {s.parent_kind} {s.parent!r}")
     classes = {cls.__name__: cls for cls in _CLASSES[s.type]}
     kind = next(iter(classes)) if measures is None else measures
-    if kind not in classes:
-        raise UnknownName(f"measures= of {name!r}:", kind, classes)
+    check_among(f"measures= of {name!r}:", kind, classes)
     given: dict[str, Any] = {"noise": noise, "bias": bias}
     given["name"] = name if kind == next(iter(classes)) else f"{name} {kind}"
     if classes[kind] is not FrameAttitude:
@@ -141,8 +140,7 @@ def _settings(s: Sensor) -> tuple[str, str]:
     def text(key: str, default: str, valid) -> str:
         found = None if element is None else element.findtext(f"force_torque/{key}")
         value = (found or default).strip()
-        if value not in valid:
-            raise UnknownName(f"{key} of sensor {s.name!r}:", value, valid)
+        check_among(f"{key} of sensor {s.name!r}:", value, valid)
         return value
 
     return text("frame", "child", FRAMES), text("measure_direction", "child_to_parent", DIRECTIONS)

@@ -23,7 +23,7 @@ from sysdyn.program.products import COTANGENTS, TANGENTS
 VALUE, NOISE, SWITCH = "y", "noise", "active"
 # Roles of groups of parts of the model.
 INERTIA, ARMATURE = "inertia", "armature"
-# Name of the group of gravity, which has no owner.
+# Name of the group of gravity, which has no owner; also of the vector of a Direction that points against it.
 GRAVITY = "gravity"
 # Roles; texts with other words before a colon are names.
 ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE, TANGENTS, COTANGENTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.drifts import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
@@ -117,8 +117,7 @@ class Linear(_Combination):
         for key, C in blocks.items():
             if not (isinstance(key, tuple) and len(key) == 2):
                 raise InvalidInput(f"{name!r}: a block is of (quantity, name), such as ('f', 'l_foot'), not {key!r}")
-            if key[0] not in stated():
-                raise UnknownName(f"quantity in {name!r}:", key[0], stated())
+            check_among(f"quantity in {name!r}:", key[0], stated())
             self.blocks[key] = C if callable(C) else numbers(f"block {key} of {name!r}", C, (None, None))
         if components is None:
             sizes = [len(C) for C in self.blocks.values() if isinstance(C, np.ndarray)]
@@ -223,7 +222,12 @@ class MotorTorque(_Combination):
 
 def _called(C: Coefficients, ctx: Context) -> np.ndarray:
     """Coefficients at the state, with entries float or Expr."""
-    values = np.asarray(C(ctx.q, ctx.qd) if callable(C) else C, dtype=object)
+    return scalars(C(ctx.q, ctx.qd) if callable(C) else C)
+
+
+def scalars(values: Any) -> np.ndarray:
+    """An array whose numbers are Python's floats, beside Expr."""
+    values = np.asarray(values, dtype=object)
     result = np.empty(values.shape, dtype=object)
     for place, x in np.ndenumerate(values):
         result[place] = float(x) if isinstance(x, (int, float, np.number)) else x

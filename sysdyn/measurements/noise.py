@@ -223,7 +223,7 @@ class Switchable(Wrapped):
     a foot at rest. Values that are off may be anything, such as NaN. With one of an acceleration and one of an external
     wrench a contact opens and closes.
 
-    A constraint is switched whole, (…), in problems without noise: where it is off it is not there, and exerts nothing.
+    A constraint is switched whole, (…), in problems without noise: it exerts nothing if it is off.
     `sysdyn.compile` makes a `SwitchingSolver`, with a kernel for each combination of switches that is asked for;
     `Problem.mode` is the problem of one. Raises InvalidInput, ProblemError.
 

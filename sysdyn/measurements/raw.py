@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.drifts import Drift, RandomWalk, drift_of
 from sysdyn.measurements.measurement import Context, Measurement, Names
 from sysdyn.model import Model
@@ -120,8 +120,7 @@ class Known(RawMeasurement):
         self, quantity: str, targets: Names = "all", components: Names | int | Sequence[int] = "all",
         name: str | None = None, noise=None, bias: Drift | None = None, drift: Any = None,
     ):  # fmt: skip
-        if quantity not in stated():
-            raise UnknownName("quantity of a Known:", quantity, stated())
+        check_among("quantity of a Known:", quantity, stated())
         object.__setattr__(self, "quantity", quantity)
         super().__init__(targets, components, name, noise, bias, drift)
 

@@ -77,7 +77,7 @@ def register(cls: Class) -> Class:
     return cls
 
 
-def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SENSORS) -> Measurement:
+def from_description(data: Mapping, valid: Mapping[str, type[Measurement]]) -> Measurement:
     """Inverse of `describe()`. Raises UnknownName for a type that does not exist."""
     arguments = dict(data)
     kind, drift = arguments.pop("type"), drift_of(str(data.get("name")), arguments.pop("drift", None))

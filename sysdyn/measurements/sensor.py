@@ -19,19 +19,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
 from sysdyn.measurements.linear import stored, zeros
 from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
 from sysdyn.measurements.noise import noise_part
 from sysdyn.model import Model
+from sysdyn.model.kinematics import REFERENCES
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import UNIT_OF
 from sysdyn.model.spatial import X_inverse, cross_force
 from sysdyn.program.expr import is_zero
-
-# Axes that a value can be in; see above.
-REFERENCES = ("local", "world", "space")
 
 # Coefficients (m, size) of an equation, by quantity and the name of its joint or body.
 Blocks = Mapping[tuple[str, str], np.ndarray]
@@ -42,7 +40,7 @@ class Instrument(Measurement):
 
     components: "all", one name, or several, in the order of the value. name: default the class and `on`. noise: None
     for an exact equation. bias: of a log, unknown: a Constant or a RandomWalk. unit_of: the unit of each of `scalars`.
-    implied: what is not stored, as it follows from what is.
+    implied: arguments that are not stored, as they follow from the others.
     arguments: keyword arguments of the class beside components, name, noise and bias.
     """
 
@@ -62,15 +60,13 @@ class Instrument(Measurement):
         self.noise, self.drift = noise, drift_of(self.name, bias)
         self.arguments = arguments
         for k, component in enumerate(self.chosen):
-            if component not in self.scalars:
-                raise UnknownName(f"component of {self.name!r}:", component, self.scalars)
+            check_among(f"component of {self.name!r}:", component, self.scalars)
             if component in self.chosen[:k]:
                 raise ProblemError(f"{self.name!r} states {component} twice: remove one of them")
         if not self.chosen:
             raise InvalidInput(f"{self.name!r} has no components: choose some of {', '.join(self.scalars)}")
         reference = arguments.get("reference", "local")
-        if reference not in self.references:
-            raise UnknownName(f"reference of {self.name!r}:", reference, self.references)
+        check_among(f"reference of {self.name!r}:", reference, self.references)
         self.reference: str = reference
         self.units = tuple(self.unit_of[c] for c in self.chosen)
 
@@ -107,6 +103,17 @@ class Instrument(Measurement):
         return f"<{self.name}: {', '.join(self.chosen)}{arguments}>"
 
 
+class InFrame(Instrument):
+    """An instrument in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) in the body."""
+
+    def __init__(self, frame: Place, components, name, noise, bias: Drift | None = None, **arguments):
+        self.frame, label = placed(frame, type(self).__name__)
+        super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
+
+    def check(self, model: Model) -> None:
+        moving_frame(model, self.frame)
+
+
 class Sensor(Instrument):
     """An instrument that is linear in the unknowns, with coefficients of q and q̇.
 
@@ -139,15 +146,8 @@ class Sensor(Instrument):
         return {key: block[chosen] for key, block in blocks.items()}, bias[chosen], inverse[:, chosen]
 
 
-class FrameSensor(Sensor):
-    """A sensor in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) fixed in the body."""
-
-    def __init__(self, frame: Place, components, name, noise, bias: Drift | None = None, **arguments):
-        self.frame, label = placed(frame, type(self).__name__)
-        super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
-
-    def check(self, model: Model) -> None:
-        moving_frame(model, self.frame)
+class FrameSensor(InFrame, Sensor):
+    """A sensor in a frame that moves, linear in the unknowns."""
 
 
 class ReferencedSensor(FrameSensor):

@@ -97,7 +97,7 @@ class Standing:
 
 
 class Settling:
-    """Stances that begin count once they have settled, over successive rows; what stands at the begin has settled."""
+    """Stances that begin count once they have settled, over successive rows; feet that stand at the begin have."""
 
     def __init__(self, problem: Statement):
         found = {m.name: getattr(m.of, "settle", 0.0) for m in problem.state_sensors}

@@ -18,14 +18,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.conditions import Condition, condition_of
-from sysdyn.measurements.constraints import CONTACTS
+from sysdyn.measurements.constraints import AXES, CONTACTS
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
-from sysdyn.measurements.linear import numbers, zeros
-from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
+from sysdyn.measurements.groups import GRAVITY
+from sysdyn.measurements.linear import numbers, scalars, zeros
+from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame
 from sysdyn.measurements.noise import noise_part
-from sysdyn.measurements.sensor import Instrument, place_of, placed
+from sysdyn.measurements.sensor import InFrame, Instrument, place_of, placed
 from sysdyn.model import Model
 from sysdyn.model.manifolds import smooth, unturned
 from sysdyn.model.poses import se3_log
@@ -35,7 +36,7 @@ from sysdyn.program.expr import Expr, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
 TWIST = ("omega_x", "omega_y", "omega_z", "v_x", "v_y", "v_z")
-POSITION = ("x", "y", "z")
+POSITION = AXES
 ATTITUDE = ("r_x", "r_y", "r_z")
 # Units of all of these by the name of a component.
 UNITS = {
@@ -44,8 +45,6 @@ UNITS = {
 }  # fmt: skip
 # Name of a component of velocity by that of acceleration, as contacts name them.
 _RATE = dict(zip(ACCELERATION, TWIST, strict=True))
-# The vector of a Direction that points against gravity.
-GRAVITY = "gravity"
 # Word of when=: where a foot stands is told by its motion.
 KINEMATICS = "kinematics"
 # Added to the square of twice the cosine of half an angle: a few times its rounding, so that it stays positive.
@@ -210,15 +209,8 @@ class StateSensor(StateMeasurement, Instrument):
         return self.all_values(ctx)[self._places]
 
 
-class FrameStateSensor(StateSensor):
-    """A sensor of the state in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) there."""
-
-    def __init__(self, frame: Place, components: Names, name, noise, bias: Drift | None, **arguments):
-        self.frame, label = placed(frame, type(self).__name__)
-        super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
-
-    def check(self, model: Model) -> None:
-        moving_frame(model, self.frame)
+class FrameStateSensor(InFrame, StateSensor):
+    """A sensor of the state in a frame that moves."""
 
     def turned(self, ctx: Context, x: np.ndarray) -> np.ndarray:
         """A vector (3,) in axes of the frame, in the axes of the value."""
@@ -387,8 +379,7 @@ class Stance(FrameStateSensor):
         when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
         radius: float = 0.0, settle: float = 0.0,
     ):  # fmt: skip
-        if kind not in CONTACTS:
-            raise UnknownName("kind of a Stance:", kind, CONTACTS)
+        check_among("kind of a Stance:", kind, CONTACTS)
         name = name or f"Stance({placed(frame, 'Stance')[1]})"
         chosen = tuple(_RATE[c] for c in CONTACTS[kind]) if components in ("all", ("all",)) else components
         self.proposed = when == KINEMATICS
@@ -487,15 +478,12 @@ class StateFunction(StateMeasurement):
         return self.chosen
 
     def value(self, ctx: Context) -> np.ndarray:
-        values = np.asarray(self.function(ctx), dtype=object)
+        values = scalars(self.function(ctx))
         if values.shape != (len(self.chosen),):
             raise InvalidInput(
                 f"the function of {self.name!r} gives shape {values.shape}, but ({len(self.chosen)},) is needed"
             )
-        result = zeros(len(self.chosen))
-        for k, x in enumerate(values):
-            result[k] = float(x) if isinstance(x, (int, float, np.number)) else x
-        return result
+        return values
 
     def __repr__(self) -> str:
         return f"<{self.name}: {', '.join(self.chosen)}>"

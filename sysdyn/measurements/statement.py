@@ -14,12 +14,12 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SysdynError, UnknownName, warn
+from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SysdynError, UnknownName, check_among, warn
 from sysdyn.measurements.conditions import Condition
 from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group, value_of
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output, with_drift
-from sysdyn.measurements.noise import ModelNoise, Noise, Switchable, Wrapped, noise_of, noise_part
+from sysdyn.measurements.noise import ModelNoise, Switchable, Wrapped, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
 from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
@@ -102,8 +102,7 @@ class Statement:
             condition.check(name, [*self.values.values(), *self.state_values.values()])
         feet = {m.name: m.of for m in self.state_sensors if isinstance(m.of, Stance)}
         for name, foot in self.opposites.items() if self.state_sensors else ():
-            if foot not in feet:
-                raise UnknownName(f"stance in unless= of {name!r}:", foot, feet)
+            check_among(f"stance in unless= of {name!r}:", foot, feet)
             if feet[foot].proposed:
                 raise ProblemError(
                     f"{name!r} is on unless {foot!r} stands, but that follows from its motion (when='kinematics'), and "
@@ -391,13 +390,6 @@ class Statement:
         """Values of the sensors of the state by name, as `values` are of the others."""
         return Groups(value_of(m, self.model) for m in self.state_sensors)
 
-    def state_noise(self, name: str) -> Noise:
-        """The declared noise of a sensor of the state. Raises UnknownName."""
-        for m in self.state_sensors:
-            if m.name == name:
-                return noise_of(m, self.model)
-        raise UnknownName("sensor of the state", name, self.state_values)
-
     @property
     def y_names(self) -> tuple[str, ...]:
         """Name of each entry of the packed value y."""
@@ -413,8 +405,7 @@ class Statement:
         Raises UnknownName, InvalidInput for shapes that do not fit and values that are missing.
         """
         for name in values:
-            if name not in self.values:
-                raise UnknownName("measurement", name, self.values)
+            check_among("measurement", name, self.values)
         parts, leads = [], {}
         for name, group in self.values.items():
             x = real(f"y[{name!r}]", values[name]) if name in values else group.required()

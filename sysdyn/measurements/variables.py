@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sysdyn.errors import UnknownName
+from sysdyn.errors import check_among
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, WRENCHES, ConstraintWrenches, Quantity
 
@@ -41,8 +41,7 @@ class Layout:
     further: tuple[str, ...] = ()
 
     def __post_init__(self):
-        if self.name not in LAYOUTS:
-            raise UnknownName("layout", self.name, LAYOUTS)
+        check_among("layout", self.name, LAYOUTS)
 
     @cached_property
     def blocks(self) -> tuple[tuple[str, int], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Names, Place, find_frame
@@ -46,8 +46,7 @@ class ForceTorqueSensor(Sensor):
         self, joint: str, frame: Place | None = None, side: str = "child", reference: str = "local",
         components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
-        if side not in SIDES:
-            raise UnknownName("side of a ForceTorqueSensor:", side, SIDES)
+        check_among("side of a ForceTorqueSensor:", side, SIDES)
         self.joint, self.side = joint, side
         self.frame = None if frame is None else placed(frame, "ForceTorqueSensor")[0]
         super().__init__(

@@ -1,4 +1,4 @@
-"""Base inertial parameters: those that a robot's motion cannot tell apart are moved to bodies where they cost nothing.
+"""Base inertial parameters: parameters that no motion tells apart are moved to bodies where they cost nothing.
 
 A joint leaves some distributions of mass where they are: turning about z does not move a rod on the z axis, and sliding
 does not turn anything. Such a part of body i may as well be counted to its parent: τ and q̈ are the same for every

@@ -16,13 +16,13 @@ import numpy as np
 
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, agreed, snap
-from sysdyn.model.spatial import X_inverse, X_motion, rotation, translation
+from sysdyn.model.spatial import X_inverse, X_motion, rotation, skew, translation
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import atan2, dot, norm, product
 
 PARALLEL = 1e-12  # Sine of the angle between two axes below which they are parallel (chosen).
 # Frames are not slid to the common perpendicular of two axes if the sine of their angle is below this: its foot may be
-# far away.
+# far away (chosen).
 NEARLY_PARALLEL = 1e-3
 LENGTH = 1e-12  # Distance [m] below which lengths are zero (chosen).
 Turn = tuple[float, float]  # (cos, sin) of a constant angle.
@@ -71,7 +71,7 @@ def placement(X: np.ndarray) -> Placement:
         alpha, gamma, theta = (alpha[0], -alpha[1]), (-gamma[0], -gamma[1]), (-theta[0], -theta[1])
     if sine < NEARLY_PARALLEL:
         return Placement(tuple(r.tolist()), gamma, alpha, theta, 0.0)
-    # r = b z + d x + r0 u, u the axis of the joint: what lies across x is split between the two axes
+    # r = b z + d x + r0 u, u the axis of the joint: the part across x is split between the two axes
     x, u = np.array([gamma[0], gamma[1], 0.0]), E[2]
     across = r - x * dot(r, x)
     n = np.cross(x, [0.0, 0.0, 1.0])
@@ -131,7 +131,7 @@ def canonical(model: Model, kept: Collection[int] = ()) -> tuple[Model, np.ndarr
     return changed_frames(model, X, kept), X
 
 
-def moves_frames(model: Model, kept: Collection[int] = ()) -> bool:
+def moves_frames(model: Model, kept: Collection[int]) -> bool:
     """True if canonical frames differ from those of the bodies."""
     return bool(np.any(canonical(model, kept)[1] != np.eye(6)))
 
@@ -240,6 +240,5 @@ def _clean(I: np.ndarray) -> np.ndarray:
     h = np.array([I[2, 4] - I[1, 5], I[0, 5] - I[2, 3], I[1, 3] - I[0, 4]]) / 2
     I[:3, :3][np.abs(I[:3, :3]) < 1e-14 * np.abs(I[:3, :3]).max()] = 0.0
     h[np.abs(h) < 1e-14 * max(np.abs(h).max(), abs(m))] = 0.0
-    H = np.array([[0.0, -h[2], h[1]], [h[2], 0.0, -h[0]], [-h[1], h[0], 0.0]])
-    I[:3, 3:], I[3:, :3], I[3:, 3:] = H, H.T, m * np.eye(3)
+    I[:3, 3:], I[3:, :3], I[3:, 3:] = skew(h), skew(h).T, m * np.eye(3)
     return I

@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
-from sysdyn.program.reals import real
+from sysdyn.program.reals import is_integer, real
 
 # Most moving bodies of a robot: with more, its arrays and frames would take gigabytes (chosen).
 MOST_BODIES = 100_000
@@ -66,7 +66,7 @@ def unique(name: str, taken: set[str]) -> str:
 def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
     found = []
     for i, p in enumerate(parent):
-        if not isinstance(p, (int, np.integer)) or isinstance(p, bool):
+        if not is_integer(p):
             raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
         found.append(int(p))
     return tuple(found)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.errors import ModelError, UnknownName
+from sysdyn.errors import ModelError, check_among
 from sysdyn.program.expr import sqrt
 
 
@@ -84,8 +84,7 @@ def check_closures(model: Any) -> None:
         if isinstance(c, Loop):
             for frame in (c.frame_a, c.frame_b):
                 model.frame(frame)
-            if c.kind not in KINDS:
-                raise UnknownName(f"kind of loop {c.name!r}", c.kind, KINDS)
+            check_among(f"kind of loop {c.name!r}", c.kind, KINDS)
             continue
         for joint in (c.joint, *([] if c.leader is None else [c.leader])):
             i = model.joint_index(joint)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ModelError, UnknownName
+from sysdyn.errors import InvalidInput, ModelError, check_among
 from sysdyn.model import spatial
 from sysdyn.model.checks import check_count
 from sysdyn.model.frames import Frame
@@ -77,8 +77,7 @@ def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = RANDOM_JOINTS) -
     if not joints:
         raise InvalidInput(f"no joint types to choose from; valid: {', '.join(JOINTS)}")
     for name in joints:
-        if name not in JOINTS:
-            raise UnknownName("joint type", name, JOINTS)
+        check_among("joint type", name, JOINTS)
     rng = np.random.default_rng(seed)
     parent = [int(rng.integers(-1, i)) if i else -1 for i in range(nb)]
     types = [_random_joint(rng, joints[int(rng.integers(len(joints)))]) for _ in range(nb)]
@@ -130,8 +129,7 @@ def from_dh(
     types = ["R"] * n if joint_types is None else list(joint_types)
     if len(types) != n or any(t not in ("R", "P") for t in types):
         raise ModelError(f'joint_types is {types}; it needs {n} entries, each "R" or "P"')
-    if convention not in ("modified", "standard"):
-        raise UnknownName("convention", convention, ("modified", "standard"))
+    check_among("convention", convention, ("modified", "standard"))
 
     X_tree, I, frames = [], [], {"base": Frame("base", -1)}
     E, r = np.eye(3), np.zeros(3)  # from the body frame to its DH frame

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from sysdyn.model.spatial import skew
+
 
 def first_moment(I: np.ndarray) -> np.ndarray:
     """h = m c (3,) [kg m] of a spatial inertia (6, 6) of floats or Expr, from its block h×."""
@@ -28,15 +30,15 @@ def pseudo_inertia(I: np.ndarray) -> np.ndarray:
 def spatial_inertia(P: np.ndarray) -> np.ndarray:
     """The spatial inertia (6, 6) of a pseudo-inertia (4, 4)."""
     h, m = P[:3, 3], P[3, 3]
-    H = np.array([[0.0, -h[2], h[1]], [h[2], 0.0, -h[0]], [-h[1], h[0], 0.0]])
     I = np.empty((6, 6))
     I[:3, :3] = np.trace(P[:3, :3]) * np.eye(3) - P[:3, :3]
-    I[:3, 3:], I[3:, :3], I[3:, 3:] = H, H.T, m * np.eye(3)
+    I[:3, 3:], I[3:, :3], I[3:, 3:] = skew(h), skew(h).T, m * np.eye(3)
     return I
 
 
 # The names of the 10 inertial parameters of a body, in the order of Pinocchio's `Inertia.toDynamicParameters`.
 PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
+# Units of the ten parameters.
 PARAMETER_UNITS = ("kg", *("kg m",) * 3, *("kg m²",) * 6)
 # Parameter number → (row, column, sign) of each entry of the spatial inertia that is made of it.
 _PLACES = {

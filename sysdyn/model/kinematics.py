@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.model.joints import snap
 from sysdyn.model.manifolds import quaternion_product, quaternion_step
 from sysdyn.model.poses import adjoint, pose, se3_log
@@ -21,7 +21,8 @@ from sysdyn.program.plain import product
 from sysdyn.program.reals import is_scalar, real
 
 Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
-REFERENCES = ("local", "world", "space")  # The references of `frame_jacobian`.
+# Axes of a value at a frame: its own, those of the world, or those of the world with the origin as reference point.
+REFERENCES = ("local", "world", "space")
 
 
 def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> list[np.ndarray]:
@@ -175,8 +176,7 @@ def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str =
     body that is at the world origin, in world coordinates (the space Jacobian). q (nq,) [rad, m] or object.
     Raises UnknownName, InvalidInput. Lynch & Park eqs. (5.11), (5.18), (5.22).
     """
-    if reference not in REFERENCES:
-        raise UnknownName("reference", reference, REFERENCES)
+    check_among("reference", reference, REFERENCES)
     T, J = pose_and_jacobian(model, q, frame_name)
     if reference == "world":
         R = T[:3, :3]

@@ -120,7 +120,7 @@ def _convert(m: Any, strict: bool, right: bool) -> Model:
         )
 
     tree, taken = GrowingTree(), set(links)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found by Model
+    with np.errstate(over="ignore", invalid="ignore"):  # Model finds numbers that are not finite
         places = _add_bodies(tree, m, links, steps, taken, right)
     _add_sites(tree, m, links, places, taken, right)
     _add_closures(tree, m, joint_names, places, taken, right)
@@ -392,7 +392,7 @@ def _ignored(m: Any) -> list[str]:
 
     constrained = on("CONSTRAINT")
     kinds = imported().mjtEq
-    loops = np.isin(m.eq_type, [int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)])  # those left out hold by themselves
+    loops = np.isin(m.eq_type, [int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)])  # left-out loops hold by themselves
     not_imposed = set(np.flatnonzero(m.eq_active0 & ~loops).tolist()) - set(_imposed(m))
     balls = m.jnt_type == imported().mjtJoint.mjJNT_BALL
     acts = {

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sysdyn.errors import BackendUnavailable, InvalidInput, ModelError, install
+from sysdyn.errors import InvalidInput, ModelError, install, optional
 from sysdyn.files.regular import IrregularFile, open_regular, require_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.urdf import MOST_BYTES, read_text
@@ -33,13 +33,9 @@ GLANCE = 0.002  # Seconds between two looks at a process that is waited for (cho
 
 def imported() -> Any:
     """The module mujoco. Raises BackendUnavailable."""
-    try:
-        import mujoco
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"MJCF files are compiled by MuJoCo, which is not available ({error}): {install('mujoco')}"
-        ) from error
-    return mujoco
+    return optional(
+        "mujoco", f"MJCF files are compiled by MuJoCo, which is not available ({{error}}): {install('mujoco')}"
+    )
 
 
 def root_element(text: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import BackendUnavailable, InvalidInput, ModelError, install
+from sysdyn.errors import InvalidInput, ModelError, install, optional
 from sysdyn.model.checks import check_count, unique
 from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import GrowingTree, Limits, Place
@@ -301,11 +301,7 @@ def checked(m: Any) -> Any:
 
 
 def _imported() -> Any:
-    try:
-        import pinocchio
-    except ImportError as error:
-        raise BackendUnavailable(f"Pinocchio is not available ({error}): {install('pin')}") from error
-    return pinocchio
+    return optional("pinocchio", f"Pinocchio is not available ({{error}}): {install('pin')}")
 
 
 def _leaders(m: Any) -> dict[int, int]:

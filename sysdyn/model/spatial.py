@@ -49,7 +49,7 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
     X = np.full((6, 6), 0.0, dtype=dtype_of(E, r))
     X[:3, :3] = X[3:, 3:] = E
     moved = -product(E, skew(r))
-    if X.dtype != object:  # what cancels is zero, whatever rounding leaves of it
+    if X.dtype != object:  # sums that cancel are zero, whatever rounding leaves of them
         moved[np.abs(moved) <= OFFSET_ROUNDING * np.abs(r).max()] = 0.0
     X[3:, :3] = moved
     return X

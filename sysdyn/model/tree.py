@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, warn
+from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, check_among, warn
 from sysdyn.files import html
 from sysdyn.files.html import Table
 from sysdyn.model.checks import (
@@ -205,8 +205,7 @@ class Model:
 
     def frame(self, name: str) -> Frame:
         """The frame called `name`. Raises UnknownName with near matches."""
-        if name not in self.frames:
-            raise UnknownName("frame", name, self.frames)
+        check_among("frame", name, self.frames)
         return self.frames[name]
 
     def lumped(self, name: str) -> str:
@@ -539,6 +538,5 @@ def _joint_to_dict(joint: Joint) -> dict[str, Any]:
 
 
 def _joint_from_dict(data: Mapping[str, Any]) -> Joint:
-    if data.get("type") not in JOINTS:
-        raise UnknownName("joint type", data.get("type"), JOINTS)
+    check_among("joint type", data.get("type"), JOINTS)
     return JOINTS[data["type"]](**{k: v for k, v in data.items() if k != "type"})

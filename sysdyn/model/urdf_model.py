@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import FormatWarning, UnknownName, warn
+from sysdyn.errors import FormatWarning, check_among, warn
 from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
@@ -122,12 +122,10 @@ def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
     if isinstance(fixed_joints, str):
         carriers = {s.parent for s in robot.sensors if s.type == "force_torque"}
         choices = {"lump": set(), "keep": set(fixed), "sensors": carriers & set(fixed)}
-        if fixed_joints not in choices:
-            raise UnknownName("choice for fixed_joints", fixed_joints, choices)
+        check_among("choice for fixed_joints", fixed_joints, choices)
         return choices[fixed_joints]
     for name in fixed_joints:
-        if name not in fixed:
-            raise UnknownName("fixed joint", name, fixed)
+        check_among("fixed joint", name, fixed)
     return set(fixed_joints)
 
 

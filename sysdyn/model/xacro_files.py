@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 
-from sysdyn.errors import BackendUnavailable, ModelError, install
+from sysdyn.errors import ModelError, install, optional
 from sysdyn.files.regular import IrregularFile, require_regular
 from sysdyn.model.urdf import MadeText
 
@@ -20,12 +20,8 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
     Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
     Raises BackendUnavailable if xacro is missing, ModelError with what it finds wrong.
     """
-    try:
-        import xacro
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"xacro files are expanded by the package xacro, which is not available ({error}): {install('xacro')}"
-        ) from error
+    missing = f"xacro files are expanded by the package xacro, which is not available ({{error}}): {install('xacro')}"
+    xacro = optional("xacro", missing)
     if not text:
         try:
             require_regular(source)

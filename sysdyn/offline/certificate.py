@@ -26,7 +26,7 @@ from sysdyn.program.expr import Graph
 from sysdyn.program.products import SHARING, replayed
 from sysdyn.program.program import Program
 
-# Groups of the residual and of u, and what stands before the names of groups of solved quantities.
+# Groups of the residual and of u; prefix of the groups of solved quantities among the inputs of another program.
 RESIDUAL, GIVEN, SOLVED = "residual", "given", "solved:"
 
 

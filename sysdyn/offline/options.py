@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sysdyn.backends.real import DOUBLE, Real, real_of
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
@@ -80,8 +80,7 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
-        if self.level not in LEVELS:
-            raise UnknownName("level", self.level, LEVELS)
+        check_among("level", self.level, LEVELS)
         object.__setattr__(self, "real", real_of(self.real).dtype.name)
         if self.tolerance is not None:
             if not is_number(self.tolerance) or not 0.0 < self.tolerance < math.inf:
@@ -91,8 +90,7 @@ class Options:
             if self.numbers is DOUBLE:
                 raise InvalidInput("tolerance= is for results in single precision: add real='float32', or leave it out")
             object.__setattr__(self, "tolerance", float(self.tolerance))
-        if self.formulation not in FORMULATIONS:
-            raise UnknownName("formulation", self.formulation, FORMULATIONS)
+        check_among("formulation", self.formulation, FORMULATIONS)
 
     @property
     def names(self) -> tuple[str, ...]:

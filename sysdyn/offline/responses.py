@@ -21,7 +21,6 @@ Y = H⁻¹ J^T, A = J Y and Z = Y A⁻¹, R becomes R − Z J R, and x becomes x
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -101,7 +100,7 @@ class Freedoms(NamedTuple):
 class Responses:
     """The factors of H of degrees of freedom that are numbered from 0.
 
-    paths: those that carry each one, from the nearest to the base. tree: of each of them. H (n, n): their inertia.
+    paths: the limbs that carry each one, from the nearest to the base. tree: of each of them. H (n, n): their inertia.
     pieces: as for Bodies. follow: accelerations of limbs without forces follow from those that carry them where these
     are at most so many more than the numbers that the force needs, else from it. followed: whether both have been
     possible anywhere. columns: wanted by each force, the symmetric ones of the inverse count as half.
@@ -113,8 +112,8 @@ class Responses:
         tree: Freedoms,
         H: np.ndarray,
         pieces: bool,
-        follow: float = math.inf,
-        columns: float = 2.5,
+        follow: float,
+        columns: float,
     ):
         self.follow, self.followed, self._columns = follow, False, columns
         self.piece: Callable = piece if pieces else lambda *arrays: arrays
@@ -265,7 +264,7 @@ class Responses:
         return self._beyond[number]
 
     def coordinates(self, c: Sequence[int]) -> np.ndarray | None:
-        """(m, 6) those of any motion in an interface, None if it cannot make all motions."""
+        """(m, 6) accelerations of any motion in an interface; None if it cannot make all motions."""
         if len(c) > SPACE:
             return np.eye(SPACE)
         axes = [x for k in c if (x := self._tree.axes[k]) is not None]
@@ -458,10 +457,10 @@ class Responses:
         self._prepared.add(home)
 
     def _stops(self, home: int) -> list[tuple[Interface, int]]:
-        """(interfaces, limbs that transmit a force to them): those on the way of forces on a limb to others.
+        """(interfaces, limbs that transmit a force to them) on the way of forces on a limb to others.
 
-        That which the limb hangs on, and of those nearer to the base the ones by which responses are enough cheaper, up
-        to a limb with constraints.
+        The limb that it hangs on, and nearer to the base the ones by which responses are enough cheaper, up to a limb
+        with constraints.
         """
         found, number = [(self._base[home], home)] if self._base[home] else [], home
         while found:

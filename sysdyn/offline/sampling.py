@@ -46,7 +46,7 @@ LEFT = 1e-14
 WEIGHINGS, SMALL_TERMS = 4, 1e-6
 # Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
 ILL_CONDITIONED = 1e6
-# Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken.
+# Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken (chosen).
 ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
@@ -268,7 +268,7 @@ class Reference(NamedTuple):
 def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
     """Solutions at N states that those of a program are compared with; each matrix is factored once."""
     n = len(inputs["q"])
-    entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
+    entries, b = system.values_at(inputs, n)
     return _pivoted(system, entries, b, REFINED)
 
 

@@ -36,7 +36,7 @@ def shortened(problem: Problem, compiled: Compiled, options: Options) -> Compile
     """The compiled problem with sums and products rewritten, if it is an elimination and this saves operations.
 
     Outputs have to stay as they are at sampled states, or as near to those of a refined pivoted solve but for a factor
-    LESS_EXACT. Programs with a step of refinement are left alone: what is left of a residual is rounding.
+    LESS_EXACT. Programs with a step of refinement are left alone: the rest of a residual is rounding.
     """
     choice, program = compiled.choice, compiled.program
     if REWRITING not in options.passes or choice.is_recursion or choice.refined or len(program) > REWRITE_LIMIT:

@@ -36,7 +36,7 @@ DRAWS = 4
 ROUNDED_PIVOT = 100.0
 # Share of its typical size below which a quantity is nothing for its error to be relative to (chosen).
 SMALL_SHARE = 1e-3
-# Fewest states of a long program.
+# Fewest states of a long program (chosen).
 LEAST_STATES = 64
 
 

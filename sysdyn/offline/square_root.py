@@ -175,7 +175,7 @@ def pivoted(system: WhitenedSystem, inputs: Inputs) -> list[AtState | None]:
     n = len(inputs["q"])
     augmented = system.augmented
     singular = is_unsolvable(augmented, inputs, augmented.values(inputs)[0])
-    entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
+    entries, b = system.values_at(inputs, n)
     shown, found = system.shown_values(inputs), list[AtState | None]()
     for k in range(n):
         one = {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}
@@ -208,7 +208,7 @@ def means(system: WhitenedSystem, inputs: Inputs) -> np.ndarray:
     """
     n = len(inputs["q"])
     d = np.full((n, system.layout.n), np.nan)
-    entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
+    entries, b = system.values_at(inputs, n)
     scales = system.plain.scaling[1]
     for k in range(n):
         factors = OfMatrix(system.matrix(entries[k]).toarray(), b[k], system.plain.noise_by_row, scales)

@@ -66,7 +66,7 @@ def differences(
 ) -> tuple[float, float]:
     """Greatest relative differences of outputs from a refined pivoted solve of the paper's own system at these states.
 
-    Those of the program, and of a plain pivoted solve.
+    Of the program, and of a plain pivoted solve.
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system, inputs = system_of(problem, outputs=_with_measured(outputs)), dict(inputs)

@@ -31,7 +31,7 @@ def forward_errors(
     if the matrix is exactly singular, NaN for values that are not finite. Higham (2002), sections 7.2 and 15.
     """
     n = max((len(x) for x in values.values()), default=0)
-    entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
+    entries, b = system.values_at(inputs, n)
     shown = system.shown_values(inputs)
     found = {name: np.full(n, math.nan) for name in values}
     place = {c: k for k, c in enumerate(system.columns)}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, PlausibilityWarning, UnknownName, warn
+from sysdyn.errors import InvalidInput, PlausibilityWarning, check_among, warn
 from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
@@ -146,7 +146,7 @@ class Inputs:
         arrays, lead = self.groups.arranged(self.collected(arguments, keep=False))
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
-        for name in self.switches:  # what is off may be anything
+        for name in self.switches:  # values of switched-off measurements may be anything
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
             if off.any() and not np.isfinite(value).all():
                 arrays[value_group(name)] = np.where(off & ~np.isfinite(value), 0.0, value)
@@ -157,7 +157,7 @@ class Inputs:
         arrays, lead = self.groups.in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
-        for name in self.switches:  # what is off for good is not read
+        for name in self.switches:  # measurements that are off for good are not read
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
         return arrays, lead
@@ -245,8 +245,7 @@ class Inputs:
         """Add values by measurement; values of exact quantities are scattered into groups of full size."""
         parts: dict[str, list[tuple[RawMeasurement, np.ndarray]]] = {}
         for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
-            if name not in self.measurements:
-                raise UnknownName("measurement", name, self.measurements)
+            check_among("measurement", name, self.measurements)
             m = self.measurements[name][0]
             if not keep and (frame := frame_of(value)) is not None:
                 value = by_label(f"y[{name!r}]", frame, self.problem.values[name].labels)
@@ -348,6 +347,5 @@ def _by_name(argument: str, given: Named, kind: str, valid: Mapping) -> Iterable
     if not isinstance(given, Mapping):
         raise InvalidInput(f"{argument} is {{name: value}}, not {given!r}")
     for name in given:
-        if name not in valid:
-            raise UnknownName(kind, name, valid)
+        check_among(kind, name, valid)
     return given.items()

@@ -304,7 +304,7 @@ class Calls(Generic[Key]):
             raise SingularState(f"{free}: switch some of them on", states=tuple(lacking.tolist()))
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
-        """Arrays of the results: those in `out`, and new ones for all others."""
+        """Arrays of the results: the given ones of `out`, new ones for all others."""
         shapes, dtype = (
             {key: lead + shape for key, shape in self._results.values()},
             self._executable.backend.real.dtype,

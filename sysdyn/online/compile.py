@@ -21,7 +21,7 @@ from sysdyn.errors import (
     ProblemError,
     StructurallySingular,
     SysdynError,
-    UnknownName,
+    check_among,
     warn,
 )
 from sysdyn.files import cache
@@ -138,9 +138,8 @@ def compile(
             IgnoredWarning,
         )  # fmt: skip
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
-    if on_singular not in ON_SINGULAR:
-        raise UnknownName("on_singular", on_singular, ON_SINGULAR)
-    backend_named(backend)  # what it needs is missed now, not after the search
+    check_among("on_singular", on_singular, ON_SINGULAR)
+    backend_named(backend)  # missing packages are told now, not after the search
     asked = requested_outputs(outputs, problem)
     if not any(problem.outputs(asked).sizes.values()):
         names = ", ".join(map(output_name, asked))
@@ -171,7 +170,7 @@ def _compiled(
     """The solver of a problem without switches; of the rest if some of its measurements are redundant."""
     told = shown(progress)
     made = partial(_solver, problem, options, ordering, on_singular, told, check_limits)
-    with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
+    with np.errstate(all="ignore"):  # the judge refuses overflows at sampled states, in one message
         found = None if problem.noisy else redundant(problem)
         if found and options.numbers is not DOUBLE:
             raise ProblemError(
@@ -205,7 +204,7 @@ def _solver(
         given = given_order(problem, ordering, options.equations)
         options = replace(options, given=given, unsafe=on_singular == "repivot")
     if options.tolerance is not None:
-        driven(problem, options)  # what has no certificate is told before the search
+        driven(problem, options)  # outputs without a certificate are told before the search
     key = cache_key(problem, replace(options, tolerance=None))  # the program is the same
     compiled = _kept(key, problem, options)
     if compiled is None:

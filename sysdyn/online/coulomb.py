@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import BETWEEN
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, parts, scales, step_of
 from sysdyn.program.groups import common, finite
 from sysdyn.program.reals import is_count
@@ -75,8 +75,7 @@ class Coulomb:
     def __init__(
         self, rows: Sequence[int], method: str = "admm", iterations: int = 100, polish: int = 3, relaxed: bool = False
     ):
-        if method not in METHODS:
-            raise UnknownName("method", method, METHODS)
+        check_among("method", method, METHODS)
         for name, x, least in (("iterations", iterations, 1), ("polish", polish, 0)):
             if not is_count(x, least):
                 raise InvalidInput(f"{name} is {x!r}, but an integer ≥ {least} is needed")

@@ -17,7 +17,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
-from sysdyn.errors import ProblemError, SingularState, UnknownName
+from sysdyn.errors import ProblemError, SingularState, check_among
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITY
@@ -204,8 +204,8 @@ def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nd
 class Differentials(Translated, Called):
     """Compiled derivatives of a problem's solution, or products of these: the calls that both have.
 
-    of, wrt: what is differentiated, by what. method: the way that was taken. flops: exact counts, the solution of the
-    problem included. executable: the program on a back end. results: {group of outputs: (key of a result, its shape)}.
+    of, wrt: differentiated outputs, and inputs. method: the way that was taken. flops: exact counts, that of the
+    solution included. executable: the program on a back end. results: {group of outputs: (key of a result, its shape)}.
     """
 
     _word: str  # in names of exported code
@@ -228,8 +228,7 @@ class Differentials(Translated, Called):
 
     def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
         """The results of a call."""
-        if on_singular not in ("raise", "nan"):
-            raise UnknownName("on_singular", on_singular, ("raise", "nan"))
+        check_among("on_singular", on_singular, ("raise", "nan"))
         found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
         if found is not None:
             return found.values
@@ -274,7 +273,7 @@ class Differentials(Translated, Called):
 class Derivatives(Differentials):
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
-    of, wrt: what is differentiated, by what.
+    of, wrt: differentiated outputs, and inputs.
     method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
         system and of its transpose).
     shapes: of the blocks. flops: exact counts, the solution of the problem included. executable: the program on a back

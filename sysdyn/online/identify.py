@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.model import Model, inertial_parameters
 from sysdyn.model.inertia import (
     PARAMETER_UNITS,
@@ -108,8 +108,7 @@ class Identified:
     groups: dict[str, slice] = field(repr=False)
 
     def __getitem__(self, group: str) -> np.ndarray:
-        if group not in self.groups:
-            raise UnknownName("identified group", group, self.groups)
+        check_among("identified group", group, self.groups)
         return self.values[self.groups[group]]
 
     def __repr__(self) -> str:
@@ -139,8 +138,8 @@ def identify(
     parameters: "inertia:BODY", "armature:JOINT", "damping:JOINT", "friction:JOINT" (see `Model.passive_torque`), one or
         several; default the inertias of all bodies. The others are as the model says
     fx (N, nb, 6): external wrenches; default none
-    noise: standard deviation of τ, one or (nv,), inf if τ is not known. Default: that which the fit leaves of each
-    added: what comes on top of the declared parameters is a body by itself, such as a payload
+    noise: standard deviation of τ, one or (nv,), inf if τ is not known. Default: the residual of each after the fit
+    added: the difference from the declared parameters is a body by itself, such as a payload
 
     Base parameters by least squares (Gautier 1991), and of the parameters that have them those of bodies that can be,
     with positive semidefinite pseudo-inertias (Wensing, Kim and Slotine 2018); where the log says nothing, as near to

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.model.quantities import WRENCHES
@@ -94,8 +94,7 @@ class Impact:
         named = given if isinstance(given, Mapping) else dict.fromkeys(parts, given)
         found = np.zeros(max(part.stop for part in parts.values()))
         for name, x in named.items():
-            if name not in parts:
-                raise UnknownName("constraint with a restitution", name, tuple(parts))
+            check_among("constraint with a restitution", name, parts)
             own, size = real(f"restitution of {name!r}", x), parts[name].stop - parts[name].start
             if own.shape not in ((), (size,)) or not np.all((own >= 0.0) & (own <= 1.0)):
                 raise InvalidInput(

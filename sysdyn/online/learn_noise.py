@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.words import few
-from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, UnknownName, warn
+from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, check_among, warn
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.online.arguments import Named
 from sysdyn.online.estimate import Estimate
@@ -280,8 +280,7 @@ def _names(solver: Solver, learn: str | Sequence[str] | None) -> tuple[str, ...]
     valid = tuple(m.name for m in solver.problem.noisy)
     names = valid if learn is None else (learn,) if isinstance(learn, str) else tuple(learn)
     for name in names:
-        if name not in valid:
-            raise UnknownName("noisy measurement", name, valid)
+        check_among("noisy measurement", name, valid)
     if not names:
         raise InvalidInput("there is nothing to learn: no measurement of the problem is noisy")
     return names

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Results, kept
 from sysdyn.online.smallest import Smallest
@@ -82,8 +82,7 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
     found, names = np.zeros(system.layout.n), system.problem.quantities
     outputs = system.problem.outputs(names)
     for quantity, value in given.items():
-        if quantity not in names:
-            raise UnknownName("quantity with a weight", quantity, names)
+        check_among("quantity with a weight", quantity, names)
         chosen = system.layout.quantity_columns(quantity)
         shape = outputs[quantity].shape
         try:

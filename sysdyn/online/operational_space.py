@@ -19,7 +19,7 @@ import numpy as np
 from sysdyn.backends.function import Function, Layout
 from sysdyn.backends.interpreter import run_groups
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
 from sysdyn.measurements.constraints import Contact, closures
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
@@ -113,8 +113,7 @@ def operational_space(
     known = _results(rows)
     wanted = (outputs,) if isinstance(outputs, str) else tuple(dict.fromkeys(outputs))
     for name in wanted or ("",):
-        if name not in known:
-            raise UnknownName("output", name, tuple(known))
+        check_among("output", name, known)
     inverted = bool({*_OF_OMEGA} & {*wanted})
     asked = [*wanted, *(["delassus"] if inverted and "delassus" not in wanted else [])]
     try:

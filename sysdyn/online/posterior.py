@@ -28,7 +28,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
-from sysdyn.errors import SingularState, UnknownName
+from sysdyn.errors import SingularState, UnknownName, check_among
 from sysdyn.files import cache
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.choice import Choice
@@ -79,8 +79,8 @@ class Posterior:
     """
 
     def __init__(
-        self, problem: Problem, choice: Choice, options: Options, key: str | None = None,
-        progress: Progress | None = None,
+        self, problem: Problem, choice: Choice, options: Options, key: str | None,
+        progress: Progress | None,
     ):  # fmt: skip
         self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
         self._progress = progress
@@ -184,8 +184,7 @@ class Posterior:
             components = self._components[quantity]
             if name is None:
                 return lambda of: of.shown[quantity]
-            if name not in components:
-                raise UnknownName(f"component of {quantity!r}:", name, components)
+            check_among(f"component of {quantity!r}:", name, components)
             place = components.index(name)
             return lambda of: [of.shown[quantity][place]]
         if quantity not in self.problem.quantities:

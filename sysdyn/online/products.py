@@ -34,7 +34,7 @@ class DerivativeProduct(Differentials):
     """Compiled product of the derivatives J = ∂(of)/∂(wrt) of solved quantities and measured outputs with vectors.
 
     kind: "jvp" (J v, by output), "vjp" (wᵀ J, by input), or "hvp" (the derivative of wᵀ J along v, by input).
-    of, wrt: what is differentiated, by what. method: "program" (forward and reverse mode through the program of the
+    of, wrt: differentiated outputs, and inputs. method: "program" (forward and reverse mode through the program of the
         solver), "factors" (one more solution by the factors of its elimination) or "inverse dynamics" (through that at
         the solved accelerations), whichever takes the fewest operations.
     tangents, cotangents: groups of the vectors that a call takes, by name. shapes: of the results. flops: exact counts,

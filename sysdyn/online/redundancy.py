@@ -65,7 +65,7 @@ class Redundant(NamedTuple):
 def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
     """The redundant equations of a problem that has one solution without them; None for any other problem.
 
-    by_value: those that the pattern does not show, too, which takes a diagnosis: ask for problems that are singular at
+    by_value: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular at
     every state. The wrenches of constraints that hold the same motion twice are open: components that are left out
     exert none, unless other measurements determine all of them.
     """

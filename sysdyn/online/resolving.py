@@ -65,7 +65,7 @@ class Resolver:
         # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
         # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
         lost = WEAK_PIVOT | OUT_OF_RANGE
-        if self._options.numbers is not DOUBLE:  # what is too large for single precision is not for double
+        if self._options.numbers is not DOUBLE:  # numbers too large for single precision are not for double
             lost |= BAD_INPUT | BAD_OUTPUT | BEYOND_TOLERANCE
         pivots = lost | BAD_PIVOT | BAD_OUTPUT
         left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import KeysView, Mapping
 from functools import cached_property, partial
@@ -14,7 +13,7 @@ import numpy as np
 from sysdyn.backends.entries import calls
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, check_among, optional
 from sysdyn.files import html
 from sysdyn.files.html import Table
 from sysdyn.measurements.constraints import FrameConstraint
@@ -175,8 +174,7 @@ class Solution(calls.Result, SolvedQuantities):
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)
-        if quantity not in self._values:
-            raise UnknownName("output", quantity, self._values)
+        check_among("output", quantity, self._values)
         return self._picked(self._values[quantity], quantity, name)
 
     def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
@@ -192,8 +190,7 @@ class Solution(calls.Result, SolvedQuantities):
             one = isinstance(known, Freedoms) and block.shape[-1] == 1
             return block[..., 0][()] if one else block  # [()]: a number at one state
         components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
-        if name not in components:
-            raise UnknownName(f"component of {quantity!r}:", name, components)
+        check_among(f"component of {quantity!r}:", name, components)
         return values[..., components.index(name)][()]
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
@@ -206,11 +203,9 @@ class Solution(calls.Result, SolvedQuantities):
 
         Raises UnknownName.
         """
-        if reference not in REFERENCES:
-            raise UnknownName("reference", reference, REFERENCES)
+        check_among("reference", reference, REFERENCES)
         constraints = {m.name: m for m in (*self._problem.constraints, *self._about.idle)}
-        if name not in constraints:
-            raise UnknownName("constraint", name, constraints)
+        check_among("constraint", name, constraints)
         constraint = constraints[name]
         if not isinstance(constraint, FrameConstraint):
             raise InvalidInput(f"{name!r} has no frame: its components are solution['w', {name!r}]")
@@ -338,10 +333,7 @@ class Solution(calls.Result, SolvedQuantities):
         frame.attrs["units"] has the unit of each column. Those of an Estimate are followed by their standard
         deviations, "std:tau:l_knee". Several batch axes make a MultiIndex. Raises BackendUnavailable.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError as error:
-            raise BackendUnavailable("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        pandas = optional("pandas", "to_pandas needs pandas, which is not installed: pip install pandas")
         columns: dict[str, np.ndarray] = {}
         units: dict[str, str] = {}
         for prefix, values in self._tables():
@@ -389,8 +381,7 @@ class Solution(calls.Result, SolvedQuantities):
 
         RBDA section 2.11.
         """
-        if reference not in REFERENCES:
-            raise UnknownName("reference", reference, REFERENCES)
+        check_among("reference", reference, REFERENCES)
         model = self._problem.model
         found = model.frame(frame)
         n = self._n

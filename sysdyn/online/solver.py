@@ -19,7 +19,7 @@ from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
@@ -88,8 +88,7 @@ class Solver(Translated, Called):
         self.problem = self.whole = problem
         self.model, self.options = problem.model, options
         self.compiled, self.program = compiled, compiled.program
-        if on_singular not in ON_SINGULAR:
-            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+        check_among("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()

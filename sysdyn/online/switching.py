@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.released import Released
 from sysdyn.diagnosis.words import at_states, few
-from sysdyn.errors import Inconsistent, InvalidInput, ProblemError, SingularState, SysdynError, UnknownName
+from sysdyn.errors import Inconsistent, InvalidInput, ProblemError, SingularState, SysdynError, UnknownName, check_among
 from sysdyn.files import html
 from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import Measurement
@@ -223,8 +223,7 @@ class SwitchingSolver(Solver):
         progress: Progress | bool = True, check_limits: bool = False,
     ):  # fmt: skip
         """made: compiles the problem of a mode, with options; options: with the outputs, as of the whole problem."""
-        if on_singular not in ON_SINGULAR:
-            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+        check_among("on_singular", on_singular, ON_SINGULAR)
         self.problem = self.whole = problem
         self.model, self.options, self.on_singular = problem.model, options, on_singular
         self._made, self._progress = made, progress
@@ -413,7 +412,7 @@ class SwitchingSolver(Solver):
         return self._solvers.get(mode) or self.mode({name: name in mode for name in self._names})
 
     def _spread(self, mode: Mode, states: np.ndarray, rows: Rows, found: Gathered, threads: int | None) -> np.ndarray:
-        """Solve the states of a mode without copies of their rows: those that are not solved by that."""
+        """Solve the states of a mode without copies of their rows; the numbers of states that stay unsolved."""
         key = mode, tuple(rows.arrays)
         spreading = self._spreadings.get(key)
         if spreading is None:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
@@ -189,8 +189,7 @@ class Unilateral:
         """
         wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         for name in wrt:
-            if name not in BY:
-                raise UnknownName("input to differentiate by", name, BY)
+            check_among("input to differentiate by", name, BY)
         at, model, own = found.solved, self.model, self._own
         J, omega = at.rows["jacobian"], at.rows["delassus"]
         smooth = self._slopes(at.q, at.qd, at.loads)
@@ -298,8 +297,7 @@ class Unilateral:
         named = given if isinstance(given, Mapping) else dict.fromkeys(self._parts, given)
         values = {}
         for name, x in named.items():
-            if name not in self._parts:
-                raise UnknownName(f"contact with a {what}", name, tuple(self._parts))
+            check_among(f"contact with a {what}", name, self._parts)
             values[name] = finite(f"{what} of {name!r}", x, ())
             if np.any((values[name] < least) | (values[name] > most)):
                 limits = f"from {least:g} to {most:g}" if np.isfinite(most) else f"≥ {least:g}"

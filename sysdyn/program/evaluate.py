@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import UnknownName
+from sysdyn.errors import check_among
 from sysdyn.program.expr import Expr, Graph, is_zero
 from sysdyn.program.operations import CONST, INPUT, OPERATIONS
 
@@ -33,8 +33,7 @@ def evaluate(outputs, inputs: Mapping[str, object]):
         kind = graph.kind[i]
         if kind == INPUT:
             name = graph.input_names[i]
-            if name not in inputs:
-                raise UnknownName("value for input", name, tuple(inputs))
+            check_among("value for input", name, inputs)
             value[i] = inputs[name]
         elif kind == CONST:
             value[i] = graph.constants[i]

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.program.operations import (
     ADD,
     ANGULAR,
@@ -176,8 +176,7 @@ class Graph:
     """
 
     def __init__(self, sharing: str = "structural"):
-        if sharing not in ("none", "structural", "algebraic"):
-            raise UnknownName("sharing", sharing, ("none", "structural", "algebraic"))
+        check_among("sharing", sharing, ("none", "structural", "algebraic"))
         self.sharing = sharing
         self.kind: list[int] = []
         self.lhs: list[int] = []

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.program.labels import by_label, frame_of
 from sysdyn.program.reals import real
 
@@ -171,7 +171,7 @@ def named(
 ) -> dict[str, Any]:  # fmt: skip
     """{name: value} of values by position and by keyword.
 
-    valid: names that `taker` takes; positional: those of them that may go by position, in order; first: arguments
+    valid: names that `taker` takes; positional: the ones that may go by position, in order; first: arguments
     before these. Raises InvalidInput for too many values and for one given twice, UnknownName with near names.
     """
     if len(given) > len(positional):
@@ -193,8 +193,7 @@ def chosen(
     """Names that are asked for, or the default. Raises UnknownName, and InvalidInput if there is none."""
     names = default if asked is None else (asked,) if isinstance(asked, str) else tuple(asked)
     for name in names:
-        if name not in valid:
-            raise UnknownName(kind, name, valid)
+        check_among(kind, name, valid)
     if not names:
         raise InvalidInput(f"no {kind} is named: give some of {', '.join(valid)}")
     return tuple(dict.fromkeys(names))

@@ -1,7 +1,7 @@
 """The table of scalar operations, which graphs, programs and back ends read, and counts of them.
 
-A new operation is one entry. What is special about an operation beyond its entry is said where it is special: how a
-graph folds sums and products (`sysdyn.program.expr`), and that sine and cosine of one angle are computed together.
+A new operation is one entry. Special treatment beyond the entry is said at its place: how a graph folds sums and
+products (`sysdyn.program.expr`), and that sine and cosine of one angle are computed together.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ COS = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767
 # 1.5 · 2^52: added and subtracted, it rounds a number to the nearest integer.
 _MAGIC = 6755399441055744.0
 _DIGITS = Context(prec=40)  # Decimal digits of the arc tangent, more than twice those of its result.
-_HALVINGS = 6  # Halvings of the angle before the series of the arc tangent.
+_HALVINGS = 6  # Halvings of the angle before the series of the arc tangent: it comes below π/128.
 _TERMS = 12  # Terms of that series: (π/128)^24 is below 1e-38.
 _LOG_TERMS = 12  # Terms of the series of the logarithm: |z| ≤ 0.18, and 0.18^24 is below 1e-17.
 _EXP_TERMS = 18  # Terms of the exponential series: (½ ln 2)^18 / 18! is below 1e-24.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, check_among
 from sysdyn.program.evaluate import derivative, evaluate, gradient
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.groups import Group
@@ -167,7 +167,7 @@ class ByProgram:
         return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
 
     def gathered(self, slopes: Slopes, of: Callable[[Any], Any] = lambda rate: rate) -> Scalars:
-        """Slopes along each direction of the inputs. of: what counts of the rate of a single input."""
+        """Slopes along each direction of the inputs. of: the counted part of the rate of a single input."""
         return {
             name: [
                 sum((of(rate) * slopes.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)
@@ -244,6 +244,5 @@ def taken(role: str, own: Mapping[str, Group], values: Any) -> dict[str, Any]:
             raise InvalidInput(f"{role} is {{name: value}}, of {valid}" if own else f"no {role} are taken here")
         values = {next(iter(own)): values}
     for name in values:
-        if name not in own:
-            raise UnknownName(f"name in {role}:", name, own)
+        check_among(f"name in {role}:", name, own)
     return {own[name].name: x for name, x in values.items()}

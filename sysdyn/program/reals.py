@@ -41,9 +41,14 @@ def is_number(x: object) -> TypeGuard[int | float]:
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
+def is_integer(x: object) -> TypeGuard[int]:
+    """True for integers of Python and NumPy, but no booleans."""
+    return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+
+
 def is_count(x: object, least: int) -> TypeGuard[int]:
-    """An integer, of Python or NumPy and no boolean, of at least this."""
-    return isinstance(x, (int, np.integer)) and not isinstance(x, bool) and int(x) >= least
+    """An integer of at least this."""
+    return is_integer(x) and x >= least
 
 
 def is_scalar(x: object) -> bool:

@@ -34,7 +34,7 @@ def rewritten(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
 class _Rewriting:
     """A rewriting in progress: nodes of the graph keep their numbers, and new ones take the next.
 
-    sums, products: those that are not part of another; uses: how often each node is an operand, outputs count twice and
+    sums, products: the ones in no other; uses: how often each node is an operand, outputs count twice and
     so stay nodes of their own; constants: the value of each constant.
     """
 
@@ -77,8 +77,8 @@ class _Rewriting:
         """The terms (or factors) of node i if it is a sum (or product) used once; else node i itself."""
         return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
 
-    def _fresh(self, uses: int = 1) -> int:
-        self.uses.append(uses)
+    def _fresh(self) -> int:
+        self.uses.append(1)
         return len(self.uses) - 1
 
     def _constant(self, x: float) -> int:

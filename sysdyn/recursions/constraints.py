@@ -73,8 +73,8 @@ class Seen:
     """Bodies of the given model, in their own frames, as the tree of a recursion has them.
 
     places: {body: (the body of the tree that carries it, X (6, 6) from its frame)}. The base carries bodies with −1.
-    freedoms: {degree of freedom of the given model: that of the tree}. length: the unit of length [m] of the tree; what
-    constraints and readings see is in SI units, all else as the tree has it.
+    freedoms: {degree of freedom of the given model: that of the tree}. length: the unit of length [m] of the tree;
+    constraints and readings see SI units, all else is as the tree has it.
     """
 
     def __init__(

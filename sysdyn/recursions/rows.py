@@ -93,7 +93,7 @@ class Carried:
         self._reach = max((float(np.abs(translation(X)).max()) for X in tree.model.X_tree), default=0.0)
 
     def effect(self, i: int, k: int, s: Vector) -> dict[int, Scalar]:
-        """κ of each row: what an acceleration of 1 of degree of freedom k of body i, along s, adds to it."""
+        """κ of each row: the part that an acceleration of 1 of degree of freedom k of body i adds to it, along s."""
         own, rows = self._own.get(k, {}), self._at[i]
         found = {e: own.get(e, 0.0) + dot(s, row) for e, row in rows.items()} | {
             e: x for e, x in own.items() if e not in rows

@@ -60,7 +60,7 @@ class Written:
     method: "newton-euler", "composite" or "articulated", or one of these " from NAME", a contact that is the root.
     pivots: (D, degree of freedom, or nv and the number of the row of a constraint) of each divisor that depends on the
     state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
-    operations) of those that were tried; what is far dearer is not rewritten.
+    operations) of the plans that were tried; far dearer ones are not rewritten.
     """
 
     method: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.errors import UnknownName
+from sysdyn.errors import check_among
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, path, pose_and_jacobian
 from sysdyn.model.poses import adjoint
@@ -80,8 +80,7 @@ def bias_acceleration(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, r
 
 def _seen(T: np.ndarray, x: np.ndarray, reference: str) -> np.ndarray:
     """Motion vectors (6, …) in coordinates of the frame at T, given in coordinates of the reference."""
-    if reference not in REFERENCES:
-        raise UnknownName("reference", reference, REFERENCES)
+    check_among("reference", reference, REFERENCES)
     if reference == "world":
         R = T[:3, :3]
         return np.concatenate([R @ x[:3], R @ x[3:]])

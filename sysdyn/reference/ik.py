@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.function import compile_function
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.model import Model
 from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
@@ -134,8 +134,7 @@ def inverse_kinematics(
     """
     if not isinstance(frame, str) or frame not in model.frames:
         raise UnknownName("frame", frame, model.frames)
-    if method not in METHODS:
-        raise UnknownName("method", method, METHODS)
+    check_among("method", method, METHODS)
     carrying = {model.joint_names[i] for i in path(model, model.frame(frame).body)}
     if led := [name for name in model.followers if name in carrying]:
         raise InvalidInput(

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.program.expr import is_zero, sqrt
+from sysdyn.program.reals import is_integer
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
 # Rounding of a pivot, as a fraction of the entry that it is the rest of: 450 rounding units (chosen).
@@ -265,7 +266,7 @@ def ancestors(parent: Sequence[int]) -> Paths:
     """The ancestors of each row, the nearest first. Raises InvalidInput naming the entry that makes it no tree."""
     paths: Paths = []
     for k, p in enumerate(parent):
-        if not isinstance(p, (int, np.integer)) or isinstance(p, bool):
+        if not is_integer(p):
             raise InvalidInput(f"parent[{k}] = {p!r}: the number of a row, or −1 for the base, is needed")
         if not -1 <= p < k:
             before = f" or one of the rows 0 … {k - 1}" if k else ""

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import Called, Names, entry
 from sysdyn.backends.executable import Step
-from sysdyn.backends.function import Differentiable, Function, compile_function
+from sysdyn.backends.function import EXPORT_STATES, Differentiable, Function, compile_function
 from sysdyn.backends.traced import Traced
 from sysdyn.backends.translate import Source, Translated
-from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, SingularState, UnknownName, check_among
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.manifolds import at_unit
@@ -33,14 +33,12 @@ from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jac
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
-_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found (chosen).
-
 
 @dataclass(frozen=True)
 class Result:
     """One result of a `Kinematics`.
 
-    says: what it is, with unit and axes. needs: its arguments, quantities in the order of `QUANTITY`. shape: of the
+    says: its meaning, with unit and axes. needs: its arguments, quantities in the order of `QUANTITY`. shape: of the
     result; "nv" is that of the model.
     """
 
@@ -204,8 +202,7 @@ def kinematics(
 
     Raises UnknownName for names of functions, frames and references, and InvalidInput for other mistakes.
     """
-    if reference not in REFERENCES:
-        raise UnknownName("reference", reference, REFERENCES)
+    check_among("reference", reference, REFERENCES)
     alone = isinstance(outputs, str)
     wanted = dict(outputs) if isinstance(outputs, Mapping) else _by_own_name(outputs)
     if not wanted:
@@ -300,9 +297,9 @@ class Kinematics(Translated, Differentiable, Called):
 
         def states() -> dict[str, np.ndarray]:
             shapes = {name: group.shape for name, group in self.function.groups.items()}
-            q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
+            q, qd, _ = self.model.random_state(seed=2, batch=EXPORT_STATES)
             rng = np.random.default_rng(2)
-            others = {x: rng.standard_normal((_EXPORT_STATES, *shape)) for x, shape in shapes.items()}
+            others = {x: rng.standard_normal((EXPORT_STATES, *shape)) for x, shape in shapes.items()}
             return self.function.rows(others | {"q": q, "qd": qd})
 
         return self.function.source("kinematics" if name is None else name)._replace(states=states)

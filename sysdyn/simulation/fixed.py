@@ -30,7 +30,7 @@ class Job:
     """A simulation of N robots as it is asked for.
 
     given: inputs of the solver by group, (size,) or (N, size), q and q̇ of all robots among them. law: torques, in which
-    a controller replaces u before each step. step [s], count of steps, every: of so many one state is recorded.
+    a controller replaces u before each step. step [s], count of steps, every: steps from a recorded state to the next.
     wanted: recorded outputs. on_singular: as of a call.
     """
 

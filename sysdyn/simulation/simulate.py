@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, WRENCHES
@@ -74,8 +74,7 @@ def simulate(
     """
     integrators, policies = INTEGRATORS, ON_SINGULAR
     for what, name, valid in (("integrator", integrator, integrators), ("on_singular", on_singular, policies)):
-        if name not in valid:
-            raise UnknownName(what, name, tuple(valid))
+        check_among(what, name, valid)
     times = {"duration": duration, "step": step, **({} if stabilise is None else {"stabilise": stabilise})}
     for what, x in (*times.items(), ("tolerance", tolerance)):
         if not (isinstance(x, (int, float, np.number)) and 0.0 < float(x) < math.inf):
@@ -191,8 +190,7 @@ def _solver(
     """The solver of the problem. Raises ProblemError, InvalidInput, UnknownName."""
     whole = problem.whole if isinstance(problem, Solver) else problem
     for name in asked:
-        if name not in whole.quantities:
-            raise UnknownName("output", name, whole.quantities)
+        check_among("output", name, whole.quantities)
     if whole.noisy:
         raise ProblemError(
             f"{whole.noisy[0].name!r} has noise, so that accelerations are estimates: simulate needs exact equations, "

@@ -17,6 +17,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.model import Model
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import WRENCHES
+from sysdyn.offline.certificate import SOLVED
 from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
 from sysdyn.program.expr import Graph
@@ -28,8 +29,6 @@ from sysdyn.simulation.torques import fed_back
 
 # Groups of a step beside those of the solver: coefficients of the stage, signs of margins, normal forces.
 STAGE, SIGNS, NORMALS = "stage", "signs", "normals"
-# Prefix of the outputs of a solver that a step takes as inputs where its own solution has failed.
-SOLVED = "solved:"
 
 
 class Integrator(NamedTuple):

@@ -94,14 +94,12 @@ def intervals(on: np.ndarray) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
 
-def most_changing(values: np.ndarray, std: np.ndarray | None = None, most: int = PANELS) -> list[int]:
+def most_changing(values: np.ndarray, std: np.ndarray) -> list[int]:
     """Columns of values (N, m) that change most, in their order, without the ones that are known and stay the same."""
     spread = np.nan_to_num(np.nanmax(values, axis=0) - np.nanmin(values, axis=0))
     order = np.argsort(-spread, kind="stable")
-    open_ = spread > 0.0
-    if std is not None:
-        open_ = open_ | np.any(std > 0.0, axis=0)
-    return sorted((order[open_[order]] if open_.any() else order)[:most].tolist())
+    open_ = (spread > 0.0) | np.any(std > 0.0, axis=0)
+    return sorted((order[open_[order]] if open_.any() else order)[:PANELS].tolist())
 
 
 def svg(figure: Figure) -> str:

@@ -29,7 +29,7 @@ class Shown(Protocol):
 class Motion:
     """States as they are shown: q (N, nq), wrenches {frame: (N, 6)}, tau (N, nv) or None, t (N,).
 
-    timed: t is time, and no number of states; every: of so many states one is shown; total: the number of states.
+    timed: t is time, and no number of states; every: states from a shown one to the next; total: the number of states.
     """
 
     q: np.ndarray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, install, warn
+from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, install, optional, warn
 from sysdyn.model import Model, origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.mjcf import TO_XYZW, names_of
@@ -278,14 +277,10 @@ def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
 
 def package(name: str) -> Any:
     """The module of that name. Raises BackendUnavailable, which says how to install the packages for views."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what meshcat imports
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"robots are shown by means of {name}, which is not available ({error}): {install('show')}"
-        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what meshcat imports
+        missing = f"robots are shown by means of {name}, which is not available ({{error}}): {install('show')}"
+        return optional(name, missing)
 
 
 def _of_mujoco(m: Any) -> Iterator[Framed]:

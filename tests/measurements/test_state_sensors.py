@@ -307,17 +307,13 @@ def test_solvers_leave_sensors_of_the_state_aside_and_name_biases():
         sd.compile(problem.instant, outputs=[sd.Gyroscope(model.body_names[-1], noise=0.1, name="gyro")])
 
 
-def test_state_values_and_noise_of_a_problem():
+def test_state_values_of_a_problem():
     model = leg()
     problem = sd.Problem(model, whole(model))
     assert list(problem.state_values) == [m.name for m in problem.state_sensors]
     assert problem.state_values["gyro"].labels == ("gyro: omega_x", "gyro: omega_y", "gyro: omega_z")
     assert problem.state_values["encoders"].labels == tuple(f"encoders: {x}" for x in model.joint_names)
     assert problem.state_values["foot"].default is not None and problem.state_values["gyro"].default is None
-    noise = problem.state_noise("marker")
-    assert noise.full and noise.size == 3
-    with pytest.raises(UnknownName, match="sensor of the state 'giro'. Did you mean 'gyro'"):
-        problem.state_noise("giro")
 
 
 def test_parts_keep_their_biases():

@@ -486,7 +486,71 @@ def test_solutions_that_are_changed_go_when_they_are_no_longer_needed(inverse):
     memory, solution = map(weakref.ref, (found[1].tau, found[1]))
     del found
     gc.collect()
-    assert memory() is None and solution() is None
+    assert solution() is None
+    held = [inverse(q, qd, qdd).tau for _ in range(10)]  # a call keeps a few arrays for its next results
+    assert memory() is None and all(np.array_equal(x, held[0]) for x in held)
+
+
+HOLDERS: list[Callable[[np.ndarray], Any]] = [
+    lambda x: x, lambda x: x[...], memoryview, lambda x: x if x.base is None else np.frombuffer(x.base),
+]  # fmt: skip
+
+
+def torques(solver: sd.Solver, *arguments: Any) -> np.ndarray:
+    return solver(*arguments).tau
+
+
+HELD: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
+    "solver": lambda: (partial(torques, CALLS["inverse"]()[0]), state(ARM), {}),
+    **{x: RESULTS[x] for x in ("derivatives", "function of two", "one result", "kinematics")},
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_results_that_somebody_holds_are_left_alone(name):
+    """Whole arrays, parts of them, or their memory, however many; results that nobody holds serve again."""
+    function, arguments, named = HELD[name]()
+    held: list[tuple[Any, np.ndarray]] = []
+    for k in range(40):
+        found = parts(function(*arguments[:-1], arguments[-1] + k, **named))
+        held += [(x, np.array(x)) for x in map(HOLDERS[k % len(HOLDERS)], found[k % len(found) :])]
+        held = held[k % 2 :]
+    assert all(np.array_equal(x, y) for x, y in held)
+
+
+CHANGES: list[Callable[[np.ndarray], object]] = [
+    lambda x: setattr(x, "shape", (x.size,)), lambda x: setattr(x, "dtype", np.dtype(np.int64)),
+    lambda x: x.setflags(write=False), lambda x: setattr(x, "strides", (0,) * x.ndim),
+    lambda x: x.byteswap(inplace=True), lambda x: setattr(x, "dtype", x.dtype.newbyteorder()),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
+@pytest.mark.parametrize("change", range(len(CHANGES)))
+@pytest.mark.parametrize("name", ["solver", "derivatives"])
+def test_results_that_are_changed_are_no_later_ones(name, change):
+    function, arguments, named = HELD[name]()
+    expected = parts(general(function, *arguments, **named))
+    for _ in range(12):
+        for x, y in zip(parts(function(*arguments, **named)), expected, strict=True):
+            assert np.array_equal(x, y) and x.shape == y.shape and x.dtype == y.dtype and x.flags.c_contiguous
+            CHANGES[change](x)
+
+
+def test_references_that_do_not_hold_a_result_never_lead_to_a_later_one():
+    function, arguments, named = RESULTS["derivatives"]()
+    expected, gone = parts(general(function, *arguments, **named)), []
+
+    def call(_: object) -> None:
+        gone.append(parts(function(*arguments, **named)))
+
+    before: list[weakref.ref] = []
+    for _ in range(30):
+        found = parts(function(*arguments, **named))
+        assert not any(old() is x for old in before for x in found)
+        assert all(np.array_equal(x, y) for x, y in zip(found, expected, strict=True))
+        before = [*before[-20:], *(weakref.ref(x, call) for x in found)]
+    assert gone and all(np.array_equal(x, y) for found in gone for x, y in zip(found, expected, strict=True))
 
 
 @native

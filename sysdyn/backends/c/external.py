@@ -1,6 +1,6 @@
 """C for `casadi.external`: a program and its derivatives as the functions that CasADi looks for in a shared library.
 
-Those are f, jac_f (J by blocks), fwd1_f (J v), adj1_f (w^T J) and fwd1_adj1_f (the derivative of w^T J along a
+They are f, jac_f (J by blocks), fwd1_f (J v), adj1_f (w^T J) and fwd1_adj1_f (the derivative of w^T J along a
 direction), called as f(arg, res, iw, w, mem); their workspace is CasADi's. Inputs and outputs are columns, of
 quaternions the entries.
 """

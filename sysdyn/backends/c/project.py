@@ -13,7 +13,7 @@ from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.objects import TARGETS, Target, compile_object
 from sysdyn.backends.real import DOUBLE, REALS, Real
-from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
+from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName, check_among
 from sysdyn.files import atomic
 
 # Number of test vectors in a project; chosen.
@@ -37,8 +37,7 @@ def export(
     program = executable.program
     if not program.n_outputs:
         raise InvalidInput("there is nothing to export: no result has any entries")
-    if real not in REALS:
-        raise UnknownName("type of numbers", real, REALS)
+    check_among("type of numbers", real, REALS)
     if target is not None and target not in TARGETS:
         raise UnknownName("target", target, TARGETS)
     n = len(next(iter(inputs.values())))
@@ -183,8 +182,8 @@ int main(void)
 """
 
 
-def differs(row: str, real: Real = DOUBLE) -> str:
-    """The function of a check that compares arrays. row: what they are of."""
+def differs(row: str, real: Real) -> str:
+    """The function of a check that compares arrays. row: the word for the place that they belong to."""
     return f"""/* Whether found[n] differs from expected[n] by more than the tolerance. */
 static int differs(const char *what, int {row}, const {real.name} *found, const {real.name} *expected, int n)
 {{

@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.backends.c.code import Code, Description
 from sysdyn.backends.kernel import address
 from sysdyn.backends.llvm.calls import Moving, Run, Tape
-from sysdyn.backends.real import DOUBLE, Real
+from sysdyn.backends.real import Real
 
 # Routines by their name and their arguments that are characters, as in BLAS and LAPACK: matrices by columns, but for
 # those that are ours (`sysdyn.backends.llvm.routines`), by rows.
@@ -220,7 +220,7 @@ class TapeCode:
     real: type of the numbers. programs: the code of the programs that they run.
     """
 
-    def __init__(self, name: str, kept: Collection[np.ndarray] = (), real: Real = DOUBLE):
+    def __init__(self, name: str, kept: Collection[np.ndarray], real: Real):
         self.name, self.real, self.programs = name, real, list[Code]()
         self._numbers: dict[int, int] = {}
         self._arrays: dict[int, tuple[str, np.ndarray]] = {}

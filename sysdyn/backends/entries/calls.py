@@ -27,7 +27,7 @@ try:
 except ImportError:  # not built, or for another Python or NumPy
     built = False
 else:
-    # what was built from another state of the source would be called wrongly
+    # a library built from another state of the source would be called wrongly
     built = native.SOURCE == zlib.crc32(Path(__file__).with_name("native.c").read_bytes())
 
 # Most operations of a program with calls of one state, some 0.1 ms, as these hold the interpreter's lock.

@@ -31,9 +31,9 @@
 
 /* Arrays have up to this many axes, calls up to this many results. */
 enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
-/* Bytes of a cache line; rows of up to LONGEST_LEFT numbers whose memory is left for the next ones, ROWS at a time
-   (chosen: 512 KiB at most). */
-enum { LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
+/* Bytes of a cache line; rows of up to LONGEST_KEPT numbers that a call keeps for its next results, ROWS at a time
+   (chosen: 256 KiB at most; enough for a caller who holds three results). */
+enum { LINE = 64, LONGEST_KEPT = 8192, ROWS = 4 };
 /* States whose doubles are rounded before they are computed, while both are in the cache; numbers rounded at a time, a
    count that compilers make vectors of (chosen). */
 enum { ROUNDED = 128, AT_A_TIME = 8 };
@@ -62,8 +62,6 @@ typedef struct {
 
 typedef struct {
     PyTypeObject *called, *plain, *result, *row; /* which the module owns */
-    PyVarObject *left[ROWS];                     /* rows whose memory is free */
-    int next;                                    /* of these that takes the next one */
 } State;
 
 /* The content of a C-contiguous array of numbers of one size. */
@@ -146,18 +144,11 @@ typedef struct {
 
 static double *numbers(PyObject *row) { return ((Row *)row)->numbers; }
 
-/* A row whose numbers are of any value, of the memory that the last ones left if one had this length. */
+/* A row whose numbers are of any value. */
 static PyObject *new_row(PyTypeObject *type, Py_ssize_t n)
 {
-    State *state = PyType_GetModuleState(type);
-    Row *row = NULL;
-    for (int k = 0; k < ROWS && !row; k++)
-        if (state->left[k] && Py_SIZE(state->left[k]) == n) {
-            row = (Row *)state->left[k];
-            state->left[k] = NULL;
-            state->next = k;
-        }
-    if (!row && !(row = PyObject_Malloc(sizeof(Row) + n * sizeof(double) + LINE)))
+    Row *row = PyObject_Malloc(sizeof(Row) + n * sizeof(double) + LINE);
+    if (!row)
         return PyErr_NoMemory();
     PyObject_InitVar((PyVarObject *)row, type, n);
     row->numbers = (double *)(((uintptr_t)(row + 1) + LINE - 1) / LINE * LINE);
@@ -167,13 +158,6 @@ static PyObject *new_row(PyTypeObject *type, Py_ssize_t n)
 static void row_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    State *state = PyType_GetModuleState(type);
-    if (Py_SIZE(self) <= LONGEST_LEFT) {
-        PyObject *older = state->left[state->next];
-        state->left[state->next] = (PyVarObject *)self;
-        state->next = (state->next + 1) % ROWS;
-        self = older;
-    }
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -261,6 +245,12 @@ static PyType_Spec result_spec = {
 
 /* ---- plain calls of one state ------------------------------------------------------------------------------------ */
 
+/* A row of results and the arrays that look into it, one for each output or NULL: they serve again once nobody else
+   holds any of them, as new arrays take longer than a short kernel. */
+typedef struct {
+    PyObject *row, *arrays[OUTPUTS];
+} Kept;
+
 typedef struct {
     PyObject_HEAD
     Kernel kernel;
@@ -269,6 +259,9 @@ typedef struct {
     int64_t status;
     int in_row; /* whether `make` is a subclass of Result */
     PyObject *keywords, *keys, *make, *about, *layout, *keep; /* the last one owns the others */
+    PyTypeObject *row;
+    Kept kept[ROWS];
+    int next; /* of these that takes the next row */
 } Plain;
 
 /* words: of the kernel, with the addresses of the groups in `inputs`, all of them, doubles. n_outputs, n_inputs:
@@ -276,7 +269,7 @@ typedef struct {
    squared: (number, least, greatest) of inputs that are squares of what is given, which lies between these.
    keys: names of the outputs. keywords: ((name, what, number of its first array), …), `what` being Ellipsis for an
    array, or a dict of such, or the object that is given. make: a subclass of Result, which gets about, this call and a
-   row; or dict, tuple or, for a single array, None. keep: what has to live as long. */
+   row; or dict, tuple or, for a single array, None. keep: objects that have to live as long. */
 static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
 {
     Plain *self = (Plain *)type->tp_alloc(type, 0);
@@ -297,6 +290,7 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
     self->targets.size /= sizeof(Target) / 8;
     self->outputs.size /= sizeof(Output) / 8;
     State *state = PyType_GetModuleState(type);
+    self->row = state->row;
     self->in_row = PyType_Check(self->make) && PyType_IsSubtype((PyTypeObject *)self->make, state->result);
     if (self->words.size < 2 || self->n_inputs > self->inputs.size || self->outputs.size > OUTPUTS ||
         self->outputs.size != PyTuple_GET_SIZE(self->keys) || (!self->outputs.size && self->make == Py_None) ||
@@ -311,8 +305,20 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
     return (PyObject *)self;
 }
 
+/* Has a row in place of the kept one, whose arrays may have callbacks that call this again when they go. */
+static void keep(Kept *kept, PyObject *row)
+{
+    Kept old = *kept;
+    *kept = (Kept){.row = Py_XNewRef(row)};
+    for (int k = 0; k < OUTPUTS; k++)
+        Py_XDECREF(old.arrays[k]);
+    Py_XDECREF(old.row);
+}
+
 static void plain_dealloc(Plain *self)
 {
+    for (int k = 0; k < ROWS; k++)
+        keep(self->kept + k, NULL);
     Py_XDECREF(self->keep);
     freed((PyObject *)self);
 }
@@ -423,24 +429,68 @@ static int laid_out(Plain *self, PyObject *const *arguments, PyObject *names)
     return 1;
 }
 
+/* Whether nobody else holds the row or its arrays. */
+static int unheld(const Kept *kept, Py_ssize_t n)
+{
+    Py_ssize_t holders = 1;
+    for (Py_ssize_t k = 0; kept->row && k < n; k++)
+        if (kept->arrays[k]) {
+            if (Py_REFCNT(kept->arrays[k]) > 1 || ((PyArrayObject_fields *)kept->arrays[k])->weakreflist)
+                return 0;
+            holders++;
+        }
+    return kept->row && Py_REFCNT(kept->row) == holders;
+}
+
 /* A row for the results, with 0 where the kernel writes none. */
 static PyObject *room(Plain *self)
 {
-    State *state = PyType_GetModuleState(Py_TYPE(self));
-    PyObject *row = new_row(state->row, self->n_outputs + (self->in_row ? self->n_inputs : 0));
+    PyObject *row = NULL;
+    for (Kept *kept = self->kept; kept < self->kept + ROWS && !row; kept++)
+        if (unheld(kept, self->outputs.size))
+            row = Py_NewRef(kept->row);
+    if (!row) {
+        row = new_row(self->row, self->n_outputs + (self->in_row ? self->n_inputs : 0));
+        if (row && Py_SIZE(row) <= LONGEST_KEPT) {
+            Kept *kept = self->kept + self->next;
+            self->next = (self->next + 1) % ROWS;
+            keep(kept, row);
+        }
+    }
     const int64_t *zero = self->zeros.data, *end = zero + self->zeros.size;
     for (; row && zero < end; zero += 2)
         memset(numbers(row) + zero[0], 0, zero[1] * sizeof(double));
     return row;
 }
 
+/* Whether the caller who held the array has left it as it was. */
+static int intact(PyObject *object, const Output *output, PyObject *row)
+{
+    PyArrayObject *x = (PyArrayObject *)object;
+    return PyArray_BASE(x) == row && PyArray_DATA(x) == (void *)(numbers(row) + output->at) &&
+           PyArray_TYPE(x) == NPY_DOUBLE && PyArray_ISCARRAY(x) && PyArray_NDIM(x) == output->axes &&
+           PyArray_CompareLists(PyArray_DIMS(x), (const npy_intp *)output->dims, (int)output->axes);
+}
+
+/* An array of a row: the kept one if the row is kept and the array is intact. */
+static PyObject *array_of(Plain *self, Py_ssize_t k, PyObject *row)
+{
+    const Output *output = (const Output *)self->outputs.data + k;
+    Kept *kept = self->kept;
+    for (int j = 1; j < ROWS && kept->row != row; j++)
+        kept++;
+    if (kept->row == row && kept->arrays[k] && intact(kept->arrays[k], output, row))
+        return Py_NewRef(kept->arrays[k]);
+    PyObject *x = view(output, row);
+    if (x && kept->row == row)
+        Py_XSETREF(kept->arrays[k], Py_NewRef(x));
+    return x;
+}
+
 /* The results in a row as the call gives them; the row is theirs then. */
 static PyObject *shown(Plain *self, PyObject *row)
 {
-    const Output *outputs = self->outputs.data;
     Py_ssize_t n = self->outputs.size;
-    if (self->make == Py_None)
-        return view(outputs, row);
     if (self->in_row) {
         Result *result = (Result *)((PyTypeObject *)self->make)->tp_alloc((PyTypeObject *)self->make, 0);
         if (result) {
@@ -450,9 +500,11 @@ static PyObject *shown(Plain *self, PyObject *row)
         }
         return (PyObject *)result;
     }
+    if (self->make == Py_None)
+        return array_of(self, 0, row);
     PyObject *arrays = self->make == (PyObject *)&PyDict_Type ? PyDict_New() : PyTuple_New(n);
     for (Py_ssize_t k = 0; arrays && k < n; k++) {
-        PyObject *x = view(outputs + k, row);
+        PyObject *x = array_of(self, k, row);
         if (x && PyTuple_CheckExact(arrays)) {
             PyTuple_SET_ITEM(arrays, k, x);
             continue;
@@ -692,11 +744,10 @@ static PyObject *quantity_get(Descriptor *self, PyObject *object, PyObject *type
     State *state = PyType_GetModuleState(Py_TYPE(self));
     if (PyObject_TypeCheck(object, state->result) && result->row && result->given &&
         Py_IS_TYPE(result->given, state->plain)) {
-        const Plain *plain = (const Plain *)result->given;
-        const Output *outputs = plain->outputs.data;
+        Plain *plain = (Plain *)result->given;
         for (Py_ssize_t k = 0; k < plain->outputs.size; k++)
             if (PyTuple_GET_ITEM(plain->keys, k) == self->name)
-                return view(outputs + k, result->row);
+                return array_of(plain, k, result->row);
     }
     return PyObject_CallOneArg(self->general, object);
 }
@@ -756,7 +807,7 @@ static const Prepared *of_prepared(PyObject *call)
 }
 
 /* first, second: prepared calls. inputs: of the first; limits: (number, least, greatest) of inputs beyond which the
-   call goes the general way; outputs: of the second; keep: what has to live as long. */
+   call goes the general way; outputs: of the second; keep: objects that have to live as long. */
 static PyObject *chain_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
 {
     PyObject *first, *second, *keep;
@@ -829,7 +880,7 @@ static PyType_Spec chain_spec = {
 
 /* Rows of arrays that have more states than the call. rows: number of each state, n of them out of `whole`. widths: of
    rows of the arrays of outputs, 0 for one that is left out; columns: where in such a row each of its numbers goes,
-   output by output. direct: those of each output follow one another, so that the kernel writes to the arrays. */
+   output by output. direct: columns of each output follow one another, so that the kernel writes to the arrays. */
 typedef struct {
     Table rows, widths, columns;
     long long whole;

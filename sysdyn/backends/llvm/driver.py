@@ -1,6 +1,6 @@
 """LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
 
-Rows of `width` states are transposed in registers. What later blocks read is fetched while one is computed, so that
+Rows of `width` states are transposed in registers. Inputs of later blocks are fetched while one is computed, so that
 batches in memory take as long as those in the cache. Rows may be given by their numbers, in any order. Values that are
 no numbers are found in passing: zero times infinity or not-a-number is not-a-number, and so is a sum in which it
 occurs.
@@ -20,7 +20,7 @@ ONE_BY_ONE = 64
 SUMS = 4
 # Bytes of a batch beyond which rows are fetched ahead, about the size of the second-level cache …
 CACHED = 2**19
-# … unless the rows of a block have more bytes than this: what is under way must not drive out the workspace.
+# … unless the rows of a block have more bytes than this, as rows under way must not drive out the workspace (chosen).
 MOST_FETCHED = 64_000
 # Rows are fetched at most so many blocks ahead (measured: of a humanoid two and four take a tenth less time than one).
 BLOCKS_AHEAD = 4

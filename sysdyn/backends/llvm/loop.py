@@ -134,7 +134,7 @@ class Plan:
 
     kernel    address of the code
     status    (n,) of the n states
-    words     (period, count): those of call k are words[k % period]
+    words     (period, count): call k has words[k % period]
     moves     (period, count): added to these after each call
     marks     (2, …) that are to be the same after each first call of `stages`
     stages    calls of a step

@@ -20,7 +20,7 @@ LONGEST_ARRANGED = 20_000
 
 
 def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
-    """The program that does operation order[k] as its k-th. cuts: those of the new program."""
+    """The program that does operation order[k] as its k-th. cuts: of the new program."""
     first = program.first_op
     number = np.arange(-1, first + len(program))  # new number of value v at v + 1, so that −1 stays
     number[1 + first + order] = first + np.arange(len(program))

@@ -78,8 +78,8 @@ class _Text:
         return [self.fused(a, self.load(self.at(source, part), width), y, width)
                 for part, y in zip(parts, sums, strict=True)]  # fmt: skip
 
-    def minus(self, x: str, width: int = 1) -> str:
-        return self.new(f"fneg {_kind(width)} {x}")
+    def minus(self, x: str) -> str:
+        return self.new(f"fneg double {x}")
 
     def loop(
         self, first: str | int, last: str | int, step: int, carried: Sequence[tuple[int, str]],

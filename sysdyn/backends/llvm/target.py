@@ -12,7 +12,7 @@ from typing import Any
 
 from sysdyn.backends.llvm.registers import REGISTERS
 from sysdyn.backends.real import DOUBLE, Real
-from sysdyn.errors import BackendUnavailable
+from sysdyn.errors import optional
 
 # LLVM makes code for one thread at a time, which holds this lock.
 LOCK = threading.RLock()
@@ -21,13 +21,11 @@ LOCK = threading.RLock()
 @functools.cache
 def library() -> ModuleType:
     """llvmlite.binding, ready to make code for this machine. Raises BackendUnavailable."""
-    try:
-        llvm = importlib.import_module("llvmlite.binding")
-    except ImportError as error:
-        raise BackendUnavailable(
-            "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine "
-            "code by backend='python'"
-        ) from error
+    llvm = optional(
+        "llvmlite.binding",
+        "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine code "
+        "by backend='python'",
+    )
     _fork_between_calls(llvm)
     with LOCK:
         llvm.initialize_native_target()

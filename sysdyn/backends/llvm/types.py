@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sysdyn.backends.real import DOUBLE, Real
+from sysdyn.backends.real import Real
 
 
 class Types:
@@ -12,7 +12,7 @@ class Types:
     intrinsics of these. align: of values; loads and stores within a row are aligned to `size`.
     """
 
-    def __init__(self, width: int, real: Real = DOUBLE):
+    def __init__(self, width: int, real: Real):
         self.width, self.real, self.num, self.size = width, real, real.name, real.size
         self.int = f"i{real.bits}"
         lanes = (lambda x: x) if width == 1 else f"<{width} x {{}}>".format

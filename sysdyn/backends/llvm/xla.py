@@ -22,7 +22,7 @@ EXTENSION, API, ARGUMENTS, RESULTS = 8, 16, 72, 112
 DATA, RANK, LENGTHS = 24, 32, 40
 # The type of an extension that asks for versions; places in it, of its type and of what it points to; places there.
 METADATA, KIND, METADATA_AT, MAJOR, MINOR, TRAITS = 1, 8, 24, 24, 28, 32
-# Place of the function that makes an error; what it takes, of this size; and the code of a failed precondition.
+# Place of the function that makes an error; size of its argument; and the code of a failed precondition.
 MAKE_ERROR, ERROR_SIZE, REFUSED = 48, 32, 9
 
 # Gets the address of the words of a block of states, see `sysdyn.backends.kernel`, and the number of states, of which

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.program.reals import is_integer
 
 Blocks = list[np.ndarray]  # A stacked vector or several as columns, cut by nodes.
 Sizes = tuple[int, ...]  # The number of components of each node.
@@ -392,7 +393,7 @@ def checked_parents(parent: Sequence[int], names: Sequence[str] | None = None) -
         raise ModelError(f"there are {len(names)} names, but parent has {n} nodes")
     for k, p in enumerate(parent):
         node = label(k, names)
-        if not isinstance(p, (int, np.integer)) or isinstance(p, bool):
+        if not is_integer(p):
             raise ModelError(f"the parent of {node} is {p!r}; each node of a tree has one parent, a node number or −1")
         if not -1 <= p < n:
             raise ModelError(f"the parent of {node} is {p}; valid: −1 (the inertial node) to {n - 1}")

@@ -71,7 +71,7 @@ class SKOModel:
     phi (n): the weights φ(λ(k), k) (m_λ(k), m_k), with V(k) = φ*(λ(k), k) V(λ(k)) + H*(k) θ̇(k); None for nodes on the
         inertial node. They may be non-square and singular.
     H (n): H(k) (r_k, m_k) of full row rank (which is looked at where its entries are floats); r_k may be 0.
-    M (n): M(k) (m_k, m_k), symmetric. Positive definite in theory; what is needed is that H P H* is.
+    M (n): M(k) (m_k, m_k), symmetric. Positive definite in theory; H P H* has to be.
     a, b: node accelerations and forces that depend on the velocity, stacked (Σ m_k,); None: zero. Gravity is part of a:
         the nodes on the inertial node have X_k a_0 in it, so that α is proper acceleration.
 
