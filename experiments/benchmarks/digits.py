@@ -43,23 +43,27 @@ def left_over(system: System, inputs: dict[str, np.ndarray], d: np.ndarray) -> n
 class Digits:
     """The solution of D d + b = 0, and columns of −D⁻¹, of a system at one state; inputs (size,) by group.
 
-    columns: the numbers j of the unit vectors e_j that D x + e_j = 0 is solved for, too. entries, b: of D, in the order
-    of the system's coordinates, and b, rounded once.
+    columns: the numbers j of the unit vectors e_j that D x + e_j = 0 is solved for, too. rows: of the equations that
+    are solved, all if None. entries, b: of D, in the order of the system's coordinates, and b, rounded once.
     """
 
-    def __init__(self, system: System, inputs: dict[str, np.ndarray], columns: Sequence[int] = ()):
+    def __init__(
+        self, system: System, inputs: dict[str, np.ndarray], columns: Sequence[int] = (),
+        rows: Sequence[int] | np.ndarray | None = None,
+    ):  # fmt: skip
         out = _evaluated(system, inputs)
         self.system, n, nnz = system, system.shape[0], system.nnz
         self.entries, self.b = (np.array([float(x) for x in part]) for part in (out[:nnz], out[nnz:]))
-        rows: list[dict[int, Decimal]] = [{} for _ in range(n)]
+        left: list[dict[int, Decimal]] = [{} for _ in range(n)]
         for r, c, x in zip(*(x.tolist() for x in system.coordinates), out[:nnz], strict=True):
             if x:
-                rows[r][c] = x
+                left[r][c] = x
         right: list[dict[int, Decimal]] = [{0: x} if x else {} for x in out[nnz:]]
         for k, j in enumerate(columns, 1):
             right[j][k] = Decimal(1)
+        kept = range(n) if rows is None else rows
         with localcontext(precise.DIGITS):
-            self.log_determinant, self._x = _solved(rows, right)
+            self.log_determinant, self._x = _solved([left[i] for i in kept], [right[i] for i in kept])
 
     def value(self, unknown: int, k: int = 0) -> float:
         """The unknown of this number among columns of D; k: of the right-hand side, b or the k-th unit vector."""

@@ -26,6 +26,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 from digits import Digits, left_over
 from random_sensors import regular_at
@@ -265,17 +266,26 @@ class Farther(NamedTuple):
 
 
 def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
-    """How far an answer d (layout,) at one state is from that in 50 digits; inf if equations are noisy or redundant.
+    """How far an answer d (layout,) at one state is from that in 50 digits; inf if equations are noisy.
+
+    Of redundant equations, whose values agree but for rounding, as many as there are unknowns are solved, those that
+    QR with pivoting takes first; what the answer says of itself is not looked at.
 
     A quantity is at least as large as VANISHING of the greatest acceleration, or force, of the state, as rows are: an
     external wrench that is zero is 3e-15 N beside forces of 2e17 N.
     """
-    if system.noisy_mask.any() or system.shape[0] > system.shape[1]:
+    if system.noisy_mask.any():
         return Farther(math.inf, math.inf, math.inf, True, True)
-    exact = Digits(system, inputs)
+    (r, c), redundant = system.coordinates, system.shape[0] > system.shape[1]
+    entries = system.values(inputs)[0][0]
+    rows, columns = equilibration(r, c, np.abs(entries), system.shape)
+    kept = np.arange(system.shape[0])
+    if redundant:
+        scaled = rows[:, None] * system.matrix(entries).toarray() * columns
+        kept = np.sort(scipy.linalg.qr(scaled.T, mode="r", pivoting=True)[1][: system.shape[1]])
+    exact = Digits(system, inputs, rows=kept)
     right = np.array([exact.value(j) for j in range(len(system.columns))])
-    D, b, (r, c) = system.matrix(exact.entries).toarray(), exact.b, system.coordinates
-    rows, columns = equilibration(r, c, np.abs(D[r, c]), D.shape)
+    D, b, rows = system.matrix(exact.entries).toarray()[kept], exact.b[kept], rows[kept]
     scaled = rows[:, None] * D * columns
     inverse = columns[:, None] * np.linalg.inv(scaled) * rows
     stable = np.abs(columns * np.linalg.solve(scaled, -rows * b) - right)
@@ -292,8 +302,10 @@ def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray
             with np.errstate(divide="ignore"):
                 beside = max(np.abs(right[own]).max(), least), UNIT * max(bound[own].max(), least), stable[own].max()
                 error, units, dense = (float(off[own].max() / x) for x in beside)
-            columns = list(layout.quantity_columns(name))
-            (says,) = forward_errors(system, inputs, {name: d[columns][None]})[name]
+            says = error
+            if not redundant:
+                value = d[list(layout.quantity_columns(name))][None]
+                (says,) = forward_errors(system, inputs, {name: value})[name]
             if units > ROUNDINGS:  # or else all is relative to nothing but rounding
                 wrong = error > WRONG and (units > GROWTH or dense > STABLE)
                 found = found.worse(Farther(error, units, dense, wrong, bool(error > TOLD * says)))
