@@ -24,7 +24,8 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots, eliminate
 from sysdyn.sparse.markowitz import choose_pivots, markowitz
 from sysdyn.sparse.orderings import ORDERINGS, PLAIN, natural, reordered, restarts
-from sysdyn.sparse.sampled import Sampled, SampledElimination
+from sysdyn.sparse.quasidefinite import quasidefinite
+from sysdyn.sparse.sampled import LEAST_RATIO, Sampled, SampledElimination, Tree
 
 STATES = 48
 EXACT = [name for name in ORDERINGS if name != "symmetric"]  # The orders of systems without noise.
@@ -410,6 +411,37 @@ def test_restarts_of_a_symmetric_order_stay_symmetric():
         assert all(pairs[j] == i for i, j in pairs.items())
         fill.add(Elimination(system, rows, columns).factors.fill_in)
     assert len(fill) > 1
+
+
+def quasidefinite_matrix(seed: int) -> Sampled:
+    """[H A^T; A −G] of 14 unknowns and 12 equations, every third of them noisy, sparse, at six states."""
+    rng, n, m = np.random.default_rng(seed), 14, 12
+    there = rng.random((m, n)) < 0.3
+    there[np.arange(m), np.arange(m)] = True
+    A = there * rng.choice((-1.0, 1.0), (6, m, n)) ** (rng.random((m, n)) < 0.2) * rng.uniform(0.2, 2.0, (6, m, n))
+    values = np.zeros((6, n + m, n + m))
+    values[:, n:, :n], values[:, :n, n:] = A, A.transpose(0, 2, 1)
+    values[:, range(n), range(n)], values[:, range(n, n + m, 3), range(n, n + m, 3)] = 1.0, -0.5
+    row, col = np.nonzero(np.abs(values).max(axis=0))
+    tree = Tree((-1,) * (n + m), (), (True,) * n + (False,) * m)
+    fixed, rhs = np.zeros(len(row), dtype=bool), np.ones(n + m, dtype=bool)
+    return Sampled(n + m, row, col, values[:, row, col], fixed, rhs, equilibrate=False, tree=tree)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pairs_of_quasidefinite_matrices_are_safe_when_they_are_taken(seed):
+    """In what is left of the matrix then, by a dense elimination."""
+    a = quasidefinite_matrix(seed)
+    rows, columns, _ = quasidefinite(a, by_node=False)
+    left = np.array([matrix(a, k) for k in range(len(a.values))])
+    done: list[int] = []
+    for i, j in zip(rows, columns, strict=True):
+        entry, column = np.abs(left[:, i, j]), np.abs(np.delete(left[:, :, j], [*done, i], axis=1))
+        if i != j and i not in columns[: len(done)]:  # the first of a pair
+            assert entry.min() >= 0.99 * a.least_variation * entry.max()
+            assert (entry[:, None] >= 0.99 * LEAST_RATIO * column).all()
+        left = left - left[:, :, [j]] * left[:, [i]] / left[:, [[i]], [[j]]]
+        done.append(i)
 
 
 @pytest.mark.parametrize("model", MODELS)

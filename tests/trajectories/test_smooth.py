@@ -77,6 +77,15 @@ def test_levels_agree_where_the_dynamics_say_nothing_of_the_state():
     )
 
 
+@pytest.mark.parametrize("coupled", [False, True])
+def test_states_are_the_same_without_outputs(coupled):
+    model, t = sd.chain(3, seed=1), 4e-3 * np.arange(40)
+    log = {"t": t, "encoders": measured(motion(model, t)[0])}
+    alone, whole = (sd.smooth(encoders(model), log, x, density=100.0, coupled=coupled) for x in ([], ["tau"]))
+    close(alone, whole, 1e-9)
+    assert not alone.outputs
+
+
 def test_torques_make_the_exact_level_more_certain():
     model = sd.chain(3, seed=2)
     t = 4e-3 * np.arange(150)

@@ -13,7 +13,10 @@ from rivals.robots import Robot
 
 
 class Frax:
-    """`batch(problem, q, v, x)` makes a call without arguments that gives (n, nv), in sysdyn's order of joints."""
+    """`batch(problem, q, v, x)` makes a call without arguments that gives (n, nv), in sysdyn's order of joints.
+
+    `forward(q, v, tau)` gives q̈ of one state in JAX, in the same order.
+    """
 
     def __init__(self, robot: Robot):
         if robot.base != "fixed":
@@ -27,14 +30,17 @@ class Frax:
         except ImportError as why:
             raise CannotBuild(f"it is not installed: pip install frax ({why})") from why
         model = robot.model
-        self._order = [model.v_slice(model.joint_index(name)).start for name in self._robot.joint_names]
+        self._order = np.array([model.v_slice(model.joint_index(name)).start for name in self._robot.joint_names])
+        self._back = np.argsort(self._order)
 
     def batch(self, problem: str, q: np.ndarray, v: np.ndarray, x: np.ndarray) -> Callable[[], np.ndarray]:
         one = self._forward if problem == "forward" else self._inverse
         function = self._jax.jit(self._jax.vmap(one))
         given = [self._jax.numpy.asarray(y[:, self._order]) for y in (q, v, x)]
-        back = np.argsort(self._order)
-        return lambda: np.asarray(function(*given))[:, back]
+        return lambda: np.asarray(function(*given))[:, self._back]
+
+    def forward(self, q, v, tau):
+        return self._forward(*(x[self._order] for x in (q, v, tau)))[self._back]
 
     def _forward(self, q, v, tau):
         return self._robot.forward_dynamics(q, v, tau, None)

@@ -26,9 +26,9 @@ class Mjx:
         bodies = without_geometry(robot.peer)
         bodies.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
         self._model, self._data = self._mjx.put_model(bodies), self._mjx.make_data(bodies)
-        self._order, self._back = robot.order, np.argsort(robot.order)
+        self._order, self._back = np.array(robot.order), np.argsort(robot.order)
 
     def forward(self, q, v, tau):
-        q, v, tau = (x[np.array(self._order)] for x in (q, v, tau))
+        q, v, tau = (x[self._order] for x in (q, v, tau))
         given = self._data.replace(qpos=q, qvel=v, qfrc_applied=tau)
         return self._mjx.forward(self._model, given).qacc[self._back]

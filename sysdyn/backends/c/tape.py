@@ -153,14 +153,6 @@ _ROUTINES = {
                 to[c] = ((to[c] + a * first[c]) + b * second[c]) + (f * third[c] + g * fourth[c]);
             }
         }
-        for (; e + 1 < end; e += 2) {
-            const double a = A[entries[2 * e + 1]], b = A[entries[2 * e + 3]];
-            const double *restrict first = x + entries[2 * e] * k;
-            const double *restrict second = x + entries[2 * e + 2] * k;
-            for (c = 0; c < k; ++c) {
-                to[c] = (to[c] + a * first[c]) + b * second[c];
-            }
-        }
         for (; e < end; ++e) {
             const double a = A[entries[2 * e + 1]];
             const double *restrict from = x + entries[2 * e] * k;
