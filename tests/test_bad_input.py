@@ -13,6 +13,7 @@ import pytest
 from disk import no_room
 
 import sysdyn as sd
+from sysdyn.diagnosis.structure import structure
 from sysdyn.errors import (
     CacheWarning,
     FileError,
@@ -512,7 +513,7 @@ def test_too_few_equations():
 
 
 def test_too_many_equations():
-    """They are checks, but for components that are measured together, of which none can be left out."""
+    """One component of a measurement too many, whatever its kind, is a check; the pattern says what else could go."""
 
     class Pair(sd.Measurement):
         name = "pair"
@@ -526,8 +527,15 @@ def test_too_many_equations():
     problem = forward_dynamics(chain(3)) - JointTorque("joint2") + Pair()
     with Fails(ProblemError, "too many equations: 61 equations for 60 unknowns", "1 equation(s) too many", "problem −",
                "y:pair: first", "Remove measurements") as found:  # fmt: skip
-        sd.compile(problem)
+        structure(problem.system()).require_solvable()
     assert not isinstance(found.value, StructurallySingular)
+    q, qd, qdd = problem.model.random_state(seed=1)
+    y, solver = sd.predict(problem, q, qd, qdd), sd.compile(problem, level="fast")
+    solution = solver(q, qd, y=y)
+    np.testing.assert_allclose(solution.qdd, qdd, rtol=0, atol=1e-12 * np.abs(qdd).max())
+    assert np.abs(solution.inconsistency()["pair"]).max() < 1e-12 * np.abs(qdd).max()
+    with Fails(sd.Inconsistent, "'pair' is off by 1 at second"):
+        solver(q, qd, y={**y, "pair": y["pair"] + [0.0, 1.0]})
 
 
 def test_as_many_equations_as_unknowns_but_in_the_wrong_places():

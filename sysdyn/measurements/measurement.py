@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.drifts import Drift
+from sysdyn.measurements.drifts import Drift, drift_part
 from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import frame_placement, joint_transforms, path, velocities
 from sysdyn.model.poses import checked_pose
@@ -126,7 +126,7 @@ class Measurement:
     Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
     zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero if
     none is handed in. A measurement that can be stored gives `describe()`; a `divisible` one, some of whose components
-    can be measured without the others, gives `part(kept)`.
+    can be measured without the others, gives `part(kept)`, with noise or without.
 
     quantity: the quantity whose components it states directly; empty for combinations. units: unit of each component,
     or the units that they may have. drift: its unknown bias over a log; None for none. expected: its value is a mean
@@ -184,7 +184,9 @@ class Measurement:
 
     def part(self, kept: Sequence[int]) -> Measurement:
         """The measurement of the components with these numbers alone, with its name and their noise."""
-        raise InvalidInput(f"measurement {self.name!r} has no part: its components are measured together")
+        if self.noise is not None or self.of_state or isinstance(self, Constraint):
+            raise InvalidInput(f"measurement {self.name!r} has no part: its components are measured together")
+        return Part(self, kept)
 
     def identity(self) -> str | None:
         """Text that tells it from others, whatever name, components and noise; None if it is not `divisible`."""
@@ -203,6 +205,35 @@ class Measurement:
         With a model, also data of the model that the rows depend on beside its digest, such as the place of the frame.
         """
         return None
+
+
+class Part(Measurement):
+    """Some of the equations of an exact measurement, under its name. kept: numbers of its components."""
+
+    def __init__(self, whole: Measurement, kept: Sequence[int]):
+        self.whole, self.kept, self.name = whole, list(kept), whole.name
+        self.optional, self.drift = whole.optional, drift_part(whole.drift, kept)
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        names = self.whole.components(model)
+        return tuple(names[k] for k in self.kept)
+
+    def component_units(self, model: Model) -> tuple[str, ...]:
+        units = self.whole.component_units(model)  # none if nobody gave some
+        return tuple(units[k] for k in self.kept) if units else ()
+
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        return {place: np.asarray(block)[self.kept] for place, block in self.whole.rows(ctx).items()}
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        return np.asarray(self.whole.bias(ctx))[self.kept]
+
+    def describe(self, model: Model | None = None) -> dict | None:
+        whole = self.whole.describe(model)
+        return whole and {"type": "Part", "name": self.name, "whole": whole, "kept": self.kept}
+
+    def __repr__(self) -> str:
+        return f"<some of {self.whole!r}>"
 
 
 def with_drift(m: Measurement, drift: Drift | None) -> Measurement:

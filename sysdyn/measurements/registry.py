@@ -81,6 +81,9 @@ def from_description(data: Mapping, valid: Mapping[str, type[Measurement]]) -> M
     """Inverse of `describe()`. Raises UnknownName for a type that does not exist."""
     arguments = dict(data)
     kind, drift = arguments.pop("type"), drift_of(str(data.get("name")), arguments.pop("drift", None))
+    if kind == "Part":
+        m = from_description(arguments["whole"], valid).part(arguments["kept"])
+        return m if drift is None else with_drift(m, drift)
     if kind not in valid:
         error = UnknownName("type of measurement", kind, valid)
         error.args = (f"{error} A class of your own has to be registered: sysdyn.measurements.registry.register.",)

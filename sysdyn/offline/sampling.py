@@ -44,6 +44,9 @@ REFINED = 3
 LEFT = 1e-14
 # Times that rows of least squares are weighed, and least terms of a row beside natural ones (chosen).
 WEIGHINGS, SMALL_TERMS = 4, 1e-6
+# Least pivot beside the greatest that is no rounding: 9 rounding units (chosen). One below SINGULAR may be due to the
+# units, if rows weighted by their terms have a greater one.
+LEAST_PIVOT = 1e-15
 # Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
 ILL_CONDITIONED = 1e6
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken (chosen).
@@ -324,25 +327,27 @@ def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndar
 
     entries (N, nnz), b (N, equations). By orthogonal columns of dense matrices, in the units of each state, and
     refined: for single states. Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is
-    all that is left of equations that agree, until each is small beside its terms.
+    all that is left of equations that agree, until each is small beside its terms and the matrix is regular so.
     """
     d = np.full((len(entries), system.layout.n), math.nan)
     for k in range(len(entries)):
         D, clean = system.matrix(entries[k]), system.cleaned(entries[k])
         rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
-        dense, found = system.matrix(clean).toarray(), np.zeros((1, system.layout.n))
-        for weighing in range(WEIGHINGS):
+        dense, found, regular = system.matrix(clean).toarray(), np.zeros((1, system.layout.n)), False
+        for _ in range(WEIGHINGS):
             Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
             pivots = np.abs(np.diag(R))
-            if not pivots[-1] > (0.0 if weighing else SINGULAR) * pivots[0]:
+            if not pivots[-1] > LEAST_PIVOT * pivots[0]:
                 break
+            regular |= bool(pivots[-1] > SINGULAR * pivots[0])
             x = found[0, system.columns]
             for _ in range(1 + REFINED):
                 x[order] -= columns[order] * scipy.linalg.solve_triangular(R, Q.T @ (rows * (D @ x + b[k])))
             found[0, system.columns] = x
-            d[k] = found[0]
-            if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= EXACT:
-                break
+            if regular:
+                d[k] = found[0]
+                if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= EXACT:
+                    break
             natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
             terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b[k]), SMALL_TERMS * natural)
             rows = 1.0 / np.where(terms > 0.0, terms, 1.0)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.diagnosis.words import at_states, few
 from sysdyn.equations.assembly import measured_row
-from sysdyn.equations.linear_system import EXACT
+from sysdyn.equations.linear_system import EXACT, ROUNDED_OFF
 from sysdyn.errors import Inconsistent, ProblemError
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
@@ -27,7 +27,7 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
-from sysdyn.offline.sampling import least_squares
+from sysdyn.offline.sampling import LEFT, least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.accuracy import forward_errors
@@ -84,9 +84,9 @@ class CheckedSolver(Solver):
             return super(CheckedSolver, self).__call__(**found, on_singular=policy, threads=threads)
 
         solution = solved("nan" if self._square else policy)
-        off, bad, loose = self._compared(solution, values)
-        if self._square and (loose.any() or not solution.ok.all()):
-            disagreeing = self._solve_whole(solution, arrays, bad, off, loose)
+        off, bad, share = self._compared(solution, values)
+        if self._square and ((share > EXACT).any() or not solution.ok.all()):
+            disagreeing = self._solve_whole(solution, arrays, bad, off, share)
             off, bad, _ = self._compared(solution, values)
             bad |= disagreeing
             if policy != "nan" and not solution.ok.all():
@@ -101,18 +101,36 @@ class CheckedSolver(Solver):
         """None: solutions are checked, which calls do."""
 
     def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """({measurement: its errors}, two of (…) bool: one is beyond the tolerance; one is more than rounding)."""
-        off, bad, loose = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape, dtype=bool)
+        """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest beside its reading).
+
+        An error at a reading that is rounding beside all other values of their unit is EXACT at LEFT of these.
+        """
+        off, bad, share = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape)
+        greatest = self._greatest(solution, values)
         for m, components in self.left_out:
             reads = self._reads(m, values)[..., components]
             off[m.name] = self._implied(m, solution)[..., components] - reads
-            size = 1.0 + np.abs(reads).max(axis=-1, keepdims=True)
-            bad |= (np.abs(off[m.name]) > self.tolerance * size).any(axis=-1)
-            loose |= (np.abs(off[m.name]) > EXACT * size).any(axis=-1)
-        return off, bad, loose
+            error, size = np.abs(off[m.name]), np.abs(reads)
+            bad |= (error > self.tolerance * (1.0 + size.max(axis=-1, keepdims=True))).any(axis=-1)
+            units = self.whole.values[m.name].units
+            most = np.stack([greatest[units[k]] for k in components], axis=-1)
+            size = np.where(size < ROUNDED_OFF * most, LEFT / EXACT * most, size)
+            share = np.maximum(share, (error / np.where(size > 0.0, size, 1.0)).max(axis=-1))
+        return off, bad, share
+
+    def _greatest(self, solution: Solution, values: Arrays) -> dict[str, np.ndarray]:
+        """{unit: (…) the greatest value that is known or solved for}."""
+        found: dict[str, np.ndarray] = {}
+        for groups, arrays in ((self.whole.inputs, values), (self._about.outputs, solution._values)):
+            for name, x in arrays.items():
+                units, size = np.array(groups[name].units), np.abs(x).reshape(-1, groups[name].size)
+                for unit in dict.fromkeys(groups[name].units):
+                    most = size[:, units == unit].max(axis=1)
+                    found[unit] = np.maximum(found.get(unit, np.zeros(solution.ok.size)), most)
+        return {unit: most.reshape(solution.ok.shape) for unit, most in found.items()}
 
     def _solve_whole(
-        self, solution: Solution, arrays: Arrays, bad: np.ndarray, off: Mapping[str, np.ndarray], loose: np.ndarray
+        self, solution: Solution, arrays: Arrays, bad: np.ndarray, off: Mapping[str, np.ndarray], share: np.ndarray
     ) -> np.ndarray:
         """Solve states by all equations: those that are not ok, and those whose chosen equations are off.
 
@@ -120,11 +138,12 @@ class CheckedSolver(Solver):
 
         The left-out measurements are one choice for all states; if the rest is nearly singular, all equations together
         may be regular. Values that contradict each other do not change. Least squares, whose residual is then zero.
-        bad: states with an error beyond the tolerance; loose: with one that is more than rounding, if the condition of
-        the rest may be why.
+        bad: states with an error beyond the tolerance. share: errors beside their terms; at states where one is more
+        than rounding, the condition of the rest may be why.
         """
-        n = solution.ok.size
-        failed, bad, loose = (np.flatnonzero(x.reshape(-1)) for x in (~solution.ok, bad, loose & ~bad & solution.ok))
+        n, loose = solution.ok.size, (share > EXACT) & ~bad & solution.ok
+        failed, bad, loose = (np.flatnonzero(x.reshape(-1)) for x in (~solution.ok, bad, loose))
+        loose = loose[np.argsort(-share.reshape(-1)[loose], kind="stable")]  # the most doubtful first
         system = self.whole.system(outputs=(*QUANTITIES, *self.options.measured))
         outputs = {name: x.reshape(n, -1) for name, x in solution._values.items()}
         ok, disagreeing = np.array(solution.ok.reshape(-1)), np.zeros(n, dtype=bool)
@@ -201,12 +220,13 @@ class CheckedSolver(Solver):
             error = np.abs(off[m.name].reshape(n, -1)[state])
             if np.any(error > self.tolerance * (1.0 + np.abs(self._reads(m, one)[0, list(components)]).max())):
                 k = int(np.argmax(error))
-                component, unit = (x(self.model)[components[k]] for x in (m.components, m.component_units))
+                all_of, units = m.components(self.model), self.whole.values[m.name].units
+                component, unit = (x[components[k]] for x in (all_of, units))
                 row = measured_row(m, component)
                 others = contradicting(self.whole.system().plain, one, row)
                 names += [m.name, *others]
                 against = f" by {few(tuple(map(repr, others)))}" if others else ", as the joints alone move it"
-                words.append(f"{m.name!r} is off by {error[k]:.3g} {unit} at {component}{against}")
+                words.append(f"{m.name!r} is off by {error[k]:.3g}{unit and ' ' + unit} at {component}{against}")
         if not words:  # only all together determine the state
             names = [m.name for m, _ in self.left_out]
             words = [f"{few(tuple(map(repr, names)))}, or others that state the same"]

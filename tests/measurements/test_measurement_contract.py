@@ -56,8 +56,9 @@ def test_what_cannot_be_divided_says_so():
     motor = sd.MotorTorque(["joint0"], name="motor")
     assert not motor.divisible and motor.identity() is None
     assert sd.Contact("body1").identity() is None and not sd.Contact("body1").divisible
-    with pytest.raises(InvalidInput, match="'motor' has no part"):
-        motor.part([0])
+    for whole in (sd.MotorTorque(["joint0", "joint1"], name="x", noise=1.0), sd.JointCoupling("joint1", name="x")):
+        with pytest.raises(InvalidInput, match="'x' has no part"):
+            whole.part([0])
 
 
 def test_the_value_of_wrenches_and_of_optional_measurements_is_zero_by_default():
