@@ -294,7 +294,7 @@ def _observed(
     rows, shares = [], []
     for order in orders:
         error, growth, zero = np.concatenate(order.seen, axis=1)
-        guarded = _guarded(problem, order.name, failing if order is orders[0] else [])
+        guarded = guarded_solver(problem, order.name, failing if order is orders[0] else [])
         for kind, states in chosen.items():
             rows.append(_about(name, order.name, kind, error[states]) | {
                 "singular": int((~good & (random == random[states][0])).sum()), "zero_pivot": int(zero[states].sum()),
@@ -311,7 +311,7 @@ def _observed(
     return rows, shares
 
 
-def _guarded(problem: Problem, order: str, failing: list[dict[str, np.ndarray]]) -> dict[str, object]:
+def guarded_solver(problem: Problem, order: str, failing: list[dict[str, np.ndarray]]) -> dict[str, object]:
     """What the compiled solver makes of states at which a pivot of its order is zero: it solves them by pivoting."""
     if not failing:
         return {"guarded": 0, "guarded_solved": 0, "guarded_error": ""}

@@ -14,8 +14,8 @@ from types import FrameType, ModuleType
 
 # Most characters of a name that are shown, and compared with other names (chosen).
 _LONGEST_NAME = 200
-
-
+# Most items of a list that a message shows, unless it says another number (chosen).
+MOST_ITEMS = 6
 # Most orders that were tried that a message names (chosen).
 _MOST_TRIED = 3
 
@@ -47,6 +47,13 @@ def optional(module: str, message: str) -> ModuleType:
         raise BackendUnavailable(message.replace("{error}", str(error))) from error
 
 
+def few(items: Iterable[object], most: int = MOST_ITEMS, between: str = ", ") -> str:
+    """The first items in one text, and the number of all if there are more."""
+    texts = [*map(str, items)]
+    more = [f"… ({len(texts)} in all)"] if len(texts) > most else []
+    return between.join([*texts[:most], *more])
+
+
 class SysdynError(Exception):
     """Base class of all errors raised on purpose by sysdyn."""
 
@@ -65,7 +72,7 @@ class UnknownName(InvalidInput, KeyError):
         folded = {x.casefold(): x for x in reversed(self.valid)}
         close = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
         near = [folded[str(name).casefold()]] if str(name).casefold() in folded else [folded[x] for x in close]
-        shown = ", ".join(self.valid[:12]) + (f", … ({len(self.valid)} in all)" if len(self.valid) > 12 else "")
+        shown = few(self.valid, 12)
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
         hint = f"{note} " if note else hint
         super().__init__(f"unknown {kind} {name!r}. {hint}Valid names: {shown or '(none)'}.")

@@ -90,9 +90,9 @@ def singular() -> tuple[sd.Solver, dict]:
 @contextlib.contextmanager
 def missing(bridge: ModuleType, framework: str) -> Iterator[None]:
     """As if the framework of a bridge to it were not installed."""
-    bridge._library.cache_clear()
+    bridge.library.cache_clear()
     try:
         with mock.patch.dict(sys.modules, {framework: None}):
             yield
     finally:
-        bridge._library.cache_clear()
+        bridge.library.cache_clear()

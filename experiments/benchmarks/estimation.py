@@ -191,13 +191,13 @@ def beyond(first: Callable[[], object], whole: Callable[[], object], number: int
 
 def kernels(solution: sd.Estimate, names: Sequence[str]) -> Callable[[], None]:
     """The bare kernels of these results of one state, of the factors and then of each, as prepared calls."""
-    posterior, steps = solution._posterior, []
+    programs, steps = solution.posterior.programs, []
     arrays = solution.inputs
-    factors = posterior._factors.executable
-    for executable in (factors, *(posterior._executables[name].executable for name in names)):
+    for name in ("factors", *names):
+        executable = programs[name]
         outputs, status = executable.backend.new(1)
         steps.append(executable.step(arrays, outputs, status, None, single=True))
-        if executable is factors:
+        if name == "factors":
             steps[-1]()
             arrays = outputs
 

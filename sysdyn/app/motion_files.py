@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, LogColumns, listed
+from sysdyn.data.log_columns import TIME, LogColumns
 from sysdyn.data.sensor_log import files_of
-from sysdyn.errors import InvalidInput, LogWarning
+from sysdyn.errors import InvalidInput, LogWarning, few
 from sysdyn.files.tables import read_table
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.raw import ExternalWrench, JointTorque
@@ -65,7 +65,7 @@ def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
             all_of_it = [n for n, (g, _) in enumerate(columns.group) if g == group]
             lacking = [columns.names[n] for n in all_of_it if columns.group[n][1] not in at]
             if at and lacking and name != "fx":  # wrenches that are not named are zero
-                raise InvalidInput(f"{file} lacks the columns {listed(lacking)}")
+                raise InvalidInput(f"{file} lacks the columns {few(lacking, 12)}")
             if at:
                 part[name] = np.zeros((len(x), len(all_of_it)))
                 part[name][:, list(at)] = x[:, list(at.values())]

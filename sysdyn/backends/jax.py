@@ -27,7 +27,7 @@ _HANDLERS: dict[str, object] = {}
 
 def function(traced: Traced) -> Callable:
     """The function of JAX. Raises BackendUnavailable if JAX is not installed."""
-    jax = _library()
+    jax = library()
     node = JaxNode(traced, traced.program, traced.settle)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def function(traced: Traced) -> Callable:
 
 def _converted(name: str, x: Any, dtype: np.dtype) -> Any:
     """An array of JAX of float64 or float32. Raises InvalidInput."""
-    jnp = _library().numpy
+    jnp = library().numpy
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):
         raise InvalidInput(f"{name} is of {x.dtype}, but real numbers are needed")
@@ -70,7 +70,7 @@ class JaxNode(Node):
             about = f"{self.program.digest} {single} {traced.level} {traced.about} {self.kind} {traced.real.name}"
             name = f"sysdyn_{hashlib.sha256(about.encode()).hexdigest()[:32]}"
             if name not in _HANDLERS:
-                jax = _library()
+                jax = library()
                 address, keep = handler(self.program, self.machine_code.kernel(single), RESCUE(self._rescue))
                 pointer = ctypes.cast(address, ctypes.c_void_p)
                 jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(pointer), platform="cpu")
@@ -108,7 +108,7 @@ class JaxNode(Node):
 
 
 @functools.cache
-def _library() -> ModuleType:
+def library() -> ModuleType:
     """JAX with its foreign function interface. Raises BackendUnavailable."""
     missing = f"functions of JAX need JAX 0.5 or later, which is not installed: pip install jax, or {install('jax')}"
     optional("jax.ffi", missing)
@@ -118,7 +118,7 @@ def _library() -> ModuleType:
 @functools.cache
 def _primitive() -> Any:
     """The primitive of all programs, with its rules. Operands are (size,) or (N, size), all N alike."""
-    jax = _library()
+    jax = library()
     ad, batching, mlir = (importlib.import_module(f"jax.interpreters.{x}") for x in ("ad", "batching", "mlir"))
     jnp = jax.numpy
     primitive = importlib.import_module("jax.extend.core").Primitive("sysdyn")

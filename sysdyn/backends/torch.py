@@ -23,7 +23,7 @@ _NODES: list[TorchNode] = []
 
 def function(traced: Traced) -> Callable:
     """The function of PyTorch. Raises BackendUnavailable if it is not installed."""
-    torch = _library()
+    torch = library()
     node = TorchNode(traced, traced.program, traced.settle)
     apply, forward_mode = _operation(), torch.autograd.forward_ad
 
@@ -75,7 +75,7 @@ class TorchNode(Node):
 
 
 @functools.cache
-def _library() -> ModuleType:
+def library() -> ModuleType:
     """PyTorch. Raises BackendUnavailable."""
     missing = f"functions of PyTorch need it, and it is not installed: pip install torch, or {install('torch')}"
     return optional("torch", missing)
@@ -84,7 +84,7 @@ def _library() -> ModuleType:
 @functools.cache
 def _operation() -> Callable[[TorchNode, list], tuple]:
     """Gives outputs of a node, of operands (size,) or (N, size)."""
-    torch = _library()
+    torch = library()
 
     def numbers(tensors: Any) -> list[np.ndarray]:
         return [x.detach().contiguous().numpy() for x in tensors]

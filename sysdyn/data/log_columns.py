@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, LogWarning, UnknownName, check_among, warn
+from sysdyn.errors import InvalidInput, LogWarning, UnknownName, check_among, few, warn
 from sysdyn.files.bags import TIME
 from sysdyn.files.tables import Table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
@@ -178,8 +178,8 @@ class LogColumns:
         if missing:
             near = {x: difflib.get_close_matches(x, missing, n=1, cutoff=0.7) for x in left_out}
             hints = "".join(f"; {x!r} is unknown: did you mean {y[0]!r}?" for x, y in near.items() if y)
-            beside = f"; it has, besides, {listed(left_out)}: --columns (columns=) renames them" if left_out else ""
-            raise InvalidInput(f"{where} lacks the columns {listed(missing)}{hints}{beside}")
+            beside = f"; it has, besides, {few(left_out, 12)}: --columns (columns=) renames them" if left_out else ""
+            raise InvalidInput(f"{where} lacks the columns {few(missing, 12)}{hints}{beside}")
         if left_out:
             if told is not None:
                 told.update(left_out)
@@ -245,10 +245,6 @@ class LogColumns:
         elif name == VALUE and not found[0]:
             found.append(list(problem.y_names))
         return [names for names in found if names]
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" … ({len(names)} in all)" if len(names) > 12 else "")
 
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import STATES, TIME, LogColumns, listed
+from sysdyn.data.log_columns import STATES, TIME, LogColumns
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
-from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, warn
+from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, few, warn
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
@@ -180,7 +180,7 @@ class Log:
             self.told.update(f"off:{x}" for x in off)
             warn(
                 f"{where} has no columns of {', '.join(map(repr, off))}: off in all its states; it has "
-                f"{listed(table.header)}. A column 'active: {off[0]}' says where one is on without a value of its own",
+                f"{few(table.header, 12)}. A column 'active: {off[0]}' says where one is on without a value of its own",
                 LogWarning,
             )  # fmt: skip
 
@@ -254,7 +254,7 @@ class Log:
             return
         self.told.add(VELOCITIES[1])
         step = float(np.median(np.diff(t)))
-        lacking = listed([self.columns.names[n] for n in file.lacking])
+        lacking = few([self.columns.names[n] for n in file.lacking], 12)
         warn(
             f"{file.where} lacks {lacking}: q̇ follows from q by parabolas over {WINDOW} rows "
             f"({2 * HALF * step:.3g} s), with a group delay of 0 s (of a causal filter: {HALF * step:.3g} s); motions "

@@ -13,7 +13,6 @@ unknown quantities are left out, so that a result can be read as the states of a
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.predict import predict
 from sysdyn.model.quantities import QUANTITY
+from sysdyn.online.storage import packed
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
@@ -133,10 +133,7 @@ def write_states(
     ok (N,): True for states that were solved. Raises FileError if it cannot be written.
     """
     if table_suffix(path, "output file", tuple(WRITERS)) == ".npz":  # with the axes of the arrays
-        buffer = io.BytesIO()
-        everything: dict[str, Any] = {**arrays, **({} if ok is None else {OK: ok})}
-        np.savez(buffer, **everything)
-        return write_file(path, buffer.getvalue())
+        return write_file(path, packed({**arrays, **({} if ok is None else {OK: ok})}))
     names = {name: list(groups[name].labels) for name in arrays}
     parts = {name: np.reshape(x, (len(x), -1)) for name, x in arrays.items()}
     if ok is not None:

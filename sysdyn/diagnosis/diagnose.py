@@ -3,8 +3,8 @@
 Structure first: the Dulmage-Mendelsohn blocks of the worst-case pattern. Then values: the null spaces of the system at
 sampled states, because equations can depend on each other by value, at every state or at some.
 
-A problem is well posed where all equations together have full column rank, and the exact ones full row rank: of exact
-equations alone there are then as many as unknowns, while noisy ones may be too many.
+A problem is well posed if all equations together have full column rank, and the exact ones full row rank: without noise
+there are as many equations as unknowns then, with noise there may be more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from sysdyn.diagnosis.remedy import Candidate, additions, independent_rows, remo
 from sysdyn.diagnosis.structure import Structure, structure
 from sysdyn.diagnosis.words import (
     JOINT_AND_CONTACT,
-    few,
     held_twice,
     idle_among,
     joints_first,
@@ -34,7 +33,7 @@ from sysdyn.diagnosis.words import (
 )
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, check_among
+from sysdyn.errors import InvalidInput, check_among, few
 from sysdyn.files import html
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.measurement import Constraint, Measurement
@@ -165,7 +164,7 @@ class Diagnosis:
         if worst.missing > self.missing:
             told = [term.name for direction in worst.directions for term in direction.terms]
             names = dict.fromkeys((*told, *joints_first(worst.undetermined)))
-            lines[0] += f"; undetermined there: {few(tuple(names), 8)}"
+            lines[0] += f"; undetermined there: {few(names, 8)}"
             lines += listed(f"{worst.missing} direction(s) that no equation sees ({worst.kind})", worst.directions)
         return lines
 
@@ -200,7 +199,7 @@ def diagnose(
     usual = min(random, key=lambda k: (missing[k], excess[k]))
     generic = [k for k in random if missing[k] == missing[usual]]
 
-    # Unknowns by whether they have a part in a null space; where rounding leaves that open, only at some states.
+    # Unknowns with a part in a null space; if rounding leaves that open, they have one at some states only.
     part = np.array([involved(x.free) for x in reduced])
     always, never = part[generic].all(axis=0), ~part.any(axis=0)
     unknowns, equations = np.array(system.col_names), np.array(system.row_names)
@@ -450,7 +449,7 @@ def _to_state(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
     possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
     names = joints_first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
     if not names:
-        wrenches = few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
+        wrenches = few([x for x in found.undetermined if x.startswith("w(")], 8)
         text = f"leave out constraints that hold the same motion twice, with {wrenches}"
         text = "; ".join((text, *held_twice(reduction.system.problem)))
     elif found.missing == found.by_structure[0]:
@@ -478,4 +477,4 @@ def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
         places = [k for k, c in enumerate(layout.quantity_columns(quantity)) if c in chosen]
         if places:
             examples += restricted(known(quantity), places, model)
-    return few(tuple(written(m, model) for m in examples))
+    return few([written(m, model) for m in examples])

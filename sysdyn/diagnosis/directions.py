@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 
 from sysdyn.diagnosis.reduction import involved
+from sysdyn.errors import few
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import forward_kinematics
 
@@ -53,9 +54,7 @@ class Direction:
         if len(rest) == 1 and first.unit == rest[0].unit and abs(abs(rest[0].amount) - abs(first.amount)) < ROUNDED:
             sense = "the same" if rest[0].amount * first.amount > 0.0 else "opposite"
             return f"{first.name} [{first.unit}] and {rest[0].name} [{rest[0].unit}] in {sense} sense"
-        shown = ", ".join(f"{t.amount:.3g} {t.unit} of {t.name}" for t in self.terms[:SHOWN])
-        more = f", … ({len(self.terms)} in all)" if len(self.terms) > SHOWN else ""
-        return f"together {shown}{more}"
+        return f"together {few([f'{t.amount:.3g} {t.unit} of {t.name}' for t in self.terms], SHOWN)}"
 
 
 def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.ndarray) -> tuple[Direction, ...]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from sysdyn.diagnosis.diagnose import Diagnosis
 from sysdyn.diagnosis.directions import Direction, Term, echelon
-from sysdyn.diagnosis.words import few, listed
+from sysdyn.diagnosis.words import listed
+from sysdyn.errors import few
 from sysdyn.files import html
 from sysdyn.measurements.measurement import Measurement
 

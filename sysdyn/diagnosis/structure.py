@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.diagnosis.reduction import RELATIVE_RANK
-from sysdyn.diagnosis.words import few, held_anyway, held_twice, idle_among, joints_first, stated
+from sysdyn.diagnosis.words import held_anyway, held_twice, idle_among, joints_first, stated
 from sysdyn.equations.augmented import System
-from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.errors import ProblemError, StructurallySingular, few
 from sysdyn.sparse.condition import balance
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 

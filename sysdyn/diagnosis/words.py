@@ -9,6 +9,7 @@ import numpy as np
 
 from sysdyn.diagnosis.directions import FIRST, Direction
 from sysdyn.equations.assembly import measured_row
+from sysdyn.errors import few
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import find_frame
@@ -16,8 +17,6 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.idle import idle_joints, without_inertia
 
-# Most names of a list (chosen).
-MOST = 6
 JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Begins of names that are shown first.
 
 
@@ -31,10 +30,7 @@ def kind_of_state(count: int, by_structure: int) -> str:
 
 
 def listed(what: str, found: tuple[Direction, ...]) -> list[str]:
-    if not found:
-        return []
-    more = [f"  … ({len(found)} in all)"] if len(found) > MOST else []
-    return [f"  {what}:", *(f"  - {x}" for x in found[:MOST]), *more]
+    return [f"  {what}:", "  " + few((f"- {x}" for x in found), between="\n  ")] if found else []
 
 
 def joints_first(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,11 +47,6 @@ def at_states(states: Sequence[int] | np.ndarray, n: int) -> str:
     """Numbers out of n states in words: " 3 (and 4 more of 9)"; "" if n is 1."""
     more = f" (and {len(states) - 1} more of {n})" if len(states) > 1 else ""
     return "" if n == 1 else f" {int(states[0])}{more}"
-
-
-def few(names: tuple[str, ...], most: int = MOST) -> str:
-    more = f", … ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def idle_among(model: Model, unknowns: Sequence[str]) -> tuple[str, ...]:
@@ -104,7 +95,7 @@ def held_anyway(problem: Statement, undetermined: Collection[str], redundant: Co
     if not (held and problem.knows("qdd")):
         return ()
     return (
-        f"known accelerations say how {few(tuple(map(repr, held)))} move{'s' * (len(held) == 1)}, but not what is "
+        f"known accelerations say how {few(map(repr, held))} move{'s' * (len(held) == 1)}, but not what is "
         "exerted there: sysdyn.inverse_dynamics(model, contacts=[…]) shares it between all contacts",
     )
 

@@ -19,7 +19,7 @@ from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
-from sysdyn.program.expr import Graph
+from sysdyn.program.expr import SHARING, Graph
 from sysdyn.sparse.lu import is_unit
 
 
@@ -61,7 +61,7 @@ class BlockSystem(LinearSystem):
 
     @cached_property
     def assembly(self) -> Assembly:
-        return self.assemble(Graph("algebraic"))
+        return self.assemble(Graph(SHARING))
 
     def reported(self, quantity: str) -> list[dict[int, float]]:
         return self.form.frames.reported(quantity, self.layout, self.columns, self.problem.knows(quantity))

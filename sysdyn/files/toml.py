@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.files.regular import read_regular
 
@@ -20,6 +22,13 @@ _TOKENS = re.compile(
 )
 # The place of a value in a file: keys and numbers from the root, as ("measurement", 2, "type").
 Place = tuple[str | int, ...]
+
+
+def stored(x: Any) -> Any:
+    """The form of x in JSON and TOML: lists for arrays and tuples."""
+    if isinstance(x, np.ndarray):
+        return x.tolist()
+    return [stored(part) for part in x] if isinstance(x, (tuple, list)) else x
 
 
 class Document:

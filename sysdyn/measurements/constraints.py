@@ -20,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.files.toml import stored
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
@@ -30,7 +31,7 @@ from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import path
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
-from sysdyn.model.spatial import cross, translation
+from sysdyn.model.spatial import cross, translation, unskew
 
 # A kind of contact or joint: its name, or the components that it holds.
 Kind = str | Sequence[str]
@@ -139,7 +140,7 @@ class FrameConstraint(Stabilised):
         if len(free) == 1:  # however far it has turned about the axis that is free, another tilts that axis
             (k,) = free
             return cross(np.eye(3).astype(object)[k], R[:, k])
-        return 0.5 * _vector(R - R.T)
+        return 0.5 * unskew(R - R.T)
 
     def spread(self, w: np.ndarray) -> np.ndarray:
         """All six components (…, 6) of the wrench: w, and zero for the others."""
@@ -238,7 +239,7 @@ class Contact(FrameConstraint, FrameAcceleration):
 
     def describe(self, model: Model | None = None) -> dict:
         at = {} if self.at is None else {"at": self.at.tolist()}
-        return {**super().describe(model), "kind": _stored(self.kind), **self._stored_gains(), **at}
+        return {**super().describe(model), "kind": stored(self.kind), **self._stored_gains(), **at}
 
 
 class ContactWrench(FrameConstraint, FrameSensor):
@@ -369,7 +370,7 @@ class LoopJoint(FrameConstraint, Sensor):
 
     def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
         E, lever, v_a, v_b = self._moving(ctx)
-        e = np.concatenate([self._angles(E), _vector(lever)])
+        e = np.concatenate([self._angles(E), unskew(lever)])
         rate = np.concatenate([v_b[:3] - v_a[:3], v_b[3:] - v_a[3:] - lever @ -v_a[:3]])
         return e[self._numbers], rate[self._numbers]
 
@@ -382,7 +383,7 @@ class LoopJoint(FrameConstraint, Sensor):
         kept = super().describe(model)
         if model is not None:
             kept["placed"] = [[frame.body, frame.X.tolist()] for frame in self._frames(model)]
-        return {**kept, "kind": _stored(self.kind), "axis": self.axis, **self._stored_gains()}
+        return {**kept, "kind": stored(self.kind), "axis": self.axis, **self._stored_gains()}
 
 
 class JointCoupling(Stabilised):
@@ -515,10 +516,6 @@ def _free(kind: str, axis: str) -> tuple[str, ...]:
     return tuple(c.replace("·", axis) for c in LOOPS[kind])
 
 
-def _stored(kind: Kind) -> str | list[str]:
-    return kind if isinstance(kind, str) else list(kind)
-
-
 def _oscillator(name: str, stabilise: float | Sequence[float]) -> tuple[float, float]:
     """(ω, ζ) of `stabilise`. Raises InvalidInput."""
     x = np.atleast_1d(np.array(stabilise, dtype=object))
@@ -527,8 +524,3 @@ def _oscillator(name: str, stabilise: float | Sequence[float]) -> tuple[float, f
             f"stabilise of {name!r} is a time constant [s], or (ω [rad/s], ζ), of positive numbers, not {stabilise!r}"
         )
     return (1.0 / x[0], 1.0) if len(x) == 1 else (float(x[0]), float(x[1]))
-
-
-def _vector(M: np.ndarray) -> np.ndarray:
-    """v (3,) of v×."""
-    return np.array([M[2, 1], M[0, 2], M[1, 0]])

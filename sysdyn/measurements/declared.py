@@ -37,7 +37,7 @@ from sysdyn.measurements.state_sensors import (
 )
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model import Model, Sensor
-from sysdyn.model.spatial import rotation
+from sysdyn.model.spatial import rotation, unskew
 
 # Classes of measurements on a link or joint that share what `sensor` hands in, by the type of the declared sensor. The
 # first one is made unless another is asked for.
@@ -156,7 +156,6 @@ def _place(model: Model, link: str, s: Sensor) -> tuple[str, np.ndarray]:
         )
     X = s.X @ frame.X
     R = rotation(X).T
-    rx = -R @ X[3:, :3]
     T = np.eye(4)
-    T[:3, :3], T[:3, 3] = R, (rx[2, 1], rx[0, 2], rx[1, 0])
+    T[:3, :3], T[:3, 3] = R, unskew(-R @ X[3:, :3])
     return model.body_names[frame.body], T

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sysdyn.errors import InvalidInput
+from sysdyn.files.toml import stored
 from sysdyn.program.reals import real
 
 # Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
@@ -72,7 +73,7 @@ class Constant(Drift):
         object.__setattr__(self, "std", _positive("standard deviation of a Constant bias", std))
 
     def describe(self) -> dict[str, Any]:
-        return {CONSTANT: _stored(self.std)}
+        return {CONSTANT: stored(self.std)}
 
     def densities(self, m: int) -> np.ndarray:
         return np.zeros(m)
@@ -99,7 +100,7 @@ class RandomWalk(Drift):
         object.__setattr__(self, "std", start)
 
     def describe(self) -> dict[str, Any]:
-        return {WALK: _stored(self.density), **({} if self.std is None else {START: _stored(self.std)})}
+        return {WALK: stored(self.density), **({} if self.std is None else {START: stored(self.std)})}
 
     def densities(self, m: int) -> np.ndarray:
         return np.array(np.broadcast_to(self.density, m), dtype=float)
@@ -128,7 +129,7 @@ class GaussMarkov(Drift):
         object.__setattr__(self, "time", _positive("time of a GaussMarkov bias", time))
 
     def describe(self) -> dict[str, Any]:
-        return {MARKOV: _stored(self.std), TIME: _stored(self.time)}
+        return {MARKOV: stored(self.std), TIME: stored(self.time)}
 
     def densities(self, m: int) -> np.ndarray:
         return np.asarray(self.deviations(m) * np.sqrt(2.0 / self.times(m)))
@@ -189,7 +190,3 @@ def _positive(what: str, value: Any) -> Numbers:
             "bias leave out bias="
         )
     return float(x) if x.ndim == 0 else tuple(x.tolist())
-
-
-def _stored(x: Numbers) -> float | list[float]:
-    return list(x) if isinstance(x, tuple) else x

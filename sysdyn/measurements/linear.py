@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
+from sysdyn.files.toml import stored
 from sysdyn.measurements.drifts import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
 from sysdyn.model.quantities import QUANTITY, stated
 from sysdyn.model.tree import SLIP
-from sysdyn.program.groups import reject_not_finite
+from sysdyn.program.groups import reject_not_finite, slices
 from sysdyn.program.reals import real
 
 # Coefficients: numbers, or a function of (q, q̇) that gives an array of floats or expressions.
@@ -195,14 +196,14 @@ class MotorTorque(_Combination):
         return [k for joint in self.joints for k in range(model.nv)[model.v_slice(model.joint_index(joint))]]
 
     def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
-        ends = np.cumsum([0, *(model.joints[model.joint_index(joint)].nv for joint in self.joints)])
-        needed = len(self.chosen), int(ends[-1])
+        sizes = [model.joints[model.joint_index(joint)].nv for joint in self.joints]
+        needed = len(self.chosen), sum(sizes)
         if self.matrix.shape != needed:
             raise InvalidInput(
                 f"the matrix of {self.name!r} has shape {self.matrix.shape}, but {needed} is needed: "
                 "motors × degrees of freedom of the joints"
             )
-        return {("tau", j): self.matrix[:, ends[k] : ends[k + 1]] for k, j in enumerate(self.joints)}
+        return {("tau", j): self.matrix[:, part] for j, part in zip(self.joints, slices(sizes), strict=True)}
 
     def describe(self, model: Model | None = None) -> dict | None:
         if callable(self.offset):
@@ -248,10 +249,3 @@ def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
     reject_not_finite(what, x, len(shape))
     x.flags.writeable = False
     return x
-
-
-def stored(x):
-    """JSON form of x: lists for arrays and tuples."""
-    if isinstance(x, np.ndarray):
-        return x.tolist()
-    return [stored(part) for part in x] if isinstance(x, (tuple, list)) else x

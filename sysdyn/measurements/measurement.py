@@ -189,7 +189,7 @@ class Measurement:
         return Part(self, kept)
 
     def identity(self) -> str | None:
-        """Text that tells it from others, whatever name, components and noise; None if it is not `divisible`."""
+        """Text shared by measurements that differ in name, components and noise alone; None unless `divisible`."""
         return None
 
     def solved_form(self, ctx: Context) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
@@ -274,5 +274,5 @@ class Constraint(Measurement):
         return {}
 
     def implausible(self, model: Model) -> str | None:
-        """Something that is hardly meant, in words for a warning."""
+        """A doubtful choice of arguments, in words for a warning; None if there is none."""
         return None

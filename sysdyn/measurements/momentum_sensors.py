@@ -15,7 +15,7 @@ from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import path
 from sysdyn.model.quantities import ACCELERATION, WRENCH
-from sysdyn.model.spatial import cross, rotation, skew
+from sysdyn.model.spatial import cross, rotation, skew, unskew
 
 # ---- the robot as a whole ------------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class _Subtree(Sensor):
                 X[i] = X[i] @ X[p]
             m, mc = _mass_moment(model, i)
             E, rx = rotation(X[i]), -(rotation(X[i]).T @ X[i][3:, :3])
-            moment = moment + E.T @ mc + m * np.array([rx[2, 1], rx[0, 2], rx[1, 0]], dtype=object)
+            moment = moment + E.T @ mc + m * unskew(rx)
             mass += m
         return X, moment, mass, self._rotation(ctx).T @ model.gravity.astype(object)
 

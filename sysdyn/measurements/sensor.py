@@ -20,8 +20,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.files.toml import stored
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
-from sysdyn.measurements.linear import stored, zeros
+from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
 from sysdyn.measurements.noise import noise_part
 from sysdyn.model import Model

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.errors import ModelError, check_among
+from sysdyn.files import toml
 from sysdyn.program.expr import sqrt
 
 
@@ -69,7 +70,7 @@ class Link(NamedTuple):
 
 def stored(closure: Closure) -> dict[str, Any]:
     """The closure as JSON objects."""
-    return {key: list(x) if isinstance(x, tuple) else x for key, x in vars(closure).items()}
+    return {key: toml.stored(x) for key, x in vars(closure).items()}
 
 
 def restored(data: Mapping[str, Any]) -> Closure:

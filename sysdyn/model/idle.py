@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.errors import ModelError, PlausibilityWarning, warn
+from sysdyn.errors import ModelError, PlausibilityWarning, few, warn
 from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.tree import Model
@@ -15,8 +15,6 @@ from sysdyn.model.tree import Model
 NOTHING = 1e-10
 # Number of random states at which joints are looked at, and their seed (chosen).
 STATES, SEED = 3, 11
-# Most names that a message shows; the others are counted (chosen).
-MOST_NAMES = 6
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,7 @@ class Idle:
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
     """The statement, in words, that these bodies have no inertia."""
-    more = f", … ({len(bodies)} in all)" if len(bodies) > MOST_NAMES else ""
-    names = ", ".join(map(repr, bodies[:MOST_NAMES])) + more
+    names = few(map(repr, bodies))
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
 
 
@@ -92,9 +89,7 @@ def warn_of_idle_joints(model: Model, strict: bool) -> None:
     found = idle_joints(model) if model.inertias.any() else ()  # a robot without any is there for its kinematics
     if not found:
         return
-    shown = "; ".join(map(str, found[:MOST_NAMES])) + (
-        f"; … ({len(found)} joints in all)" if len(found) > MOST_NAMES else ""
-    )
+    shown = few(found, between="; ")
     message = f"model {model.name!r}: {shown}: no torque determines the acceleration of such a joint"
     help = "Give the body an inertia or the joint an armature, or make the joint fixed"
     if strict:

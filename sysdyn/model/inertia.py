@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.model.spatial import skew
+from sysdyn.model.spatial import skew, unskew
 
 
 def first_moment(I: np.ndarray) -> np.ndarray:
     """h = m c (3,) [kg m] of a spatial inertia (6, 6) of floats or Expr, from its block h×."""
-    return np.array([I[2, 4], I[0, 5], I[1, 3]])
+    return unskew(I[:3, 3:])
 
 
 def pseudo_inertia(I: np.ndarray) -> np.ndarray:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.expr import Graph, copysign, sqrt
+from sysdyn.program.expr import SHARING, Graph, copysign, sqrt
 from sysdyn.program.plain import cos, norm, sin
-from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.products import replayed
 from sysdyn.program.program import Program
 
 

@@ -21,6 +21,11 @@ def skew(v: np.ndarray) -> np.ndarray:
     return vector([zero, -v[2], v[1], v[2], zero, -v[0], -v[1], v[0], zero], dtype_of(v)).reshape(3, 3)
 
 
+def unskew(M: np.ndarray) -> np.ndarray:
+    """v (3,) of v×."""
+    return np.array([M[2, 1], M[0, 2], M[1, 0]], dtype=M.dtype)
+
+
 def crm(v: np.ndarray) -> np.ndarray:
     """v× (6, 6) on motion vectors. RBDA eq. (2.31)."""
     M = np.full((6, 6), 0.0, dtype=dtype_of(v))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, check_among, warn
+from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.files.html import Table
 from sysdyn.model.checks import (
@@ -46,7 +46,7 @@ from sysdyn.model.closures import (
 )
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
-from sysdyn.program.groups import common, leading
+from sysdyn.program.groups import common, leading, slices
 from sysdyn.program.reals import real
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models without any, in base coordinates [m/s²].
@@ -160,12 +160,12 @@ class Model:
         return sum(joint.nv for joint in self.joints)
 
     @cached_property
-    def _q_slices(self) -> tuple[slice, ...]:
-        return _slices([joint.nq for joint in self.joints])
+    def _q_slices(self) -> list[slice]:
+        return slices(joint.nq for joint in self.joints)
 
     @cached_property
-    def _v_slices(self) -> tuple[slice, ...]:
-        return _slices([joint.nv for joint in self.joints])
+    def _v_slices(self) -> list[slice]:
+        return slices(joint.nv for joint in self.joints)
 
     def q_slice(self, i: int) -> slice:
         """Place of the position of joint i in q."""
@@ -518,18 +518,12 @@ class Model:
         found = [(name, why) for name, I in zip(self.body_names, self.inertias, strict=True) if (why := implausible(I))]
         if not found:
             return
-        shown = "; ".join(f"{name!r}: {why}" for name, why in found[:8])
-        more = f"; … ({len(found)} bodies in all)" if len(found) > 8 else ""
-        message = f"model {self.name!r} has inertias no rigid body can have: {shown}{more}"
+        shown = few((f"{name!r}: {why}" for name, why in found), between="; ")
+        message = f"model {self.name!r} has inertias no rigid body can have: {shown}"
         if strict:
             raise ModelError(f"{message}. Correct them, or load with strict=False to use them as they are.")
         message = f"{message}. They are used as they are; strict=True makes this an error"
         warn(message, PlausibilityWarning)
-
-
-def _slices(sizes: Sequence[int]) -> tuple[slice, ...]:
-    ends = np.cumsum([0, *sizes]).tolist()
-    return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
 
 
 def _joint_to_dict(joint: Joint) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import FormatWarning, check_among, warn
+from sysdyn.errors import FormatWarning, check_among, few, warn
 from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
@@ -20,8 +20,6 @@ from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
-# Most departures from the format that a warning shows (chosen).
-_MOST_SHOWN = 8
 
 
 def load_urdf(
@@ -61,7 +59,7 @@ def load_urdf(
     """
     robot = read_urdf(source, strict, snap)
     if robot.departures:
-        warn(_words(robot.departures), FormatWarning)
+        warn(few(robot.departures, between="\n"), FormatWarning)
     kept = _kept(fixed_joints, robot)
     tree = GrowingTree()
     root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
@@ -96,13 +94,6 @@ def load_urdf(
     model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
     warn_of_idle_joints(model, strict)
     return remember(model, origin_of(source))
-
-
-def _words(departures: Sequence[str]) -> str:
-    """All departures of a file in one message."""
-    rest = len(departures) - _MOST_SHOWN
-    more = [f"… ({len(departures)} in all)"] if rest > 0 else []
-    return "\n".join([*departures[:_MOST_SHOWN], *more])
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:

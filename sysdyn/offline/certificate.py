@@ -22,8 +22,8 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate
-from sysdyn.program.expr import Graph
-from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.products import replayed
 from sysdyn.program.program import Program
 
 # Groups of the residual and of u; prefix of the groups of solved quantities among the inputs of another program.

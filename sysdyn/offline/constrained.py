@@ -25,7 +25,7 @@ LOADED_SEED, LOADED = 5, 1e-9
 
 
 def carried(problem: Statement, valued: bool = True) -> tuple[Constraint, ...] | None:
-    """The constraints of a problem, which it keeps; None if one does work: if loads are not rows, transposed.
+    """The constraints of a problem; None if one of them does work, as its loads are not the transpose of its rows.
 
     valued: their accelerations y are inputs; else zero.
     """

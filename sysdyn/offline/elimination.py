@@ -24,8 +24,6 @@ from sysdyn.program.program import Program
 from sysdyn.program.rewrite import rewritten
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
-# Sharing in an elimination's graph: equal rational functions of the inputs are one node.
-SHARING = "algebraic"
 # Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
 NODES_PER_OPERATION = 1.8
 # Most equations of all states at which a system is judged, and least number of these states (chosen).
@@ -184,7 +182,7 @@ def judged_states(system: LinearSystem) -> int:
 
 
 def chunk_of(program: Program, watched: int = 0) -> int:
-    """Number of states at which a program with so many watched entries runs at a time while it is judged."""
+    """Number of states that a program runs at a time while it is judged; watched: entries that are looked at."""
     return max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + watched)))
 
 

@@ -26,7 +26,7 @@ from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.sensitivity_implicit import rates
 from sysdyn.offline.square_root import LARGEST_ERROR, from_leaves, sampled_rows
 from sysdyn.problem import Problem
-from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.expr import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
 from sysdyn.sparse.information import OfFactors, OfMatrix, product
 from sysdyn.sparse.least_squares import Order, least_squares
@@ -75,20 +75,20 @@ class Instant:
         moving = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
         rest = [c for c in range(system.shape[1]) if c not in set(moving)]
         self._rest, self._moving = rest, moving
-        worst = []
+        least = np.inf
         for order in _ordered(system, rest):
             self._eliminate(order)
-            worst.append(self._error())
-            if worst[-1] <= LARGEST_ERROR:
+            least = min(least, self.error())
+            if least <= LARGEST_ERROR:
                 break
         else:
-            raise NoSafeOrdering(f"no order of the equations of an instant keeps digits: errors are {min(worst):.2g}")
+            raise NoSafeOrdering(f"no order of the equations of an instant keeps digits: errors are {least:.2g}")
         self._differentiate(biased)
 
     def _eliminate(self, order: Order) -> None:
         """Eliminate the dynamic variables in this order."""
         system, rest, moving, problem = self.system, self._rest, self._moving, self.problem
-        assembly = self._assembly = system.assemble(Graph("algebraic"))
+        assembly = self._assembly = system.assemble(Graph(SHARING))
         qdd = assembly.graph.inputs("qdd", problem.model.nv)
         self._inputs = (*assembly.inputs, ("qdd", qdd))
         number = {c: k for k, c in enumerate(rest)}
@@ -124,7 +124,7 @@ class Instant:
         assembly.graph.mark()
         self._along = [solve_and_left(self._factors, change) for change in self._changes]
 
-    def _error(self) -> float:
+    def error(self) -> float:
         """Greatest difference of residuals of noisy equations from those of dense matrices, at sampled states.
 
         Relative to the greatest residual of a state, at least 1. States at which no digits are left do not count.

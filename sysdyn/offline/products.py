@@ -30,9 +30,8 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, gradient
-from sysdyn.program.expr import Graph, unsigned
+from sysdyn.program.expr import SHARING, Graph, unsigned
 from sysdyn.program.products import (
-    SHARING,
     TANGENTS,
     ByProgram,
     Directions,
@@ -70,7 +69,7 @@ def product(
     if not choice.is_recursion:
         system = ordered_system(problem, options, choice)
         elimination = Elimination(system, *choice.pivots, refined=choice.refined)
-        ways.append(_ByFactors(problem, program, of, wrt, directions, system, elimination))
+        ways.append(_ByFactors(program, of, wrt, directions, system, elimination))
     free, w = recursion.applies(problem), problem.wrenches.name
     solved = {"qdd", w} if problem.constraints else {"qdd"}
     if free and choice.is_recursion and not solved <= set(dict(program.output_groups)):
@@ -222,8 +221,8 @@ class _ByFactors(ByProgram):
     method = "factors"
 
     def __init__(
-        self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str],
-        directions: Directions, system: System, elimination: Elimination,
+        self, program: Program, of: Sequence[str], wrt: Sequence[str], directions: Directions, system: System,
+        elimination: Elimination,
     ):  # fmt: skip
         self.wrt, self.along = wrt, directions
         self.graph, self.ranges, self.factors = elimination.graph, program.ranges, elimination.factors

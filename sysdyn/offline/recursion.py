@@ -134,7 +134,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
 
 
 def judged_states(operations: int, least: int = 0) -> int:
-    """Number of states at which a program of so many operations is judged, at least `least` of them."""
+    """Number of states at which a program with these operations is judged, at least `least`."""
     return min(SAFETY_SAMPLES, max(least, SAMPLED_OPERATIONS // max(1, operations)))
 
 
@@ -168,7 +168,7 @@ def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
 
 
 def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int) -> Verdict:
-    """The verdict on a program of q̈, or more quantities, and of its pivots (group PIVOTS), by so many states.
+    """The verdict on a program of q̈, or more quantities, and of its pivots (group PIVOTS), by `states` states.
 
     wrenches: external wrenches are inputs, else zero.
     """

@@ -98,12 +98,12 @@ class Freedoms(NamedTuple):
 
 
 class Responses:
-    """The factors of H of degrees of freedom that are numbered from 0.
+    """The factors of H for degrees of freedom numbered from 0.
 
     paths: the limbs that carry each one, from the nearest to the base. tree: of each of them. H (n, n): their inertia.
-    pieces: as for Bodies. follow: accelerations of limbs without forces follow from those that carry them where these
-    are at most so many more than the numbers that the force needs, else from it. followed: whether both have been
-    possible anywhere. columns: wanted by each force, the symmetric ones of the inverse count as half.
+    pieces: as for Bodies. follow: accelerations of limbs without forces follow from those of the limbs that carry them
+    if these are at most `follow` more than the numbers that the force needs, else from the force. followed: whether
+    both have been possible anywhere. columns: wanted by each force, the symmetric ones of the inverse count as half.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ REFINED = 3
 # Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding units
 # (chosen).
 LEFT = 1e-14
-# Times that rows of least squares are weighed, and least terms of a row beside natural ones (chosen).
+# Times that rows of least squares are weighted anew, and least terms of a row beside natural ones (chosen).
 WEIGHINGS, SMALL_TERMS = 4, 1e-6
 # Least pivot beside the greatest that is no rounding: 9 rounding units (chosen). One below SINGULAR may be due to the
 # units, if rows weighted by their terms have a greater one.
@@ -399,7 +399,7 @@ class PivotedLU(NamedTuple):
         return np.asarray(self.rows * self.lu.solve(self.columns * x, trans="T"))
 
     def solutions(self, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
-        """d of D d + b = 0, before and after so many steps of iterative refinement."""
+        """d of D d + b = 0, before and after `refine` steps of iterative refinement."""
         plain, D = -self.solve(b), self.D if refine else None
         d = plain
         for _ in range(refine):

@@ -16,11 +16,10 @@ from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_inverse
 from sysdyn.offline import recursion
 from sysdyn.offline.constraint_rows import ConstraintRows
-from sysdyn.offline.elimination import SHARING
 from sysdyn.offline.responses import SPACE, Freedoms, Motion, Responses, Source
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.problem import Problem
-from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.expr import SHARING, Graph, is_zero
 from sysdyn.program.plain import product
 from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent

@@ -16,8 +16,8 @@ from sysdyn.offline.single import relative_errors
 from sysdyn.offline.writing import differences
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
-from sysdyn.program.expr import Graph
-from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.products import replayed
 from sysdyn.program.program import Program
 from sysdyn.program.rewrite import REWRITE_LIMIT
 

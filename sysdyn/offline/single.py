@@ -57,7 +57,7 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
     within = np.all([far[:, k] <= most for k, most in program.ranges], axis=0)
     regular = within & (sizes >= weak).all(axis=1) & np.isfinite(error)
     near = regular & ~is_far(problem.model, inputs["q"])
-    weak = _weak(weak, sizes, near, loss, real.rounding)
+    weak = weak_sizes(weak, sizes, near, loss, real.rounding)
     kept = regular & (sizes >= weak).all(axis=1)
     small = (x for x in REACHES if (loss[kept & (q <= x)] <= GREATEST_LOSS).all())
     safety = compiled.choice.judged
@@ -101,7 +101,7 @@ def _losses(program: Program, inputs: Inputs, exact: Inputs, found: Inputs, roun
     return np.where(np.isnan(loss), math.inf, loss)
 
 
-def _weak(weak: np.ndarray, sizes: np.ndarray, near: np.ndarray, loss: np.ndarray, rounding: float) -> np.ndarray:
+def weak_sizes(weak: np.ndarray, sizes: np.ndarray, near: np.ndarray, loss: np.ndarray, rounding: float) -> np.ndarray:
     """Sizes (p,) below which pivots (n, p) lose too many digits, not less than `weak`; near (n,): states to judge by.
 
     Where the loss is large the pivot of the least share of its typical size is to blame, if that leaves nearly all

@@ -101,7 +101,7 @@ def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
     """
     stages.say("ordering the square-root form", 0.1)
     tried: list[SquareRoot] = []
-    for order in _orders(system):
+    for order in orders(system):
         stages.say("eliminating by orthogonal columns", 0.3)
         tried.append(_eliminated(system, order, stages))
         if tried[-1].verdict.safety.ok:
@@ -232,7 +232,7 @@ def _mapped(factors: Factors, of: Callable[[Scalar], Scalar]) -> Factors:
     )  # fmt: skip
 
 
-def _orders(system: WhitenedSystem) -> list[Order]:
+def orders(system: WhitenedSystem) -> list[Order]:
     """The cheapest order, then others that were found before it. Raises NoSafeOrdering if there is none."""
     rows = sampled_rows(system)
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]

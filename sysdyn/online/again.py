@@ -2,9 +2,9 @@
 
 Pivots that cost 11 digits cost them out of 32. An answer counts if nothing speaks against it:
 
-- It is the program's own in double precision but for a share BESIDE_DOUBLE. Of twice the digits the same operations
+- It is the program's own in double precision but for a small share. Of twice the digits the same operations
   lose as many, so that the answer is right beyond the last bit of a double.
-- Other roundings of the program's constants lead to the same answer but for a share FIRM.
+- Other roundings of the program's constants lead to the same answer but for a smaller one.
 - The product of the pivots, which is the determinant but for a constant factor, is not so small beside its usual size
   that the state may be singular: it falls as the reciprocal condition number does, or faster. That number itself
   decides, at a millisecond a state, if the product is as small, as with several legs stretched.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,17 +35,9 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
 # Bits of the status of states that more digits may solve; how many a state beyond all ranges costs is not known.
 MENDED = BAD_PIVOT | WEAK_PIVOT
-# Greatest difference to the result in double precision, as a share (chosen: errors are 1e-20 then).
-BESIDE_DOUBLE = 1e-4
-# Greatest change by other roundings of constants, as a share (chosen: answers are off by up to twelve times as much
-# from 50 digits).
-FIRM = 1e-11
 # Constants below this, and below this share of the greatest, may be what rounding left of others: 45 rounding units of
 # sines (chosen). That of inertias no size tells: others are as small.
 LEFT_OVER = 1e-14
-# Multiple of the product of pivots that singular states have, up to which a state may be one; the product is taken to
-# fall as the reciprocal condition number does (chosen: up to 1.4 were seen, at necks without inertia).
-FAR_FROM_SINGULAR = 100.0
 # Number of random states that tell the usual product of the pivots, of those that tell the usual condition number, and
 # their seed (chosen).
 USUAL_STATES, CONDITIONED, USUAL_SEED = 15, 3, 11
@@ -52,11 +45,24 @@ USUAL_STATES, CONDITIONED, USUAL_SEED = 15, 3, 11
 PARTS = {x.name: x.parts for x in (*QUANTITY.values(), WRENCHES)}
 
 
+class Limits(NamedTuple):
+    """Limits of the verdict on an answer (chosen)."""
+
+    # greatest difference to the result in double precision, as a share: errors are 1e-20 then
+    beside_double: float = 1e-4
+    # greatest change by other roundings of constants, as a share: answers are off by up to twelve times as much from
+    # 50 digits
+    firm: float = 1e-11
+    # multiple of the product of pivots that singular states have, up to which a state may be one; the product is taken
+    # to fall as the reciprocal condition number does (up to 1.4 were seen, at necks without inertia)
+    far_from_singular: float = 100.0
+
+
 class Again:
     """The program of a solver of `problem` in twice the precision."""
 
-    def __init__(self, problem: Problem, program: Program):
-        self._problem, self._program = problem, program
+    def __init__(self, problem: Problem, program: Program, limits: Limits = Limits()):  # noqa: B008
+        self._problem, self._program, self._limits = problem, program, limits
 
     def solves(
         self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
@@ -81,7 +87,7 @@ class Again:
     def _regular(self, inputs: np.ndarray) -> np.ndarray:
         """(n,) bool: True for states with the declared settings at which the system is far from singular."""
         found = (inputs[:, self._settings] == self._declared).all(axis=1)
-        system, least = self._problem.system(), FAR_FROM_SINGULAR * SINGULAR
+        system, least = self._problem.system(), self._limits.far_from_singular * SINGULAR
         for k in np.flatnonzero(found).tolist():
             given = {name: inputs[k, place] for name, place in self._program.input_places.items()}
             found[k] = system.margin(system.values_twice(given)[0].high, least) >= least
@@ -107,8 +113,8 @@ class Again:
     def _doubt(self) -> calls.Doubt:
         guards = np.array([x.value for x in self._program.guards], dtype=np.int32)
         ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
-        limits = np.array([VANISHING, BESIDE_DOUBLE, FIRM, self._least(guards)])
-        return calls.Doubt(self._others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
+        limits = np.array([VANISHING, self._limits.beside_double, self._limits.firm, self._least(guards)])
+        return calls.Doubt(self.others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
 
     @cached_property
     def _regular_doubt(self) -> calls.Doubt:
@@ -127,7 +133,7 @@ class Again:
         return np.concatenate(found)
 
     @property
-    def _others(self) -> np.ndarray:
+    def others(self) -> np.ndarray:
         """The constants as other roundings might have left them, whole numbers as they are; none if all of them are."""
         x = self._program.constants
         whole = x == np.round(x)
@@ -148,4 +154,4 @@ class Again:
         usual = np.median([system.margin(x) for x in entries])
         with np.errstate(all="ignore"):
             product = float(np.median(np.log(np.abs(pivots)).sum(axis=1)))
-        return product + math.log(FAR_FROM_SINGULAR * SINGULAR / max(usual, SINGULAR))
+        return product + math.log(self._limits.far_from_singular * SINGULAR / max(usual, SINGULAR))

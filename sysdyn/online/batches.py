@@ -172,7 +172,7 @@ class Batches:
 
 
 class Columns(NamedTuple):
-    """Columns of an array of so many: of each entry of an output."""
+    """The columns of an array of `width` columns to which the entries of an output go."""
 
     of: str
     numbers: np.ndarray

@@ -18,6 +18,7 @@ from sysdyn.backends.llvm.loop import Plan
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput
 from sysdyn.program.expr import Graph, copysign, sqrt
+from sysdyn.program.groups import slices
 from sysdyn.program.program import Program
 
 # Over-relaxation of ADMM: of 1 and 1.6 the better (measured with `coulomb.SHARE`).
@@ -28,16 +29,10 @@ NO_FORCE = 1e-200
 UNMOVED = 1e-10
 
 
-def parts(rows: Sequence[int]) -> list[slice]:
-    """Rows of each point."""
-    ends = np.cumsum([0, *rows]).tolist()
-    return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
-
-
 def scales(rows: Sequence[int], diagonal: Any) -> list:
     """c of each point: the mean diagonal entry of its block of Ω, and a trifle of that of Ω. Entries may be arrays."""
     least = sum(diagonal) * (UNMOVED / sum(rows))
-    return [sum(diagonal[part]) / float(part.stop - part.start) + least for part in parts(rows)]
+    return [sum(diagonal[part]) / float(part.stop - part.start) + least for part in slices(rows)]
 
 
 def _norm(x: Any):
@@ -83,13 +78,13 @@ def _admm(rows: Sequence[int], x: dict[str, np.ndarray], relaxed: bool) -> dict[
     """λ ← (1 + Ω/ρ)⁻¹ (y − u − (b + Γ)/ρ), relaxed with y; y ← P(λ + u), u ← u + λ − y, where Γ/ρ = μ ‖u_t‖."""
     y, u, matrix, m = x["forces"], x["dual"], x["matrix"], sum(rows)
     wanted = y - u - x["free"]
-    for part, mu in zip(parts(rows), x["friction"], strict=True):
+    for part, mu in zip(slices(rows), x["friction"], strict=True):
         if not relaxed:
             wanted[part.stop - 1] = wanted[part.stop - 1] - mu * _norm(u[part][:-1])
     forces: list = []
     sums = [sum(matrix[min(i, j) * m + max(i, j)] * wanted[j] for j in range(m)) for i in range(m)]
     moved = [RELAXATION * a + (1.0 - RELAXATION) * b + c for a, b, c in zip(sums, y, u, strict=True)]
-    for part, mu in zip(parts(rows), x["friction"], strict=True):
+    for part, mu in zip(slices(rows), x["friction"], strict=True):
         forces += _cone(moved[part], mu)
     return {"forces": forces, "dual": [a - b for a, b in zip(moved, forces, strict=True)]}
 
@@ -102,7 +97,7 @@ def _pgs(rows: Sequence[int], x: dict[str, np.ndarray], relaxed: bool) -> dict[s
     def motion(i: int):
         return sum(matrix[min(i, j) * m + max(i, j)] * forces[j] for j in range(m)) + x["free"][i]
 
-    for k, (part, mu) in enumerate(zip(parts(rows), x["friction"], strict=True)):
+    for k, (part, mu) in enumerate(zip(slices(rows), x["friction"], strict=True)):
         own, normal = range(part.start, part.stop), part.stop - 1
         if relaxed:
             forces[part] = _cone([forces[i] - lengths[k] * motion(i) for i in own], mu)
@@ -132,7 +127,7 @@ def step_of(rows: tuple[int, ...], method: str, relaxed: bool) -> Executable:
 @cache
 def judge_of(rows: tuple[int, ...], relaxed: bool) -> Function:
     """{motion (m,), signorini, friction ()} of Ω, b, μ and λ, compiled."""
-    m, own_rows = sum(rows), parts(rows)
+    m, own_rows = sum(rows), slices(rows)
 
     def residuals(omega: np.ndarray, free: np.ndarray, friction: np.ndarray, forces: np.ndarray) -> dict:
         motion, worst = omega @ forces + free, {"signorini": 0.0, "friction": 0.0}

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
-from sysdyn.diagnosis.words import at_states, few
+from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.assembly import measured_row
 from sysdyn.equations.linear_system import EXACT, ROUNDED_OFF
-from sysdyn.errors import Inconsistent, ProblemError
+from sysdyn.errors import Inconsistent, ProblemError, few
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement
@@ -225,11 +225,11 @@ class CheckedSolver(Solver):
                 row = measured_row(m, component)
                 others = contradicting(self.whole.system().plain, one, row)
                 names += [m.name, *others]
-                against = f" by {few(tuple(map(repr, others)))}" if others else ", as the joints alone move it"
+                against = f" by {few(map(repr, others))}" if others else ", as the joints alone move it"
                 words.append(f"{m.name!r} is off by {error[k]:.3g}{unit and ' ' + unit} at {component}{against}")
         if not words:  # only all together determine the state
             names = [m.name for m, _ in self.left_out]
-            words = [f"{few(tuple(map(repr, names)))}, or others that state the same"]
+            words = [f"{few(map(repr, names))}, or others that state the same"]
         where = f" at state{at_states(bad, n)}" if n > 1 else ""
         return Inconsistent(
             f"measurements contradict each other{where}: {'; '.join(words)}. Correct their values, leave some out, or "

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import BETWEEN
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, parts, scales, step_of
-from sysdyn.program.groups import common, finite
+from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, scales, step_of
+from sysdyn.program.groups import common, finite, slices
 from sysdyn.program.reals import is_count
 
 # Step of ADMM as a share of the mean diagonal entry of Ω: of 0.1 … 1.6 it leaves the fewest states of two quadrupeds,
@@ -83,7 +83,7 @@ class Coulomb:
             raise InvalidInput(f"rows of points are {rows!r}, but each has a normal and up to two tangents: 1, 2 or 3")
         self.rows, self.method, self.iterations = tuple(rows), method, iterations
         self.polish, self.relaxed = 0 if relaxed else polish, relaxed
-        self._parts = parts(self.rows)
+        self._parts = slices(self.rows)
         self._normals = np.cumsum(self.rows) - 1
         self._own = threading.local()
         self._judge = judge_of(self.rows, relaxed)

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from sysdyn.backends.backend import Results
-from sysdyn.diagnosis.words import at_states, few
-from sysdyn.errors import LostDigits
+from sysdyn.diagnosis.words import at_states
+from sysdyn.errors import LostDigits, few
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
 from sysdyn.online.states import Arrays, Row
@@ -39,10 +39,13 @@ class Runs(Protocol):
 
 
 class Distance:
-    """Distance of the covariances of calls from the declared ones."""
+    """Distance of the covariances of calls from the declared ones.
+
+    kept: relative difference beyond which results have lost digits.
+    """
 
     def __init__(self, noises: Sequence[Noise]):
-        self._noises = tuple(noises)
+        self._noises, self.kept = tuple(noises), KEPT
         self._declared = np.concatenate([x.declared for x in noises]) if noises else np.zeros(0)
         self._full = np.repeat([x.full for x in noises], [x.scalars for x in noises]).astype(bool)
         self._bytes = self._declared.tobytes()
@@ -123,7 +126,7 @@ class Distance:
             ratio = high if high * low > 1.0 else low
             if max(ratio, 1.0 / ratio) > FAR:
                 named.append((max(ratio, 1.0 / ratio), f"{name!r} {ratio:.1e}"))
-        words = few(tuple(words for _, words in sorted(named, reverse=True)))
+        words = few([words for _, words in sorted(named, reverse=True)])
         return LostDigits(
             f"{what} would keep fewer than 8 digits at this state{at_states(states, n)}: variances handed in are these "
             f"multiples of the declared ones: {words}. Compile again with covariances of the size that will be used"

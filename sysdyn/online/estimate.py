@@ -53,7 +53,8 @@ class Estimate(Solution):
     _asked: States | None = None  # the states of results, once one was asked for
 
     @property
-    def _posterior(self) -> Posterior:
+    def posterior(self) -> Posterior:
+        """The source of covariances, residuals and likelihood, whose `programs` tell their operations."""
         return self._about.posterior.posterior
 
     def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
@@ -89,14 +90,14 @@ class Estimate(Solution):
 
         The program for it is compiled at first use.
         """
-        posterior, states = self._posterior, self._states
+        posterior, states = self.posterior, self._states
         values = np.sqrt(posterior.variances(quantity, states)).reshape(self._lead + posterior.shape(quantity))
         return values if name is None else self._picked(values, quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
         other = first if second is None else second
-        found = self._posterior.covariance(first, other, self._states)
+        found = self.posterior.covariance(first, other, self._states)
         return found.reshape(*self._lead, *found.shape[1:])
 
     # ---- tests --------------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class Estimate(Solution):
         The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
         off.
         """
-        x, shares = self._whitened(), self._posterior.redundancy(self._states)
+        x, shares = self._whitened(), self.posterior.redundancy(self._states)
         return self._by_name(self._whitening.normalised(x, shares, UNCHECKED))
 
     def leverage(self) -> dict[str, np.ndarray]:
@@ -142,7 +143,7 @@ class Estimate(Solution):
 
         log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
         """
-        det = self._posterior.log_determinant(self._states)
+        det = self.posterior.log_determinant(self._states)
         for noise in self._noisy.noises.values():
             det = det + 2.0 * self._whitening.logarithms(noise)
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
@@ -184,7 +185,7 @@ class Estimate(Solution):
 
     @property
     def _noisy(self) -> NoisyComponents:
-        return self._posterior.noisy
+        return self.posterior.noisy
 
     @functools.cached_property
     def _whitening(self) -> Whitening:
@@ -192,10 +193,10 @@ class Estimate(Solution):
 
     def _whitened(self) -> np.ndarray:
         """Whitened residuals L⁻¹ (Y d + y₀ − y) (n, m) of all components; zero for those that are switched off."""
-        return self._whitening.switched(self._posterior.residuals(self._states))
+        return self._whitening.switched(self.posterior.residuals(self._states))
 
     def _multipliers(self) -> Multipliers:
-        shares = self._posterior.redundancy(self._states)
+        shares = self.posterior.redundancy(self._states)
         return self._whitening.multipliers(self._whitened(), shares)
 
     def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from sysdyn.online.compile import compile
 from sysdyn.online.operational_space import operational_space
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
+from sysdyn.program.groups import slices
 from sysdyn.program.reals import real
 from sysdyn.reference.robot_functions import Kinematics
 
@@ -84,9 +85,8 @@ class Impact:
     @property
     def _parts(self) -> dict[str, slice]:
         """{constraint: its rows}."""
-        sizes = [len(m.components(self.problem.model)) for m in self.problem.constraints]
-        ends = np.cumsum([0, *sizes]).tolist()
-        return {m.name: slice(a, b) for m, a, b in zip(self.problem.constraints, ends, ends[1:], strict=False)}
+        sizes = {m.name: len(m.components(self.problem.model)) for m in self.problem.constraints}
+        return dict(zip(sizes, slices(sizes.values()), strict=True))
 
     def _restitution(self, given: float | Mapping[str, ArrayLike]) -> np.ndarray:
         """e of each row. Raises InvalidInput, UnknownName."""

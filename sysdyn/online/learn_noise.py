@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.words import few
-from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, check_among, warn
+from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, check_among, few, warn
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.online.arguments import Named
 from sysdyn.online.estimate import Estimate
 from sysdyn.online.solver import Solver
+from sysdyn.program.groups import slices
 from sysdyn.program.reals import is_count
 
 # Change of a standard deviation, relative to its statistical error, below which it has converged: more iterations would
@@ -154,8 +154,7 @@ def _point(
 
 def _parts(noises: Mapping[str, Noise]) -> dict[str, slice]:
     """The factors of each covariance among all of them."""
-    ends = np.cumsum([0, *(x.scalars for x in noises.values())]).tolist()
-    return {name: slice(a, b) for name, a, b in zip(noises, ends, ends[1:], strict=False)}
+    return dict(zip(noises, slices(x.scalars for x in noises.values()), strict=True))
 
 
 def _correlations(scores: np.ndarray) -> np.ndarray:
@@ -265,7 +264,7 @@ def _warn(solver: Solver, errors: Mapping[str, np.ndarray]) -> None:
         components = measured[name].components(solver.model)
         chosen = [f"{components[k]} ({error[k]:.2g})" for k in np.flatnonzero(error > UNDETERMINED)]
         if chosen:
-            told.append(f"{name!r}: {few(tuple(chosen))}")
+            told.append(f"{name!r}: {few(chosen)}")
     if told:
         warn(
             f"the log does not determine all standard deviations: relative errors beyond {UNDETERMINED:g} have "

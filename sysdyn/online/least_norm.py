@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.errors import InvalidInput, ProblemError, check_among, few
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Results, kept
 from sysdyn.online.smallest import Smallest
@@ -106,9 +106,8 @@ def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.
     """The equations that contradict each other, in words, and their errors."""
     worst = np.flatnonzero(involved_rows)
     worst = worst[np.argsort(-residual[worst])]
-    named = ", ".join(f"{system.row_names[r]} (off by {residual[r]:.3g})" for r in worst[:6].tolist())
-    more = f", … ({len(worst)} in all)" if len(worst) > 6 else ""
+    named = few([f"{system.row_names[r]} (off by {residual[r]:.3g})" for r in worst.tolist()])
     return (
-        f"equations contradict each other at state {state}: the nearest solution does not meet {named}{more}; "
+        f"equations contradict each other at state {state}: the nearest solution does not meet {named}; "
         "correct their values, or leave some out: problem.diagnose().removals"
     )

@@ -128,7 +128,7 @@ def operational_space(
     inputs = [(group.name, list(written.graph.inputs(group.name, group.size))) for group in groups]
     values = [(name, written.outputs[name]) for name in wanted]
     pivots = {x.node: (x, k) for x, k in reversed(written.pivots) if type(x) is Expr}
-    guards = _guards(problem, written, list(pivots.values()), inverted)
+    guards = _guards(problem, written, list(pivots.values()))
     program = Program.from_graph(written.graph, inputs, values, guards)
     alone = isinstance(outputs, str)
     layout = Layout(wanted, tuple(known[name].sizes(model) for name in wanted), None if alone else dict)
@@ -150,9 +150,9 @@ def _constraints(given: Constraint | str | Sequence[Constraint | str]) -> list[C
 
 
 def _guards(
-    problem: Problem, written: Written, pivots: list[tuple[Scalar, int]], inverted: bool
+    problem: Problem, written: Written, pivots: list[tuple[Scalar, int]]
 ) -> list[tuple[Scalar, float, str, float]]:
-    """(pivot, limit, message, limit) of each pivot; of rows if `inverted`. Raises ProblemError for rows that repeat.
+    """(pivot, limit, message, limit) of each pivot. Raises ProblemError for rows that repeat.
 
     The size of a pivot is told by what it is the difference of: Ω_ee of row e, and D itself of a degree of freedom.
     """

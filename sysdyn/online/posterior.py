@@ -38,7 +38,7 @@ from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.offline.square_root import AtState, Estimated, SquareRoot, pivoted, square_root
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
-from sysdyn.online.digits import KEPT, Distance, sizes_of_mean
+from sysdyn.online.digits import Distance, sizes_of_mean
 from sysdyn.online.states import Arrays, Row, States
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
@@ -239,6 +239,12 @@ class Posterior:
 
     # ---- programs -----------------------------------------------------------------------------------------------
 
+    @property
+    def programs(self) -> dict[str, Executable]:
+        """The compiled programs by name: of the factors, and of each result that was asked for."""
+        factors = {FACTORS: self._factors.executable} if self._factors else {}
+        return factors | {name: ready.executable for name, ready in self._executables.items()}
+
     def _run(
         self, name: str, groups: Formula, states: States, sizes: Sizes,
         power: float | Mapping[str, float] = 0.0,
@@ -265,7 +271,8 @@ class Posterior:
         if len(far):
             part = {output: x[far] for output, x in found.items()}
             powers = power if isinstance(power, Mapping) else dict.fromkeys(found, power)
-            lost = far[self.distance.errors(executable, part, states.at(far), sizes(part, far), powers) > KEPT]
+            error = self.distance.errors(executable, part, states.at(far), sizes(part, far), powers)
+            lost = far[error > self.distance.kept]
             if len(lost) and states.refuse:
                 raise self.distance.lost(f"the {name}", states.inputs, states.n, lost)
             for x in found.values():

@@ -7,10 +7,10 @@ import numpy as np
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.real import DOUBLE
 from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.words import at_states, few, massless_among, stated
+from sysdyn.diagnosis.words import at_states, massless_among, stated
 from sysdyn.equations.augmented import System
 from sysdyn.equations.whitened import whitened_system
-from sysdyn.errors import SingularState
+from sysdyn.errors import SingularState, few
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import (
@@ -24,7 +24,7 @@ from sysdyn.offline.sampling import (
 from sysdyn.offline.square_root import means
 from sysdyn.online.again import Again
 from sysdyn.online.calls import Calls, Run
-from sysdyn.online.digits import KEPT, sizes_of_mean
+from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
@@ -220,7 +220,7 @@ class Resolver:
         found = {name: x[far] for name, x in run.outputs.items()}
         powers = dict.fromkeys(found, 0.0)
         error = distance.errors(self._executable, found, run.at(far), sizes_of_mean(found), powers)
-        failing = far[(error > KEPT) | (run.status[far] != 0)]
+        failing = far[(error > distance.kept) | (run.status[far] != 0)]
         if not len(failing):
             return
         system, given = self._problem.system(), run.at(failing)

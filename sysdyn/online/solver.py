@@ -102,8 +102,8 @@ class Solver(Translated, Called):
         posteriors: Posteriors | None = None
         if problem.noisy:
             posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
-        self._posterior = posteriors.posterior if posteriors else None
-        self._resolver = Resolver(problem, options, self.executable, self._calls, self._posterior)
+        self.posterior = posteriors.posterior if posteriors else None
+        self._resolver = Resolver(problem, options, self.executable, self._calls, self.posterior)
         self._solution = Estimate if problem.noisy else Solution
         self._about = About(problem, outputs, posteriors, on_singular == "raise", options.measured)
 
@@ -197,11 +197,11 @@ class Solver(Translated, Called):
         variances are other than declared: factors beyond 1e8 raise LostDigits.
         """
         arguments = Arguments.of(q, qd, known, given)
-        if arguments.noise and self._posterior is not None:
+        if arguments.noise and self.posterior is not None:
             arrays, lead = self._inputs.in_place(arguments)
-            far = self._posterior.distance.far(arrays, math.prod(lead), TOO_FAR)
+            far = self.posterior.distance.far(arrays, math.prod(lead), TOO_FAR)
             if len(far):
-                raise self._posterior.distance.lost("a prepared call", arrays, math.prod(lead), far, hint="")
+                raise self.posterior.distance.lost("a prepared call", arrays, math.prod(lead), far, hint="")
         return self._calls.bind(arguments, threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from sysdyn.backends.function import compile_function
-from sysdyn.diagnosis.words import few
-from sysdyn.errors import PlausibilityWarning, warn
+from sysdyn.errors import PlausibilityWarning, few, warn
 from sysdyn.measurements.constraints import Stabilised
 from sysdyn.measurements.measurement import Context
 from sysdyn.problem import Problem
@@ -53,7 +52,7 @@ def warn_if_moving(
                 words.append(f"{name!r} by {speed[worst]:.3g} {unit}{at}")
     if words:
         warn(
-            f"constraints move that hold the robot: {few(tuple(words))}. They hold accelerations, so that it goes on "
+            f"constraints move that hold the robot: {few(words)}. They hold accelerations, so that it goes on "
             "until stabilise= has taken it out; sd.impact(problem)(q, qd).qd are velocities that they allow",
             PlausibilityWarning,
         )

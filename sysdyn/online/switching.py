@@ -18,8 +18,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.released import Released
-from sysdyn.diagnosis.words import at_states, few
-from sysdyn.errors import Inconsistent, InvalidInput, ProblemError, SingularState, SysdynError, UnknownName, check_among
+from sysdyn.diagnosis.words import at_states
+from sysdyn.errors import (
+    Inconsistent,
+    InvalidInput,
+    ProblemError,
+    SingularState,
+    SysdynError,
+    UnknownName,
+    check_among,
+    few,
+)
 from sysdyn.files import html
 from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import Measurement
@@ -288,7 +297,7 @@ class SwitchingSolver(Solver):
     def _words(self, mode: Mode) -> str:
         """A mode in words."""
         groups = (("on", mode), ("off", tuple(name for name in self._names if name not in mode)))
-        words = [f"{few(tuple(map(repr, names)))} {what}" for what, names in groups if names]
+        words = [f"{few(map(repr, names))} {what}" for what, names in groups if names]
         return f"with {' and '.join(words)}"
 
     # ---- calling ------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.impact import constrained
 from sysdyn.online.operational_space import operational_space
 from sysdyn.problem import Problem, forward_dynamics
-from sysdyn.program.expr import Graph
-from sysdyn.program.groups import Group, Groups, common, finite
-from sysdyn.program.products import SHARING, TANGENTS, ByProgram, replayed
+from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.groups import Group, Groups, common, finite, slices
+from sysdyn.program.products import TANGENTS, ByProgram, replayed
 from sysdyn.program.reals import is_number
 from sysdyn.reference.robot_functions import Kinematics, kinematics
 
@@ -117,9 +117,9 @@ class Unilateral:
         self._held: list[Constraint] = [
             stabilised(m, None) if isinstance(m, Stabilised) else m for m in (*points, *loops)
         ]
-        ends = np.cumsum([0, *self.law.rows]).tolist()
-        self._parts = {m.name: slice(a, b) for m, a, b in zip(points, ends, ends[1:], strict=False)}
-        self._normals, self._own = [x - 1 for x in ends[1:]], slice(ends[-1])
+        self._parts = dict(zip([m.name for m in points], slices(self.law.rows), strict=True))
+        self._normals = [part.stop - 1 for part in self._parts.values()]
+        self._own = slice(sum(self.law.rows))
         self._friction = self._of_points("friction", friction, 0.0, np.inf)
         self._dynamics = compile(forward_dynamics(self.model), outputs=["qdd"], external_wrenches=False)
         self._space = operational_space(self.model, self._held, ROWS)

@@ -9,7 +9,6 @@ Components are in the order of the noises. Independent ones, most of them, are t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from sysdyn.measurements.groups import switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.online.states import States, beside
+from sysdyn.program.groups import slices
 
 
 class Multipliers(NamedTuple):
@@ -204,5 +204,4 @@ def _mean(x: np.ndarray, on: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
 
 
 def _places(noises: Sequence[Noise], sizes: Sequence[int]) -> dict[str, slice]:
-    ends = np.cumsum([0, *sizes]).tolist()
-    return {x.name: slice(*ends) for x, ends in zip(noises, pairwise(ends), strict=True)}
+    return dict(zip([x.name for x in noises], slices(sizes), strict=True))

@@ -37,6 +37,8 @@ from sysdyn.program.operations import (
 # Prime of the identity test. Floats are dyadic fractions, so that 2 has to be of great order, here p − 1: modulo the
 # Mersenne prime 2^61 − 1 rounding errors of the size 2^-61 would be ones.
 _P = (1 << 61) - 2373
+# Sharing of equal results in graphs of programs, unless a pass decides it.
+SHARING = "algebraic"
 
 
 class Expr:

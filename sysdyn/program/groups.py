@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -23,6 +24,12 @@ Arrays: TypeAlias = dict[str, np.ndarray]
 Shape: TypeAlias = tuple[int, ...]
 # The type of arrays unless another is asked for.
 DOUBLES = np.dtype(np.float64)
+
+
+def slices(sizes: Iterable[int]) -> list[slice]:
+    """Places of parts of these sizes, one after the other."""
+    ends = [0, *accumulate(sizes)]
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +105,7 @@ class Groups(Mapping[str, Group]):
     @property
     def slices(self) -> dict[str, slice]:
         """{name: place in a row of all of them}."""
-        ends = np.cumsum([0, *self.sizes.values()]).tolist()
-        return {name: slice(a, b) for name, a, b in zip(self, ends, ends[1:], strict=False)}
+        return dict(zip(self, slices(self.sizes.values()), strict=True))
 
     # ---- what is handed in ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.program.evaluate import derivative, evaluate, gradient
-from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.expr import SHARING, Graph, is_zero
 from sysdyn.program.groups import Group
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Guard, Program
@@ -22,8 +22,6 @@ from sysdyn.program.rewrite import REWRITE_LIMIT, rewritten
 
 # Roles of the groups that hold vectors.
 TANGENTS, COTANGENTS = "tangents", "cotangents"
-# Sharing of equal results in the graphs of products.
-SHARING = "algebraic"
 
 # Kinds of products: forward, reverse, and forward of reverse.
 KINDS = ("jvp", "vjp", "hvp")

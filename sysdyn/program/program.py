@@ -16,6 +16,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.groups import slices
 from sysdyn.program.operations import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
 PROGRAM_FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
@@ -32,8 +33,7 @@ class Places(dict[str, slice]):
     """Places {group: its part} in a row of all inputs, or of all outputs."""
 
     def __init__(self, groups: Sequence[Group]):
-        ends = np.cumsum([0, *(size for _, size in groups)]).tolist()
-        super().__init__({name: slice(a, b) for (name, _), a, b in zip(groups, ends, ends[1:], strict=False)})
+        super().__init__(zip([x for x, _ in groups], slices(size for _, size in groups), strict=True))
         self._columns: dict[tuple[str, ...], slice | np.ndarray] = {}
 
     def columns(self, groups: tuple[str, ...]) -> slice | np.ndarray:

@@ -13,7 +13,7 @@ Decision = tuple[Key, int]  # The name of a decision and the number of its forms
 Cost = Callable[["Plan"], int]  # The operations of a program that is written with a plan.
 More = Callable[[], bool]  # True as long as the search may go on.
 PLAN_ROUNDS = 3  # Most times that a search goes through all decisions (chosen).
-LEAST_PROGRAM = 400  # Fewest operations that a program counts as in the budget: shorter ones take as long (chosen).
+LEAST_PROGRAM = 400  # Least operations that a program takes from the budget: shorter ones take as long (chosen).
 KICK = 6  # Number of decisions drawn anew to leave a local optimum: from 2 to fewer than this (chosen).
 
 
@@ -58,8 +58,8 @@ def tuned(
 def tuning(cost: Cost, starts: Iterable[Plan], seed: int | None = None) -> Iterator[tuple[Plan, int]]:
     """The best of `starts` and its cost, and again after each change of a decision.
 
-    Ends where none saves anything; with a seed the best plan is perturbed then, again and again: iterated local search,
-    in which a few decisions are drawn anew and then all changed one at a time in random order.
+    Ends when no change saves anything; with a seed the best plan is perturbed then, again and again: iterated local
+    search, in which a few decisions are drawn anew and then all changed one at a time in random order.
     """
     best, _, plan = min(((cost(plan), k, plan) for k, plan in enumerate(starts)), key=lambda x: x[:2])
     yield plan, best

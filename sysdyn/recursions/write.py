@@ -81,7 +81,7 @@ def write(
     best, method = ways[written.method]
     given = best.given(method, outputs, trials.plan)
     if given and "rewriting" in passes:
-        given = _shorter(given)
+        given = shortened(given)
     return replace(written, given=given.flops if given else None, considered=tuple(considered))
 
 
@@ -122,7 +122,7 @@ class _Trials:
         self._try_units(method, int(min(LIKELY_OPERATIONS, budget)) // max(1, self.best.total))
 
     def _try_units(self, method: str, most: int) -> None:
-        """Write the best plan with at most so many other units of length."""
+        """Write the best plan with other units of length, at most `most`."""
         for unit in self._ways[method][0].likely_units(self.best, self.plan)[:most]:
             plan = Plan({**self.plan.choices, ("unit",): unit})
             self._count(self._write(method, plan), plan, PROMISING)
@@ -140,7 +140,7 @@ class _Trials:
         """Operations of the program, with sums and products rewritten if it may become the best one."""
         before = written.total
         if self._rewriting and before <= max(SHORT, promising * self._bound):
-            written = _shorter(written)
+            written = shortened(written)
         with ExitStack() as graph:
             graph.enter_context(written.graph)
             if written.total < min(self.least.values(), default=math.inf):
@@ -151,7 +151,7 @@ class _Trials:
         return written.total
 
 
-def _shorter(written: Written) -> Written:
+def shortened(written: Written) -> Written:
     """The program with sums and products rewritten, if that saves something."""
     if written.total > REWRITE_LIMIT:
         return written

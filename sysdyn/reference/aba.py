@@ -63,15 +63,15 @@ def _uncoupled(model: Model) -> Model:
 
 
 def _accelerations(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
-    return (_recursion(model, q, qd, tau, fx)[0],)
+    return (recursion(model, q, qd, tau, fx)[0],)
 
 
 def _unknowns(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, ...]:
-    qdd, a, IA, pA = _recursion(model, q, qd, tau, fx)
+    qdd, a, IA, pA = recursion(model, q, qd, tau, fx)
     return qdd, np.stack(a), np.stack([I @ x + p for I, x, p in zip(IA, a, pA, strict=True)])
 
 
-def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, list, list, list]:
+def recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, list, list, list]:
     """(q̈, a, I^A, p^A), of each body but q̈."""
     dtype = np.result_type(q, qd, tau)
     S = [joint.S.astype(dtype) for joint in model.joints]

@@ -12,6 +12,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
+from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import Free
 from sysdyn.model.kinematics import joint_placement, joint_transforms, velocities
 from sysdyn.model.spatial import skew
@@ -94,7 +95,7 @@ def _mass(model: Model) -> float:
 def _first_moment(model: Model, q: np.ndarray) -> np.ndarray:
     """Σ m_i c_i (3,) [kg m]: each body hands the moments of itself and of all that it carries to its parent."""
     inertias = model.inertias.astype(q.dtype)
-    moments = [np.array([I[2, 4], I[0, 5], I[1, 3]], dtype=q.dtype) for I in inertias]
+    moments = [first_moment(I) for I in inertias]
     masses = model.inertias[:, 5, 5].tolist()
     total = np.full(3, 0.0, dtype=q.dtype)
     for i in reversed(range(model.nb)):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.closures import bias, matrix
+from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import rotation, skew, translation
 from sysdyn.reference.aba import moves_no_inertia, symmetric
@@ -31,7 +32,7 @@ def crba(model: Model, q: ArrayLike) -> np.ndarray:
 
     RBDA Table 6.2. The armature A_i is not in the book.
     """
-    (H,) = run(_recursion, model, {"q": q})
+    (H,) = run(recursion, model, {"q": q})
     return H
 
 
@@ -93,9 +94,9 @@ def _coupling(model: Model, q, qd) -> tuple[np.ndarray, np.ndarray]:
     return matrix(model.couplings, model.nv, q), bias(model.couplings, q, qd)
 
 
-def _recursion(model: Model, q) -> tuple[np.ndarray]:
+def recursion(model: Model, q) -> tuple[np.ndarray]:
     S = [joint.S.astype(q.dtype) for joint in model.joints]
-    Ic = [_Inertia(I[5, 5], I[[2, 0, 1], [4, 5, 3]], I[:3, :3]) for I in model.inertias.astype(q.dtype)]
+    Ic = [_Inertia(I[5, 5], first_moment(I), I[:3, :3]) for I in model.inertias.astype(q.dtype)]
     steps = [_steps(model, i, q[model.q_slice(i)]) for i in range(model.nb)]
     armature = model.armature.astype(q.dtype)
     H = np.full((model.nv, model.nv), 0.0, dtype=q.dtype)

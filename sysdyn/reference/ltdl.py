@@ -96,23 +96,23 @@ class Factor(NamedTuple):
 
     def mul_L(self, x: ArrayLike) -> np.ndarray:
         """L x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(_mul_L, x)
+        return self._run(mul_L_at_state, x)
 
     def mul_Lt(self, x: ArrayLike) -> np.ndarray:
         """L^T x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(_mul_Lt, x)
+        return self._run(mul_Lt_at_state, x)
 
     def solve_L(self, x: ArrayLike) -> np.ndarray:
         """L⁻¹ x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(_solve_L, x)
+        return self._run(solve_L_at_state, x)
 
     def solve_Lt(self, x: ArrayLike) -> np.ndarray:
         """L^−T x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(_solve_Lt, x)
+        return self._run(solve_Lt_at_state, x)
 
     def solve(self, b: ArrayLike) -> np.ndarray:
         """H⁻¹ b (…, n) = L⁻¹ D⁻¹ L^−T b. Raises InvalidInput."""
-        return self._run(_solve, b)
+        return self._run(solve_at_state, b)
 
     def _run(self, recursion: Callable, x) -> np.ndarray:
         paths = ancestors(self.parent)
@@ -135,7 +135,7 @@ def ltl(H: ArrayLike, parent: Sequence[int]) -> Factor:
 
     RBDA Table 6.3.
     """
-    parent, (L,) = _factored(_ltl, H, parent, _not_positive_definite)
+    parent, (L,) = _factored(ltl_at_state, H, parent, _not_positive_definite)
     return Factor(L, None, parent)
 
 
@@ -149,7 +149,7 @@ def ltdl(H: ArrayLike, parent: Sequence[int]) -> Factor:
 
 def ltdl_or(failure: Failure, H: ArrayLike, parent: Sequence[int]) -> Factor:
     """`ltdl` that raises failure(k, pivot, states) if the pivot of row k is not positive (states: of a batch)."""
-    parent, (L, D) = _factored(_ltdl, H, parent, failure)
+    parent, (L, D) = _factored(ltdl_at_state, H, parent, failure)
     return Factor(L, D, parent)
 
 
@@ -160,14 +160,14 @@ def mul_H(H: ArrayLike, parent: Sequence[int], x: ArrayLike) -> np.ndarray:
     """
     paths, H = _checked(H, parent)
     n = len(paths)
-    (y,) = run_arrays(partial(_mul_H, paths), {"H": (H, (n, n)), "x": (x, (n,))})
+    (y,) = run_arrays(partial(mul_H_at_state, paths), {"H": (H, (n, n)), "x": (x, (n,))})
     return y
 
 
 # ---- the algorithms, for one state -----------------------------------------------------------------------------------
 
 
-def _ltl(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray]:
+def ltl_at_state(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray]:
     L = _lower(paths, H)
     for k in reversed(range(len(paths))):
         _require_positive(failure, k, L[k, k], H[k, k])
@@ -180,7 +180,7 @@ def _ltl(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray]:
     return (L,)
 
 
-def _ltdl(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ltdl_at_state(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     L = _lower(paths, H)
     for k in reversed(range(len(paths))):
         _require_positive(failure, k, L[k, k], H[k, k])
@@ -194,7 +194,7 @@ def _ltdl(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray, np
     return L, D
 
 
-def _mul_L(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+def mul_L_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
     y = x.copy() if D is not None else L.diagonal() * x
     for i, path in enumerate(paths):
         for j in path:
@@ -202,7 +202,7 @@ def _mul_L(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = No
     return (y,)
 
 
-def _mul_Lt(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+def mul_Lt_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
     y = x.copy() if D is not None else L.diagonal() * x
     for i, path in enumerate(paths):
         for j in path:
@@ -210,7 +210,7 @@ def _mul_Lt(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = N
     return (y,)
 
 
-def _solve_L(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+def solve_L_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
     x = x.copy()
     for i, path in enumerate(paths):
         for j in path:
@@ -220,7 +220,7 @@ def _solve_L(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = 
     return (x,)
 
 
-def _solve_Lt(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+def solve_Lt_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
     x = x.copy()
     for i in reversed(range(len(paths))):
         if D is None:
@@ -230,12 +230,12 @@ def _solve_Lt(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None =
     return (x,)
 
 
-def _solve(paths: Paths, b: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
-    (y,) = _solve_Lt(paths, b, L, D)
-    return _solve_L(paths, y if D is None else y / D, L, D)
+def solve_at_state(paths: Paths, b: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+    (y,) = solve_Lt_at_state(paths, b, L, D)
+    return solve_L_at_state(paths, y if D is None else y / D, L, D)
 
 
-def _mul_H(paths: Paths, H: np.ndarray, x: np.ndarray) -> tuple[np.ndarray]:
+def mul_H_at_state(paths: Paths, H: np.ndarray, x: np.ndarray) -> tuple[np.ndarray]:
     y = H.diagonal() * x
     for i, path in enumerate(paths):
         for j in path:

@@ -29,7 +29,7 @@ def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: Array
 
     C. Atkeson, C. An, J. Hollerbach, Estimation of inertial parameters of manipulator loads and links, IJRR 5 (1986).
     """
-    (Y,) = run(_recursion, model, {"q": q, "qd": qd, "qdd": qdd})
+    (Y,) = run(recursion, model, {"q": q, "qd": qd, "qdd": qdd})
     return Y
 
 
@@ -39,7 +39,7 @@ def compile_regressor(model: Model) -> Function:
     return compile_function(partial(joint_torque_regressor, model), shapes, backend=fastest_installed())
 
 
-def _recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:
+def recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:
     motion = root_motion(model, q, qd)
     accelerations = motion.accelerations(qdd)
     Y = np.full((model.nv, 10 * model.nb), 0.0, dtype=np.result_type(q, qd, qdd))

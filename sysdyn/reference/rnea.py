@@ -49,10 +49,10 @@ def newton_euler(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: 
 
     RBDA Table 5.1; Nori eq. (2), (3a), (3f), (3τ).
     """
-    return NewtonEuler(*run(_recursion, model, {"q": q, "qd": qd, "qdd": qdd, "fx": fx}))
+    return NewtonEuler(*run(recursion, model, {"q": q, "qd": qd, "qdd": qdd, "fx": fx}))
 
 
-def _recursion(model: Model, q, qd, qdd, fx) -> tuple[np.ndarray, ...]:
+def recursion(model: Model, q, qd, qdd, fx) -> tuple[np.ndarray, ...]:
     dtype = np.result_type(q, qd, qdd)
     S = [joint.S.astype(dtype) for joint in model.joints]
     I = model.inertias.astype(dtype)

@@ -63,7 +63,7 @@ def rnea_derivatives(
     S. Singh, R. Russo, P. Wensing, Efficient analytical derivatives of rigid-body dynamics using spatial vector
     algebra, IEEE RA-L 7 (2022).
     """
-    return RNEADerivatives(*run(_recursion, model, {"q": q, "qd": qd, "qdd": qdd, "fx": fx}))
+    return RNEADerivatives(*run(recursion, model, {"q": q, "qd": qd, "qdd": qdd, "fx": fx}))
 
 
 class _Moments:
@@ -213,7 +213,7 @@ class Bodies:
         return RNEADerivatives(tau, dq, dqd, self.H, dfx)
 
 
-def _recursion(model: Model, q, qd, qdd, fx) -> RNEADerivatives:
+def recursion(model: Model, q, qd, qdd, fx) -> RNEADerivatives:
     return Bodies(model, q, qd).inverse_dynamics(qdd, fx)
 
 

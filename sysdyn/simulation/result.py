@@ -24,7 +24,7 @@ from sysdyn.simulation.events import Event
 class Simulation:
     """A motion that was simulated, of one robot or of many; `sysdyn.show(simulation)` plays that of one.
 
-    problem        whose solutions it follows, with constraints as they were stabilised
+    problem        the problem that was simulated, its constraints as they were stabilised
     t (K,)         time [s] of the recorded states, from 0 on
     q (K, …, nq)   positions [rad, m], qd (K, …, nv) velocities; axes of robots after that of time
     outputs        {name: (K, …, shape)} outputs that were asked for; `simulation["qdd"]` is one of them

@@ -53,7 +53,7 @@ def simulate(
     tau [N m, N]: None for none; (nv,) or (…, nv); (steps, nv) or (steps, …, nv), each held for a step; a `Feedback`,
         which is part of the compiled steps; or a function (t, q, qd) → tau of all robots, which is called before each
         step, and whose result is held for it ("adaptive" has such functions for one robot alone).
-    duration, step [s]: a whole number of steps, and of `every`. `every` so many steps a state is recorded.
+    duration, step [s]: a whole number of steps, and of `every`, the steps from a recorded state to the next.
     integrator: "euler", q̇ ← q̇ + h q̈ and then q ← q ⊕ h q̇ (semi-implicit, order 1); "rk4" (order 4); or "adaptive",
         SciPy's DOP853 by `tolerance`, robot after robot, in which `step` is the time that torques are held.
     outputs: some of the problem's, of which the values at the recorded states are kept: "qdd", "tau", "w", …

@@ -20,9 +20,9 @@ from sysdyn.model.quantities import WRENCHES
 from sysdyn.offline.certificate import SOLVED
 from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
-from sysdyn.program.expr import Graph
+from sysdyn.program.expr import SHARING, Graph
 from sysdyn.program.groups import Arrays
-from sysdyn.program.products import SHARING, Replay, Scalars, replayed
+from sysdyn.program.products import Replay, Scalars, replayed
 from sysdyn.program.program import Program
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.torques import fed_back

@@ -14,9 +14,9 @@ import numpy as np
 
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.calls import Moving, Tape
-from sysdyn.program.expr import Graph, sqrt
-from sysdyn.program.products import SHARING
+from sysdyn.program.expr import SHARING, Graph, sqrt
 from sysdyn.program.program import Program
+from sysdyn.recursions.frames import dot
 from sysdyn.trajectories.turns import machine_code
 
 Matrix = list[list[Any]]
@@ -240,14 +240,7 @@ def _transposed(x: Matrix) -> Matrix:
 
 def _product(x: Matrix, y: Matrix) -> Matrix:
     columns = list(zip(*y, strict=True))
-    return [[_sum(a, b) for b in columns] for a in x]
-
-
-def _sum(a: Sequence, b: Sequence) -> Any:
-    total: Any = 0.0
-    for p, q in zip(a, b, strict=True):
-        total = total + p * q
-    return total
+    return [[dot(a, b) for b in columns] for a in x]
 
 
 def _moved(F: Matrix, P: Matrix, Q: Matrix) -> Matrix:

@@ -15,7 +15,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.standing import Settling
 from sysdyn.measurements.state_sensors import Stance
-from sysdyn.program.expr import Graph
+from sysdyn.program.expr import SHARING, Graph
 from sysdyn.program.program import Program
 from sysdyn.trajectories.equations import FAR, Readings, machine_code
 from sysdyn.trajectories.filtering import Belief
@@ -76,7 +76,7 @@ def _speeds(
 
 def _heights(trajectory: Trajectory, feet: list[Measurement]) -> Executable:
     """The program of the heights (feet,) at q."""
-    model, graph = trajectory.model, Graph("algebraic")
+    model, graph = trajectory.model, Graph(SHARING)
     q = graph.inputs("q", model.nq)
     up = -model.gravity / max(float(np.linalg.norm(model.gravity)), np.finfo(float).tiny)
     context = Context.at(model, q, np.zeros(model.nv))

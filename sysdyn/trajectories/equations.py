@@ -22,8 +22,8 @@ from sysdyn.model.quantities import tangents
 from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
-from sysdyn.program.expr import Graph, is_zero
-from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.expr import SHARING, Graph, is_zero
+from sysdyn.program.products import replayed
 from sysdyn.program.program import Program
 from sysdyn.trajectories.chain import components
 from sysdyn.trajectories.instants import StoredInstant
@@ -120,7 +120,7 @@ class OfStates:
         self.unknowns, self.model = unknowns, problem.model
         self.sensors = problem.state_sensors
         self._noise = {m.name: noise_of(m, problem.model) for m in self.sensors}
-        model, graph = problem.model, Graph("algebraic")
+        model, graph = problem.model, Graph(SHARING)
         inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
         context = Context.at(model, inputs["q"], inputs["qd"])
         values, names = [], []

@@ -19,8 +19,7 @@ from sysdyn.model import Model
 from sysdyn.model.joints import Free
 from sysdyn.model.manifolds import quaternion_product, rotate
 from sysdyn.model.spatial import rotation, translation
-from sysdyn.program.expr import Graph, cos, sin
-from sysdyn.program.products import SHARING
+from sysdyn.program.expr import SHARING, Graph, cos, sin
 from sysdyn.program.program import Program
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns

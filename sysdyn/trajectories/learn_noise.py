@@ -10,8 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.words import few
-from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, warn
+from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, few, warn
 from sysdyn.measurements.drifts import Drift, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import Wrapped
@@ -64,9 +63,9 @@ class LearnedMotion:
             for name, x in found.items():
                 shown = (f"{s:.3g} ± {100.0 * e:.0f} %" if np.isfinite(e) else f"{s:.3g}, not told"
                          for s, e in zip(x, self.error[f"{kind}:{name}"], strict=True))  # fmt: skip
-                lines.append(f"  {kind} of {name}: {few(tuple(shown))}")
+                lines.append(f"  {kind} of {name}: {few(shown)}")
         shown = (f"{name} {x:.3g}" for name, x in self.density.items())
-        lines.append(f"  motion, order {self.order}: {few(tuple(shown))}")
+        lines.append(f"  motion, order {self.order}: {few(shown)}")
         return "\n".join(lines)
 
 

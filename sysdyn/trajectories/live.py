@@ -123,6 +123,11 @@ class Live:
         with OneThread():
             return self._estimate(t, y, active or {})
 
+    @property
+    def belief(self) -> Belief:
+        """The path at the time of the last readings, with its covariance. Raises IndexError before the first ones."""
+        return self._found[-1]
+
     def export_c(self, folder: str | os.PathLike, name: str = "state_filter", real: str = "double") -> Path:
         """Write the filter as it stands as a C99 project with static memory, which needs nothing but math.h.
 
@@ -140,19 +145,19 @@ class Live:
             raise InvalidInput(f"this filter {what} to export it")
         if not self._found:
             raise InvalidInput("this filter has no state yet: call it with some readings before it is exported")
-        return export_filter(folder, name, self._filter, self._found[-1], self._read[-1], self._dt, real)
+        return export_filter(folder, name, self._filter, self.belief, self._read[-1], self._dt, real)
 
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
-        if self._found and not t > self._found[-1].path.t[0]:
-            raise InvalidInput(f"time goes from {self._found[-1].path.t[0]:.9g} s to {t:.9g} s: it must increase")
+        if self._found and not t > self.belief.path.t[0]:
+            raise InvalidInput(f"time goes from {self.belief.path.t[0]:.9g} s to {t:.9g} s: it must increase")
         now = self._readings(float(t), y, active)
         if self._found:
-            self._dt = t - float(self._found[-1].path.t[0])
+            self._dt = t - float(self.belief.path.t[0])
         if self._found and not self.lag:
-            self._found, self._read = [self._filter.advanced(self._found[-1], now)], [now]
+            self._found, self._read = [self._filter.advanced(self.belief, now)], [now]
         else:
             self._take(now)
-        smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self._found[-1]
+        smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self.belief
         events, self._filter.events = self._filter.events, []
         fit, read, gate = (self._filter.squares, self._filter.freedoms), self._read[0], self._filter.gate
 
@@ -167,7 +172,7 @@ class Live:
     def _take(self, now: Readings) -> None:
         """Take in the first readings, or further ones if the estimate stays behind."""
         if self._found:
-            belief = self._filter.predicted(self._found[-1], float(now.t[0]))
+            belief = self._filter.predicted(self.belief, float(now.t[0]))
             self._ahead.append(belief)
         else:
             belief, self._chosen = self._trajectory.belief(now, self._first, self._density)

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.diagnosis.directions import Direction
 from sysdyn.diagnosis.observability import Observability, biases_untold
-from sysdyn.diagnosis.words import few
-from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.errors import InvalidInput, ProblemError, few
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.predict import predict
 from sysdyn.measurements.raw import JointAcceleration
@@ -24,7 +23,6 @@ from sysdyn.trajectories.equations import OfStates, Readings
 from sysdyn.trajectories.gauge import Unseen
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.overview import HARDLY_KNOWN, TOLD
-from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import with_biases
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
@@ -83,13 +81,13 @@ class _Log:
         trajectory = self.trajectory
         sources = [OfStates(Problem(trajectory.model, further), trajectory.unknowns)] if further else []
         gone = trajectory.unseen(sources)
-        path, P = self._covariances(sources, further, gone)
+        P = self._covariances(sources, further, gone)
         return {"chosen": tuple(x.name for x in gone), "positions": self._positions(P, gone),
-                "biases": self._biases(P, path)}  # fmt: skip
+                "biases": self._biases(P)}  # fmt: skip
 
     def _covariances(
         self, sources: Sequence[OfStates], further: Sequence[Measurement], gone: Sequence[Unseen]
-    ) -> tuple[Path, Covariances]:  # fmt: skip
+    ) -> Covariances:
         trajectory, path, readings = self.trajectory, self.path, self.readings
         if further:
             state = path.state()
@@ -102,8 +100,8 @@ class _Log:
         equations.weigh_exact(path, readings)
         P = equations.covariances(equations.about(path, readings))
         if len(trajectory.slow):
-            path, P, _ = with_biases(trajectory, path, P, readings, robust=False)
-        return path, P
+            _, P, _ = with_biases(trajectory, path, P, readings, robust=False)
+        return P
 
     def _positions(self, P: Covariances, gone: Sequence[Unseen]) -> tuple[str, ...]:
         """Degrees of freedom whose position is hardly known at any instant, but of coordinates that are chosen."""
@@ -115,7 +113,7 @@ class _Log:
         wide = (variance.min(axis=0) > HARDLY_KNOWN**2) & ~held
         return tuple(name for name, x in zip(model.dof_names, wide.tolist(), strict=True) if x)
 
-    def _biases(self, P: Covariances, path: Path) -> tuple[Direction, ...]:
+    def _biases(self, P: Covariances) -> tuple[Direction, ...]:
         """Combinations of biases, where they are known best; errors that last for a while have none to be known."""
         own, model = self.trajectory.unknowns, self.trajectory.model
         names, std = [f"q({x})" for x in model.dof_names], np.zeros(model.nv)

@@ -18,8 +18,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.calls import Tape
 from sysdyn.backends.real import DOUBLE, SINGLE, Real
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
-from sysdyn.program.expr import Graph, copysign, is_zero
-from sysdyn.program.products import SHARING
+from sysdyn.program.expr import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
@@ -102,7 +101,7 @@ class Update:
     """The update of the belief of a step by the rows of a source.
 
     both: r (rows,) and entries (…) of the rows, as of `Lines`. known (rows,): variances that the belief gives the rows.
-    noise (rows,): their own, in units of that which is declared, > 1 beyond belief. given: inputs of the program of the
+    noise (rows,): their own, in units of the declared noise, > 1 beyond belief. given: inputs of the program of the
     rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
     """
 

@@ -7,7 +7,6 @@ folder goes. Memory does not grow with the log.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from sysdyn.files.sources import sources_digest
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.model import Model
+from sysdyn.online.storage import packed
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.believed import Event
@@ -257,9 +257,8 @@ def events_of(path: File) -> File:
 
 def _packed(stage: Stage, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> bytes:
     """The content of a part: arrays of its rows, what else is said of them, and where smoothing goes on."""
-    path, buffer = stage.belief.path, io.BytesIO()
+    path = stage.belief.path
     state = {"t": path.t, "q": path.q, "rates": path.rates, "biases": path.biases, "P": stage.belief.P}
-    whole: dict[str, Any] = {**arrays, **{f"{_STAGE}{name}": x for name, x in state.items()}}
     about = {**about, "row": stage.row, "fit": [stage.squares, stage.freedoms]}
-    np.savez(buffer, about=np.array(json.dumps(about)), **whole)
-    return buffer.getvalue()
+    whole = {**arrays, **{f"{_STAGE}{name}": x for name, x in state.items()}}
+    return packed({"about": np.array(json.dumps(about)), **whole})

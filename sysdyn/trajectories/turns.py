@@ -13,8 +13,8 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.manifolds import smooth
 from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.program.evaluate import derivative
-from sysdyn.program.expr import Graph
-from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.products import replayed
 from sysdyn.program.program import Program
 
 

@@ -15,7 +15,7 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.groups import Group, Groups, reject_not_finite
 from sysdyn.program.reals import real
 
-# Most states that are shown; of more every k-th is (chosen).
+# Most states shown; of a longer motion every k-th state (chosen).
 MOST_STATES = 1000
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, install, optional, warn
+from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, few, install, optional, warn
 from sysdyn.model import Model, origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.mjcf import TO_XYZW, names_of
@@ -35,8 +35,6 @@ PACKAGED = ("package://", "model://")
 PATHS = ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")
 # First group of MuJoCo's geoms that is not seen by default.
 HIDDEN_GROUP = 3
-# Most faults of a file that a warning shows (chosen).
-MOST_SHOWN = 4
 
 
 # ---- shapes --------------------------------------------------------------------------------------------------------
@@ -129,8 +127,7 @@ def shapes_of(model: Model, source: Any = None) -> list[Visual]:
                 "visuals= is the file of another robot"
             )
         if faults:
-            more = [f"… ({len(faults)} in all)"] if len(faults) > MOST_SHOWN else []
-            warn("\n".join([*faults[:MOST_SHOWN], *more]), FormatWarning)
+            warn(few(faults, between="\n"), FormatWarning)
     shown = {x.body for x in found}
     return found + [x for i in range(-1, model.nb) if i not in shown for x in _inertia(model, i)]
 

@@ -20,7 +20,8 @@ from sysdyn.backends import interpreter
 from sysdyn.backends.entries import calls as entries
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.kernel import Kernel, address, words
-from sysdyn.backends.llvm import driver, machine_code
+from sysdyn.backends.llvm import machine_code
+from sysdyn.backends.llvm.driver import CACHED, MOST_FETCHED
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.target import here
@@ -161,24 +162,30 @@ def test_rows_by_number(width, real, clears):
                 assert (np.delete(x, to, axis=0) == 7.0).all()
 
 
-def test_rows_are_fetched_ahead_and_give_the_same(monkeypatch):
-    """Also at the end of a mapping, beyond which there is no memory; not where a pass has too many of them."""
-    program = random_program(6, blocks=4)
-    monkeypatch.setenv("SYSDYN_CACHE", "")
-    width = here().lanes()
-    n = 5 * width + 3
+def test_rows_are_fetched_ahead_and_give_the_same():
+    """Those of a batch that is larger than the cache, also at the end of a mapping, beyond which there is no memory."""
+    program, width = random_program(6, blocks=4), here().lanes()
+    few = 5 * width + 3
+    n = few * (CACHED // (2 * few * (program.n_inputs + program.n_outputs)))
     inputs = random_inputs(program, n, 0)
-    expected, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
-    monkeypatch.setattr(driver, "CACHED", 0)
+    kernel = compile_kernel(program, width, 0)
+    parts = [slice(k, k + few) for k in range(0, n, few)]
+    expected = [run_kernel(kernel, program, {x: y[part] for x, y in inputs.items()}, few)[0] for part in parts]
     for group, x in inputs.items():
         page = mmap.mmap(-1, (x.nbytes // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
         inputs[group] = np.frombuffer(page)[-x.size :].reshape(x.shape) if x.size else x
         inputs[group][:] = x
     assert "call void @fetch(" in Emitter(program, width).module()
-    found, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
-    for group, x in expected.items():
-        np.testing.assert_array_equal(found[group], x)
-    monkeypatch.setattr(driver, "MOST_FETCHED", 0)
+    found, _ = run_kernel(kernel, program, inputs, n)
+    for part, own in zip(parts, expected, strict=True):
+        for group, x in own.items():
+            np.testing.assert_array_equal(found[group][part], x)
+
+
+def test_rows_that_would_drive_out_the_workspace_are_not_fetched_ahead():
+    graph, width = Graph(), here().lanes()
+    x = graph.inputs("x", MOST_FETCHED // (8 * width))
+    program = Program.from_graph(graph, [("x", x)], [("y", [2.0 * y for y in x])])
     assert "call void @fetch(" not in Emitter(program, width).module()
 
 

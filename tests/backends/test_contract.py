@@ -182,9 +182,9 @@ def test_estimates_have_standard_deviations(backend):
     estimate = solver(q, qd, y=y)
     close(estimate.qdd, np.full((3, MODEL.nv), 1.5))
     close(estimate.std("qdd"), np.full((3, MODEL.nv), 0.15))
-    programs = estimate._posterior._executables.values()
-    executables = [x for y in programs for x in (y.executable, y.factors.executable)]
-    assert executables and all(type(x.backend) is BACKENDS[backend] for x in executables)
+    programs = estimate.posterior.programs
+    assert programs.keys() == {"factors", "variance qdd"}
+    assert all(type(x.backend) is BACKENDS[backend] for x in programs.values())
 
 
 @every

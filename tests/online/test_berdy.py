@@ -48,7 +48,7 @@ def test_the_square_root_form_takes_what_the_page_says(berdy, solver):
     stored = json.loads(RECORDED.read_text())
     solution = solver(stored["q"], stored["qd"], y=stored["y"])
     solution.std("tau")
-    factors = solution._posterior._factors.executable.program.flops.total
+    factors = solution.posterior.programs["factors"].program.flops.total
     (mean,) = {
         x["operations"] for x in read_csv(HERE.parent / "experiments/results/berdy.csv") if x["robot"] == "small"
     }

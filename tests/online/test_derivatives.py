@@ -234,19 +234,19 @@ TRUNKS = (-1, 0, 1, 2, 1, 4, 0), (-1, 0, 1, 2, 3, 3, 5, 2), (-1, 0, 1, 2, 3, 1, 
 @pytest.mark.parametrize("rotors", [False, True])
 @pytest.mark.parametrize("dearer", [0.0, math.inf])
 @pytest.mark.parametrize("parent", TRUNKS)
-def test_accelerations_of_a_floating_tree_by_torques_positions_and_velocities(parent, dearer, rotors, monkeypatch):
+def test_accelerations_of_a_floating_tree_by_torques_positions_and_velocities(parent, dearer, rotors):
     """By torques they are the inverse of the mass matrix, by others those of differences; as a whole and in pieces."""
-    monkeypatch.setattr(sensitivity, "DEARER", dearer)
     model = floating_tree(len(parent), 3, parent)
     if rotors:
         model = model.replace(armature=np.linspace(0.0, 0.3, model.nv))
-    solver = fast(sd.forward_dynamics(model), outputs="qdd", backend="python")
-    q, qd, tau = model.random_state(seed=2)
-    found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau)
-    close(found["qdd", "tau"], np.linalg.inv(sd.crba(model, q)))
-    known = sd.rnea_derivatives(model, q, qd, solver(q, qd, tau).qdd)
-    close(found["qdd", "q"], -np.linalg.solve(known.H, known.dtau_dq))
-    close(found["qdd", "qd"], -np.linalg.solve(known.H, known.dtau_dqd))
+    form = analytic(sd.forward_dynamics(model), ("qdd",), ("q", "qd", "tau"), external_wrenches=False, dearer=dearer)
+    state = dict(zip(("q", "qd", "tau"), model.random_state(seed=2), strict=True))
+    named = {f"{group}[{k}]": x for group, values in state.items() for k, x in enumerate(values.tolist())}
+    found = {by: np.asarray(evaluate(block, named), dtype=float) for (_, by), block in form.blocks.items()}
+    close(found["tau"], np.linalg.inv(sd.crba(model, state["q"])))
+    known = sd.rnea_derivatives(model, state["q"], state["qd"], sd.aba(model, **state))
+    close(found["q"], -np.linalg.solve(known.H, known.dtau_dq))
+    close(found["qd"], -np.linalg.solve(known.H, known.dtau_dqd))
 
 
 @pytest.mark.slow(after=2)

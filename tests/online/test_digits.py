@@ -12,8 +12,8 @@ import sysdyn as sd
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.online import posterior
 from sysdyn.online.digits import Distance
+from sysdyn.online.states import States
 
 PROMISED = 1e-8
 
@@ -85,7 +85,7 @@ def test_lost_digits_are_refused(seed, decades):
     assert error.value.states == (1,)
 
 
-def test_each_result_is_checked(monkeypatch):
+def test_each_result_is_checked():
     """With a mean that keeps its digits what an estimate is asked for keeps or loses them by itself."""
     _, solver, given = call(8, 24)
     solution = solver(**given)
@@ -96,7 +96,7 @@ def test_each_result_is_checked(monkeypatch):
     }  # fmt: skip
     for ask in asked.values():
         ask()
-    monkeypatch.setattr(posterior, "KEPT", 0.0)
+    solver.posterior.distance.kept = 0.0
     for what, ask in asked.items():
         with pytest.raises(sd.LostDigits, match=f"{what} would keep fewer"):
             ask()
@@ -106,10 +106,10 @@ def test_each_result_is_checked(monkeypatch):
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("seed", "decades", "lossy"), [(10, 20, 1), (15, 32, 4)])
-def test_errors_of_each_result_are_told(seed, decades, lossy, monkeypatch):
+def test_errors_of_each_result_are_told(seed, decades, lossy):
     """Refused if ten times as many digits are to be kept, given if a thousandth of them; or the covariances alone."""
     problem, solver, given = call(seed, decades)
-    monkeypatch.setattr(posterior, "KEPT", np.inf)
+    solver.posterior.distance.kept = np.inf
     solution = solver(**given)
     system, K, b = matrix(problem, **given)
     Z, _, d = dense_inverse(K, b)
@@ -117,7 +117,7 @@ def test_errors_of_each_result_are_told(seed, decades, lossy, monkeypatch):
     f, tau = ([number.get(c, -1) for c in problem.layout().quantity_columns(x)] for x in ("f", "tau"))  # -1: known
     std = np.sqrt(np.where(np.diag(C) > 1e-22 * np.diag(C)[f].max(), np.diag(C), 0.0))
     whitened, shares = [], []
-    for name, noise in solution._posterior.noisy.noises.items():
+    for name, noise in solution.posterior.noisy.noises.items():
         rows = {k: n + r for r, (x, k) in system.plain.noise_by_row.items() if x.name == name}
         own = [rows[k] for k in range(noise.size)]
         L = np.linalg.cholesky(-K[np.ix_(own, own)])
@@ -132,15 +132,15 @@ def test_errors_of_each_result_are_told(seed, decades, lossy, monkeypatch):
     }
     seen = 0
     for name, (of, expected, sizes) in results.items():
-        ask = functools.partial(getattr(solution._posterior, name), *of, solution._states)
-        monkeypatch.setattr(posterior, "KEPT", np.inf)
+        ask = functools.partial(getattr(solution.posterior, name), *of, States(solution.inputs, 1, refuse=True))
+        solver.posterior.distance.kept = np.inf
         error = float((np.abs(ask()[0] - expected) / np.where(sizes > 0.0, sizes, np.inf)).max())
         if error > 1e-11:
             seen += 1
-            monkeypatch.setattr(posterior, "KEPT", 0.1 * error)
+            solver.posterior.distance.kept = 0.1 * error
             with pytest.raises(sd.LostDigits):
                 ask()
-            monkeypatch.setattr(posterior, "KEPT", 1e3 * error)
+            solver.posterior.distance.kept = 1e3 * error
             assert np.isfinite(ask()).all(), name
     assert seen == lossy
 

@@ -140,7 +140,7 @@ def test_results_are_those_with_pivoting_where_factors_fail_or_the_mean_did(kind
     """Each by itself: small pivots of the factors, and states whose mean was solved so, wherever that is needed."""
     _, solver, inputs, y = solved(kind)
     estimate = solver(inputs["q"], inputs["qd"], y=y)
-    found, n = estimate._posterior, len(NEAR)
+    found, n = estimate.posterior, len(NEAR)
 
     def worth(again: np.ndarray | None) -> dict[str, np.ndarray]:
         states = States(estimate.inputs, n, refuse=True, again=again)

@@ -537,6 +537,15 @@ def test_results_that_are_changed_are_no_later_ones(name, change):
             CHANGES[change](x)
 
 
+def test_a_dict_of_results_is_its_owners():
+    J, arguments, _ = RESULTS["derivatives"]()
+    expected = general(J, *arguments)
+    for _ in range(3):
+        found = J(*arguments)
+        assert list(found) == list(expected) and all(np.array_equal(found[x], expected[x]) for x in expected)
+        found["qdd", "q"] = found.pop("other", None)
+
+
 def test_references_that_do_not_hold_a_result_never_lead_to_a_later_one():
     function, arguments, named = RESULTS["derivatives"]()
     expected, gone = parts(general(function, *arguments, **named)), []
@@ -644,29 +653,34 @@ def test_many_threads_share_a_solver(forward):
     assert not wrong
 
 
-def test_calls_within_calls_do_not_disturb_them(forward):
-    """Collecting garbage runs code of others in the middle of a call, and it may call the same solver."""
-    states = [state(FLOATING, seed) for seed in range(2)]
-    expected = [general(forward, *x).qdd for x in states]
+@pytest.mark.parametrize("name", HELD)
+def test_calls_within_calls_do_not_disturb_them(name):
+    """Collecting garbage runs code of others in the middle of a call, and it may call the same function."""
+    function, arguments, named = HELD[name]()
+    states = [(*arguments[:-1], arguments[-1] + k) for k in range(2)]
+    expected = [parts(general(function, *x, **named)) for x in states]
     found = []
+
+    def right(k: int) -> bool:
+        return all(map(np.array_equal, parts(function(*states[k], **named)), expected[k]))
 
     class Odd:
         def __init__(self) -> None:
             self.own = self
 
         def __del__(self) -> None:
-            found.append(forward(*states[1]).qdd)
+            found.append(right(1))
 
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
         for _ in range(200):
             Odd()
-            assert np.array_equal(forward(*states[0]).qdd, expected[0])
+            assert right(0)
     finally:
         gc.set_threshold(*before)
     gc.collect()
-    assert len(found) == 200 and all(np.array_equal(x, expected[1]) for x in found)
+    assert len(found) == 200 and all(found)
 
 
 def test_interrupted_calls_leave_the_solver_as_it_is(forward):

@@ -200,17 +200,17 @@ def test_angles_of_many_turns_and_great_numbers():
 
 def test_the_judge_sees_large_losses(monkeypatch):
     """The pivot that is smallest where digits are lost becomes weak, unless that would leave few states."""
-    from sysdyn.offline.single import _weak
+    from sysdyn.offline.single import weak_sizes
 
     rng = np.random.default_rng(0)
     sizes, near = rng.uniform(1.0, 2.0, (1000, 3)), np.ones(1000, dtype=bool)
     loss = np.ones(1000)
     sizes[17, 1], loss[17] = 1e-3, 1e5
-    weak = _weak(np.array([1e-9, 1e-9, 1e-9]), sizes, near, loss, SINGLE.rounding)
+    weak = weak_sizes(np.array([1e-9, 1e-9, 1e-9]), sizes, near, loss, SINGLE.rounding)
     assert weak[1] == 2e-3 and weak[[0, 2]].max() < 1e-4
     loss[:] = 1e5
-    assert (_weak(np.array([1e-9, 1e-9, 1e-9]), sizes, near, loss, SINGLE.rounding) < 1e-2).all()
-    assert ((sizes < _weak(np.zeros(3), sizes, near, loss, SINGLE.rounding)).any(axis=1)).mean() < 0.01
+    assert (weak_sizes(np.array([1e-9, 1e-9, 1e-9]), sizes, near, loss, SINGLE.rounding) < 1e-2).all()
+    assert ((sizes < weak_sizes(np.zeros(3), sizes, near, loss, SINGLE.rounding)).any(axis=1)).mean() < 0.01
 
 
 def test_lengths_are_judged_as_far_out_as_digits_are_kept():

@@ -77,11 +77,11 @@ def of_mode(name: str, on: dict[str, bool]) -> sd.Problem:
     return forward(MODEL, *(m for m in switched if on[m.name]), *always)
 
 
-def assert_of_own(solution, own, problem: sd.Problem, which=...) -> None:
+def assert_of_own(solution, own, problem: sd.Problem, whole: sd.Problem, which) -> None:
     """Outputs are those of the mode's own solution, bit for bit, and wrenches of what is off are zero."""
     np.testing.assert_array_equal(solution.qdd[which], own.qdd)
     there = {m.name for m in problem.constraints}
-    for m in solution._problem.constraints:
+    for m in whole.constraints:
         found = solution["w", m.name][which]
         np.testing.assert_array_equal(found, own["w", m.name] if m.name in there else np.zeros_like(found))
 
@@ -116,7 +116,7 @@ def test_each_mode_is_its_own_problem(name):
         own_y = {m.name: y[m.name][which] for m in problem.constraints}
         own = sd.compile(problem, outputs=["qdd", "w"] if own_y else ["qdd"], **OPTIONS)
         assert made.mode(on).outputs == own.outputs
-        assert_of_own(found, own(**here, y=own_y or None), problem, which)
+        assert_of_own(found, own(**here, y=own_y or None), problem, made.problem, which)
         np.testing.assert_array_equal(found.parts[tuple(x for x in on if on[x])].states, which)
         one = made(**{x: v[which[0]] for x, v in given.items()}, y={x: v[which[0]] for x, v in y.items()}, active=on)
         assert one.ok and one.qdd.shape == (MODEL.nv,)

@@ -12,6 +12,7 @@ import sysdyn as sd
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.offline import square_root as form
 from sysdyn.offline.sampling import lengths
+from sysdyn.online.states import States
 from sysdyn.sparse.information import product
 from sysdyn.sparse.lu import eliminate
 
@@ -63,6 +64,7 @@ def test_results_are_those_with_pivoting(seed):
     chosen = np.flatnonzero(estimate.ok)[:4]
     system = whitened_system(problem)
     states = {name: np.broadcast_to(x, (STATES, x.shape[-1]))[chosen] for name, x in inputs.items()}
+    determinant = estimate.posterior.log_determinant(States(estimate.inputs, STATES, refuse=False))
     for k, at in zip(chosen, form.pivoted(system, states), strict=True):
         assert at is not None
         for quantity in problem.quantities:
@@ -74,7 +76,7 @@ def test_results_are_those_with_pivoting(seed):
         pivots = at.information.pivots()
         size = 2.0 * sum(np.log(np.abs(x)) for x in (*pivots.exact, *pivots.noisy))
         # `log_likelihood` has the determinant beside those of all covariances
-        assert size == pytest.approx(estimate._posterior.log_determinant(estimate._states)[k], rel=1e-9, abs=1e-7)
+        assert size == pytest.approx(determinant[k], rel=1e-9, abs=1e-7)
 
 
 @pytest.mark.slow(after=1)
@@ -83,7 +85,7 @@ def test_exact_rows_have_pivots_that_cannot_vanish(seed):
     """The same at every state, or the norm of what is left of an exact row: then exact rows depend on each other."""
     problem = worth.worth_problem(seed)
     system = whitened_system(problem)
-    order = form._orders(system)[0]
+    order = form.orders(system)[0]
     exact = [k for k, i in enumerate(order.pivots.rows) if i not in system.plain.noise_by_row]
     q, qd, _ = problem.model.random_state(seed=3, batch=3)
     entries, b = system.values({"q": q, "qd": qd})

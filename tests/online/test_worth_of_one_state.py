@@ -106,8 +106,8 @@ def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
 
 def without_chains(solver: sd.Solver, patch: pytest.MonkeyPatch) -> None:
     """No calls in C of the factors and of what follows from them, of results that were asked for once."""
-    assert solver._posterior is not None
-    for ready in solver._posterior._executables.values():
+    assert solver.posterior is not None
+    for ready in solver.posterior._executables.values():
         if isinstance(ready, AfterFactors):
             patch.setattr(ready, "_chain", None)
 
@@ -139,7 +139,7 @@ def test_prepared_calls_leave_what_has_to_be_looked_at_to_the_general_way(solver
     near.std("tau")
     far = solver(q, qd, **given, noise={"torques": 1e5 * torques})
     far.std("tau")
-    monkeypatch.setattr(posterior, "KEPT", 0.0)
+    monkeypatch.setattr(near.posterior.distance, "kept", 0.0)
     assert np.isfinite(near.std("tau")).all()
     with pytest.raises(sd.LostDigits):
         far.std("tau")
@@ -195,9 +195,9 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     first, second = solver(*x, **given), solver(*other, **given)
     expected = first.std("tau"), second.std("tau")
     assert not np.array_equal(*expected)
-    ready = first._posterior._executables["variance tau"]
+    ready = first.posterior._executables["variance tau"]
     monkeypatch.setattr(ready, "_chain", None)  # of long programs, and where there is no C
-    near, nested = type(first._posterior.distance).is_near, []
+    near, nested = type(first.posterior.distance).is_near, []
 
     def ask() -> None:
         if not nested:
@@ -208,7 +208,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
         ask()
         return near(self, row)
 
-    monkeypatch.setattr(type(first._posterior.distance), "is_near", asking)
+    monkeypatch.setattr(type(first.posterior.distance), "is_near", asking)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
     factors, _ = ready._one
     run = factors.run
@@ -218,7 +218,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
         run()
         ask()
 
-    monkeypatch.setattr(type(first._posterior.distance), "is_near", near)
+    monkeypatch.setattr(type(first.posterior.distance), "is_near", near)
     second.std("tau")  # the factors are of another state
     nested.clear()
     monkeypatch.setattr(factors, "run", between)
@@ -236,7 +236,7 @@ def test_the_factors_of_a_humanoid_are_called_in_c(monkeypatch):
     x, given = next(calls(problem))
     solution = sd.compile(problem, outputs=["tau"], level="fast")(*x, **given)
     solution.std("tau")
-    assert solution._posterior._executables["variance tau"]._chain is not None
+    assert solution.posterior._executables["variance tau"]._chain is not None
 
 
 @pytest.mark.slow(after=2)

@@ -109,7 +109,7 @@ def test_the_load_cells_have_singular_states_and_zero_pivots_only_there(results,
 def test_rows_tell_how_many_states_the_compiled_solver_answers():
     problem = load_cells(8)
     states = sample_states(problem, 2 * FEW)
-    found = NUMERICS._guarded(problem, "natural", [states])
+    found = NUMERICS.guarded_solver(problem, "natural", [states])
     assert found["guarded"] == 2 * FEW >= found["guarded_solved"] > FEW and float(found["guarded_error"]) < 1e-12
 
 

@@ -409,11 +409,8 @@ def test_the_square_root_form_takes_what_the_page_says():
     solver = sd.compile(problem, outputs=["tau"], level="fast", backend="python")
     found = solver(q, qd, y=sd.predict(problem, q, qd, qdd, seed=1))
     found.std("tau"), found.chi2()
-    posterior = found._posterior
-    factors, std, chi2 = (
-        x.executable.program.flops.total
-        for x in (posterior._factors, posterior._executables["variance tau"], posterior._executables["residuals"])
-    )
+    programs = found.posterior.programs
+    factors, std, chi2 = (programs[x].program.flops.total for x in ("factors", "variance tau", "residuals"))
     text = " ".join((ROOT / "docs" / "estimation.md").read_text(encoding="utf-8").split())
     assert (
         f"takes {factors:,} operations for the factors, {std:,} for the standard deviations of τ and {chi2:,} for χ²"

@@ -21,7 +21,7 @@ from sysdyn.program.program import Program
 from sysdyn.program.rewrite import rewritten
 from sysdyn.recursions.plan import Plan, tuned
 from sysdyn.recursions.ways import Reduced
-from sysdyn.recursions.write import METHODS, _shorter, write
+from sysdyn.recursions.write import METHODS, shortened, write
 from sysdyn.reference.rnea import newton_euler
 
 ALL = ("tau", "qdd", "fx", "a", "f")
@@ -84,7 +84,7 @@ def test_every_plan_gives_the_same_result(n, seed, planar, random):
             plan = Plan({key: random.randrange(of) for key, of in plan.open.items()})
             written = wanted.write(method, outputs, plan)
             agree(model, written, known, False)
-            agree(model, _shorter(written), known, False)
+            agree(model, shortened(written), known, False)
 
 
 @pytest.mark.parametrize("name", ROBOTS)

@@ -292,7 +292,7 @@ def test_counts_are_those_of_an_instrumented_run(name):
     q = model.random_state(seed=12)[0]
     Counted.log.clear()
     # below what makes floats of its arguments
-    (H,) = algorithm._recursion(model, np.vectorize(Counted, otypes=[object])(q) if q.size else q.astype(object))
+    (H,) = algorithm.recursion(model, np.vectorize(Counted, otypes=[object])(q) if q.size else q.astype(object))
     executed = counted(Counted.log)
     plain = np.array([x.value if isinstance(x, Counted) else x for x in H.flat]).reshape(H.shape)
     np.testing.assert_allclose(plain, crba(model, q), rtol=1e-12, atol=1e-12)

@@ -277,11 +277,11 @@ def test_an_instrumented_run_executes_what_the_book_counts(name):
     x, D = (np.array([Counted(1.0 + k) for k in range(len(parent))]) for _ in range(2))
     runs = {
         # below what makes floats of its arguments
-        "ltl": lambda: algorithms._ltl(paths, None, H),
-        "ltdl": lambda: algorithms._ltdl(paths, None, H),
-        "mul_H": lambda: algorithms._mul_H(paths, H, x),
-        **{m: partial(getattr(algorithms, f"_{m}"), paths, x, L) for m in METHODS},
-        **{f"unit {m}": partial(getattr(algorithms, f"_{m}"), paths, x, L, D) for m in METHODS},
+        "ltl": lambda: algorithms.ltl_at_state(paths, None, H),
+        "ltdl": lambda: algorithms.ltdl_at_state(paths, None, H),
+        "mul_H": lambda: algorithms.mul_H_at_state(paths, H, x),
+        **{m: partial(getattr(algorithms, f"{m}_at_state"), paths, x, L) for m in METHODS},
+        **{f"unit {m}": partial(getattr(algorithms, f"{m}_at_state"), paths, x, L, D) for m in METHODS},
     }
     found = {}
     for key, run in runs.items():

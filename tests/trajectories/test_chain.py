@@ -218,32 +218,34 @@ def test_what_is_left_is_the_sum_of_squares_at_the_solution(k, rows):
         assert found.least == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
-def test_chains_side_by_side_are_those_that_routines_solve(monkeypatch):
-    """Nine chains with patterns of their own noise and steps, over so many instants that all ways go through."""
-    n, k = 40, 3
+def test_chains_side_by_side_are_those_that_routines_solve():
+    """Nine chains with patterns of their own noise and steps: together worth a program, by themselves not."""
+    n, k = chain.WORTH_A_PROGRAM // 9 + 1, 3
     each = [random(n, k, 2, seed=s) for s in range(9)]
-    J, r = zip(*(chain.rows_of(x.H, x.h) for x in each), strict=True)
 
     def sparse(y) -> chain.Sparse:
         places = np.ascontiguousarray(np.argwhere(np.ones((k, k))), dtype=np.int64)
         return chain.Sparse(np.stack([z.reshape(len(z), -1) for z in y], axis=1), places)
 
-    part = chain.Part(
-        np.arange(9 * k).reshape(9, k), sparse(J), np.stack(r, axis=1), sparse([x.Phi for x in each]),
-        np.stack([x.c for x in each], axis=1), sparse([x.Q for x in each]), np.stack([x.m for x in each]),
-        np.stack([x.P for x in each]),
-    )  # fmt: skip
+    def part(*numbers: int) -> chain.Part:
+        chosen = [each[i] for i in numbers]
+        J, r = zip(*(chain.rows_of(x.H, x.h) for x in chosen), strict=True)
+        return chain.Part(
+            np.arange(9 * k).reshape(9, k)[[*numbers]], sparse(J), np.stack(r, axis=1), sparse([x.Phi for x in chosen]),
+            np.stack([x.c for x in chosen], axis=1), sparse([x.Q for x in chosen]), np.stack([x.m for x in chosen]),
+            np.stack([x.P for x in chosen]),
+        )  # fmt: skip
+
     found = []
-    for worth in (0, 10**9):
-        monkeypatch.setattr(chain, "WORTH_A_PROGRAM", worth)
-        found.append(chain.sweep([part], n, 9 * k, True, True))
-        steps = chain.sweep([part], n, 9 * k)
+    for parts in ([part(*range(9))], [part(i) for i in range(9)]):
+        found.append(chain.sweep(parts, n, 9 * k, True, True))
+        steps = chain.sweep(parts, n, 9 * k)
         np.testing.assert_allclose(steps.step, found[-1].step, rtol=0, atol=1e-10 * np.abs(steps.step).max())
-        last, whole = chain.sweep([part], n, 9 * k, last=True).covariances.dense(), found[-1].covariances.dense()
+        last, whole = chain.sweep(parts, n, 9 * k, last=True).covariances.dense(), found[-1].covariances.dense()
         np.testing.assert_allclose(last, whole[-1:], rtol=0, atol=1e-10 * np.abs(whole[-1]).max())
     one, two = found
     np.testing.assert_allclose(one.step, two.step, rtol=0, atol=1e-10 * np.abs(two.step).max())
     for name in ("P", "later"):
-        a, b = (getattr(x.covariances.blocks[0], name) for x in found)
+        a, b = (np.concatenate([getattr(y, name) for y in x.covariances.blocks], axis=1) for x in found)
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.abs(b).max())
     assert one.least == pytest.approx(two.least, rel=1e-9) and one.logdet == pytest.approx(two.logdet, rel=1e-9)

@@ -133,7 +133,7 @@ def test_steps_are_those_of_the_filter(case, tmp_path):
         events += len(expected.events)
         assert now.t == expected.t
         np.testing.assert_allclose(now.q[:], expected.q, rtol=0, atol=1e-9)
-        belief = live._found[-1]
+        belief = live.belief
         np.testing.assert_allclose(now.std[:], np.sqrt(np.diagonal(belief.P)), rtol=1e-8)
         rates = np.concatenate([getattr(now, x)[:] for x in ("qd", "qdd", "qddd") if hasattr(now, x)])
         std = np.array(now.std[:])[problem.model.nv :]
@@ -165,7 +165,7 @@ def test_steps_in_single_precision(case, tmp_path):
         assert call(code, readings, *row) == 0
         code.robot_now(ctypes.byref(now))
         live(*row)
-        belief = live._found[-1]
+        belief = live.belief
         std = np.sqrt(np.diagonal(belief.P))
         np.testing.assert_allclose(now.std[:], std, rtol=1e-3)
         rates = np.concatenate([getattr(now, x)[:] for x in ("qd", "qdd", "qddd") if hasattr(now, x)])
@@ -200,7 +200,7 @@ def test_it_begins_elsewhere_and_says_what_is_wrong(tmp_path):
     assert call(code, readings, *given[BEFORE]) == 256  # not later
     code.robot_now(ctypes.byref(again))
     assert bytes(now) == bytes(again)
-    belief = live._found[-1]
+    belief = live.belief
     arrays = [np.ascontiguousarray(x, dtype=float) for x in
               (belief.path.q, belief.path.rates, belief.path.biases, belief.P)]  # fmt: skip
     code.robot_start.argtypes = [ctypes.c_double, *[ctypes.c_void_p] * 4]

@@ -278,7 +278,7 @@ def test_an_elimination_that_loses_digits_is_not_kept(monkeypatch, kind, spoilt)
     monkeypatch.setattr(instant, "eliminate", eliminate)
     if spoilt == 1:
         good = Instant(PROBLEMS[kind](), OUTPUTS)
-        assert len(calls) == 2 and good._error() < 1e-9
+        assert len(calls) == 2 and good.error() < 1e-9
     else:
         with pytest.raises(NoSafeOrdering, match="no order of the equations of an instant keeps digits"):
             Instant(PROBLEMS[kind](), OUTPUTS)

@@ -23,10 +23,10 @@ OUTLIER = 150
 
 
 @functools.cache
-def arm() -> tuple[sd.Problem, Mapping[str, np.ndarray]]:
+def arm(rows: int = ROWS) -> tuple[sd.Problem, Mapping[str, np.ndarray]]:
     """Two links with encoders and currents that have an offset; one outlier, and a gap."""
     model, rng = sd.chain(2, seed=1), np.random.default_rng(0)
-    t = 5e-3 * np.arange(ROWS)
+    t = 5e-3 * np.arange(rows)
     q = np.column_stack([np.sin(2.0 * t), np.cos(3.0 * t)])
     encoders = q + rng.normal(0.0, 1e-3, q.shape)
     encoders[OUTLIER, 1] += 0.1
@@ -108,10 +108,9 @@ def test_kinds_of_files(suffix, tmp_path):
     assert stored.path.stat().st_size > 0 and not stored.path.with_name(f"run{suffix}.parts").exists()
 
 
-def test_a_survey_in_turn_is_that_of_all_rows(monkeypatch):
+def test_a_survey_in_turn_is_that_of_all_rows():
     """Chunks of a few rows, and stretches shorter than the log."""
-    monkeypatch.setattr(densities, "STRETCH", 25)
-    problem, log = arm()
+    problem, log = arm(5 * densities.STRETCH)
     readings = read(problem, log)
     mine = surveyed(problem, Log(log, problem, states="unknown", rows=37))
     other = Survey.of(readings)
@@ -120,7 +119,7 @@ def test_a_survey_in_turn_is_that_of_all_rows(monkeypatch):
         np.testing.assert_array_equal(a.t, b.t)
         for x, y in ((a.y, b.y), (a.active, b.active), (a.known, b.known)):
             assert x.keys() == y.keys() and all(np.array_equal(x[name], y[name]) for name in x)
-    assert len(mine.sample.t) == 4 * 25
+    assert len(mine.sample.t) == 4 * densities.STRETCH
     assert all(np.array_equal(x, other.measured[name]) for name, x in mine.measured.items())
     rolling = Rolling(problem, Log(log, problem, states="unknown", rows=37))
     for at, end in ((0, 50), (30, 80), (200, 201), (239, ROWS)):

@@ -36,9 +36,9 @@ LONGEST_PLAIN = 400_000
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
-# Most numbers between two outputs that are 0 for which all are set to 0 at once: more take longer than one more call of
-# memset (chosen).
-FEW_BETWEEN = 64
+# Distance of two outputs that are 0 up to which those between them are set to 0, too: the numbers of a cache line, as
+# more take longer than one more call of memset (measured on derivatives of the iCub).
+NEAR_ZEROS = 8
 SCATTERED, FOR_ALL = 1, 2  # ways to take an array, as in native.c
 
 Function = TypeVar("Function", bound=Callable)
@@ -349,7 +349,7 @@ def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndar
 
 def _spans(places: np.ndarray) -> list[tuple[int, int]]:
     """(first, length) of spans that hold these ascending places, and others only where few lie between."""
-    parts = np.split(places, np.flatnonzero(np.diff(places) > FEW_BETWEEN) + 1)
+    parts = np.split(places, np.flatnonzero(np.diff(places) > NEAR_ZEROS) + 1)
     return [(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts if len(part)]
 
 

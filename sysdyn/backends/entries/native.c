@@ -245,10 +245,10 @@ static PyType_Spec result_spec = {
 
 /* ---- plain calls of one state ------------------------------------------------------------------------------------ */
 
-/* A row of results and the arrays that look into it, one for each output or NULL: they serve again once nobody else
-   holds any of them, as new arrays take longer than a short kernel. */
+/* A row of results, the arrays that look into it, one for each output or NULL, and a dict of them of which callers get
+   copies, or NULL: they serve again once nobody else holds any of them, as new ones take longer than a short kernel. */
 typedef struct {
-    PyObject *row, *arrays[OUTPUTS];
+    PyObject *row, *arrays[OUTPUTS], *dict;
 } Kept;
 
 typedef struct {
@@ -310,6 +310,7 @@ static void keep(Kept *kept, PyObject *row)
 {
     Kept old = *kept;
     *kept = (Kept){.row = Py_XNewRef(row)};
+    Py_XDECREF(old.dict);
     for (int k = 0; k < OUTPUTS; k++)
         Py_XDECREF(old.arrays[k]);
     Py_XDECREF(old.row);
@@ -432,10 +433,10 @@ static int laid_out(Plain *self, PyObject *const *arguments, PyObject *names)
 /* Whether nobody else holds the row or its arrays. */
 static int unheld(const Kept *kept, Py_ssize_t n)
 {
-    Py_ssize_t holders = 1;
+    Py_ssize_t holders = 1, own = kept->dict ? 2 : 1;
     for (Py_ssize_t k = 0; kept->row && k < n; k++)
         if (kept->arrays[k]) {
-            if (Py_REFCNT(kept->arrays[k]) > 1 || ((PyArrayObject_fields *)kept->arrays[k])->weakreflist)
+            if (Py_REFCNT(kept->arrays[k]) > own || ((PyArrayObject_fields *)kept->arrays[k])->weakreflist)
                 return 0;
             holders++;
         }
@@ -472,25 +473,54 @@ static int intact(PyObject *object, const Output *output, PyObject *row)
            PyArray_CompareLists(PyArray_DIMS(x), (const npy_intp *)output->dims, (int)output->axes);
 }
 
+/* The place of a row that is kept, or NULL. */
+static Kept *kept_with(Plain *self, PyObject *row)
+{
+    for (Kept *kept = self->kept; kept < self->kept + ROWS; kept++)
+        if (kept->row == row)
+            return kept;
+    return NULL;
+}
+
 /* An array of a row: the kept one if the row is kept and the array is intact. */
 static PyObject *array_of(Plain *self, Py_ssize_t k, PyObject *row)
 {
     const Output *output = (const Output *)self->outputs.data + k;
-    Kept *kept = self->kept;
-    for (int j = 1; j < ROWS && kept->row != row; j++)
-        kept++;
-    if (kept->row == row && kept->arrays[k] && intact(kept->arrays[k], output, row))
+    Kept *kept = kept_with(self, row);
+    if (kept && kept->arrays[k] && intact(kept->arrays[k], output, row))
         return Py_NewRef(kept->arrays[k]);
     PyObject *x = view(output, row);
-    if (x && kept->row == row)
+    if (x && kept && kept->row == row)
         Py_XSETREF(kept->arrays[k], Py_NewRef(x));
     return x;
+}
+
+/* A dict of the arrays of a row: a copy of the kept one, which takes no hashes of its keys, if all are intact. */
+static PyObject *dict_of(Plain *self, PyObject *row)
+{
+    Kept *kept = kept_with(self, row);
+    int whole = kept && kept->dict;
+    for (Py_ssize_t k = 0; whole && k < self->outputs.size; k++)
+        whole = intact(kept->arrays[k], (const Output *)self->outputs.data + k, row);
+    if (kept && !whole)
+        Py_CLEAR(kept->dict);
+    PyObject *dict = whole ? Py_NewRef(kept->dict) : PyDict_New();
+    for (Py_ssize_t k = 0; dict && !whole && k < self->outputs.size; k++) {
+        PyObject *x = array_of(self, k, row);
+        if (!x || PyDict_SetItem(dict, PyTuple_GET_ITEM(self->keys, k), x) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(x);
+    }
+    PyObject *copy = dict ? PyDict_Copy(dict) : NULL; /* which may run Python code that has other rows kept */
+    if (!whole && dict && (kept = kept_with(self, row)))
+        Py_XSETREF(kept->dict, Py_NewRef(dict));
+    Py_XDECREF(dict);
+    return copy;
 }
 
 /* The results in a row as the call gives them; the row is theirs then. */
 static PyObject *shown(Plain *self, PyObject *row)
 {
-    Py_ssize_t n = self->outputs.size;
     if (self->in_row) {
         Result *result = (Result *)((PyTypeObject *)self->make)->tp_alloc((PyTypeObject *)self->make, 0);
         if (result) {
@@ -502,16 +532,15 @@ static PyObject *shown(Plain *self, PyObject *row)
     }
     if (self->make == Py_None)
         return array_of(self, 0, row);
-    PyObject *arrays = self->make == (PyObject *)&PyDict_Type ? PyDict_New() : PyTuple_New(n);
-    for (Py_ssize_t k = 0; arrays && k < n; k++) {
+    if (self->make == (PyObject *)&PyDict_Type)
+        return dict_of(self, row);
+    PyObject *arrays = PyTuple_New(self->outputs.size);
+    for (Py_ssize_t k = 0; arrays && k < self->outputs.size; k++) {
         PyObject *x = array_of(self, k, row);
-        if (x && PyTuple_CheckExact(arrays)) {
+        if (x)
             PyTuple_SET_ITEM(arrays, k, x);
-            continue;
-        }
-        if (!x || PyDict_SetItem(arrays, PyTuple_GET_ITEM(self->keys, k), x) < 0)
+        else
             Py_CLEAR(arrays);
-        Py_XDECREF(x);
     }
     return arrays;
 }
@@ -1436,8 +1465,9 @@ static void exchange(PyObject *outputs, const Table *ends, int64_t state, double
 
 /* Solves states again and returns how many count, whose outputs are written and whose status is 0 then: see
    online/again.py. others: constants for the second run, or none. ends: of the outputs in a row of all; units: of
-   the numbers in it, see `agree`. settings: inputs that have to be the `declared` ones. limits: VANISHING, BESIDE_DOUBLE,
-   FIRM, and the least logarithm of the product of the guarded values. inputs: of the states of these numbers; able: bits
+   the numbers in it, see `agree`. settings: inputs that have to be the `declared` ones. limits: share of the greatest
+   size below which sizes count as that, greatest differences to the result in double precision and to that of the other
+   constants, and the least logarithm of the product of the guarded values. inputs: of the states of these numbers; able: bits
    that their status may have. */
 static PyObject *again(PyObject *module, PyObject *arguments)
 {

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.backends.llvm.driver import ZERO, Driver, Run
-from sysdyn.backends.llvm.instructions import declared
 from sysdyn.backends.llvm.segments import (
     Access,
     FromTables,
@@ -91,7 +90,7 @@ class Emitter(Types):
         super().__init__(width, real)
         self.program, self.processor, self.clears = program, processor or here(), clears
         self.register = self.processor.lanes(real)
-        # Of one state so many values side by side fill a register.
+        # Number of values side by side that fill a register, for kernels of one state.
         self.lanes = self.register if width == 1 else 1
         whole = twins and len(program) <= LONGEST_WHOLE
         self.twins = whole and width == 1
@@ -224,7 +223,7 @@ class Emitter(Types):
         lines = []
         for width in sorted(self._widths() | packs | watched | pairs):
             types = self.of(width)
-            lines += declared(types)
+            lines += types.declarations()
             if width in watched:
                 lines.append(f"declare {self.int} @llvm.vector.reduce.or.{types.whole}({types.ints})")
             if width in packs - {by_driver}:

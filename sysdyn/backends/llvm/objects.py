@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sysdyn.backends.llvm.driver import SUMS
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.registers import arranged
 from sysdyn.backends.llvm.segments import BLOCK_LENGTH
@@ -21,8 +22,6 @@ from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
 # Level of LLVM's code generation, that of kernels of one state.
 _LEVEL = 2
-# Number of partial sums, side by side, by which inputs and outputs are checked to be finite (chosen).
-_SUMS = 4
 
 
 class Target(NamedTuple):
@@ -108,7 +107,7 @@ class _Function(Emitter):
 
     def _moved(self, source: str, to: str, n: int, way: str, bit: int) -> tuple[list[str], str]:
         """(lines that copy n numbers, the name of `bit` if one of them is not finite, else of 0)."""
-        num, lines, sums = self.num, list[str](), ["0.0"] * _SUMS
+        num, lines, sums = self.num, list[str](), ["0.0"] * SUMS
         for k in range(n):
             if k and k % BLOCK_LENGTH == 0:
                 lines += [f"  br label %{way}b{k}", f"{way}b{k}:"]
@@ -118,11 +117,11 @@ class _Function(Emitter):
                 f"  %{way}v{k} = load {num}, ptr %{way}s{k}",
                 f"  store {num} %{way}v{k}, ptr %{way}d{k}",
                 f"  %{way}z{k} = fmul {num} %{way}v{k}, 0.0",
-                f"  %{way}t{k} = fadd {num} {sums[k % _SUMS]}, %{way}z{k}",
+                f"  %{way}t{k} = fadd {num} {sums[k % SUMS]}, %{way}z{k}",
             ]
-            sums[k % _SUMS] = f"%{way}t{k}"
+            sums[k % SUMS] = f"%{way}t{k}"
         total = sums[0]
-        for k in range(1, _SUMS):
+        for k in range(1, SUMS):
             lines.append(f"  %{way}u{k} = fadd {num} {total}, {sums[k]}")
             total = f"%{way}u{k}"
         lines += [

@@ -299,7 +299,7 @@ def _place(x: _Text, i: str) -> None:
 
 
 def written(lanes: int) -> str:
-    """The text of all routines, by vectors of so many lanes."""
+    """The text of all routines, with vectors of `lanes` numbers."""
     return "".join([
         "declare double @llvm.fabs.f64(double)\n", _product(lanes), _solved(lanes), _less(lanes),
         _turned("transpose", "pn pk x y", "%pn", "%y", False), _turned("mirror", "pk x", "%pk", "%x", True),

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sysdyn.backends.llvm.fusion import FUSED, fused
-from sysdyn.backends.llvm.instructions import instruction
 from sysdyn.backends.llvm.registers import moves
 from sysdyn.backends.llvm.types import Types
 from sysdyn.backends.pairs import HIGH, PACK, Constant, Operation
@@ -289,14 +288,14 @@ class _Operations:
         elif kind in ANGULAR:
             self._angular(to, kind, operands[0], names[0])
         elif kind in FUSED:
-            self.lines.append(f"  {to}m = {instruction(MUL, types, names[:2])}")
+            self.lines.append(f"  {to}m = {types.instruction(MUL, names[:2])}")
             terms = (f"{to}m", names[2])
             self.lines.append(
-                f"  {to} = {instruction(ADD if kind == '+' else SUB, types, terms[::-1] if kind == '~' else terms)}"
+                f"  {to} = {types.instruction(ADD if kind == '+' else SUB, terms[::-1] if kind == '~' else terms)}"
             )
         else:
             assert isinstance(kind, int)
-            self.lines.append(f"  {to} = {instruction(kind, types, names)}")
+            self.lines.append(f"  {to} = {types.instruction(kind, names)}")
         self._lanes[result] = lanes
         self._known[result, lanes] = to
         for lane, k in enumerate(done):

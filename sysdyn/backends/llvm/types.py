@@ -1,8 +1,11 @@
-"""LLVM IR text of the types of a width, and of constants."""
+"""LLVM IR text of the types of a width, of constants, and of single operations, as their table has them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysdyn.backends.real import Real
+from sysdyn.program.operations import OPERATIONS
 
 
 class Types:
@@ -41,3 +44,16 @@ class Types:
 
     def integer(self, k: int) -> str:
         return str(k) if self.width == 1 else f"splat ({self.int} {k})"
+
+    def instruction(self, kind: int, operands: Sequence[str]) -> str:
+        """The right-hand side of the line for an operation on these names."""
+        text = OPERATIONS[kind].llvm
+        if not text.startswith("@"):
+            return f"{text} {self.vec} {', '.join(operands)}"
+        return f"call {self.vec} {text}.{self.suffix}({', '.join(f'{self.vec} {x}' for x in operands)})"
+
+    def declarations(self) -> list[str]:
+        """Declarations of the intrinsics: of the table, and of sines, cosines and guards."""
+        table = [(x.llvm, x.arity) for x in OPERATIONS.values() if x.llvm.startswith("@llvm")]
+        every = dict([("@llvm.fmuladd", 3), *table, ("@llvm.fabs", 1)])
+        return [f"declare {self.vec} {name}.{self.suffix}({', '.join([self.vec] * n)})" for name, n in every.items()]

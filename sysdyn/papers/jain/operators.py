@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.program.groups import slices
 from sysdyn.program.reals import is_integer
 
 Blocks = list[np.ndarray]  # A stacked vector or several as columns, cut by nodes.
@@ -371,12 +372,6 @@ def segment_pattern(tree: Any) -> BlockPattern:
 
 
 # ---- checks --------------------------------------------------------------------------------------------------------
-
-
-def slices(sizes: Sequence[int]) -> list[slice]:
-    """Place of each block in a stacked vector."""
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
 
 def label(k: int, names: Sequence[str] | None) -> str:

@@ -38,8 +38,8 @@ from sysdyn.papers.jain.operators import (
     checked_parents,
     label,
     segment_tree,
-    slices,
 )
+from sysdyn.program.groups import slices
 from sysdyn.reference.generic import checked_array, is_number, run
 from sysdyn.reference.ltdl import PIVOT_ROUNDING
 
