@@ -46,7 +46,7 @@ LEFT = 1e-14
 WEIGHINGS, SMALL_TERMS = 4, 1e-6
 # Least pivot beside the greatest that is no rounding: 9 rounding units (chosen). One below SINGULAR may be due to the
 # units, if rows weighted by their terms have a greater one.
-LEAST_PIVOT = 1e-15
+NO_ROUNDING = 1e-15
 # Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
 ILL_CONDITIONED = 1e6
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken (chosen).
@@ -337,7 +337,7 @@ def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndar
         for _ in range(WEIGHINGS):
             Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
             pivots = np.abs(np.diag(R))
-            if not pivots[-1] > LEAST_PIVOT * pivots[0]:
+            if not pivots[-1] > NO_ROUNDING * pivots[0]:
                 break
             regular |= bool(pivots[-1] > SINGULAR * pivots[0])
             x = found[0, system.columns]
