@@ -31,8 +31,9 @@ class Frames:
         return (X.T if QUANTITY[quantity].is_force else X_inverse(X)).astype(object)
 
     def forth(self, quantity: str, body: int) -> np.ndarray:
-        """(6, 6) from a quantity in the frame of the body to the same quantity in the frame of its equations."""
-        X = np.eye(6) if self.X is None else self.X[body]
+        """(6, 6) from a quantity in the frame of the body to the same quantity in another, that of its equations."""
+        assert self.X is not None
+        X = self.X[body]
         return (X_inverse(X).T if QUANTITY[quantity].is_force else X).astype(object)
 
     def stated(self, quantity: str, body: int, size: int, chosen: list[int], x: list) -> tuple[np.ndarray, list]:

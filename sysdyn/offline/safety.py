@@ -505,7 +505,7 @@ def crossing(pivots: np.ndarray, doubtful: np.ndarray) -> tuple[int, np.ndarray]
     if passes_through_zero(np.prod(np.sign(pivots), axis=1)):
         return 0, np.array([], dtype=int)
     both = pivots[:, passes_through_zero(pivots) & doubtful]
-    rarer = np.where((both < 0.0).sum(axis=0) < (both > 0.0).sum(axis=0), -1.0, 1.0)
+    rarer = np.where(np.sign(both).sum(axis=0) > 0.0, -1.0, 1.0)
     return both.shape[1], np.argmax(both * rarer, axis=0)
 
 

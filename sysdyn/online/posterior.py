@@ -145,13 +145,11 @@ class Posterior:
 
     def variances(self, part: Part, states: States) -> np.ndarray:
         """Variances (n, size) of the scalars of a part."""
-
         name = f"variance {_words(part)}"
-        scalars = None if name in self._executables else self._scalars(part)  # which raises UnknownName
+        self._check(name, part)
 
         def groups(of: Estimated) -> Groups:
-            chosen = (scalars or self._scalars(part))(of)
-            return [("variance", [product(z, z) for z in map(of.information.deviations, chosen)])]
+            return [("variance", [product(z, z) for z in map(of.information.deviations, self._scalars(part)(of))])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             x = found["variance"]
@@ -161,6 +159,8 @@ class Posterior:
 
     def covariance(self, first: Part, second: Part, states: States) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
+        name = f"covariance {_words(first)} {_words(second)}"
+        self._check(name, first, second)
 
         def groups(of: Estimated) -> Groups:
             rows, columns = ([*map(of.information.deviations, self._scalars(x)(of))] for x in (first, second))
@@ -169,13 +169,19 @@ class Posterior:
         def sizes(found: Arrays, chosen: np.ndarray) -> Arrays:
             part = States(states.at(chosen), len(chosen), refuse=False)
             rows, columns = (np.sqrt(self.variances(x, part)) for x in (first, second))
-            least = np.sqrt(VANISHING_VARIANCE) * rows.max(axis=1, initial=0.0) * columns.max(axis=1, initial=0.0)
-            sizes = np.maximum(rows[:, :, None] * columns[:, None], least[:, None, None])
+            sizes = rows[:, :, None] * columns[:, None]
+            least = np.sqrt(VANISHING_VARIANCE) * sizes.max(axis=(1, 2), initial=0.0, keepdims=True)
+            sizes = np.maximum(sizes, least)
             return {name: sizes[:, k] for k, name in enumerate(found)}
 
-        name = f"covariance {_words(first)} {_words(second)}"
         found = self._run(name, groups, states, sizes, 1.0)
         return found.reshape(states.n, len(self._executables[name].places), -1)
+
+    def _check(self, name: str, *parts: Part) -> None:
+        """Raise UnknownName before anything is eliminated for a program that is not made yet."""
+        if name not in self._executables:
+            for part in parts:
+                self._scalars(part)
 
     def _scalars(self, part: Part) -> Callable[[Estimated], Sequence[Terms]]:
         """Each scalar in terms of unknowns of the system; of none if it is a known input. Raises UnknownName."""
@@ -323,12 +329,12 @@ class Posterior:
         program = Program.from_graph(graph, inputs, groups)
         if groups[0][0] != "variance":
             return program
-        states = sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED)
-        made = [factors.at({name: x[k] for name, x in states.items()}, 1) for k in range(SAMPLES)]
-        entries = [x for x, status in made if not status[0]]
-        if not entries:
+        states = sample_states(self.problem, 2 * SAMPLES, seed=EXAMPLE_SEED)
+        random = {name: x[::2] for name, x in states.items()}  # at right angles variances vanish that do not elsewhere
+        made, status = factors.executable.results(random, SAMPLES)
+        if status.all():
             return program
-        found = interpreter.run_groups(program, {ENTRIES: np.concatenate(entries)})["variance"]
+        found = interpreter.run_groups(program, {ENTRIES: made[ENTRIES][status == 0]})["variance"]
         zero = (found <= VANISHING_VARIANCE * found.max(axis=1, initial=0.0, keepdims=True)).all(axis=0)
         variances = [0.0 if none else x for x, none in zip(groups[0][1], zero, strict=True)]
         return Program.from_graph(graph, inputs, [("variance", variances)])
@@ -397,11 +403,6 @@ class Factors:
                 return None
             self._like = row.places
         return row
-
-    def at(self, inputs: Arrays, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """(factors (n, entries), status (n,))."""
-        outputs, status = self.executable.results(inputs, n)
-        return outputs[ENTRIES], status
 
     def again(self, inputs: Arrays, n: int, chosen: Sequence[int]) -> Iterator[AtState | None]:
         """The form with pivoting at each of these states, for inputs that nobody changes."""

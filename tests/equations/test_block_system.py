@@ -228,6 +228,17 @@ def test_assembly_over_any_graph_is_the_same_system():
         np.testing.assert_allclose(np.array(bias, dtype=float), b[0], rtol=0, atol=1e-10)
 
 
+def test_equations_are_cut_into_pieces_if_asked():
+    """With each body, of its transforms, its velocity and its rows; not by themselves."""
+    system = built("tree 2")
+    pieces = []
+    for mark in (False, True):
+        graph = Graph("structural")
+        system.assemble(graph, mark=mark)
+        pieces.append(len(graph.marks))
+    assert pieces[0] == 0 and pieces[1] > 2 * system.model.nb
+
+
 def test_entries_of_another_graph_are_inputs_once():
     """Values that are equal or opposite share one, constants are none."""
     graph, other = Graph("structural"), Graph("structural")

@@ -74,11 +74,11 @@ def check(problem: sd.Problem, expected: dict, **given) -> None:
         np.testing.assert_allclose(found, np.ravel(value), atol=1e-12, err_msg=f"{wanted}, {form}")
 
 
-def shown(problem: sd.Problem, measurement: sd.Measurement, **given) -> list[np.ndarray]:
-    """The value of a measurement that is an output, in every form."""
+def shown(problem: sd.Problem, measurement: sd.Measurement, *others: sd.Measurement, **given) -> list[np.ndarray]:
+    """The value of a measurement that is an output, beside others, in every form."""
     found = []
     for form in FORMS:
-        system = problem.system(**form, outputs=(measurement,))
+        system = problem.system(**form, outputs=(measurement, *others))
         D, b = dense(system, given)
         d = np.zeros((1, system.layout.n))
         d[0, system.columns] = np.linalg.solve(D, -b)
@@ -269,7 +269,8 @@ def test_acceleration_sensors(case):
     make, expected = ACCELERATIONS[case]
     problem = sd.inverse_dynamics(robot((-1, Revolute((0, 0, 1)), POINT)))
     sensor = make(("b0", pose(TURNED, [0.5, 0, 0])))
-    for found in shown(problem, sensor, q=[2 * QUARTER], qd=[2.0], qdd=[3.0]):
+    other = sd.FrameAcceleration("b0", classical=False, name="of the velocity of the body")
+    for found in shown(problem, sensor, other, q=[2 * QUARTER], qd=[2.0], qdd=[3.0]):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -292,9 +293,9 @@ def test_an_accelerometer_tells_the_acceleration_of_its_joint():
 # ---- frames that a pass moves ----------------------------------------------------------------------------------------
 
 
-def crossed() -> sd.Model:
+def crossed(others: tuple = NOTHING) -> sd.Model:
     """Axes z, y, x: the pass of canonical frames slides the second frame along y, to the foot of the third axis."""
-    links = (-1, Revolute((0, 0, 1)), NOTHING), (0, Revolute((0, 1, 0)), LEVER), (1, Revolute((1, 0, 0)), NOTHING)
+    links = (-1, Revolute((0, 0, 1)), others), (0, Revolute((0, 1, 0)), LEVER), (1, Revolute((1, 0, 0)), others)
     return robot(*links)
 
 
@@ -321,13 +322,21 @@ def test_wrenches_in_frames_that_are_moved():
         np.testing.assert_allclose(found, [-0.3 * G, 0, 0, 0, 0, G], atol=1e-12, err_msg=str(form))
 
 
+def test_known_wrenches_are_stated_by_rows_of_one_entry():
+    """What is known whole is turned, and not the unknowns."""
+    for form in FORMS:
+        system = sd.inverse_dynamics(crossed()).system(**form)
+        rows = [row for row, name in zip(system.assembly.rows, system.row_names, strict=True) if name.startswith("y:")]
+        assert len(rows) == (21 if form["known"] == "rows" else 0) and all(len(row) == 1 for row in rows)
+
+
 def test_a_noisy_wrench_in_frames_that_are_moved():
     """f is what holds the lever less the wrench, whatever that is."""
-    wrenches = sd.ExternalWrench("all", noise=1.0, name="fx")
-    problem = sd.Problem(crossed(), [sd.JointAcceleration("all", name="qdd"), wrenches])
+    wrenches = sd.ExternalWrench("b1", noise=1.0, name="noisy"), sd.ExternalWrench(["b0", "b2"])
+    problem = sd.Problem(crossed(), [sd.JointAcceleration("all", name="qdd"), *wrenches])
     wrench, holding = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), np.array([0, -G, 0, 0, 0, 2 * G])
     for form in FORMS:
-        found = solved(problem, "f", form, **{"y:fx": [[0] * 6, wrench, [0] * 6]}).reshape(3, 6)[1]
+        found = solved(problem, "f", form, **{"y:noisy": wrench}).reshape(3, 6)[1]
         np.testing.assert_allclose(found, holding - wrench, atol=1e-12, err_msg=str(form))
 
 
@@ -371,6 +380,12 @@ def test_a_coupling_loads_both_joints():
     check(geared, {"qdd": [10 / 14, 20 / 14], "w": [60 / 14]}, tau=[10.0, 0.0])
     curved = sd.forward_dynamics(sliders()) + sd.JointCoupling("j1", "j0", (0.0, 0.0, 1.0))
     check(curved, {"qdd": [-8.8, 9.2], "w": [27.6]}, q=[0.5, 0.25], qd=[3.0, 3.0], tau=[10.0, 0.0])
+
+
+def test_a_coupling_loads_joints_in_frames_that_are_moved():
+    """The turntable and the axis x of `crossed` stand still; q₁ = 0 holds the weight of the lever."""
+    law = sd.JointCoupling("j1", None, (0.0,), name="lock")
+    check(sd.forward_dynamics(crossed((0.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))) + law, {"qdd": [0.0] * 3, "w": [-G]})
 
 
 @pytest.mark.parametrize("kind", ["contact", "coupling"])
@@ -444,6 +459,15 @@ def test_a_correlated_error_corrects_its_neighbour():
     given = {"y:tau": [10.0, 0.0], "qdd": [0.0, 1.0]}
     for found in estimate(problem, "tau", **given):
         np.testing.assert_allclose(found, [11.5, 3.0], atol=1e-12)
+
+
+def test_errors_of_a_sensor_are_along_the_axes_of_its_value():
+    """x of the world, with σ = 2, is −y of a body that is turned by a quarter; what is expected is 0, with σ = 1."""
+    sensor = sd.Accelerometer("b2", reference="world", noise=np.array([2.0, 1.0, 1.0]), name="y")
+    links = [(-1, Prismatic((1, 0, 0)), NOTHING), (0, Prismatic((0, 1, 0)), NOTHING), (1, Revolute((0, 0, 1)), POINT)]
+    expected = sd.Prior(sd.JointAcceleration("all", noise=1.0), name="qdd")
+    problem = sd.Problem(robot(*links, gravity=(0, 0, 0)), [sd.ExternalWrench("all", name="fx"), sensor, expected])
+    agree(estimate(problem, "qdd", q=[0, 0, QUARTER], **{"y:y": [10.0, 10.0, 0.0]}), [2.0, 5.0, 0.0])
 
 
 def test_what_is_switched_off_does_not_count():

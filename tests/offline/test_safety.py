@@ -19,9 +19,24 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination, judged_states
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import EVERYWHERE, ROUNDS, SAFETY_SAMPLES, judge, ranged, relative_difference
+from sysdyn.offline.safety import (
+    DOUBTFUL,
+    EVERYWHERE,
+    FAR_ERROR,
+    KNOWN,
+    LOOKED_AT,
+    LOSING,
+    LOST,
+    ROUNDS,
+    SAFETY_SAMPLES,
+    SUSPECT,
+    WEAK,
+    judge,
+    ranged,
+    relative_difference,
+)
 from sysdyn.offline.sampling import SAFETY_SEED, is_singular, order_samples, reference, sample_states, travelled
-from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, Behaviour, Candidate, Verdict
+from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, HOPELESS, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
@@ -193,6 +208,19 @@ def test_lost_digits_mark_the_gap_above():
     assert 50.0 < found.guards[0][1] < 1e5  # the geometric mean
 
 
+def test_no_error_counts_as_more_than_all_digits():
+    """1e-5 · √(1 / 1e-11), where the next states have pivots of 50."""
+    lossy = np.arange(N) % 30 == 7
+    pivots, errors = np.where(lossy, 1e-5, 50.0), np.where(lossy, 1e3, 0.0)
+    [(_, weak)] = verdict(ARM, pivots[:, None], np.zeros(N), told=errors).guards
+    assert weak == pytest.approx(1e-5 * math.sqrt(1e11))
+
+
+def test_a_pivot_that_lost_five_digits_is_weak_whatever_errors_were_seen():
+    [(_, weak)] = verdict(ARM, np.where(np.arange(N) % 30 == 7, 4e-7, 4.0)[:, None], np.zeros(N)).guards
+    assert weak == pytest.approx(4e-5)
+
+
 def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
     """By an inverse square from 1e-12 on; few of the sampled states are marked."""
     pivots = sizes(1e-8, 1.0)
@@ -211,11 +239,20 @@ def force_by_torque() -> Problem:
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [lambda: sd.forward_dynamics(sd.chain(3)), force_by_torque], ids=["forward", "force"])
-def test_growth_and_lonely_pivots_are_those_of_a_dense_elimination(make):
-    """Of the equilibrated matrix; a pivot alone in its row, or its column, is zero only if the determinant is."""
+@pytest.mark.parametrize(("make", "shuffled"), [
+    (lambda: sd.forward_dynamics(sd.chain(3)), False), (force_by_torque, False), (lambda: ARM, True)
+], ids=["forward", "force", "shuffled"])  # fmt: skip
+def test_growth_and_lonely_pivots_are_those_of_a_dense_elimination(make, shuffled):
+    """Of the equilibrated matrix; a pivot alone in its row, or its column, is zero only if the determinant is.
+
+    In another sequence of the same pivots one of them is alone in its row, but not in its column.
+    """
     problem = make()
     system, order = problem.system(), sd.compile(problem, "umfpack", level="fast", formulation="elimination").choice
+    if shuffled:
+        places = np.random.default_rng(2).permutation(len(order.row_perm))
+        row_perm, col_perm = (tuple(np.array(x)[places].tolist()) for x in (order.row_perm, order.col_perm))
+        order = replace(order, row_perm=row_perm, col_perm=col_perm)
     eliminated = Elimination(system, order.row_perm, order.col_perm)
     candidate, inputs = eliminated.candidate(system.scaling), sample_states(problem, 40, seed=SAFETY_SEED, ranges=True)
     growth, (rows, columns) = candidate.run(inputs).growth, system.scaling
@@ -334,13 +371,29 @@ def test_pivots_of_estimations_that_vanish_are_guarded_from_afar():
     pivots = np.stack([sizes(1.0, 100.0), np.where(np.arange(N) == 8, 1e-9, sizes(1.0, 100.0))], axis=1)
     (_, steady), (_, vanishing) = verdict(noisy(), pivots, np.zeros(N), singular={8: True}).guards
     assert steady < 1e-4 and 1e-3 < vanishing < 1e-1
+    pivots = np.where(np.arange(N) == 8, 1e-6, 1.0)[:, None]  # does not vanish at a limit
+    assert verdict(noisy(), pivots, np.zeros(N), singular={8: True}).guards[0][1] == pytest.approx(DOUBTFUL)
 
 
 def test_pivots_of_estimations_that_are_small_at_some_states_are_guarded_by_their_typical_size():
-    """At right angles, say, where they are a ten thousandth of it and nothing is lost: below a tenth it may be."""
+    """At right angles, say, where they are a ten thousandth of it and nothing is lost."""
     pivots = np.where(np.arange(N) % 10 < 3, 1.0, 1e4)
-    [(_, weak)] = verdict(noisy(), pivots[:, None], np.zeros(N)).guards
-    assert weak == pytest.approx(1e-2)
+    for least, expected in ((1.0, 1e-2), (1e-3, 1e-4)):  # or below a tenth of the least size
+        pivots[8] = least
+        [(_, weak)] = verdict(noisy(), pivots[:, None], np.zeros(N)).guards
+        assert weak == pytest.approx(expected)
+
+
+def test_other_covariances_tell_nothing_of_usual_pivots():
+    """Those of half of the states, though some of their numbers are what they were: zero."""
+    model = sd.chain(2)
+    torques = sd.JointTorque("all", noise=np.diag([0.01, 0.04]))
+    problem = Problem(model, [torques, *(sd.ExternalWrench(name) for name in model.body_names)])
+    others = np.arange(N) % 4 >= 2
+    pivots, lossy = np.where(others, 1e-3, 1.0), others & (np.arange(N) % 8 == 3)
+    for size, error in ((1e-3, 0.0), (1e-4, 1e-8)):
+        [(_, weak)] = verdict(problem, np.where(lossy, size, pivots)[:, None], np.where(lossy, error, 0.0)).guards
+        assert weak == pytest.approx(1e-6)
 
 
 def test_estimations_that_lose_digits_are_guarded():
@@ -378,6 +431,10 @@ def test_errors_that_residuals_do_not_show():
         safety = verdict(ARM, STEADY, np.full(N, error), told=np.zeros(N)).safety
         assert safety.backward_error == 0.0 and safety.difference == pytest.approx(error, rel=0.1)
         assert (safety.ok, safety.small) == (ok, small) and safety.pivoted_difference < 0.2 * error
+    for pivot in (0.1, 10.0):  # the states of the least and of the greatest pivots are among those compared
+        pivots = np.where(at(5, 1.0) > 0.0, pivot, 1.0)[:, None]
+        safety = verdict(ARM, pivots, at(5, 1e-8), told=np.zeros(N), compared=2).safety
+        assert safety.difference == pytest.approx(1e-8, rel=0.1)
 
 
 @pytest.mark.parametrize("share", [1e-4, 1e-7])
@@ -388,6 +445,20 @@ def test_states_that_lose_digits_without_a_residual_are_marked(share):
     found = verdict(ARM, pivots, np.where(few, 1e-4, 0.0), told=np.zeros(N))
     assert found.safety.weak == few.sum() and found.safety.difference < 1e-12
     assert 2.0 * share <= found.guards[0][1] < 1.0
+
+
+def test_small_differences_mark_no_states():
+    few = np.arange(N) % 10 == 3
+    safety = verdict(ARM, np.where(few, 1e-4, 1.0)[:, None], np.where(few, 1e-7, 0.0), told=np.zeros(N)).safety
+    assert safety.weak == 0 and safety.difference == pytest.approx(1e-7, rel=0.1) and not safety.ok
+
+
+def test_states_that_lose_digits_without_a_residual_are_looked_for_once():
+    """Of two that are compared after each other the second is the order's own."""
+    errors = at(7, 1e-4) + at(9, 1e-4)
+    pivots = np.where(at(7, 1.0) > 0.0, 1e-5, np.where(at(9, 1.0) > 0.0, 1e-4, 1.0))
+    safety = verdict(ARM, pivots[:, None], errors, told=np.zeros(N), compared=1).safety
+    assert safety.weak == 1 and safety.difference == pytest.approx(1e-4, rel=0.1)
 
 
 def test_answers_near_singular_states_tell_nothing_of_others():
@@ -407,7 +478,7 @@ def test_factors_that_grow_without_bound_are_not_stable():
 
 def test_the_worst_states_are_handed_on():
     """Those with the largest errors and the least pivot, by which the next search is guided."""
-    pivots = np.where(at(77, 1.0)[:, None] > 0.0, 1e-3, STEADY)
+    pivots = np.hstack([np.where(at(77, 1.0)[:, None] > 0.0, 1e-3, STEADY), STEADY])
     inputs = sampled(ARM, False)[1]
     worst = verdict(ARM, pivots, at(401, 3e-10) + at(402, 2e-10)).worst
     assert len(worst["qd"]) < 20
@@ -426,7 +497,8 @@ def signs(every: int) -> np.ndarray:
 def test_pivots_that_pass_through_zero():
     """One of two that change their signs together is at fault; of one alone the determinant vanishes with it."""
     both, one = np.hstack([signs(9), signs(9)]), np.hstack([signs(9), STEADY])
-    assert verdict(ARM, both, np.zeros(N)).safety.crossing == 2
+    safety = verdict(ARM, both, np.zeros(N)).safety
+    assert (safety.crossing, safety.states) == (2, N)
     assert verdict(ARM, one, np.zeros(N)).safety.crossing == 0
     assert verdict(ARM, np.hstack([both, signs(5)]), np.zeros(N)).safety.crossing == 0
     found = verdict(ARM, np.hstack([both, signs(9), signs(9)]), np.zeros(N), certain=np.array([True, False] * 2))
@@ -448,9 +520,18 @@ def test_where_pivots_pass_through_zero_small_ones_lose_digits():
     assert found.guards[0] == pytest.approx((1e-11, 0.99e-4))
 
 
-def test_the_rarer_sign_guides_the_search():
+def test_a_pivot_that_is_zero_at_a_state_does_not_pass_through_it():
+    """Whatever sign the others have; one that is zero at most states has no typical size."""
+    zero = np.where(at(8, 1.0) > 0.0, 0.0, 1.0)[:, None]
+    for sign in (1.0, -1.0):
+        assert verdict(ARM, sign * zero, np.zeros(N)).guards == [(0.0, pytest.approx(1e-5))]
+    assert not verdict(ARM, np.where(np.arange(N) % 3 == 0, 1.0, 0.0)[:, None], np.zeros(N)).safety.ok
+
+
+@pytest.mark.parametrize("size", [0.3, 3.0])
+def test_the_rarer_sign_guides_the_search(size):
     """The state that is farthest on the other side, among the worst."""
-    pivots = np.hstack([signs(64), signs(64)])
+    pivots = size * np.hstack([signs(64), signs(64)])
     pivots[67] *= 50.0
     inputs = sampled(ARM, False)[1]
     assert (verdict(ARM, pivots, np.zeros(N)).worst["qd"] == inputs["qd"][67]).all(axis=1).any()
@@ -462,7 +543,8 @@ def test_the_least_pivot_is_named():
     assert safety.least_pivot == pytest.approx(5e-4) and safety.least_pivot_name == "p1" and safety.firm
     certain = verdict(ARM, pivots, np.zeros(N), certain=np.array([False, True])).safety
     assert certain.least_pivot == 1.0 and certain.least_pivot_name == "p0"
-    assert verdict(ARM, pivots, np.zeros(N), certain=np.ones(2, dtype=bool)).safety.least_pivot_name.startswith("none")
+    none = verdict(ARM, pivots, np.zeros(N), certain=np.ones(2, dtype=bool)).safety
+    assert none.least_pivot_name.startswith("none") and (none.least_pivot, none.crossing) == (1.0, 0)
     assert not verdict(ARM, np.stack([STEADY[:, 0], sizes(1e-6, 1.0)], axis=1), np.zeros(N)).safety.firm
 
 
@@ -480,6 +562,7 @@ def test_digits_lost_at_many_states_are_the_order_s_own():
     larger = np.where(np.arange(N) % 31 == 5, 1e-2, 1.0)  # these lose nothing
     few = verdict(ARM, np.where(lossy, 1e-4, larger)[:, None], np.where(lossy, 1e-8, 0.0))
     assert few.safety.weak == lossy.sum() and few.safety.ok and few.guards[0][1] > 1e-4
+    assert few.safety.singular == 0
     assert few.safety.states == N - lossy.sum() and not few.safety.firm  # at more than one in a hundred
     one = verdict(ARM, np.stack([np.where(lossy, 1e-4, larger), np.ones(N)], axis=1), np.where(lossy, 1e-8, 0.0)).safety
     assert one.weak == lossy.sum() and one.ok  # one of two pivots is enough
@@ -549,6 +632,53 @@ def test_each_sign_of_a_singular_state_is_enough(pivot, error):
         assert safety.singular == singular.sum() and safety.ok and safety.least_pivot == 1.0
 
 
+def test_singular_states_do_not_end_the_check():
+    """One regular state among the first is against an order: the others are looked at unless it is hopeless."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    pivots, first = np.where(singular, 1e-9, 1.0)[:, None], np.flatnonzero(~singular)[0]
+    for error, states in ((1e-8, N - singular.sum()), (0.5, (~singular)[:64].sum())):
+        errors = np.where(singular, 0.5, at(first, error))
+        safety = verdict(NECK, pivots, errors, strict=True).safety
+        assert not safety.ok and safety.states == states
+
+
+def test_some_states_with_doubtful_pivots_are_looked_at():
+    known: dict[int, bool] = {}
+    verdict(ARM, np.where(np.arange(N) % 2, 1e-5, 1.0)[:, None], np.zeros(N), singular=known)
+    assert LOOKED_AT <= len(known) <= LOOKED_AT + EVERYWHERE
+
+
+def test_values_at_their_limits():
+    """One state that is known to be singular counts as such from a limit on; digits are lost from a limit on."""
+    every, few = np.arange(N), np.arange(N) % 30 == 7
+
+    def singular(pivot: float, error: float) -> int:
+        known = dict.fromkeys(range(N), False) | {8: True}
+        pivots = np.hstack([np.where(every == 8, pivot, 1.0)[:, None], STEADY])
+        return verdict(ARM, pivots, np.zeros(N), told=at(8, error), singular=known, compared=1).safety.singular
+
+    assert [singular(1.0, x * FIRM_ERROR) for x in (1.0, 1.1)] == [0, 1]
+    assert [singular(x / SUSPECT, 0.0) for x in (1.0, 1.1)] == [0, 1]
+    assert [singular(x * DOUBTFUL, 0.0) for x in (1.0, 1.1)] == [1, 0]
+
+    def weak(size: float, error: float, states: np.ndarray = few) -> int:
+        pivots = np.where(states, size, np.where(every % 30 == 8, 2.0 * size, 1.0))
+        return verdict(ARM, pivots[:, None], np.zeros(N), told=np.where(states, error, 0.0)).safety.weak
+
+    assert [weak(1e-4, x * LOSING[-1]) for x in (1.0, 1.1)] == [0, few.sum()]
+    assert [weak(x * WEAK, 1e-8) for x in (1.0, 0.9)] == [0, few.sum()]
+    assert [weak(x * SUSPECT, 0.0) for x in (1.0, 0.9)] == [0, few.sum()]
+    assert [weak(1e-4, 1e-8, every % x == 0) for x in (4, 3)] == [N // 4, 0]
+
+    def guarded(error: float) -> float:
+        pivots = np.where(every == 9, 4e-5, np.where(every == 10, 5e-4, 1.0))[:, None]
+        return verdict(ARM, pivots, np.zeros(N), told=at(10, error)).guards[0][1]
+
+    assert [guarded(x * LOST) for x in (1.0, 1.1)] == [pytest.approx(KNOWN * 4e-5), pytest.approx(4e-5)]
+    for error, states in ((HOPELESS, N), (2.0 * HOPELESS, 64)):
+        assert verdict(ARM, STEADY, np.zeros(N), strict=True, told=at(0, error)).safety.states == states
+
+
 def test_every_suspect_is_looked_at():
     """One singular state among regular ones with residuals, or with pivots smaller and larger than its own."""
     every, singular = np.arange(N), dict.fromkeys(range(N), False) | {8: True}
@@ -576,6 +706,14 @@ def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count(rounds):
     assert safety.singular == singular.sum() and safety.ok and safety.difference < 1e-8
 
 
+def test_the_worst_states_are_looked_at_a_few_times():
+    """More of them are singular than are compared in all rounds."""
+    singular = np.arange(N) < 20 * ROUNDS
+    errors, told = np.where(singular, 0.5, 0.0), np.where(singular, 1e-13, 1e-15)
+    safety = verdict(ARM, STEADY, errors, told=told, singular=dict(enumerate(singular.tolist())), compared=1).safety
+    assert safety.difference == pytest.approx(0.5, rel=0.1) and 0 < safety.singular < 20 * ROUNDS
+
+
 def test_where_all_states_compared_are_singular_others_are_looked_at():
     """Some of them, spread over all; where only some are singular the next worst ones are compared."""
     compared, every = 100, np.arange(N)
@@ -598,11 +736,11 @@ def test_where_all_states_compared_are_singular_others_are_looked_at():
 
 
 def test_programs_are_judged_at_few_states():
-    """Fewer than are looked at where all that were compared are singular."""
+    """Fewer than are looked at where all that were compared are singular: the first one, and the one with an error."""
     errors = at(2, 0.5)
-    singular = dict(enumerate(errors > 0.0))
+    singular = {k: k in (0, 2, 3) for k in range(6)}
     safety = verdict(ARM, STEADY, errors, told=1e-13 * errors, singular=singular, states=6, compared=1).safety
-    assert safety.ok and (safety.states, safety.singular) == (5, 1)
+    assert safety.ok and (safety.states, safety.singular) == (3, 3)
 
 
 def test_answers_that_differ_at_regular_states_are_compared_with_a_pivoted_solve():
@@ -627,9 +765,9 @@ def test_doubtful_pivots_of_singular_states_are_looked_at(share):
     singular = is_singular(*sampled(NECK, False)[:2])
     pivots, some = np.where(singular, share, 1.0), np.flatnonzero(~singular)[::50]
     pivots[some] = 1e-5
-    found = verdict(NECK, pivots[:, None], np.zeros(N))
+    found = verdict(NECK, 8.0 * pivots[:, None], np.zeros(N))
     assert found.safety.singular == singular.sum() and found.safety.ok
-    assert found.guards[0][1] == pytest.approx(min(1e-4, 100.0 * share))
+    assert found.guards[0][1] == pytest.approx(8.0 * min(1e-4, 100.0 * share))
 
 
 def test_regular_states_with_small_pivots_do_count():
@@ -646,6 +784,9 @@ def test_lengths_far_away_are_judged_as_far_as_digits_go():
     for beyond, expected in ((100.0, 100.0), (10.0, 10.0), (1e9, 1000.0)):
         found = verdict(problem, STEADY, np.where(lengths > beyond, 1e-6, 0.0), ranges=True).safety
         assert found.reach == expected and found.ok and found.states == (lengths <= expected).sum()
+        assert found.singular == 0
+    at_limit = verdict(problem, STEADY, np.zeros(N), told=np.where(lengths > 100.0, FAR_ERROR, 0.0), ranges=True).safety
+    assert at_limit.reach == 1000.0
     far = verdict(problem, np.where(lengths > 5.0, 1e10, 1.0)[:, None], np.zeros(N), ranges=True)
     assert far.guards == [pytest.approx((1e-11, 1e-3))]  # by pivots that every solver meets
     near = verdict(problem, STEADY, np.where((lengths > 0.5) & (lengths < 3.0), 1e-6, 0.0), ranges=True).safety
@@ -664,9 +805,14 @@ def test_programs_have_the_ranges_of_what_was_judged():
 
 
 def test_differences_are_relative_to_each_quantity():
-    """A small one among large ones; but not where it vanishes, and what is left of it is rounding."""
+    """A small one among large ones; but not where it vanishes, and what is left of it is rounding. No known one."""
     system, _, right = sampled(ARM, False)
-    columns = system.layout.quantity_columns("qdd")
+    known = right.copy()
+    known[:, system.layout.quantity_columns("tau")] += 1.0
+    assert relative_difference(system, known, right) == 0.0
+    nothing, columns = np.zeros_like(right), system.layout.quantity_columns("qdd")
+    assert relative_difference(system, nothing, nothing) == 0.0
+    assert relative_difference(system, nothing + 1e-3, nothing) == 1e-3
     for factor in (1.0, 1e-3):
         reference = right.copy()
         reference[:, columns] *= factor

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import sysdyn as sd
 from sysdyn.equations.whitened import whitened_system
-from sysdyn.offline.square_root import SquareRoot, from_leaves, sampled_rows, square_root
+from sysdyn.offline import square_root as module
+from sysdyn.offline.safety import SAFETY_SAMPLES, judge
+from sysdyn.offline.square_root import ANY, FEWER, LARGEST_ERROR, SquareRoot, from_leaves, sampled_rows, square_root
 from sysdyn.offline.stages import Stages
+from sysdyn.offline.verdict import Verdict
 
 NOISY = (sd.JointAcceleration, sd.JointTorque, sd.ExternalWrench)
 
@@ -63,3 +68,33 @@ def test_a_prior_and_a_measurement_of_one_quantity_are_one_row():
     twice = [*once, *(sd.Prior(of("all", noise=10.0), name=f"prior {of.quantity}") for of in NOISY)]
     small, large = (len(form(measured, 6).program) for measured in (once, twice))
     assert large < 1.2 * small
+
+
+@pytest.mark.parametrize(("shares", "pivot"), [((1e-5,), False), ((100, 1, 10), False), ((100, 1.1, 10), True)])
+def test_the_most_accurate_order_is_taken_if_none_is_safe(shares, pivot, monkeypatch):
+    """The first safe one ends the search; calls pivot at every state if the most accurate one is not accurate.
+
+    shares: errors of the orders over the greatest of accurate ones.
+    """
+    said: list[tuple[str, float]] = []
+    left = [x * LARGEST_ERROR for x in shares]
+
+    def judge_as_told(*asked) -> Verdict:
+        verdict = judge(*asked)
+        return verdict._replace(safety=replace(verdict.safety, backward_error=left.pop(0)))
+
+    monkeypatch.setattr(module, "judge", judge_as_told)
+    problem = sd.Problem(sd.chain(2, seed=1), [of("all", noise=0.1) for of in NOISY])
+    root = square_root(whitened_system(problem), Stages(None, lambda *x: said.append(x)))
+    assert not left and root.verdict.safety.backward_error == min(shares) * LARGEST_ERROR
+    for weak in ([weak for *_, weak in root.guards], [x.weak for x in root.program.guards]):
+        assert weak and all((x == ANY) == pivot for x in weak)
+    assert [share for _, share in said][:3] == [0.1, 0.3, 0.4]
+
+
+def test_the_form_is_judged_as_far_as_digits_go():
+    """At a quarter as many states as other programs, of which those beyond 10 m do not count: calls pivot there."""
+    model = sd.random_tree(3, 4, ("revolute", "prismatic"))
+    system = whitened_system(sd.Problem(model, [of("all", noise=0.1) for of in NOISY]))
+    root, states = square_root(system, Stages(None, None)), SAFETY_SAMPLES // FEWER
+    assert states / 2 < root.verdict.safety.states < states and {x for _, x in root.program.ranges} == {10.0}

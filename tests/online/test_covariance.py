@@ -85,13 +85,14 @@ def test_what_is_exactly_known_has_no_deviation():
     assert np.array_equal(std[0] == 0.0, problem.model.joints[0].S[:, 0] == 0.0)
 
 
-def test_small_deviations_beside_large_ones_are_no_rounding_errors():
-    """Of torques that are measured to 1e-9 N m and to 1 N m, beside others that are not measured."""
+@pytest.mark.parametrize("unit", [1.0, 1e-12])
+def test_small_deviations_beside_large_ones_are_no_rounding_errors(unit):
+    """Of torques that are measured to 1e-9 N m and to 1 N m, beside others that are not measured; or all of them."""
     model = sd.chain(3, seed=2)
-    noise = (1e-9, 1e-4, 1.0)
+    noise = (1e-9 * unit, 1e-4 * unit, unit)
     torques = [sd.JointTorque(x, noise=s, name=x) for x, s in zip(model.joint_names, noise, strict=True)]
     problem = sd.Problem(
-        model, [*torques, sd.ExternalWrench("all"), sd.JointAcceleration("all", noise=3.0, name="acc")]
+        model, [*torques, sd.ExternalWrench("all"), sd.JointAcceleration("all", noise=3.0 * unit, name="acc")]
     )
     q, qd, _ = model.random_state(seed=1)
     y = {m.name: np.zeros(len(m.components(model))) for m in problem.custom}

@@ -597,12 +597,18 @@ def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
 
 
 def test_what_an_estimate_has_no_such_part_of():
+    """It is said before anything is eliminated."""
     solver, q, qd, y = estimated()
-    solution = solver(q, qd, y=y)
+    said: list[tuple] = []
+    outputs, options = solver.options.measured, {"backend": "python", **QUICK}
+    solution = sd.compile(solver.problem, outputs=outputs, progress=lambda *x: said.append(x), **options)(q, qd, y=y)
+    said.clear()
     with pytest.raises(sd.UnknownName, match=r"component of 'imu': 'ax'"):
-        solution.covariance(("imu", "ax"))
+        solution.covariance("imu", ("imu", "ax"))
     with pytest.raises(sd.UnknownName, match=r"quantity 'imo'.*Did you mean 'imu'"):
         solution.std("imo")
+    assert not said
+    assert solution.std("f").shape == (2, 5, 6) and said[-1] == ("done", 1.0)  # an unrequested quantity
 
 
 def test_noise_of_a_sensor_in_axes_of_the_world_is_of_its_own_components():

@@ -16,7 +16,8 @@ from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
-from sysdyn.offline.sampling import lengths
+from sysdyn.offline.sampling import lengths, sample_states
+from sysdyn.offline.square_root import pivoted
 from sysdyn.online import posterior
 from sysdyn.online.states import States
 
@@ -71,11 +72,35 @@ def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dic
     )
 
 
+def stretch_sampled(patch: pytest.MonkeyPatch, chosen: slice) -> None:
+    """Stretch the arm at some of the states by which variances that are zero at every state are found."""
+    sample = sample_states
+
+    def stretched(*asked, **given) -> dict[str, np.ndarray]:
+        states = sample(*asked, **given)
+        states["q"][chosen] = 1e-15
+        return states
+
+    patch.setattr(posterior, "sample_states", stretched)
+
+
+def test_right_angles_do_not_tell_what_is_exactly_known(monkeypatch):
+    """Accelerations vanish there that do not elsewhere. The other states have no estimate, or one of them has one."""
+    problem, _, inputs, y = solved("one")
+    q, qd, y = np.array([0.3, 0.7, -0.5]), inputs["qd"][0], {name: x[0] for name, x in y.items()}
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    found = []
+    for chosen in (slice(0), slice(None, None, 2), slice(2, None, 2)):
+        stretch_sampled(monkeypatch, chosen)
+        found.append(sd.compile(problem, **FAST)(q, qd, y=y).std("a"))
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-9, atol=1e-12)
+    assert ((found[0] == 0.0) == (found[2] == 0.0)).all() and (found[0] == 0.0).sum() > (found[1] == 0.0).sum()
+
+
 def test_states_without_an_estimate_do_not_tell_what_is_exactly_known(monkeypatch):
     """No torque tells a force along the stretched arm: its variance is 1 over the square of a rounding error."""
-    model, sample = arm(), posterior.sample_states
-    stretched = {"q": np.full((posterior.SAMPLES, model.nq), 1e-15)}
-    monkeypatch.setattr(posterior, "sample_states", lambda *x, **given: sample(*x, **given) | stretched)
+    model = arm()
+    stretch_sampled(monkeypatch, slice(None))
     problem = sd.Problem(model, [
         sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.ExternalWrench(["0", "1"]),
         sd.JointTorque(["j1", "j2"], noise=0.1, name="torques"), sd.ExternalWrench("2", ["nx", "ny", "nz", "fy", "fz"]),
@@ -99,6 +124,26 @@ def test_an_estimate_whose_worth_cannot_be_computed_says_so(monkeypatch):
         refusing.std("qdd")
     lost = np.isnan(going_on.std("qdd")).any(axis=1)
     assert going_on.ok.all() and caught.value.states == tuple(np.flatnonzero(lost)) and not lost[0] and lost[-1]
+
+
+def test_forms_with_pivoting_are_kept_for_further_results(monkeypatch):
+    """As many as are kept at most are made once."""
+    _, solver, inputs, y = solved("one")
+    estimate = solver(inputs["q"], inputs["qd"], y=y)
+    made: list[int] = []
+
+    def counted(system, given):
+        made.append(len(given["q"]))
+        return pivoted(system, given)
+
+    monkeypatch.setattr(posterior, "pivoted", counted)
+    first = estimate.std("tau")
+    states = sum(made)
+    assert 1 < states < len(NEAR)
+    monkeypatch.setattr(posterior, "MOST_KEPT", states)
+    again = solver(inputs["q"], inputs["qd"], y=y)
+    assert np.array_equal(again.std("tau"), first) and np.isfinite(again.chi2()).all() and again.covariance("a").any()
+    assert sum(made) == 2 * states
 
 
 @pytest.mark.slow(after=1)
@@ -166,7 +211,7 @@ def test_rounding_errors_of_what_is_certain_are_no_lost_digits():
     covariance, std = estimate.covariance("a"), estimate.std("a").reshape(len(NEAR), -1)
     found = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     np.testing.assert_allclose(found, std, rtol=1e-10, atol=1e-10 * std.max())
-    assert (std == 0.0).any()
+    assert (std == 0.0).any() and np.isfinite(estimate.log_likelihood()).all()
 
 
 @pytest.mark.parametrize("kind", ("one", "two"))

@@ -15,6 +15,8 @@ from sysdyn.backends import executable
 from sysdyn.backends.entries import calls as entries
 from sysdyn.online import posterior
 from sysdyn.online.posterior import AfterFactors
+from sysdyn.online.states import Row, States
+from sysdyn.program.program import Places
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
@@ -196,7 +198,11 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     expected = first.std("tau"), second.std("tau")
     assert not np.array_equal(*expected)
     ready = first.posterior._executables["variance tau"]
-    monkeypatch.setattr(ready, "_chain", None)  # of long programs, and where there is no C
+    assert (ready._chain is not None) == entries.built
+    monkeypatch.setattr(entries, "LONGEST_PLAIN", 0)
+    monkeypatch.delitem(vars(ready), "_chain")
+    assert ready._chain is None  # of long programs, and where there is no C
+    np.testing.assert_array_equal(np.sqrt(ready.at_one(first._states)[0]), expected[0])
     near, nested = type(first.posterior.distance).is_near, []
 
     def ask() -> None:
@@ -248,6 +254,16 @@ def test_a_state_that_changes_its_arrays_keeps_its_worth(solver):
     q += 0.3
     qd += 0.3
     assert np.array_equal(solution.std("tau"), expected)
+
+
+@pytest.mark.slow(after=1)
+def test_inputs_in_another_order_give_the_same(solver):
+    (q, qd), given = next(calls(solver.problem))
+    solution = solver(q, qd, **given)
+    states, worth = solution._states, solution.posterior
+    names = ["qd", "q", *(x for x in states.inputs if x not in ("q", "qd"))]
+    row = Row(np.concatenate([states.inputs[x] for x in names]), Places([(x, states.inputs[x].size) for x in names]))
+    assert np.array_equal(worth.variances("tau", States(row, 1, refuse=True)), worth.variances("tau", states))
 
 
 def test_programs_of_results_come_from_the_cache(monkeypatch):
