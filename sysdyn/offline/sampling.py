@@ -346,7 +346,7 @@ def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndar
             found[0, system.columns] = x
             if regular:
                 d[k] = found[0]
-                if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= EXACT:
+                if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= LEFT:
                     break
             natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
             terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b[k]), SMALL_TERMS * natural)
