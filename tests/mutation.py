@@ -64,7 +64,7 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line, words, source) of each mutant; annotations, docstrings and module constants stay."""
+    """(line, words, source) of each mutant; annotations, texts, assertions, module constants and `strict=` stay."""
     tree = ast.parse(text)
     functions = [x for x in ast.walk(tree) if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef))]
     seen: set[int] = set()
@@ -72,7 +72,8 @@ def mutants(text: str) -> Iterator[tuple[int, str, str]]:
         inside = [x for statement in function.body for x in ast.walk(statement)]
         hidden = {id(y) for x in inside if isinstance(x, ast.arg | ast.AnnAssign) and x.annotation
                   for y in ast.walk(x.annotation)}  # fmt: skip
-        hidden |= {id(y) for x in inside if isinstance(x, ast.Raise | ast.JoinedStr) for y in ast.walk(x)}
+        hidden |= {id(y) for x in inside if isinstance(x, ast.Raise | ast.Assert | ast.JoinedStr) for y in ast.walk(x)}
+        hidden |= {id(x.value) for x in inside if isinstance(x, ast.keyword) and x.arg == "strict"}
         for node in inside:
             if id(node) in seen | hidden:
                 continue

@@ -201,8 +201,8 @@ class _ByInverseDynamics(ByProgram):
 
     def _inside(self, direction: Slopes) -> Slopes:
         """Rates of the inputs of the residual."""
-        given = set(self.given.values())
-        return {x: y for x, y in direction.items() if not (x in given or x.startswith("tau["))}
+        outside = {*self.given.values(), *self.solved}
+        return {x: y for x, y in direction.items() if not (x in outside or x.startswith("tau["))}
 
     def _rate(self, names: Iterable[str]) -> Slopes:
         return {x: self.scratch.input(f"rate {x}") for x in names}

@@ -174,7 +174,7 @@ class _Rewriting:
             for _, key in sorted((-len(places), key) for key, places in where.items() if len(places) > 1):
                 if not where[key] & done:
                     done |= where[key]
-                    changed |= where[key] | self._extract(parts, key, where[key], holders)
+                    changed |= self._extract(parts, key, where[key], holders)
 
     def _extract(self, parts: Parts, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
         """Take the pair out of these sums, or products; returns the ones whose pairs have to be looked at again."""
@@ -272,5 +272,5 @@ def _product(factors: list) -> Any:
             total *= x
     for x in factors:
         if type(x) is Expr:
-            total = x * total if type(total) is Expr else total * x
+            total = total * x
     return total

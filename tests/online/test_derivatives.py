@@ -16,6 +16,7 @@ from oracles import icub
 from pinocchio_models import Twin
 from programs import executed
 from robots import ROBOTS, floating_tree, load_robot
+from solvers import ALIGNED, aligning, aligning_states
 from values import random_groups
 
 import sysdyn as sd
@@ -421,6 +422,18 @@ def test_quantities_that_passes_have_changed_are_refused():
         assert fast(problem, outputs=["qdd", x], backend="python", passes="all").derivatives(of=x).of == (x,)
 
 
+def test_recursions_are_differentiated_as_such_if_constraints_leave_them():
+    """Without constraints whatever solved the problem, since its recursion is known."""
+    free = sd.forward_dynamics(sd.chain(3, seed=1))
+    held = free + sd.Contact("body2", ["a_z"], name="tip")
+    methods = {}
+    for problem, formulation in itertools.product((free, held), ("auto", "paper")):
+        solver = fast(problem, outputs="qdd", backend="python", formulation=formulation)
+        methods[solver.choice.is_recursion, problem is held] = solver.derivatives().method
+    assert methods.pop((False, True)).startswith("implicit")
+    assert methods == dict.fromkeys([(True, False), (False, False), (True, True)], "analytic")
+
+
 @pytest.mark.parametrize(("of", "wrt"), [("tau", "q"), ("tau", ("qd", "fx")), ("a", "qd"), (("tau", "a"), ("q", "qd"))])
 def test_the_form_of_fewer_operations_is_taken(of, wrt):
     problem = sensors()
@@ -434,9 +447,9 @@ def test_the_form_of_fewer_operations_is_taken(of, wrt):
     assert J.flops.total == min(counts.values()) == counts[J.method] < max(counts.values())
 
 
-@pytest.mark.parametrize(("of", "wrt", "rows"), [("tau", ("qd", "fx"), 5), ("a", ("qd",), 30)])
+@pytest.mark.parametrize(("of", "wrt", "rows"), [("tau", ("qd", "fx"), 5), ("a", ("qd",), 30), ("tau", ("qd",), 5)])
 def test_of_large_systems_one_form_is_written(of, wrt, rows, monkeypatch):
-    """That of fewer solutions, by rows or by columns."""
+    """That of fewer solutions, by columns or by rows, and by rows if they are as many."""
     solver, forms = fast(sensors(), outputs=("tau", "a"), backend="python", ordering="natural"), []
     assert solver.choice.fill_in
     columns = solver.model.nv + 6 * solver.model.nb * ("fx" in wrt)
@@ -447,7 +460,7 @@ def test_of_large_systems_one_form_is_written(of, wrt, rows, monkeypatch):
         return implicit(*given)
 
     monkeypatch.setattr(derivatives, "implicit", written)
-    for more, expected in ((0, [rows < columns, rows > columns]), (1, [rows < columns])):
+    for more, expected in ((0, [rows <= columns, rows > columns]), (1, [rows <= columns])):
         forms.clear()
         monkeypatch.setattr(derivatives, "BOTH", max(rows, columns) * entries - more)
         solver.derivatives(of=of, wrt=wrt)
@@ -477,6 +490,15 @@ def test_singular_states_raise_or_are_nan():
     assert np.isfinite(beside["qdd", "q"]).all()
     [guard] = J.program.guards
     assert guard.threshold < 1e-5 < guard.weak
+
+
+def test_pivots_of_recursions_are_guarded():
+    """Sliders that come to lie in one line: no derivatives there, whatever numbers come out."""
+    J = fast(sd.forward_dynamics(aligning()), outputs="qdd").derivatives(wrt="q")
+    assert J.method == "analytic" and J.program.guards
+    q, qd, tau, fx = aligning_states()
+    found = J(q, qd, tau, fx=fx, on_singular="nan")["qdd", "q"]
+    assert np.isnan(found).all(axis=(1, 2)).tolist() == ALIGNED
 
 
 def test_derivatives_are_exported_as_c(tree, tmp_path):

@@ -406,6 +406,7 @@ def test_derivatives_of_constants_and_inputs(graph):
     assert gradient([3.0], [1.0], [x, y]) == [0.0, 0.0]
     assert gradient([x], [1.0], [x, y]) == [1.0, 0.0]
     assert gradient([x * 2.5], [1.0], [x, y]) == [2.5, 0.0]
+    assert gradient([(x * y) * x, x], [0.0, 3.0], [x, y]) == [3.0, 0.0]
     (rate,) = derivative([x * y], {"x": graph.input("dx")})  # rates may be expressions
     assert evaluate(rate, {"y": 3.0, "dx": 0.5}) == 1.5
 

@@ -20,6 +20,7 @@ from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.products import replayed
 from sysdyn.program.program import PROGRAM_FORMAT, Guard, Program
 
 seeds = st.integers(0, 10**6)
@@ -288,3 +289,15 @@ def test_damaged_and_foreign_programs_are_refused(name):
 def test_check_accepts_what_is_sound():
     for seed in range(20):
         random_program(seed).check()
+
+
+# ---- replayed --------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_is_rewritten_unless_it_is_to_stay_as_exact():
+    graph = Graph()
+    x = graph.inputs("x", 3)
+    program = Program.from_graph(graph, [("x", x)], [("y", [x[0] * x[1] + x[0] * x[2]])])
+    again = replayed(program, Graph())
+    assert again.program({}, again.outputs, ()).flops == Flops(mul=1, add=1)
+    assert again.program({}, again.outputs, (), rewriting=False).flops == Flops(mul=2, add=1)

@@ -198,6 +198,8 @@ def test_factors_are_taken_out():
     assert new.count(out).total == 3
     values = {"x[0]": 2.0, "x[1]": 3.0, "x[2]": 5.0, "x[3]": 7.0}
     assert evaluate(out, values)[0] == pytest.approx(2.0)
+    new, out = rewritten(graph, [a * b * c + a * b * d])
+    assert new.count(out).total == 3  # and out of what is left: a b (c + d)
 
 
 def test_pairs_of_terms_are_shared_across_sums():
@@ -221,6 +223,46 @@ def test_of_factors_as_common_the_first_is_taken_out():
     x, y = graph.inputs("x", 2)
     new, out = rewritten(graph, [y * 2.0 + x * 2.0 + x * 3.0])
     assert new.count(out).total == 3
+
+
+def test_constants_by_which_a_factor_is_taken_are_added_up():
+    """However far apart they are, and to ±1 or 0, which are no operations."""
+    graph = Graph()
+    x, y = graph.inputs("x", 2)
+    for total, operations, value in (
+        (y * 2.0 + y * x + y * 3.0, 2, 35.0), (x * 3.0 - x * 2.0, 0, 2.0), (x * 2.0 - x * 3.0, 0, -2.0),
+        (x * 3.0 - x * 2.5 - x * 0.5, 0, 0.0), (x * y + x * 3.0 - x * 2.5 - x * 0.5, 1, 10.0),
+    ):  # fmt: skip
+        new, out = rewritten(graph, [total])
+        assert new.count(out).total == operations
+        assert evaluate(out, {"x[0]": 2.0, "x[1]": 5.0}) == [value]
+
+
+def test_constants_that_are_added_up_are_terms_and_factors_like_others():
+    """2 + 3 with the 5 of another product, and 5 + x with those of another sum."""
+    graph = Graph()
+    x, y, z = graph.inputs("x", 3)
+    new, out = rewritten(graph, [x * 2.0 + x * 3.0 + y * 5.0])
+    assert new.count(out).total == 2
+    for sign in (1.0, -1.0):
+        new, out = rewritten(graph, [y * x + sign * (y * 2.0 + y * 3.0), (x + z) + sign * 5.0])
+        assert new.count(out).total == 3
+
+
+def test_factors_of_inner_sums_are_taken_out_with_those_of_the_whole():
+    """x of f (x b + x c + d) + f x e, whose b + c + e is then the one of another sum."""
+    graph = Graph()
+    f, x, b, c, d, e, h = graph.inputs("x", 7)
+    new, out = rewritten(graph, [f * (x * b + x * c + d) + f * x * e, b + c + e + h])
+    assert new.count(out).total == 6
+
+
+def test_what_most_sums_share_comes_first_and_then_what_is_left():
+    """a + b, then its sum with c, not a + c, which fewer sums have."""
+    graph = Graph()
+    a, b, c, *others = graph.inputs("x", 6)
+    new, out = rewritten(graph, [a + b + c + others[0], a + b + c + others[1], a + b + others[2]])
+    assert new.count(out).total == 5
 
 
 def test_sums_that_others_share_stay_sums_of_their_own():
@@ -296,6 +338,13 @@ def test_rounding_errors_of_constants_are_no_ones(seed):
     """A ball of its own at a tip leaves moments of 1e-18 to its parent, where exact arithmetic leaves none."""
     model = sd.random_tree(3, seed=seed, joints=("spherical",))
     agree(model, write(model, "tau", ("qdd",), False, "articulated"), "tau", False)
+
+
+def test_signs_inside_of_operations_stay():
+    graph = Graph()
+    x, y = graph.inputs("x", 2)
+    _, out = rewritten(graph, [x.sqrt(), (-(x * y)).sqrt()])
+    assert evaluate(out, {"x[0]": 4.0, "x[1]": -9.0}).tolist() == [2.0, 6.0]
 
 
 def test_sums_that_cancel_unseen_are_rewritten():

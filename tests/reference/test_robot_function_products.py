@@ -116,19 +116,23 @@ def test_operations_are_a_few_times_those_of_the_function():
 
 def test_products_of_a_function_of_ones_own():
     """Results are handed over as the function does; names of groups may hold anything."""
-    function = sd.compile_function(lambda x, y: (x @ y, x * y[0]), {"x": (3,), "tangents:y": (3,)})
+    function = sd.compile_function(lambda x, y: (x @ y, x * y[0]), {"x": (3,), "tangents:x": (3,)})
     x, y, v = np.array([1.0, 2.0, 3.0]), np.array([0.5, 4.0, -1.0]), np.array([1.0, -1.0, 2.0])
     dot, rest = function.jvp(wrt="x")(x, y, tangents=v)
     np.testing.assert_allclose(dot, v @ y)
     np.testing.assert_allclose(rest, v * y[0])
-    (dot,) = function.jvp(of="result", wrt="tangents:y")(x, y, tangents={"tangents:y": v})
+    (dot,) = function.jvp(of="result", wrt="tangents:x")(x, y, tangents={"tangents:x": v})
     np.testing.assert_allclose(dot, v @ x)
+    dot, _ = function.jvp()(x, y, tangents={"x": v, "tangents:x": v})
+    np.testing.assert_allclose(dot, v @ y + v @ x)
     pull = function.vjp()(x, y, cotangents={"result": 2.0, "result1": v})
     np.testing.assert_allclose(pull["x"], 2.0 * y + v * y[0])
-    np.testing.assert_allclose(pull["tangents:y"], 2.0 * x + [v @ x, 0.0, 0.0])
+    np.testing.assert_allclose(pull["tangents:x"], 2.0 * x + [v @ x, 0.0, 0.0])
+    ratio = sd.compile_function(lambda x: x[1] / x[0], {"x": (2,)})
+    assert ratio.jvp()(np.array([2.0, 6.0]), tangents=np.array([1.0, 0.0])) == -1.5
     matrix = sd.compile_function(partial(sd.crba, MODEL), {"q": (MODEL.nq,)})  # q are numbers as others here
     assert matrix.vjp()(MODEL.neutral(), cotangents=np.eye(MODEL.nv))["q"].shape == (MODEL.nq,)
-    assert repr(function.jvp(wrt="x")).startswith("Function <lambda>_jvp: x (3,), tangents:y (3,), tangents['x'] (3,)")
+    assert repr(function.jvp(wrt="x")).startswith("Function <lambda>_jvp: x (3,), tangents:x (3,), tangents['x'] (3,)")
 
 
 def test_bad_input_is_named(kin):
