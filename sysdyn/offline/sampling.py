@@ -11,7 +11,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
-from sysdyn.equations.linear_system import EXACT, SINGULAR
+from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
