@@ -24,7 +24,7 @@ from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
 from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
-from sysdyn.sparse.twice import Twice, refined
+from sysdyn.sparse.twice import Residuals, Twice, refined
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
 NOISE_DECADES = 2.0
@@ -303,23 +303,35 @@ def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
 def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Unknowns d (N, full layout) of ill-conditioned equations, of twice the precision; NaN without convergence.
 
+    NaN for singular ones, too, whose refinement may converge to one of many solutions: a known vector, largest where
+    the equations hardly see it, is solved for beside it and has to come back.
+
     inputs: (N, size) by group.
     """
-    n = len(inputs["q"])
+    n, (row, col) = len(inputs["q"]), system.coordinates
     d = np.full((n, system.layout.n), math.nan)
+    signs = np.random.default_rng(ORDER_SEED).choice([-1.0, 1.0], size=system.shape[0])
     for k in range(n):
         exact, b = system.values_twice({name: x[k] for name, x in inputs.items()})
-        right = Twice(*(x[:, None] for x in b))
+        residuals = Residuals(row, col, exact)
         for scaling in (lambda _: system.scaling, system.scaling_at):  # the latter takes a hundred times as long
             lu = PivotedLU.of(system, exact.high, scaling(exact.high))
             if lu is None:
                 continue
-            found = refined(lu.solve_all, *system.coordinates, exact, right, lu.columns)
-            if found is not None:
+            weak = lu.solve(signs / lu.rows)[:, None]
+            made = residuals(Twice.of(-weak), Twice.of(np.zeros_like(weak)))
+            right = Twice(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
+            found = refined(lu.solve_all, row, col, exact, right, lu.columns)
+            if found is not None and _near(found[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
                 d[k] = 0.0
                 d[k, system.columns] = found[:, 0]
                 break
     return d
+
+
+def _near(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether x is y but for less than half of its greatest entry."""
+    return bool(np.abs(x - y).max() < 0.5 * np.abs(y).max())
 
 
 def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:

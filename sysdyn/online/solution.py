@@ -34,7 +34,7 @@ REFERENCES = ("local", "world")
 # The attributes of an Estimate that other solutions lack, since they follow from noise.
 OF_ESTIMATES = (
     "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
-    "expected_noise", "noise_moments",
+    "expected_noise", "noise_moments", "posterior",
 )  # fmt: skip
 
 
