@@ -330,7 +330,7 @@ def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _near(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether x is y but for less than half of its greatest entry."""
+    """True if x differs from y by less than half of the greatest entry of y."""
     return bool(np.abs(x - y).max() < 0.5 * np.abs(y).max())
 
 
