@@ -211,6 +211,20 @@ def test_only_what_is_too_much():
         sd.compile(missing + sd.MotorTorque(["joint1", "joint2", "joint3"], np.eye(3), name="b"))
 
 
+def test_a_part_of_a_combination_is_stored(tmp_path):
+    """One of two equations checks; solvers of the whole and of the rest give the same when they are loaded."""
+    rows = {("qdd", "joint1"): [[1.0], [0.0]], ("qdd", "joint2"): [[0.0], [1.0]]}
+    twice = sd.Linear(rows, bias=[0.5, 0.25], name="twice")
+    whole = sd.compile(sd.forward_dynamics(MODEL) - sd.JointTorque("joint2") + twice, outputs="qdd", level="fast")
+    rest = sd.compile(whole.problem, outputs="qdd", level="fast")
+    assert [len(k) for _, k in whole.left_out] == [1]
+    for solver in (whole, rest):
+        y = sd.predict(solver.problem if solver is rest else whole.whole, Q, QD, QDD)
+        loaded = sd.load_solver(solver.save(tmp_path / "stored.solver"))
+        np.testing.assert_allclose(loaded(Q, QD, y=y).qdd, QDD, rtol=0, atol=1e-8 * np.abs(QDD).max())
+        np.testing.assert_array_equal(loaded(Q, QD, y=y).qdd, solver(Q, QD, y=y).qdd)
+
+
 def test_quantities_by_position_and_solutions_without_checks():
     found = solver(twice_a_torque)
     solution = found(Q, QD, TAU, y={"motor": TAU[:, 1:2]})
