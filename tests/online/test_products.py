@@ -65,7 +65,7 @@ CASES = {
     "forward": (lambda: (sd.forward_dynamics(ALL_JOINTS), "qdd"), "inverse dynamics"),
     "hybrid": (lambda: (hybrid(), ("tau", "qdd")), "inverse dynamics"),
     "wrenches": (lambda: (sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("free", "revolute", "planar"))),
-                          ("qdd", "a", "f")), "factors"),
+                          ("qdd", "tau", "a", "f")), "factors"),
     "contact": (lambda: (contact(), "qdd"), "inverse dynamics"),
     "estimation": (lambda: (estimation(), ("qdd", "tau")), "factors"),
     "measured beside a contact": (measured_contact, "factors"),
