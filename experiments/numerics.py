@@ -29,8 +29,9 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import AccuracyWarning, BackendUnavailable
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.safety import GUARD
-from sysdyn.offline.sampling import is_singular, reference, sample_matrix, sample_states, stacked
+from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states, stacked
 from sysdyn.papers.nori.counters import umfpack_pivots
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.problems import load_cells

@@ -58,7 +58,7 @@ MEASUREMENTS: dict[str, type[Measurement]] = {
     **RAW_NAMES, **SENSORS, **STATE_SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
 }  # fmt: skip
 # Names that cannot be given to another class.
-_TAKEN = frozenset((*MEASUREMENTS, *WRAPPERS))
+_TAKEN = frozenset((*MEASUREMENTS, *WRAPPERS, "Part"))
 
 Class = TypeVar("Class", bound=type[Measurement])
 

@@ -17,15 +17,8 @@ import numpy as np
 from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model import Model
-from sysdyn.offline.sampling import (
-    FARTHEST,
-    is_far,
-    is_singular,
-    reach,
-    reference,
-    require_regular,
-    travelled,
-)
+from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.sampling import FARTHEST, is_far, is_singular, reach, require_regular, travelled
 from sysdyn.offline.verdict import (
     BACKWARD_ERROR,
     FIRM_ERROR,

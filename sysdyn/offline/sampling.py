@@ -1,13 +1,11 @@
-"""States at which elimination orders are searched and judged, and pivoted solves at these states."""
+"""States at which elimination orders are searched and judged, and matrices there."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
@@ -22,9 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
-from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
-from sysdyn.sparse.twice import Residuals, Twice, refined
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
 NOISE_DECADES = 2.0
@@ -37,18 +33,6 @@ FAR_STATES = (3, 5, 6, 8, 14)
 NEAREST = 1.0
 # Length [m] that all lengths of near states are below: states that every solver meets (chosen).
 NEAR = 5.0
-# Steps of refinement of pivoted solutions that others are compared with or replaced by (chosen).
-REFINED = 3
-# Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding units
-# (chosen).
-LEFT = 1e-14
-# Times that rows of least squares are weighted anew, and least terms of a row beside natural ones (chosen).
-WEIGHINGS, SMALL_TERMS = 4, 1e-6
-# Least pivot beside the greatest that is no rounding: 9 rounding units (chosen). One below SINGULAR may be due to the
-# units, if rows weighted by their terms have a greater one.
-NO_ROUNDING = 1e-15
-# Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
-ILL_CONDITIONED = 1e6
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken (chosen).
 ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
@@ -249,171 +233,3 @@ def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.nda
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-
-
-def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
-    """Unknowns d (N, full layout) by SuperLU with partial pivoting, equilibrated; NaN if exactly singular.
-
-    entries (N, nnz) of the matrix, b (N, equations); refine: steps of iterative refinement. If these leave more than
-    `LEFT`, equilibrated by the entries at the state.
-    """
-    return _pivoted(system, entries, b, refine).refined
-
-
-class Reference(NamedTuple):
-    """Unknowns (N, full layout) by pivoted solves without and with refinement, backward errors (N,) of the latter."""
-
-    plain: np.ndarray
-    refined: np.ndarray
-    error: np.ndarray
-
-
-def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
-    """Solutions at N states that those of a program are compared with; each matrix is factored once."""
-    n = len(inputs["q"])
-    entries, b = system.values_at(inputs, n)
-    return _pivoted(system, entries, b, REFINED)
-
-
-def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) -> Reference:
-    plain = np.zeros((len(entries), system.layout.n))
-    d = np.zeros_like(plain)
-    for k in range(len(entries)):
-        plain[k, system.columns], d[k, system.columns] = _solved(system, entries[k], b[k], system.scaling, refine)
-    error = np.full(len(d), math.nan)
-    if refine:
-        with np.errstate(all="ignore"):
-            error = system.misfit(entries, b, d).backward_error
-        for k in np.flatnonzero(error > LEFT).tolist():
-            other = d[k : k + 1].copy()
-            other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]), refine)[1]
-            with np.errstate(all="ignore"):
-                better = system.misfit(entries[k : k + 1], b[k : k + 1], other).backward_error[0]
-            if better < error[k]:
-                d[k], error[k] = other[0], better
-    return Reference(plain, d, error)
-
-
-def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
-    """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
-    conditions = [skeel_condition(system.scaled(system.cleaned(x)), system.entry_places) for x in entries]
-    return np.array(conditions) > ILL_CONDITIONED
-
-
-def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """Unknowns d (N, full layout) of ill-conditioned equations, of twice the precision; NaN without convergence.
-
-    NaN for singular ones, too, whose refinement may converge to one of many solutions: a known vector, largest where
-    the equations hardly see it, is solved for beside it and has to come back.
-
-    inputs: (N, size) by group.
-    """
-    n, (row, col) = len(inputs["q"]), system.coordinates
-    d = np.full((n, system.layout.n), math.nan)
-    signs = np.random.default_rng(ORDER_SEED).choice([-1.0, 1.0], size=system.shape[0])
-    for k in range(n):
-        exact, b = system.values_twice({name: x[k] for name, x in inputs.items()})
-        residuals = Residuals(row, col, exact)
-        for scaling in (lambda _: system.scaling, system.scaling_at):  # the latter takes a hundred times as long
-            lu = PivotedLU.of(system, exact.high, scaling(exact.high))
-            if lu is None:
-                continue
-            weak = lu.solve(signs / lu.rows)[:, None]
-            made = residuals(Twice.of(-weak), Twice.of(np.zeros_like(weak)))
-            right = Twice(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
-            found = refined(lu.solve_all, row, col, exact, right, lu.columns)
-            if found is not None and _near(found[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
-                d[k] = 0.0
-                d[k, system.columns] = found[:, 0]
-                break
-    return d
-
-
-def _near(x: np.ndarray, y: np.ndarray) -> bool:
-    """True if x differs from y by less than half of the greatest entry of y."""
-    return bool(np.abs(x - y).max() < 0.5 * np.abs(y).max())
-
-
-def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN without full rank.
-
-    entries (N, nnz), b (N, equations). By orthogonal columns of dense matrices, in the units of each state, and
-    refined: for single states. Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is
-    all that is left of equations that agree, until each is small beside its terms and the matrix is regular so.
-    """
-    d = np.full((len(entries), system.layout.n), math.nan)
-    for k in range(len(entries)):
-        D, clean = system.matrix(entries[k]), system.cleaned(entries[k])
-        rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
-        dense, found, regular = system.matrix(clean).toarray(), np.zeros((1, system.layout.n)), False
-        for _ in range(WEIGHINGS):
-            Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
-            pivots = np.abs(np.diag(R))
-            if not pivots[-1] > NO_ROUNDING * pivots[0]:
-                break
-            regular |= bool(pivots[-1] > SINGULAR * pivots[0])
-            x = found[0, system.columns]
-            for _ in range(1 + REFINED):
-                x[order] -= columns[order] * scipy.linalg.solve_triangular(R, Q.T @ (rows * (D @ x + b[k])))
-            found[0, system.columns] = x
-            if regular:
-                d[k] = found[0]
-                if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= LEFT:
-                    break
-            natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
-            terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b[k]), SMALL_TERMS * natural)
-            rows = 1.0 / np.where(terms > 0.0, terms, 1.0)
-            columns = 1.0 / np.linalg.norm(rows[:, None] * dense, axis=0)
-    return d
-
-
-def _solved(
-    system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Unknowns at one state before and after refinement; NaN if the matrix is exactly singular."""
-    found = PivotedLU.of(system, entries, scaling)
-    if found is None:
-        lost = np.full(len(system.columns), math.nan)
-        return lost, lost
-    return found.solutions(b, refine)
-
-
-class PivotedLU(NamedTuple):
-    """SuperLU's factors of the matrix D of a system at one state, equilibrated; entries: its row of `values`."""
-
-    system: System
-    entries: np.ndarray
-    lu: Any
-    rows: np.ndarray
-    columns: np.ndarray
-
-    @staticmethod
-    def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
-        """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
-        (rows, columns), (r, c) = scaling, system.coordinates
-        lu = system.entry_places.factors(entries * rows[r] * columns[c])
-        return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
-
-    @property
-    def D(self) -> scipy.sparse.csr_matrix:
-        return self.system.matrix(self.entries)
-
-    def solve(self, x: np.ndarray) -> np.ndarray:
-        """D⁻¹ x."""
-        return np.asarray(self.columns * self.lu.solve(self.rows * x))
-
-    def solve_all(self, x: np.ndarray) -> np.ndarray:
-        """D⁻¹ x of several columns (n, k)."""
-        return np.asarray(self.columns[:, None] * self.lu.solve(self.rows[:, None] * x))
-
-    def solve_transposed(self, x: np.ndarray) -> np.ndarray:
-        """D^-T x."""
-        return np.asarray(self.rows * self.lu.solve(self.columns * x, trans="T"))
-
-    def solutions(self, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
-        """d of D d + b = 0, before and after `refine` steps of iterative refinement."""
-        plain, D = -self.solve(b), self.D if refine else None
-        d = plain
-        for _ in range(refine):
-            d = d - self.solve(D @ d + b)
-        return plain, d

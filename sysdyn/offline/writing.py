@@ -18,8 +18,9 @@ from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.options import Options
+from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.safety import VANISHING, relative_difference
-from sysdyn.offline.sampling import PASSES_SEED, is_singular, reference, sample_states
+from sysdyn.offline.sampling import PASSES_SEED, is_singular, sample_states
 from sysdyn.offline.verdict import WORSE_THAN_PIVOTED
 from sysdyn.passes import PAPER
 from sysdyn.program.program import Program

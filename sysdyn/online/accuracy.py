@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.augmented import System
-from sysdyn.offline.sampling import REFINED, PivotedLU
+from sysdyn.offline.pivoted_solves import REFINED, PivotedLU
 from sysdyn.sparse.condition import inverse_norm
 
 # Rounding units of error in each term of D d + b, whose factors are sums of a few rounded products (chosen).

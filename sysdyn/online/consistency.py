@@ -27,7 +27,7 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
-from sysdyn.offline.sampling import LEFT, least_squares
+from sysdyn.offline.pivoted_solves import LEFT, least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.accuracy import forward_errors
@@ -103,31 +103,31 @@ class CheckedSolver(Solver):
     def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest beside its reading).
 
-        An error at a reading that is rounding beside all other values of their unit is EXACT at LEFT of these.
+        Errors below EXACT of their readings count as 0. A reading below ROUNDED_OFF of the greatest value of its unit
+        is rounding: beside it LEFT of that value counts as EXACT.
         """
         off, bad, share = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape)
-        greatest = self._greatest(solution, values)
         for m, components in self.left_out:
             reads = self._reads(m, values)[..., components]
             off[m.name] = self._implied(m, solution)[..., components] - reads
             error, size = np.abs(off[m.name]), np.abs(reads)
             bad |= (error > self.tolerance * (1.0 + size.max(axis=-1, keepdims=True))).any(axis=-1)
-            units = self.whole.values[m.name].units
-            most = np.stack([greatest[units[k]] for k in components], axis=-1)
-            size = np.where(size < ROUNDED_OFF * most, LEFT / EXACT * most, size)
-            share = np.maximum(share, (error / np.where(size > 0.0, size, 1.0)).max(axis=-1))
+            if (error > EXACT * size).any():
+                units = self.whole.values[m.name].units
+                most = np.stack([self._greatest(units[k], solution, values) for k in components], axis=-1)
+                size = np.where(size < ROUNDED_OFF * most, LEFT / EXACT * most, size)
+                share = np.maximum(share, (error / np.where(size > 0.0, size, 1.0)).max(axis=-1))
         return off, bad, share
 
-    def _greatest(self, solution: Solution, values: Arrays) -> dict[str, np.ndarray]:
-        """{unit: (…) the greatest value that is known or solved for}."""
-        found: dict[str, np.ndarray] = {}
+    def _greatest(self, unit: str, solution: Solution, values: Arrays) -> np.ndarray:
+        """(…) the greatest value of this unit that is known or solved for."""
+        found = np.zeros(solution.ok.size)
         for groups, arrays in ((self.whole.inputs, values), (self._about.outputs, solution._values)):
-            for name, x in arrays.items():
-                units, size = np.array(groups[name].units), np.abs(x).reshape(-1, groups[name].size)
-                for unit in dict.fromkeys(groups[name].units):
-                    most = size[:, units == unit].max(axis=1)
-                    found[unit] = np.maximum(found.get(unit, np.zeros(solution.ok.size)), most)
-        return {unit: most.reshape(solution.ok.shape) for unit, most in found.items()}
+            for name in (x for x in arrays if unit in groups[x].units):
+                columns = [x == unit for x in groups[name].units]
+                size = np.abs(arrays[name]).reshape(-1, groups[name].size)[:, columns]
+                found = np.maximum(found, size.max(axis=1))
+        return found.reshape(solution.ok.shape)
 
     def _solve_whole(
         self, solution: Solution, arrays: Arrays, bad: np.ndarray, off: Mapping[str, np.ndarray], share: np.ndarray
@@ -220,8 +220,8 @@ class CheckedSolver(Solver):
             error = np.abs(off[m.name].reshape(n, -1)[state])
             if np.any(error > self.tolerance * (1.0 + np.abs(self._reads(m, one)[0, list(components)]).max())):
                 k = int(np.argmax(error))
-                all_of, units = m.components(self.model), self.whole.values[m.name].units
-                component, unit = (x[components[k]] for x in (all_of, units))
+                place = components[k]
+                component, unit = m.components(self.model)[place], self.whole.values[m.name].units[place]
                 row = measured_row(m, component)
                 others = contradicting(self.whole.system().plain, one, row)
                 names += [m.name, *others]

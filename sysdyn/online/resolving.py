@@ -13,14 +13,8 @@ from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import SingularState, few
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import Options
-from sysdyn.offline.sampling import (
-    REFINED,
-    is_ill_conditioned,
-    is_unsolvable,
-    pivoted,
-    reach,
-    refined_twice,
-)
+from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, refined_twice
+from sysdyn.offline.sampling import is_unsolvable, reach
 from sysdyn.offline.square_root import means
 from sysdyn.online.again import Again
 from sysdyn.online.calls import Calls, Run

@@ -113,8 +113,8 @@ def solve(
 ) -> Vector:  # fmt: skip
     """H⁻¹ u by H = L^T D L, from the last degree of freedom to the first: no entry fills in. RBDA Table 6.3.
 
-    free: degrees of freedom that are solved for; the others are 0. symmetric: the upper triangle of H
-    is the lower one, mirrored; else it is eliminated as any other entry.
+    free: degrees of freedom that are solved for; the others are 0. symmetric: the lower triangle, which H does not
+    hold, follows from the upper one; else it is eliminated as any other entry.
     """
     u = [x if k in free else 0.0 for k, x in enumerate(u)]
     left = _left(H, len(u), free, symmetric)

@@ -125,7 +125,9 @@ class Live:
 
     @property
     def belief(self) -> Belief:
-        """The path at the time of the last readings, with its covariance. Raises IndexError before the first ones."""
+        """The path at the time of the last readings, with its covariance. Raises InvalidInput before the first ones."""
+        if not self._found:
+            raise InvalidInput("this filter has no state yet: call it with some readings first")
         return self._found[-1]
 
     def export_c(self, folder: str | os.PathLike, name: str = "state_filter", real: str = "double") -> Path:
@@ -143,8 +145,6 @@ class Live:
         if self.lag or (self._trajectory.coupled and self._filter.gate):
             what = "stays behind: give lag=0" if self.lag else "drops readings of dynamic variables: give robust=False"
             raise InvalidInput(f"this filter {what} to export it")
-        if not self._found:
-            raise InvalidInput("this filter has no state yet: call it with some readings before it is exported")
         return export_filter(folder, name, self._filter, self.belief, self._read[-1], self._dt, real)
 
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:

@@ -13,7 +13,8 @@ import sysdyn as sd
 from sysdyn.backends import casadi, interpreter
 from sysdyn.backends.interpreter import numpy_functions
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.sampling import is_singular, order_samples, reference
+from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.sampling import is_singular, order_samples
 from sysdyn.online.solver import Solver
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.expr import is_constant

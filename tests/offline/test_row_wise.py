@@ -12,7 +12,8 @@ from solvers import relative_error
 import sysdyn as sd
 from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
-from sysdyn.offline.sampling import FARTHEST, least_squares, lengths, limits, reach, sample_states
+from sysdyn.offline.pivoted_solves import least_squares
+from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
 from sysdyn.online.solver import Solver
 from sysdyn.program.status import OUT_OF_RANGE
 

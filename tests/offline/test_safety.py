@@ -19,6 +19,7 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination, judged_states
 from sysdyn.offline.options import Options
+from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.safety import (
     DOUBTFUL,
     EVERYWHERE,
@@ -35,7 +36,7 @@ from sysdyn.offline.safety import (
     ranged,
     relative_difference,
 )
-from sysdyn.offline.sampling import SAFETY_SEED, is_singular, order_samples, reference, sample_states, travelled
+from sysdyn.offline.sampling import SAFETY_SEED, is_singular, order_samples, sample_states, travelled
 from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, HOPELESS, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_constant

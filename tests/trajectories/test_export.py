@@ -216,8 +216,9 @@ def test_it_begins_elsewhere_and_says_what_is_wrong(tmp_path):
 def test_what_is_not_exported_is_said(tmp_path):
     problem, options, log = chain()
     live = sd.filter(problem, [], **options)
-    with pytest.raises(InvalidInput, match="no state yet"):
-        live.export_c(tmp_path / "out")
+    for before_readings in (lambda: live.export_c(tmp_path / "out"), lambda: live.belief):
+        with pytest.raises(InvalidInput, match="no state yet"):
+            before_readings()
     live(*next(rows(log)))
     with pytest.raises(InvalidInput, match="C identifier"):
         live.export_c(tmp_path / "out", "a filter")
