@@ -11,7 +11,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.equations.augmented import System
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.sparse.condition import balance, skeel_condition
-from sysdyn.sparse.twice import Twice, refined
+from sysdyn.sparse.twice import Residuals, Twice, refined
 
 # Steps of refinement of pivoted solutions that others are compared with or replaced by (chosen).
 REFINED = 3
@@ -23,9 +23,6 @@ WEIGHINGS, SMALL_TERMS = 4, 1e-6
 # Least pivot beside the greatest that is no rounding: 9 rounding units (chosen). One below SINGULAR may be due to the
 # units, if rows weighted by their terms have a greater one.
 NO_ROUNDING = 1e-15
-# Relative change of entries by another rounding, and greatest change of a solution by it, as a share of the greatest
-# unknown, that tells it from one of many (chosen).
-OTHER_ROUNDING, ALIKE = 2.0**-52, 0.5
 # Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
 ILL_CONDITIONED = 1e6
 
@@ -82,35 +79,35 @@ def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
 def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Unknowns d (N, full layout) of ill-conditioned equations, of twice the precision; NaN without convergence.
 
-    NaN for equations that are singular but for rounding, too, whose refinement may converge to one of many solutions:
-    entries that are rounded otherwise have to lead to about the same. inputs: (N, size) by group.
+    NaN for singular ones, too, whose refinement may converge to one of many solutions: a known vector, largest where
+    the equations hardly see it, is solved for beside it and has to come back.
+
+    inputs: (N, size) by group.
     """
-    n = len(inputs["q"])
+    n, (row, col) = len(inputs["q"]), system.coordinates
     d = np.full((n, system.layout.n), math.nan)
-    roundings = 1.0 + OTHER_ROUNDING * np.random.default_rng(0).choice(
-        [-1.0, 1.0], size=system.nnz
-    )  # any that favour no entry
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=system.shape[0])  # any that favour no direction
     for k in range(n):
         exact, b = system.values_twice({name: x[k] for name, x in inputs.items()})
+        residuals = Residuals(row, col, exact)
         for scaling in (lambda _: system.scaling, system.scaling_at):  # the latter takes a hundred times as long
-            found = _refined(system, exact, b, scaling(exact.high))
-            if found is None:
+            lu = PivotedLU.of(system, exact.high, scaling(exact.high))
+            if lu is None:
                 continue
-            other = _refined(system, Twice(exact.high * roundings, exact.low), b, scaling(exact.high))
-            if other is not None and np.abs(other - found).max() < ALIKE * np.abs(found).max(initial=0.0):
+            weak = lu.solve(signs / lu.rows)[:, None]
+            made = residuals(Twice.of(-weak), Twice.of(np.zeros_like(weak)))
+            right = Twice(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
+            found = refined(lu.solve_all, row, col, exact, right, lu.columns)
+            if found is not None and _near(found[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
                 d[k] = 0.0
-                d[k, system.columns] = found
+                d[k, system.columns] = found[:, 0]
                 break
     return d
 
 
-def _refined(system: System, entries: Twice, b: Twice, scaling: tuple[np.ndarray, np.ndarray]) -> np.ndarray | None:
-    """Unknowns (columns,) of twice the precision; None without convergence."""
-    lu = PivotedLU.of(system, entries.high, scaling)
-    if lu is None:
-        return None
-    found = refined(lu.solve_all, *system.coordinates, entries, Twice(*(x[:, None] for x in b)), lu.columns)
-    return None if found is None else found[:, 0]
+def _near(x: np.ndarray, y: np.ndarray) -> bool:
+    """True if x differs from y by less than half of the greatest entry of y."""
+    return bool(np.abs(x - y).max() < 0.5 * np.abs(y).max())
 
 
 def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
