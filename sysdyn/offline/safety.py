@@ -25,6 +25,7 @@ from sysdyn.offline.verdict import (
     HOPELESS,
     RARE,
     SMALL_DIFFERENCE,
+    TAIL,
     Candidate,
     Inputs,
     Safety,
@@ -131,6 +132,7 @@ def _judged(
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
     safety = Safety(
         states=len(kept), backward_error=float(seen.error[kept].max()), pivoted=checked.pivoted,
+        tail=float(np.quantile(seen.error[kept], 1.0 - TAIL, method="higher")),
         difference=checked.difference, pivoted_difference=checked.pivoted_difference,
         growth=float(seen.growth[kept].max()), least_pivot=least, least_pivot_name=name,
         crossing=through, singular=len(seen.error) - len(kept) - int(marked.sum()) - counted.beyond,

@@ -37,7 +37,7 @@ from sysdyn.offline.safety import (
     relative_difference,
 )
 from sysdyn.offline.sampling import SAFETY_SEED, is_singular, order_samples, sample_states, travelled
-from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, HOPELESS, Behaviour, Candidate, Verdict
+from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, HOPELESS, TAIL, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
@@ -577,6 +577,17 @@ def test_limits_of_a_firm_program_are_its_own():
     assert replace(fine, backward_error=FIRM_ERROR).exact and not replace(fine, backward_error=2.0 * FIRM_ERROR).exact
     assert replace(fine, weak=2).firm and not replace(fine, weak=3).firm
     assert "2 states to be solved with pivoting" in str(replace(fine, weak=2)) and "states" not in str(fine)
+
+
+def test_errors_near_the_limit_at_more_than_two_of_a_thousand_states_reach_beyond_it():
+    errors = np.zeros(N)
+    errors[: int(TAIL * (N - 1))] = 0.5 * FIRM_ERROR
+    few = verdict(ARM, STEADY, errors).safety
+    errors[-1] = 0.5 * FIRM_ERROR
+    many = verdict(ARM, STEADY, errors).safety
+    assert few.exact and few.firm and not many.exact and many.ok and many.improvable
+    assert few.tail < 0.1 * FIRM_ERROR < many.tail < few.backward_error < FIRM_ERROR
+    assert replace(many, pivoted=5e-13).exact  # a pivoted solve loses as many digits
 
 
 def test_a_program_may_lose_a_hundred_times_what_a_pivoted_solve_loses():
