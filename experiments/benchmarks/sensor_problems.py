@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> list[dict]:
     rows: list[dict] = []
     for seed in range(first, last, options.step):
         arguments = ["--one", seed, "--states", options.states, *(["--exact"] if options.exact else [])]
-        rows.append(apart(Path(__file__), arguments, options.limit, SYSDYN_CACHE=""))
+        rows.append(apart(Path(__file__), arguments, options.limit, SYSDYN_CACHE="", OPENBLAS_NUM_THREADS="1"))
         print("  ".join(str(x) for name, x in rows[-1].items() if name != "measurements"), flush=True)
         experiments.write_csv(options.out, rows)
     return experiments.read_csv(options.out)

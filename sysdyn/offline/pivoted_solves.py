@@ -111,35 +111,16 @@ def _near(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN without full rank.
+    """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN where none is found.
 
-    entries (N, nnz), b (N, equations). By orthogonal columns of dense matrices, in the units of each state, and
-    refined: for single states. Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is
-    all that is left of equations that agree, until each is small beside its terms and the matrix is regular so.
+    entries (N, nnz), b (N, equations). See `OrthogonalColumns`, which is for single states.
     """
     d = np.full((len(entries), system.layout.n), math.nan)
     for k in range(len(entries)):
-        D, clean = system.matrix(entries[k]), system.cleaned(entries[k])
-        rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
-        dense, found, regular = system.matrix(clean).toarray(), np.zeros((1, system.layout.n)), False
-        for _ in range(WEIGHINGS):
-            Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
-            pivots = np.abs(np.diag(R))
-            if not pivots[-1] > NO_ROUNDING * pivots[0]:
-                break
-            regular |= bool(pivots[-1] > SINGULAR * pivots[0])
-            x = found[0, system.columns]
-            for _ in range(1 + REFINED):
-                x[order] -= columns[order] * scipy.linalg.solve_triangular(R, Q.T @ (rows * (D @ x + b[k])))
-            found[0, system.columns] = x
-            if regular:
-                d[k] = found[0]
-                if system.misfit(entries[[k]], b[[k]], found).backward_error[0] <= LEFT:
-                    break
-            natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
-            terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b[k]), SMALL_TERMS * natural)
-            rows = 1.0 / np.where(terms > 0.0, terms, 1.0)
-            columns = 1.0 / np.linalg.norm(rows[:, None] * dense, axis=0)
+        found = OrthogonalColumns.of(system, entries[k], b[k])
+        if found is not None:
+            d[k] = 0.0
+            d[k, system.columns] = solutions(found, b[k], REFINED)[1]
     return d
 
 
@@ -151,7 +132,16 @@ def _solved(
     if found is None:
         lost = np.full(len(system.columns), math.nan)
         return lost, lost
-    return found.solutions(b, refine)
+    return solutions(found, b, refine)
+
+
+def solutions(factors: PivotedLU | OrthogonalColumns, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
+    """d of D d + b = 0, before and after `refine` steps of iterative refinement."""
+    plain, D = -factors.solve(b), factors.D if refine else None
+    d = plain
+    for _ in range(refine):
+        d = d - factors.solve(D @ d + b)
+    return plain, d
 
 
 class PivotedLU(NamedTuple):
@@ -186,10 +176,55 @@ class PivotedLU(NamedTuple):
         """D^-T x."""
         return np.asarray(self.rows * self.lu.solve(self.columns * x, trans="T"))
 
-    def solutions(self, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
-        """d of D d + b = 0, before and after `refine` steps of iterative refinement."""
-        plain, D = -self.solve(b), self.D if refine else None
-        d = plain
-        for _ in range(refine):
-            d = d - self.solve(D @ d + b)
-        return plain, d
+
+class OrthogonalColumns(NamedTuple):
+    """Factors Q R of the dense matrix D of a system at one state, for more equations than unknowns that agree.
+
+    Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is all that is left of
+    equations that agree, until each is small beside its terms and the matrix is regular so.
+    """
+
+    D: scipy.sparse.csr_matrix
+    rows: np.ndarray
+    columns: np.ndarray
+    Q: np.ndarray
+    R: np.ndarray
+    order: np.ndarray
+
+    @staticmethod
+    def of(system: System, entries: np.ndarray, b: np.ndarray) -> OrthogonalColumns | None:
+        """The factors for one row of `values`; None without full rank, or without a finite solution."""
+        D, clean = system.matrix(entries), system.cleaned(entries)
+        rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
+        dense, found, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False
+        for _ in range(WEIGHINGS):
+            Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
+            pivots = np.abs(np.diag(R))
+            if not pivots[-1] > NO_ROUNDING * pivots[0]:
+                break
+            regular |= bool(pivots[-1] > SINGULAR * pivots[0])
+            last = OrthogonalColumns(D, rows, columns, Q, R, order)
+            with np.errstate(all="ignore"):
+                full[0, system.columns] = x = solutions(last, b, REFINED)[1]
+            if not np.isfinite(x).all():
+                break
+            if regular:
+                found = last
+                if system.misfit(entries[None], b[None], full).backward_error[0] <= LEFT:
+                    break
+            natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
+            terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b), SMALL_TERMS * natural)
+            rows = 1.0 / np.where(terms > 0.0, terms, 1.0)
+            columns = 1.0 / np.linalg.norm(rows[:, None] * dense, axis=0)
+        return found
+
+    def solve(self, x: np.ndarray) -> np.ndarray:
+        """D⁺ x, with D⁺ D = 1."""
+        found = np.empty(len(self.columns))
+        found[self.order] = scipy.linalg.solve_triangular(self.R, self.Q.T @ (self.rows * x), check_finite=False)
+        return self.columns * found
+
+    def solve_transposed(self, x: np.ndarray) -> np.ndarray:
+        """The product of x with the transpose of D⁺."""
+        y = scipy.linalg.solve_triangular(self.R, (self.columns * x)[self.order], trans="T")
+        return np.asarray(self.rows * (self.Q @ y))

@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.augmented import System
-from sysdyn.offline.pivoted_solves import REFINED, PivotedLU
+from sysdyn.offline.pivoted_solves import REFINED, OrthogonalColumns, PivotedLU, solutions
 from sysdyn.sparse.condition import inverse_norm
 
 # Rounding units of error in each term of D d + b, whose factors are sums of a few rounded products (chosen).
@@ -54,11 +54,11 @@ class _Solved:
     """The equations at one state, D d + b = 0, factored, solved and refined. off: how far D d + b may be from 0."""
 
     def __init__(self, system: System, entries: np.ndarray, b: np.ndarray):
-        self.n, self.lu = len(b), PivotedLU.of(system, entries, system.scaling)
+        (self.m, self.n), self.lu = system.shape, _factors(system, entries, b)
         if self.lu is None:
             return
         D, units = self.lu.D, self.lu.columns
-        self.d = d = self.lu.solutions(b, REFINED)[1]
+        self.d = d = solutions(self.lu, b, REFINED)[1]
         self.off = np.abs(D @ d + b) + ROUNDINGS * UNIT * (np.abs(D) @ np.abs(d) + np.abs(b))
         self.natural = units * np.abs(d / units).max(initial=0.0)  # a size for each unknown, by its unit
 
@@ -71,14 +71,14 @@ class _Solved:
             return 0.0
         place = [(i, c, y) for i, row in enumerate(rows) for c, y in row.items()]
         i, c, y = (np.array(part) for part in zip(*place, strict=True)) if place else (np.zeros(0, int),) * 3
-        Y = scipy.sparse.csr_matrix((y.astype(float), (i, c)), shape=(max(len(rows), self.n), self.n))
+        Y = scipy.sparse.csr_matrix((y.astype(float), (i, c)), shape=(max(len(rows), self.m), self.n))
 
         def solve(v: np.ndarray, side: str) -> np.ndarray:
             """Product Y D⁻¹ diag(off) v, or of the transpose with v."""
             if side == "N":
-                return Y @ lu.solve(self.off * v[: self.n])
+                return Y @ lu.solve(self.off * v[: self.m])
             found = np.zeros(len(v))
-            found[: self.n] = self.off * lu.solve_transposed(Y.T @ v)
+            found[: self.m] = self.off * lu.solve_transposed(Y.T @ v)
             return found
 
         right = (Y @ self.d)[: len(rows)] + bias
@@ -88,6 +88,13 @@ class _Solved:
         if size <= ROUNDINGS * UNIT * natural:  # rounding errors: nothing is there to be relative to
             size = natural
         return float(off / size) if size > 0.0 else 0.0
+
+
+def _factors(system: System, entries: np.ndarray, b: np.ndarray) -> PivotedLU | OrthogonalColumns | None:
+    """The matrix at one state, factored; of more equations than unknowns by orthogonal columns. None if singular."""
+    if system.shape[0] > system.shape[1]:
+        return OrthogonalColumns.of(system, entries, b)
+    return PivotedLU.of(system, entries, system.scaling)
 
 
 def _at(x, k: int) -> float:

@@ -36,7 +36,8 @@ from sysdyn.online.derivatives import Derivatives, Differentials, compile_deriva
 from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.redundancy import Redundant
 from sysdyn.online.resolving import REPIVOTED_ERROR
-from sysdyn.online.solution import Solution
+from sysdyn.online.smallest import held
+from sysdyn.online.solution import Solution, Whole
 from sysdyn.online.solver import Solver
 from sysdyn.program.groups import Arrays
 from sysdyn.program.products import COTANGENTS, TANGENTS
@@ -87,10 +88,13 @@ class CheckedSolver(Solver):
         off, bad, share = self._compared(solution, values)
         if self._square and ((share > EXACT).any() or not solution.ok.all()):
             disagreeing = self._solve_whole(solution, arrays, bad, off, share)
+            if policy != "nan" and not solution.ok.all():
+                lost, again = ~solution.ok, solved(policy)  # whose error names the singular equations
+                for name, x in again._values.items():
+                    solution._values[name][lost] = x[lost]
+                solution.ok = solution.ok | again.ok
             off, bad, _ = self._compared(solution, values)
             bad |= disagreeing
-            if policy != "nan" and not solution.ok.all():
-                solution = solved(policy)  # whose error names the singular equations
         solution.differences = off
         if bad.any() and policy == "raise":
             raise self._inconsistent(arrays, off, np.flatnonzero(bad.reshape(-1)))
@@ -146,13 +150,19 @@ class CheckedSolver(Solver):
         loose = loose[np.argsort(-share.reshape(-1)[loose], kind="stable")]  # the most doubtful first
         system = self.whole.system(outputs=(*QUANTITIES, *self.options.measured))
         outputs = {name: x.reshape(n, -1) for name, x in solution._values.items()}
-        ok, disagreeing = np.array(solution.ok.reshape(-1)), np.zeros(n, dtype=bool)
+        ok, (disagreeing, by_all) = np.array(solution.ok.reshape(-1)), np.zeros((2, n), dtype=bool)
+
+        def at(states: np.ndarray) -> Arrays:
+            return {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in arrays.items()}
 
         def solve(states: np.ndarray, most: float | None) -> bool:
             """True if all equations hold at one of the states; most: their error, None to take what they give."""
-            given = {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in arrays.items()}
+            given = at(states)
             entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
             d = least_squares(system, entries, b)
+            lost = np.isnan(d).any(axis=1)
+            if most is not None and lost.any():  # wrenches that are open: the smallest, as the rest has them
+                d[lost] = held(self.whole, {name: x[lost] for name, x in given.items()}).d
             good = finite = np.isfinite(d).all(axis=1)
             with np.errstate(invalid="ignore"):
                 error = system.misfit(entries, b, d).backward_error
@@ -164,7 +174,7 @@ class CheckedSolver(Solver):
             for name, x in outputs.items():
                 found = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
                 x[states[good]] = found[good]
-            ok[states[good]] = True
+            ok[states[good]] = by_all[states[good]] = True
             return bool(good.any())
 
         solve(failed, None)
@@ -179,6 +189,9 @@ class CheckedSolver(Solver):
             solution._values[name][...] = x.reshape(solution._values[name].shape)
         lead = solution.ok.shape
         solution.ok = ok.reshape(lead)
+        if by_all.any():
+            states = np.flatnonzero(by_all)
+            solution.whole = Whole(self.whole, at(states), states)
         return disagreeing.reshape(lead)
 
     def _ill_conditioned(self, solution: Solution, off: Mapping[str, np.ndarray], states: np.ndarray) -> np.ndarray:

@@ -24,10 +24,10 @@ from sysdyn.model.spatial import rotation
 from sysdyn.offline.pivoted_solves import refined_twice
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
-from sysdyn.online.smallest import smallest_held
+from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import speeds
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Groups
+from sysdyn.program.groups import Arrays, Groups
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
@@ -66,6 +66,17 @@ class About(NamedTuple):
     refuse: bool = True
     measured: tuple[Measurement, ...] = ()
     idle: tuple[Constraint, ...] = ()  # constraints that others make redundant whole: they exert nothing
+
+
+class Whole(NamedTuple):
+    """A problem all of whose equations, more than unknowns, solved some of the states of a call: their numbers.
+
+    inputs: {group: (k, size)} of these k states.
+    """
+
+    problem: Problem
+    inputs: Arrays
+    states: np.ndarray
 
 
 class _Quantity:
@@ -112,6 +123,7 @@ class Solution(calls.Result, SolvedQuantities):
 
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
+    whole: Whole | None = None
 
     def __init__(self, about: About, found: Found):
         """found: results of a call; plain calls of one state make solutions with a row of results instead."""
@@ -262,12 +274,15 @@ class Solution(calls.Result, SolvedQuantities):
         again, problem = self._found.again, self._problem
         if again is None or problem.noisy or not problem.constraints:
             return ()
-        states = np.flatnonzero(again & np.ravel(self.ok))
+        names, states = np.array(problem.system().plain.col_names), np.flatnonzero(again & np.ravel(self.ok))
+        by_all = np.zeros(len(names), dtype=bool)
+        if self.whole:
+            own, states = again[self.whole.states], np.setdiff1d(states, self.whole.states)
+            smallest = held(self.whole.problem, {name: x[own] for name, x in self.whole.inputs.items()})
+            by_all = smallest.open[np.isfinite(smallest.d).all(axis=1)].any(axis=0)
         given = {name: np.broadcast_to(x, (self._n, x.shape[-1]))[states] for name, x in self.inputs.items()}
-        names = np.array(problem.system().plain.col_names)
-        return tuple(
-            names[smallest_held(problem, given, partial(refined_twice, problem.system())).open.any(axis=0)].tolist()
-        )
+        found = smallest_held(problem, given, partial(refined_twice, problem.system())).open.any(axis=0)
+        return tuple(names[found | by_all].tolist())
 
     def backward_error(self) -> np.ndarray:
         """Relative change (…) of the entries of D and b that makes the solution exact. Needs outputs="all".
@@ -297,11 +312,18 @@ class Solution(calls.Result, SolvedQuantities):
         The effect of rounding, magnified by the state's condition, on the results, whatever outputs were asked for:
         the difference to a pivoted and refined solve, and the error that this one may have. It is rarely below the true
         error, and mostly above it; some milliseconds a state. NaN if the state was not solved, inf if the
-        equations are exactly singular. Higham (2002), sections 7.2 and 15.
+        equations are exactly singular. Of states that all equations of a redundant problem solve, in its terms. Higham
+        (2002), sections 7.2 and 15.
         """
-        system = self._problem.system(outputs=(*QUANTITIES, *self._about.measured))
+        shown = (*QUANTITIES, *self._about.measured)
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
-        return {name: x.reshape(self._lead) for name, x in forward_errors(system, self.inputs, values).items()}
+        found = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
+        if self.whole:
+            problem, inputs, states = self.whole
+            solved = {name: x[states] for name, x in values.items()}
+            for name, x in forward_errors(problem.system(outputs=shown), inputs, solved).items():
+                found[name][states] = x
+        return {name: x.reshape(self._lead) for name, x in found.items()}
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
         system = self._equations()

@@ -330,6 +330,13 @@ def test_states_that_are_regular_by_all_equations_are_solved(n):
     assert not found(q, qd, y=wrong, on_singular="nan").ok.any()
 
 
+def accelerometers() -> sd.Problem:
+    """Two components of each of three accelerometers on a planar arm of four joints, and the last joint's encoder."""
+    sensors = [sd.Accelerometer(f"body{k}", components=["a_x", "a_y"], name=f"imu{k}") for k in range(1, 4)]
+    known = [sd.ExternalWrench("all"), sd.JointAcceleration("joint3", name="enc"), *sensors]
+    return sd.Problem(sd.auto_tree(4, 1, 0.0, 0.9), known)
+
+
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("slow", [1.0, 1e-5])
 def test_states_near_those_at_which_the_choice_is_singular_are_solved_by_all_equations(slow):
@@ -337,10 +344,9 @@ def test_states_near_those_at_which_the_choice_is_singular_are_solved_by_all_equ
 
     Slow motions without gravity have readings of 1e-5, and errors are relative to these.
     """
-    model = sd.auto_tree(4, 1, 0.0, 0.9)
-    model = model.replace(gravity=model.gravity * (slow == 1.0))
-    sensors = [sd.Accelerometer(f"body{k}", components=["a_x", "a_y"], name=f"imu{k}") for k in range(1, 4)]
-    problem = sd.Problem(model, [sd.ExternalWrench("all"), sd.JointAcceleration("joint3", name="enc"), *sensors])
+    problem = accelerometers()
+    model = problem.model.replace(gravity=problem.model.gravity * (slow == 1.0))
+    problem = sd.Problem(model, problem.measurements)
     found = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
     q, qd, qdd = model.random_state(seed=1, batch=40)
     q, qd, qdd = np.round(q / (np.pi / 2)) * np.pi / 2 + 1e-6 * q, math.sqrt(slow) * qd, slow * qdd
@@ -365,6 +371,67 @@ def test_states_near_those_at_which_the_choice_is_singular_are_solved_by_all_equ
         by_choice = alone(q, qd, y={**kept, "enc": y["enc"]}).qdd
         np.testing.assert_allclose(found(q, qd, y=y).qdd, by_choice, rtol=0, atol=1e-13 * np.abs(qdd).max())
     assert not any(len(entries) for _, entries, _ in (call.args for call in dense.call_args_list))
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("near", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_the_forward_error_is_that_of_all_equations_where_they_solve_a_state(near):
+    """By the chosen equations alone it would say up to 300."""
+    problem = accelerometers()
+    found = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
+    q, qd, qdd = problem.model.random_state(seed=1, batch=40)
+    q = np.round(q / (np.pi / 2)) * np.pi / 2 + near * q
+    solution = pickle.loads(pickle.dumps(found(q, qd, y=sd.predict(problem, q, qd, qdd))))
+    errors, size = solution.forward_error()["qdd"], np.abs(qdd).max(axis=1)
+    true = np.abs(solution.qdd - qdd).max(axis=1) / size
+    assert (true <= 10.0 * errors).all() and (errors <= 1e3 * np.maximum(true, 1e-16)).all()
+
+
+@pytest.mark.parametrize("policy", ["nan", "repivot"])
+def test_states_that_all_equations_solve_stay_so_beside_one_that_nothing_solves(policy):
+    """Of which velocities overflow."""
+    problem = accelerometers()
+    found = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
+    q, qd, qdd = problem.model.random_state(seed=1, batch=40)
+    q = np.round(q / (np.pi / 2)) * np.pi / 2 + 1e-6 * q
+    y = sd.predict(problem, q, qd, qdd)
+    alone = found(q, qd, y=y).qdd
+    qd[0] *= 1e200
+    solution = found(q, qd, y=y, on_singular=policy)
+    assert not solution.ok[0] and solution.ok[1:].all()
+    np.testing.assert_array_equal(solution.qdd[1:], alone[1:])
+
+
+def test_readings_of_their_own_size_where_wrenches_are_open():
+    """Of a straight leg, whose foot and trunk are held, the knee hardly accelerates: by others alone 1e-7 of that."""
+    model = sd.load(str(Path(__file__).parents[2] / "problems" / "leg.urdf"), base="floating")
+    held = [sd.Contact("sole", name="foot"), sd.Contact("trunk", "normal", name="seat")]
+    problem = sd.forward_dynamics(model) + held + sd.JointAcceleration("knee", name="enc")
+    found = sd.compile(problem, outputs="all", level="fast", backend="python")
+    assert [m.name for m, _ in found.left_out] == ["enc"]
+    q, qd, qdd = model.random_state(seed=1, batch=20)
+    q, knee = np.broadcast_to(model.neutral(), q.shape), model.v_slice(model.joint_names.index("knee"))
+    qdd[:, knee] *= 1e-6
+    y = {m.name: sd.predict(problem, q, qd, qdd)[m.name] for m in held} | {"enc": qdd[:, knee]}
+    solution = found(q, qd, tau=sd.rnea(model, q, qd, qdd), y=y)
+    assert solution.ok.all() and "w(seat).fz" in solution.undetermined
+    np.testing.assert_allclose(solution.qdd[:, knee], qdd[:, knee], rtol=1e-12)
+    np.testing.assert_allclose(solution.qdd, qdd, rtol=0, atol=1e-12 * np.abs(qdd).max())
+    assert solution.backward_error().max() < 1e-12
+    np.testing.assert_allclose(solution.wrench("seat"), 0.0, rtol=0, atol=1e-9)
+
+
+def test_what_all_equations_determine_is_not_named_as_open():
+    """Near right angles, where the chosen equations leave accelerations open, and with them a contact's force."""
+    problem, turned = accelerometers(), np.eye(4)
+    turned[:3, :3] = [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]]  # its normal lies in the arm's plane
+    problem += [sd.JointTorque("joint0", name="torque"), sd.Contact(("body3", turned), "normal", name="tip")]
+    found = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
+    q, qd, qdd = problem.model.random_state(seed=1, batch=40)
+    q = np.round(q / (np.pi / 2)) * np.pi / 2 + 1e-6 * q
+    y = sd.predict(problem, q, qd, qdd)
+    solution = found(q, qd, y=y | {"torque": sd.rnea(problem.model, q, qd, qdd)[:, :1]})
+    assert solution.ok.all() and solution.undetermined == ()
 
 
 def test_the_wrench_of_a_constraint_that_is_left_out_is_zero():
