@@ -3,8 +3,9 @@
     python tests/mutation.py sysdyn/offline/safety.py tests/offline/test_safety.py [--count 20] [--seed 0] [-- -k NAME]
 
 Works in a copy of the tree, whose tests pass first. One change at a time: a comparison, an operator, `and` for `or`,
-`min` for `max`, a `not`, a sign or a condition less, a number that is one more or a hundredth. Prints a line for each
-change, and the survivors with their lines; some of these change nothing that can be seen (equivalent mutants).
+`min` for `max`, a `not`, a sign, a transposition or a condition less, a transposed matrix for an inverse one, a number
+that is one more or a hundredth. Prints a line for each change, and the survivors with their lines; some of these change
+nothing that can be seen (equivalent mutants).
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
             yield other
         case ast.Name(id=name) if name in NAMES:
             yield ast.Name(id=NAMES[name], ctx=other.ctx)
+        case ast.Attribute(attr="T"):
+            yield other.value
+        case ast.Call(func=ast.Name(id="X_inverse"), args=[x]):
+            yield ast.Attribute(value=x, attr="T", ctx=ast.Load())
         case ast.Attribute(attr=name) if name in NAMES:
             other.attr = NAMES[name]
             yield other
@@ -93,7 +98,7 @@ def _replaced(text: str, node: ast.AST, other: ast.AST) -> str:
     lines = text.encode().splitlines(keepends=True)
     begin, end = node.lineno - 1, node.end_lineno - 1
     new = ast.unparse(other) if isinstance(other, ast.stmt) else f"({ast.unparse(other)})"
-    if isinstance(node, ast.Attribute | ast.Name):
+    if isinstance(other, ast.Attribute | ast.Name):
         new = ast.unparse(other)
     first, last = lines[begin][: node.col_offset], lines[end][node.end_col_offset :]
     return b"".join([*lines[:begin], first + new.encode() + last, *lines[end + 1 :]]).decode()

@@ -217,7 +217,7 @@ class AugmentedSystem(LinearSystem):
         mu = np.concatenate([np.zeros((len(size), n)), mu], axis=1)
         stationarity = np.maximum(terms, self._sums(size * mu[:, c]))[:, :n]
         units = self.scaling[0][:n]
-        greatest = (stationarity * units).max(axis=1, initial=0.0)
+        greatest = (stationarity * units).max(axis=1)
         return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:

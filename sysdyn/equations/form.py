@@ -78,5 +78,4 @@ def is_uniform(model: Model, m: Measurement) -> bool:
                 bias = bias + block[:, 3:] @ np.cross(x[3:], x[:3])
             blocks.append(block.ravel())
         found.append(np.concatenate([bias, *blocks]))
-    size = max(1.0, float(np.abs(found[0]).max()))
-    return bool(np.abs(found[1] - found[0]).max() <= UNIFORM * size)
+    return bool(np.abs(found[1] - found[0]).max() <= UNIFORM * np.abs(found[0]).max())

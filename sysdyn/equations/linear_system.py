@@ -339,7 +339,7 @@ class LinearSystem(ABC):
 
     def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
         """Residual D d + b for inputs by group and unknowns d (N, full layout)."""
-        most = max(1, RESIDUAL_ENTRIES // max(1, self.nnz))
+        most = math.ceil(RESIDUAL_ENTRIES / self.nnz)
         if len(d) <= most:
             return self.misfit(*self.values(inputs), d)
         parts = []
@@ -421,5 +421,5 @@ class LinearSystem(ABC):
 def _greatest(x: np.ndarray, family: np.ndarray) -> np.ndarray:
     """(N, n): the greatest of x (N, n) among the columns of the same family; family (n,): numbers from 0."""
     order = np.argsort(family, kind="stable")
-    starts = np.searchsorted(family[order], np.arange(family.max(initial=-1) + 1))
+    starts = np.searchsorted(family[order], np.arange(family.max() + 1))
     return np.maximum.reduceat(x[:, order], starts, axis=1)[:, family]

@@ -62,13 +62,12 @@ class _Known:
 
     def _whole(self, quantity: str, i: int) -> bool:
         """True if all six components follow, with constant coefficients."""
-        parts = self.parts.get((quantity, i), np.zeros((0, 6)))
+        parts = self.parts.get((quantity, i), ())
         units = [np.eye(6)[k] for body, k in self.problem.knows(quantity) if body == i]
         return np.linalg.matrix_rank(np.array([*parts, *units, np.zeros(6)])) == 6
 
     def _free(self, i: int) -> bool:
-        joint = self.model.joints[i]
-        return joint.nv == 6 and np.array_equal(joint.S, np.eye(6))
+        return np.array_equal(self.model.joints[i].S, np.eye(6))
 
     def _support(self) -> Constraint | None:
         """The only constraint if the robot has one, τ of its free root and all other q̈ known; None otherwise."""
@@ -80,9 +79,9 @@ class _Known:
         """Bodies whose acceleration gives that of the parent."""
         measured = [path(self.model, i) for i in range(self.model.nb) if self._whole("a", i)]
         result: list[int] = []
-        for root in (i for i, p in enumerate(self.model.parent) if p < 0):
+        for root in sorted({way[-1] for way in measured}):
             if self._free(root) and not self._count("qdd", root) and ("qdd", root) not in self.involved:
-                result += min((way for way in measured if way[-1] == root), key=len, default=[])[:-1]
+                result += min((way for way in measured if way[-1] == root), key=len)[:-1]
         return result
 
     def outward(self) -> list[int]:

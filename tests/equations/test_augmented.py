@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from systems import TorqueSum
 
 import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
@@ -51,3 +52,49 @@ def test_multipliers_are_those_of_the_whole_equations(seed):
     wrong = all_of_it.copy()
     wrong[:, system.columns[0]] += 1e-3 * np.abs(wrong).max()
     assert system.misfit(entries, b, wrong).backward_error.min() > 1e-9
+
+
+# A tree of hinges: 1 on 0, 2 and 3 on 1; and 4 beside it.
+PARENT = (-1, 0, 1, 1, -1)
+# The body that each measurement or constraint belongs to: the far end of the path of its bodies, where their branches
+# meet, or none of them.
+OWNERS = {
+    "one": (sd.Accelerometer("body2", name="one"), 2),
+    "path": (TorqueSum("joint0", "joint2"), 2),
+    "to the root": (TorqueSum("joint0", "joint1"), 1),
+    "parts of a path": (TorqueSum("joint3", "joint0"), 3),
+    "branches": (TorqueSum("joint2", "joint3"), 1),
+    "trees": (TorqueSum("joint3", "joint4"), -1),
+    "pushed": (sd.ContactWrench("body2", "point", noise=1.0, name="pushed"), 2),
+    "held": (sd.Contact("body3", "point", name="held"), 3),
+    "loop": (sd.LoopJoint("body2", "body3", ["a_z"], name="loop"), 1),
+    "geared": (sd.JointCoupling("joint2", "joint0", (0.0, 2.0), name="geared"), 2),
+    "tied": (sd.JointCoupling("joint0", "joint3", (0.0, 2.0), name="tied"), 3),
+}
+
+
+@pytest.mark.parametrize("case", OWNERS)
+def test_columns_belong_to_bodies(case):
+    """Unknowns and equations of motion to theirs, all others to where their bodies meet."""
+    measurement, owner = OWNERS[case]
+    model = sd.random_tree(5, seed=1, joints=("revolute",)).replace(parent=PARENT)
+    known = (
+        sd.JointAcceleration("all", noise=1.0, name="qdd"),
+        sd.JointTorque("all", name="tau"),
+        sd.ExternalWrench("all"),
+    )
+    system = sd.Problem(model, [*known, measurement]).system()
+    found = dict(zip(system.col_names, system.body_of, strict=True))
+    own = [found[f"multiplier of y:{measurement.name}: {x}"] for x in measurement.components(model)]
+    wrench = [body for (quantity, _), body in zip(system.col_blocks, system.body_of, strict=False) if quantity == "w"]
+    assert set(own + wrench) == {owner} and bool(wrench) == isinstance(measurement, sd.Constraint)
+    for k in range(5):
+        for name in (f"a(body{k}).a_x", f"tau(joint{k})", f"multiplier of c:f(body{k}).nz"):
+            assert found[name] == found[f"multiplier of y:qdd: qdd(joint{k})"] == k
+
+
+def test_equations_about_nothing_unknown_belong_to_no_body():
+    torque = sd.JointTorque("all", name="tau"), sd.JointTorque("joint1", noise=1.0, name="again")
+    problem = sd.Problem(sd.chain(2), [*torque, sd.ExternalWrench("all")])
+    system = problem.system(known="substituted")
+    assert system.body_of[system.col_names.index("multiplier of y:again: tau(joint1)")] == -1

@@ -228,6 +228,25 @@ def test_assembly_over_any_graph_is_the_same_system():
         np.testing.assert_allclose(np.array(bias, dtype=float), b[0], rtol=0, atol=1e-10)
 
 
+def test_definitions_of_unknowns():
+    """Exact rows of one unknown, then those of each body from the leaves, forces first; noisy ones define nothing."""
+    noise = [sd.ModelNoise("f", "body1", noise=1.0), sd.JointAcceleration("all", noise=1.0)]
+    known = [sd.ExternalWrench("body0"), sd.ExternalWrench("body1", noise=1.0), sd.BodyAcceleration("body1", ["a_x"])]
+    system = sd.Problem(chain(3), [*noise, *known]).system().plain
+    D = system.D(np.full(3, 0.3)).toarray()
+    pairs = system.definitions()
+    rows, columns = zip(*pairs, strict=True)
+    assert len(set(rows)) == len(set(columns)) == len(pairs) and not set(rows) & set(system.noise_by_row)
+    np.testing.assert_array_equal(np.abs(D[rows, columns]), 1.0)
+    single = [(D[r] != 0.0).sum() == 1 for r in rows]
+    assert single == sorted(single, reverse=True)
+    blocks = dict.fromkeys(system.col_blocks[c] for c, alone in zip(columns, single, strict=True) if not alone)
+    forces = {0: ("f", "tau"), 1: ("tau",), 2: ("f", "tau")}
+    assert list(blocks) == [(x, i) for i in (2, 1, 0) for x in (*forces[i], "a")]
+    left = {block for c, block in enumerate(system.col_blocks) if c not in columns}
+    assert left == {("f", 1), ("fx", 1), ("fx", 2), ("qdd", 0), ("qdd", 1), ("qdd", 2)}
+
+
 def test_equations_are_cut_into_pieces_if_asked():
     """With each body, of its transforms, its velocity and its rows; not by themselves."""
     system = built("tree 2")

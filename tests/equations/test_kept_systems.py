@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.equations.assembly import Assembly
 from sysdyn.measurements.statement import MOST_SYSTEMS
+from sysdyn.passes import PAPER
+from sysdyn.program.expr import Graph
 
 
 def noisy(model: sd.Model) -> sd.Problem:
@@ -27,9 +30,30 @@ def test_a_system_is_assembled_once_for_the_same_arguments(make):
     assert problem.system().assembly is system.assembly
     assert problem.system().plain.assembly is system.plain.assembly
     assert problem.layout() is problem.layout("paper")
+    assert problem.system(outputs=["qdd"]) is problem.system(outputs=("".join("qdd"),))
     others = [problem.system("net_force"), problem.system(known="substituted"), problem.system(passes="all"),
               problem.system(outputs=("qdd",))]  # fmt: skip
     assert all(other is not system for other in others)
+
+
+@pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
+def test_eliminations_have_copies_of_one_assembly(make, monkeypatch):
+    """In graphs of their own, cut into pieces; equal results are shared as the passes say."""
+    made: list[Assembly] = []
+    for passes, sharing in (((), "structural"), (PAPER, "algebraic")):
+        system = make(sd.chain(2)).system(passes=passes)
+        names = system.row_names
+
+        def assemble(graph: Graph, mark: bool = False, of=system.assemble) -> Assembly:
+            made.append(of(graph, mark))
+            return made[-1]
+
+        monkeypatch.setattr(system, "assemble", assemble)
+        first, second = system.assembled(), system.assembled()
+        assert len({id(x.graph) for x in (first, second, made.pop())}) == 3 and not made
+        assert first.graph.marks == second.graph.marks and len(first.graph.marks) > system.model.nb
+        assert first.graph.sharing == system.sharing == sharing
+        assert [[*row] for row in first.rows] == [[*row] for row in second.rows] and first.names == names
 
 
 def test_an_augmented_system_is_symmetric_around_the_plain_one():

@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracles import icub
+from robots import floating_tree
 from systems import Accelerometer, built, reference, unknowns
 
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.passes import KNOWN
-from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.recursive_orders import RECURSIVE, Permutations, mixed
 from sysdyn.errors import ProblemError
+from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.raw import ExternalWrench, JointTorque
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import auto_tree, chain, random_tree
 from sysdyn.problem import forward_dynamics, inverse_dynamics
-from sysdyn.sparse.lu import eliminate
+from sysdyn.sparse.lu import Factors, eliminate
 
 
 def permuted(system: BlockSystem, name: str, q: np.ndarray) -> np.ndarray:
@@ -53,6 +55,15 @@ def test_property_1_names_the_blocks_of_the_paper():
     assert order == [*known, ("a", 0), ("a", 1), ("a", 2), *((x, i) for i in (2, 1, 0) for x in ("f", "tau"))]
 
 
+def eliminated(system: BlockSystem, entries: np.ndarray, b: np.ndarray, order: Permutations) -> Factors:
+    """The factors of the numbers of one state, whose entries that are zero count for nothing."""
+    rows: list[dict[int, float]] = [{} for _ in range(system.shape[0])]
+    for r, c, x in zip(*(k.tolist() for k in system.coordinates), entries.tolist(), strict=True):
+        if x != 0.0:
+            rows[r][c] = x
+    return eliminate(rows, b.tolist(), *order)
+
+
 @pytest.mark.parametrize("known", KNOWN)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("problem", ["inverse", "forward", "hybrid"])
@@ -65,12 +76,8 @@ def test_recursive_orders_solve_without_pivoting(order, problem, layout, known):
         q, qd, answer = reference(model, seed)
         values = {x: np.ravel(answer[x]) for x in system.problem.known_quantities}
         entries, b = system.values({"q": q, "qd": qd, **values})
-        rows: list[dict[int, float]] = [{} for _ in range(system.shape[0])]
-        for r, c, x in zip(*(k.tolist() for k in system.coordinates), entries[0].tolist(), strict=True):
-            if x != 0.0:
-                rows[r][c] = x
         row_perm, col_perm = RECURSIVE[order](system)
-        factors = eliminate(rows, b[0].tolist(), row_perm, col_perm)
+        factors = eliminated(system, entries[0], b[0], (row_perm, col_perm))
         expected = unknowns(system, answer)
         np.testing.assert_allclose(factors.solution, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
         for pivot, c in zip(factors.pivots, col_perm, strict=True):
@@ -79,6 +86,34 @@ def test_recursive_orders_solve_without_pivoting(order, problem, layout, known):
     if problem == "forward" and known == "substituted":
         accelerations = [system.col_blocks[c][1] for c in col_perm if system.col_blocks[c][0] == "qdd"]
         assert accelerations == sorted(accelerations, reverse=True)
+
+
+@pytest.mark.parametrize("order", ["aba", "crba"])
+def test_wrenches_of_constraints_are_last(order):
+    model = floating_tree(4, 2)
+    palm = np.eye(4)
+    palm[:3, 3] = 0.1, 0.2, 0.3
+    hand = Contact((model.body_names[-1], palm), "point", name="hand")
+    contacts = [hand, Contact(model.body_names[0], ["a_z"], name="foot")]
+    system = (forward_dynamics(model) + contacts).system()
+    found = RECURSIVE[order](system)
+    assert [system.col_blocks[c] for c in found[1][-4:]] == [*[("w", 0)] * 3, ("w", 1)]
+    q, qd, tau = model.random_state(seed=1)
+    entries, b = (x[0] for x in system.values({"q": q, "qd": qd, "tau": tau}))
+    expected = np.linalg.solve(system.matrix(entries).toarray(), -b)
+    solution = eliminated(system, entries, b, found).solution
+    np.testing.assert_allclose(solution, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+
+
+def test_orders_between_the_articulated_and_the_composite_one():
+    """Accelerations of joints that wait follow those of their parents' bodies, the outer ones first."""
+    model = floating_tree(4, 1, parent=(-1, 0, 1, 0))
+    system = forward_dynamics(model).system()
+    assert mixed(system, [False] * 4) == RECURSIVE["aba"](system)
+    assert mixed(system, [True] * 4) == RECURSIVE["crba"](system)
+    columns = [system.col_blocks[c] for c in mixed(system, [True, True, False, True])[1]]
+    order = [x for x in dict.fromkeys(columns) if x[0] in ("a", "qdd")]
+    assert order == [("a", 3), ("a", 2), ("qdd", 2), ("a", 1), ("a", 0), ("qdd", 3), ("qdd", 1), ("qdd", 0)]
 
 
 def test_recursive_orders_say_where_they_do_not_apply():
@@ -90,3 +125,8 @@ def test_recursive_orders_say_where_they_do_not_apply():
         RECURSIVE["aba"](partial.system())
     with pytest.raises(ProblemError, match="'crba' is defined for raw measurements and constraints"):
         RECURSIVE["crba"]((inverse_dynamics(model) + Accelerometer("body2")).system())
+    by_force = [ExternalWrench("all", ["fz"]), ExternalWrench("all", ["nx", "ny", "nz", "fx", "fy"])]
+    turned = forward_dynamics(random_tree(3, seed=1, joints=("revolute",))) - ExternalWrench("all") + by_force
+    with pytest.raises(ProblemError, match="'aba' needs wrenches stated whole in canonical frames"):
+        RECURSIVE["aba"](turned.system(passes="all"))
+    assert len(RECURSIVE["aba"](turned.system())[0]) == 60

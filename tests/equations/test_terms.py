@@ -328,16 +328,27 @@ def test_known_wrenches_are_stated_by_rows_of_one_entry():
         system = sd.inverse_dynamics(crossed()).system(**form)
         rows = [row for row, name in zip(system.assembly.rows, system.row_names, strict=True) if name.startswith("y:")]
         assert len(rows) == (21 if form["known"] == "rows" else 0) and all(len(row) == 1 for row in rows)
+        # and reported unless it would be turned back
+        stay = form["known"] == "rows" and "canonical_frames" not in system.passes
+        assert [len(terms) for terms in system.reported("fx")] == [int(stay)] * 18
 
 
-def test_a_noisy_wrench_in_frames_that_are_moved():
-    """f is what holds the lever less the wrench, whatever that is."""
-    wrenches = sd.ExternalWrench("b1", noise=1.0, name="noisy"), sd.ExternalWrench(["b0", "b2"])
-    problem = sd.Problem(crossed(), [sd.JointAcceleration("all", name="qdd"), *wrenches])
+@pytest.mark.parametrize("prior", [False, True])
+def test_a_noisy_wrench_in_frames_that_are_moved(prior):
+    """f is what holds the lever less the wrench, whatever that is. Its rows have one entry, as the loads of others."""
+    noisy = sd.ExternalWrench("b1", noise=1.0, name="noisy")
+    exact = sd.JointAcceleration("all", name="qdd"), sd.ExternalWrench(["b0", "b2"])
+    torque = sd.JointTorque("j2", noise=1.0, name="torque")  # of a link without mass: 0
+    problem = sd.Problem(crossed(), [*exact, sd.Prior(noisy, name="noisy") if prior else noisy, torque])
     wrench, holding = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), np.array([0, -G, 0, 0, 0, 2 * G])
     for form in FORMS:
         found = solved(problem, "f", form, **{"y:noisy": wrench}).reshape(3, 6)[1]
         np.testing.assert_allclose(found, holding - wrench, atol=1e-12, err_msg=str(form))
+        system = problem.system(**form).plain
+        entries = {name: len(row) for name, row in zip(system.row_names, system.assembly.rows, strict=True)}
+        assert all(entries[name] == 1 for name in entries if name.startswith("y:"))
+        loads = [(system.row_names[r], system.col_names[c]) for r, c in np.transpose(system.coordinates)]
+        assert sum(row.startswith("c:f(b2)") and column.startswith("fx(b2)") for row, column in loads) in (0, 6)
 
 
 # ---- constraints -----------------------------------------------------------------------------------------------------
@@ -481,7 +492,18 @@ def test_what_is_switched_off_does_not_count():
     D, b = dense(system, given | {"active:tau": [0.0]})
     multiplier = system.col_names.index("multiplier of y:tau: tau(j0)")
     np.testing.assert_array_equal(D, D.T)
+    assert D[multiplier, multiplier] == -1.0
     assert np.linalg.solve(D, -b)[multiplier] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("active", "expected"), [((1, 1), 4.0), ((1, 0), 3.5), ((0, 1), 2.0), ((0, 0), 2.0)])
+def test_a_component_that_is_switched_off_has_no_neighbours(active, expected):
+    """τ₀ is 11.5 with a variance of 3.5, as τ₁ is found to be 3 where 0 was measured; alone it is 10, of variance 4."""
+    torques = sd.Switchable(sd.JointTorque("all", noise=np.array([[4.0, 1.0], [1.0, 2.0]])), name="tau")
+    known = [sd.JointAcceleration("j0", noise=1.0, name="qdd"), sd.JointAcceleration("j1", name="exact"), torques]
+    problem = sd.Problem(sliders(), [sd.ExternalWrench("all", name="fx"), *known])
+    given = {"y:tau": [10.0, 0.0], "y:qdd": [2.0], "qdd": [0.0, 1.0], "active:tau": active}
+    agree([x[:1] for x in estimate(problem, "qdd", **given)], [expected])
 
 
 def test_an_equation_of_motion_may_be_wrong():

@@ -11,7 +11,6 @@ from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE, mixed
-from sysdyn.equations.turned_joints import turned
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque, JointWrench
@@ -219,24 +218,6 @@ def test_derivatives_across_turned_joints():
         close(found[..., k], solver(q, qd, qdd=qdd, y={"knee": e}).fx - base, 1e-10)
     force = found[model.body_index(FOOT), 3:, 3:]  # −R: what comes through the knee goes to the ground
     close(force @ force.T, np.eye(3), 1e-12)
-
-
-def test_what_is_turned():
-    """Only joints between what is measured and what it is for."""
-    model = icub("floating")
-    inverse = inverse_dynamics(model)
-    names = model.body_names
-    for problem in (inverse, sd.forward_dynamics(model), sd.forward_dynamics(model) + Contact("l_sole")):
-        assert turned(problem) == ()
-    assert turned(inverse - JointAcceleration(ROOT) + imu("root_link")) == ()
-    assert turned(inverse - JointAcceleration(ROOT) + imu("head")[:1]) == ()  # three of six components
-    knee = turned(inverse - ExternalWrench(FOOT) + ForceTorqueSensor("l_knee"))
-    assert [(x, names[i]) for x, i in knee] == [("Xf", FOOT), ("Xf", "l_ankle_1")]
-    assert turned(inverse - ExternalWrench(FOOT) + ForceTorqueSensor("l_ankle_roll")) == ()
-    head = turned(inverse - JointAcceleration(ROOT) + imu("head"))
-    assert head and all(x == "Xa" and model.parent[i] >= 0 for x, i in head)
-    loaded = inverse - ExternalWrench(FOOT) + ForceTorqueSensor("l_knee", components=["nx", "ny", "nz"])
-    assert turned(loaded) == ()
 
 
 @pytest.mark.slow
