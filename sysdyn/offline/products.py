@@ -216,7 +216,10 @@ class _ByInverseDynamics(ByProgram):
 
 
 class _ByFactors(ByProgram):
-    """By the factors of an elimination, and the residual of its system at the solution d."""
+    """By the factors of an elimination, and the residual of its system at the solution d.
+
+    outputs: the coefficients of d in each scalar.
+    """
 
     method = "factors"
 
@@ -231,8 +234,7 @@ class _ByFactors(ByProgram):
         inputs = {name: list(x) for name, x in elimination.assembly.inputs}
         self.own = Replay(self.graph, inputs, {}, [(x, guard) for x, guard in pivots if guard])
         shown = elimination.assembly.shown
-        self.terms = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
-        self.outputs = {x: [0.0] * len(terms) for x, terms in self.terms.items()}
+        self.outputs = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
         self.n = len(elimination.solution)
         self.at = {f"{name}[{k}]": x for name, column in inputs.items() for k, x in enumerate(column)}
         self.at |= {f"d[{k}]": x for k, x in enumerate(elimination.solution)}
@@ -250,7 +252,7 @@ class _ByFactors(ByProgram):
         own = {x: self.here(derivative(y, inside), given) for x, y in self.held.items()}
         change = solve(self.factors, self.here(derivative(self.residual, inside), given))
         found: Scalars = {}
-        for x, terms in self.terms.items():
+        for x, terms in self.outputs.items():
             found[x] = own.get(x, [0.0] * len(terms))
             for k, row in enumerate(terms):
                 if not row and x not in self.held:  # known ones are inputs
@@ -260,7 +262,7 @@ class _ByFactors(ByProgram):
 
     def slopes(self, weights: Scalars) -> Slopes:
         ends: list = [0.0] * self.n
-        for x, terms in self.terms.items():
+        for x, terms in self.outputs.items():
             for row, weight in zip(terms, weights[x], strict=True):
                 for c, entry in row.items():
                     ends[c] = ends[c] + entry * weight
@@ -273,7 +275,7 @@ class _ByFactors(ByProgram):
         names = self.single()
         slopes = self.here(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
         found = dict(zip(names, slopes, strict=True))
-        for x, terms in self.terms.items():
+        for x, terms in self.outputs.items():
             for k, row in enumerate(terms):
                 if not row and x not in self.held and f"{x}[{k}]" in found:
                     found[f"{x}[{k}]"] = found[f"{x}[{k}]"] + weights[x][k]

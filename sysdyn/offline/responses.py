@@ -131,7 +131,7 @@ class Responses:
         self._end = [(*reversed(limb), *base) for limb, base in zip(self.limbs, self._base, strict=True)]
         self._owner = {end: number for number, end in enumerate(self._end)}
         self._beyond = [{n for n, base in enumerate(self._base) if limb[-1] in base} for limb in self.limbs]
-        self.pivots: list = [0.0] * self.n
+        self.pivots: list = [None] * self.n
         self._L: list[np.ndarray] = [H] * len(self.limbs)
         self._reciprocals: list[np.ndarray] = [H] * len(self.limbs)
         self._M: list[np.ndarray] = [H] * len(self.limbs)
@@ -160,7 +160,7 @@ class Responses:
             turned = own @ E
             L, F, V = L + turned @ own.T, F + turned @ on.T, V + own @ T
             missing = on @ E @ on.T, on @ T
-        reciprocals = np.full(n, 0.0, dtype=object)
+        reciprocals = np.empty(n, dtype=object)
         for k in reversed(range(n)):
             self.pivots[limb[k]], reciprocals[k] = L[k, k], 1.0 / L[k, k]
             scaled = L[k, :k] * reciprocals[k]
@@ -181,7 +181,7 @@ class Responses:
                 halves.append((u, scaled))
                 result[:, a] = sign * self._outward(L, scaled)
         m = len(F.T)
-        E, T = np.full((m, m), 0.0, dtype=object), np.full((m, len(V.T)), 0.0, dtype=object)
+        E, T = np.empty((m, m), dtype=object), np.empty((m, len(V.T)), dtype=object)
         for a, (u, _) in enumerate(halves[:m]):
             (u,) = self.piece(u)
             for b in range(a + 1):
@@ -231,7 +231,7 @@ class Responses:
         found = []
         for limb in zip(self._W, self._reciprocals, strict=True):
             W, reciprocals = self.piece(*limb)
-            G, scaled = np.full(W.shape, 0.0, dtype=object), W * reciprocals
+            G, scaled = np.empty(W.shape, dtype=object), W * reciprocals
             for i in range(len(W)):
                 for k in range(i + 1):
                     G[i, k] = G[k, i] = scaled[i, : k + 1] @ W[k, : k + 1]
@@ -267,8 +267,7 @@ class Responses:
         """(m, 6) accelerations of any motion in an interface; None if it cannot make all motions."""
         if len(c) > SPACE:
             return np.eye(SPACE)
-        axes = [x for k in c if (x := self._tree.axes[k]) is not None]
-        S = np.array(axes).reshape(-1, SPACE)
+        S = np.array([x for k in c if (x := self._tree.axes[k]) is not None])
         return S if len(S) == SPACE and np.array_equal(product(S, S.T), np.eye(SPACE)) else None
 
     def moved(self, number: int) -> int:
@@ -353,7 +352,7 @@ class Responses:
         base, S = self._base[owner], self._motions(self.limbs[owner], c)
         m = S.shape[1]
         if number in self._beyond[owner]:
-            x, at = np.full((self.n, m), 0.0, dtype=object), self._base[number]
+            x, at = np.empty((self.n, m), dtype=object), self._base[number]
             for n in {self.limb_of[k] for k in at}:
                 x[self.limbs[n]] = of(n, c)
             y = self.interface(at, x)
@@ -539,7 +538,7 @@ class Responses:
 
     def inverse(self) -> np.ndarray:
         """(n, n) the accelerations by unit forces on each degree of freedom, both triangles."""
-        G, result = self._G, np.full((self.n, self.n), 0.0, dtype=object)
+        G, result = self._G, np.empty((self.n, self.n), dtype=object)
         units = np.full((self.n, self.n), 0.0, dtype=object)
         np.fill_diagonal(units, 1.0)
         for number, limb in enumerate(self.limbs):
@@ -599,18 +598,18 @@ class _Rows:
         own = [any(not is_zero(x) for x in J[:, limb].flat) for limb in free.limbs]
         self.touches = [mine or any(own[n] for n in free.beyond(k)) for k, mine in enumerate(own)]
         m = len(J)
-        A, self.pivots, self._reciprocals = np.full((m, m), 0.0, dtype=object), [0.0] * m, [0.0] * m
+        A, self._reciprocals = np.empty((m, m), dtype=object), np.empty(m, dtype=object)
         for e in range(m):
             for d in range(e + 1):
                 A[e, d] = J[e] @ Y[:, d]
         for d in range(m):
-            self.pivots[d], self._reciprocals[d] = A[d, d], 1.0 / A[d, d]
-            scaled = A[:, d] * self._reciprocals[d]
+            self._reciprocals[d] = 1.0 / A[d, d]
+            scaled = A[d:, d] * self._reciprocals[d]
             for e in range(d + 1, m):
                 for c in range(d + 1, e + 1):
-                    A[e, c] = A[e, c] - scaled[e] * A[c, d]
-            A[d + 1 :, d] = scaled[d + 1 :]
-        self._A = A
+                    A[e, c] = A[e, c] - scaled[e - d] * A[c, d]
+            A[d + 1 :, d] = scaled[1:]
+        self._A, self.pivots = A, A.diagonal().tolist()
         self.Z = np.array([self.solved(free.piece(y)[0]) for y in Y], dtype=object)
         self._of = cache(lambda c: free.interface(c, self._Y).T)
 

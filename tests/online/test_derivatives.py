@@ -31,6 +31,7 @@ from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.sampling import sample_states
+from sysdyn.offline.sensitivity import Expressions
 from sysdyn.offline.sensitivity_analytic import DEARER, analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import derivatives
@@ -56,6 +57,19 @@ def close(found, expected, tolerance=1e-8):
 def fast(problem: sd.Problem, **options) -> sd.Solver:
     """A solver that is compiled in little time: nothing here depends on its order."""
     return sd.compile(problem, **({"level": "fast"} | options))
+
+
+def whole(made: Expressions) -> Program:
+    """The program of all blocks."""
+    blocks = [("".join(key), list(block.flat)) for key, block in made.blocks.items()]
+    return Program.from_graph(made.graph, made.inputs, blocks)
+
+
+def beside(made: Expressions) -> float:
+    """The share of operations that run side by side."""
+    program = whole(made)
+    segments = [s for s in schedule(program, 8).segments if s.beside]
+    return sum(len(s.shape.kind) * len(s.lanes) for s in segments) / len(program)
 
 
 def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: float = 1e-5) -> np.ndarray:
@@ -220,11 +234,7 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     for key, block in made[0].blocks.items():
         zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
         assert zeros[0] == zeros[1]
-    blocks = [("".join(key), list(block.flat)) for key, block in made[1].blocks.items()]
-    program = Program.from_graph(made[1].graph, made[1].inputs, blocks)
-    plan = schedule(program, 8)
-    beside = sum(len(s.shape.kind) * len(s.lanes) for s in plan.segments if s.beside)
-    assert beside > 0.75 * len(program)
+    assert beside(made[1]) > 0.75
 
 
 # Limbs of two and three on a trunk; limbs that a joint of the trunk moves as a whole, of which one carries two more.
@@ -268,8 +278,13 @@ def test_limbs_of_a_floating_tree_by_few_numbers_cost_less():
 def test_degrees_of_freedom_of_a_chain_share_pieces():
     """One by one they would have pieces of their own for each that carries them: 190 of eight."""
     made = analytic(sd.forward_dynamics(sd.chain(8)), ("qdd",), ("tau",), external_wrenches=False, dearer=math.inf)
-    blocks = [("".join(key), list(block.flat)) for key, block in made.blocks.items()]
-    assert len(Program.from_graph(made.graph, made.inputs, blocks).cuts) < 100
+    assert len(whole(made).cuts) < 100
+
+
+def test_responses_of_limbs_are_written_before_what_needs_them():
+    """As parts of the columns that need them first, 0.18 of the operations of this robot would run side by side."""
+    problem = sd.forward_dynamics(floating_tree(8, 3, TRUNKS[1]))
+    assert beside(analytic(problem, ("qdd",), ("tau",), external_wrenches=False, dearer=math.inf)) > 0.25
 
 
 def test_solutions_with_factors_and_their_transpose():

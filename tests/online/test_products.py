@@ -59,7 +59,7 @@ def measured_contact() -> tuple:
     return contact(), ["qdd", "tau", "w", sd.Accelerometer("body2", name="imu"), power]
 
 
-# (problem and outputs, the way of JVP and VJP)
+# (problem, outputs and further options, the way of JVP and VJP)
 CASES = {
     "inverse": (lambda: (sd.inverse_dynamics(ALL_JOINTS), "tau"), "program"),
     "forward": (lambda: (sd.forward_dynamics(ALL_JOINTS), "qdd"), "inverse dynamics"),
@@ -68,7 +68,7 @@ CASES = {
                           ("qdd", "tau", "a", "f")), "factors"),
     "contact": (lambda: (contact(), "qdd"), "inverse dynamics"),
     "estimation": (lambda: (estimation(), ("qdd", "tau")), "factors"),
-    "measured beside a contact": (measured_contact, "factors"),
+    "measured beside a contact": (lambda: (*measured_contact(), {"known": "substituted"}), "factors"),
     "measured": (measured, "factors"),
 }  # fmt: skip
 
@@ -80,8 +80,8 @@ ALWAYS = ("contact",)  # the others take seconds to compile
 def case(request):
     """(solver, arguments at a few states, by group; the inputs to differentiate by, the way)"""
     make, way = CASES[request.param]
-    problem, outputs = make()
-    solver = fast(problem, outputs=outputs)
+    problem, outputs, *options = make()
+    solver = fast(problem, outputs=outputs, **dict(*options))
     state = {k: x for k, x in random_groups(problem, STATES, seed=3).items() if not k.startswith("noise:")}
     wrt = tuple(name.removeprefix("y:") for name in state)
     return solver, state, wrt, way
@@ -152,6 +152,17 @@ def test_products_against_differences_and_one_another(case):
     for x in solver.outputs:
         expected = np.einsum("nij,nj->ni", J[x, "q"].reshape(STATES, -1, model.nv), v["q"])
         close(alone[x].reshape(STATES, -1), expected, 1e-9)
+
+
+def test_second_derivatives_by_positions_all_of_whose_directions_turn():
+    model = sd.random_tree(3, seed=1, joints=("spherical",))
+    solver = fast(sd.forward_dynamics(model), outputs="qdd")
+    q, qd, tau = model.random_state(seed=0)
+    bend, pull = solver.hvp(wrt="q"), solver.vjp(wrt="q")
+    assert bend.method == "inverse dynamics"
+    v, w = np.cos(np.arange(model.nv)), np.linspace(0.0, 1.0, model.nv)
+    ends = [pull(model.integrate(q, step * v), qd, tau=tau, cotangents=w)["q"] for step in (1e-5, -1e-5)]
+    close(bend(q, qd, tau=tau, cotangents=w, tangents=v)["q"], (ends[0] - ends[1]) / 2e-5, 1e-6)
 
 
 @pytest.mark.slow
@@ -254,6 +265,9 @@ def test_inputs_without_a_name_and_errors():
     np.testing.assert_array_equal(
         pull(q, qd, **known, cotangents=w)["q"], pull(q, qd, **known, cotangents={"qdd": w})["q"]
     )
+    assert push.method == pull.method == "inverse dynamics"
+    rest = solver.vjp(wrt="q")(q, qd, **known, cotangents={"tau": np.zeros(ALL_JOINTS.nv), "qdd": w})
+    close(pull(q, qd, **known, cotangents=w)["q"], rest["q"], 1e-12)
     with pytest.raises(InvalidInput, match=r"no value was given for \"tangents\['q'\]\": pass tangents={'q': …}"):
         push(q, qd, **known)
     with pytest.raises(InvalidInput, match=r"cotangents\['qdd'\] has shape \(2,\), but \(…, \d+\) is needed"):
