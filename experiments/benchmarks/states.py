@@ -33,6 +33,7 @@ from random_sensors import regular_at
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
+from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.joints import Helical
@@ -265,8 +266,8 @@ class Farther(NamedTuple):
         return Farther(*map(max, self, other))
 
 
-def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
-    """How far an answer d (layout,) at one state is from that in 50 digits; inf if equations are noisy.
+def farther(system: System, inputs: dict[str, np.ndarray], d: np.ndarray) -> Farther:
+    """How far an answer d (layout,) at one state is from that in 50 digits, of an estimate from its mean.
 
     Of redundant equations, whose values agree but for rounding, as many as there are unknowns are solved, those that
     QR with pivoting takes first; what the answer says of itself is not looked at.
@@ -275,7 +276,8 @@ def farther(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray
     external wrench that is zero is 3e-15 N beside forces of 2e17 N.
     """
     if system.noisy_mask.any():
-        return Farther(math.inf, math.inf, math.inf, True, True)
+        system = system.problem.system()
+        d = np.pad(d, (0, system.layout.n - len(d)))  # by multipliers, which are not looked at
     (r, c), redundant = system.coordinates, system.shape[0] > system.shape[1]
     entries = system.values(inputs)[0][0]
     rows, columns = equilibration(r, c, np.abs(entries), system.shape)

@@ -94,14 +94,16 @@ def test_rounding_errors_of_what_vanishes_are_no_errors():
     assert states.row_wise(system, inputs, d).max(axis=1).min() > 1e-9
 
 
-def test_suspects_are_held_beside_the_answer_in_50_digits():
+@pytest.mark.parametrize(("noise", "units"), [(None, states.ROUNDINGS), (0.1, 10.0)], ids=["exact", "noisy"])
+def test_suspects_are_held_beside_the_answer_in_50_digits(noise, units):
     """Accelerations that are off by 1e-10 are farther from it than rounding explains."""
-    problem = sd.forward_dynamics(sd.chain(3, 0))
+    problem = sd.forward_dynamics(sd.chain(3, 0)) + [sd.JointAcceleration("joint0", noise=noise)] * bool(noise)
+    problem += [sd.Accelerometer("body2", noise=noise)] * bool(noise)
     solver = sd.compile(problem, **FAST)
     inputs = states.calls(problem, 4, np.random.default_rng(1), 1.0)
     system, d = problem.system().plain, states.unknowns(problem, states.called(problem, solver, inputs))
     for k in range(4):
-        assert states.farther(system, states.at(inputs, k), d[k]).units <= states.ROUNDINGS
+        assert states.farther(system, states.at(inputs, k), d[k]).units <= units
         d[k, system.layout.quantity_columns("qdd")] *= 1.0 + 1e-10
         assert states.farther(system, states.at(inputs, k), d[k]).wrong
 
