@@ -18,7 +18,7 @@ from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model import Model
 from sysdyn.offline.pivoted_solves import reference
-from sysdyn.offline.sampling import FARTHEST, is_far, is_singular, reach, require_regular, travelled
+from sysdyn.offline.sampling import FARTHEST, NEAREST, is_far, is_singular, reach, require_regular, travelled
 from sysdyn.offline.verdict import (
     BACKWARD_ERROR,
     FIRM_ERROR,
@@ -130,9 +130,11 @@ def _judged(
         lost = checked.lost
     kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
+    lengths = travelled(system, inputs["q"][: len(seen.error)])
+    told = small.small | (lengths > NEAREST)  # by guards, or by how far lengths were judged
     safety = Safety(
         states=len(kept), backward_error=float(seen.error[kept].max()), pivoted=checked.pivoted,
-        tail=float(np.quantile(seen.error[kept], 1.0 - TAIL, method="higher")),
+        tail=float(np.quantile(np.where(told, 0.0, seen.error)[kept], 1.0 - TAIL, method="higher")),
         difference=checked.difference, pivoted_difference=checked.pivoted_difference,
         growth=float(seen.growth[kept].max()), least_pivot=least, least_pivot_name=name,
         crossing=through, singular=len(seen.error) - len(kept) - int(marked.sum()) - counted.beyond,

@@ -93,7 +93,8 @@ class Safety:
     least_pivot, least_pivot_name: least |pivot| over its greatest value at any state, and its equation and unknown.
     crossing: number of pivots that take both signs and so vanish somewhere in between, 0 if the determinant takes both
         signs itself.
-    tail: the backward error that the share TAIL of the states exceed.
+    tail: the backward error that the share TAIL of the states exceed, of those without small pivots and without
+        lengths beyond 1 m.
     singular: number of singular states among those drawn. Only regular ones count.
     weak: number of states with weak pivots. These do not count, either, as calls solve them with pivoting.
     reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
