@@ -590,6 +590,18 @@ def test_errors_near_the_limit_at_more_than_two_of_a_thousand_states_reach_beyon
     assert replace(many, pivoted=5e-13).exact  # a pivoted solve loses as many digits
 
 
+def test_errors_that_small_pivots_or_lengths_tell_reach_no_farther():
+    """Guards are beside these pivots, and ranges end where lengths lose digits."""
+    lossy = np.arange(N) % 30 == 0
+    errors, pivots = np.where(lossy, 0.5 * FIRM_ERROR, 0.0), np.where(lossy, 1e-4, 1.0)[:, None]
+    assert verdict(ARM, pivots, errors).safety.exact and not verdict(ARM, STEADY, errors).safety.exact
+    problem = sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("revolute", "prismatic")))
+    lengths = travelled(problem.system(), sampled(problem, True)[1]["q"])
+    for lossy, exact in ((lengths > 1.0, True), (lengths < 1.0, False)):
+        told = np.where(lossy, 0.5 * FIRM_ERROR, 0.0)
+        assert verdict(problem, STEADY, np.zeros(N), told=told, ranges=True).safety.exact == exact
+
+
 def test_a_program_may_lose_a_hundred_times_what_a_pivoted_solve_loses():
     """Residuals and differences of an ill-conditioned system are no fault of the order; but not small for that."""
     fine = replace(verdict(ARM, STEADY, np.zeros(N)).safety, pivoted=0.0, pivoted_difference=0.0)
