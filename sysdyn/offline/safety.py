@@ -130,8 +130,7 @@ def _judged(
         lost = checked.lost
     kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
-    lengths = travelled(system, inputs["q"][: len(seen.error)])
-    told = small.small | (lengths > NEAREST)  # by guards, or by how far lengths were judged
+    told = small.small | (counted.lengths > NEAREST)  # by guards, or by how far lengths were judged
     safety = Safety(
         states=len(kept), backward_error=float(seen.error[kept].max()), pivoted=checked.pivoted,
         tail=float(np.quantile(np.where(told, 0.0, seen.error)[kept], 1.0 - TAIL, method="higher")),
@@ -297,7 +296,8 @@ def _suspect(seen: _Observed) -> np.ndarray:
 
 class _Counted(NamedTuple):
     """States (N,) bool: regular ones within reach [m]; near ones, or all if regular ones are all far; usual ones, with
-    declared covariances within reach. beyond: number of regular states that are not within reach.
+    declared covariances within reach. beyond: number of regular states that are not within reach. lengths (N,): see
+    `travelled`.
     """
 
     regular: np.ndarray
@@ -305,6 +305,7 @@ class _Counted(NamedTuple):
     usual: np.ndarray
     reach: float
     beyond: int
+    lengths: np.ndarray
 
 
 def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) -> _Counted:
@@ -315,7 +316,7 @@ def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) 
     within = lengths <= reach
     usual = _as_declared(system, inputs)[: len(regular)] & within
     near = _some(regular & seen.near, regular)
-    return _Counted(regular & within, near, usual, reach, int((regular & ~within).sum()))
+    return _Counted(regular & within, near, usual, reach, int((regular & ~within).sum()), lengths)
 
 
 class _Checked(NamedTuple):
