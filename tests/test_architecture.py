@@ -112,39 +112,6 @@ def repository_files() -> list[Path]:
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-# First lines begin with a noun or a verb, never with one of these relative clauses.
-CLAUSE = re.compile(
-    r"(What|Where|Wherever|Whether|Which|Who|Whose|How|That which|(That|Those|These) (that|of)|So many)\b"
-)
-
-
-def first_lines(text: str) -> set[tuple[int, str]]:
-    """(line, text) of the first lines of docstrings and of comments above names that are assigned once and for all."""
-    tree, lines, found = ast.parse(text), text.split("\n"), set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (doc := ast.get_docstring(node)):
-            found.add((node.body[0].lineno, doc.split("\n")[0]))
-        for x in node.body if isinstance(node, (ast.Module, ast.ClassDef)) else ():
-            first = x.lineno - 1
-            while isinstance(x, (ast.Assign, ast.AnnAssign)) and first and lines[first - 1].lstrip().startswith("#"):
-                first -= 1
-            if first < x.lineno - 1:
-                found.add((first + 1, lines[first].lstrip("# ")))
-    return found
-
-
-def test_first_lines_are_understood_alone():
-    read = {path.relative_to(PACKAGE).as_posix(): first_lines(path.read_text()) for path in FILES}
-    assert sum(map(len, read.values())) > 2000
-    clauses = [f"{path}:{at}: {x}" for path, lines in read.items() for at, x in sorted(lines) if CLAUSE.match(x)]
-    assert not clauses, "\n".join(clauses)
-
-
-def test_a_clause_for_a_first_line_is_seen():
-    text = '"""Whether it is."""\n# Those that fit.\nX = 1\n\n\ndef f():\n    """How many there are."""\n'
-    assert {at for at, x in first_lines(text) if CLAUSE.match(x)} == {1, 2, 7}
-
-
 PRIVATE = re.compile(r"(?<![\w.:/-])/(?:work|root|home|Users)/\w[\w./-]*")
 
 
@@ -162,32 +129,3 @@ def test_no_file_names_a_place_on_somebodys_disk():
         for number, line in enumerate(text.splitlines(), start=1):
             found += [f"{path.relative_to(ROOT)}:{number}: {place}" for place in PRIVATE.findall(line)]
     assert not found, "\n".join(found)
-
-
-def numbers(text: str) -> dict[str, object]:
-    """{name: value} of the constants of a module that are numbers or tuples of numbers."""
-    found: dict[str, object] = {}
-    for node in ast.parse(text).body:
-        if not (isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name | ast.Tuple)):
-            continue
-        names = [x.id for x in (target.elts if isinstance(target, ast.Tuple) else [target]) if isinstance(x, ast.Name)]
-        if all(isinstance(x, ast.Constant | ast.operator | ast.unaryop | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.Load)
-               and not isinstance(getattr(x, "value", 0), str) for x in ast.walk(node.value)):  # fmt: skip
-            found |= {name: ast.unparse(node.value) for name in names if name.isupper() and not name.startswith("_")}
-    return found
-
-
-def test_a_name_of_a_number_has_one_home():
-    """Limits that are equal are one constant; others say in their names what each is of."""
-    homes: dict[str, list[str]] = {}
-    for path, module in FILES.items():
-        for name in numbers(path.read_text()):
-            homes.setdefault(name, []).append(module)
-    assert len(homes) > 250
-    twice = [f"{name}: {', '.join(modules)}" for name, modules in sorted(homes.items()) if len(modules) > 1]
-    assert not twice, "\n".join(twice)
-
-
-def test_numbers_are_found():
-    text = 'A = 1e-3\nB, C = 2**20, -1\nD = "text"\nE = (1, "x")\nF = len(A)\n_G = 2\nH = (1.0, 2.0)\n'
-    assert set(numbers(text)) == {"A", "B", "C", "H"}

@@ -126,12 +126,6 @@ def test_ci_runs_every_test():
     assert re.search(r"^\./run test .*--slow", (root / ".ci" / "run").read_text(), flags=re.MULTILINE)
 
 
-def test_no_two_files_of_tests_have_one_name():
-    """pytest imports each by its name alone: of two, one would not be collected."""
-    names = [path.name for path in Path(__file__).parent.rglob("*.py")]
-    assert not {name for name in names if names.count(name) > 1}
-
-
 DRAWN = """
 from hypothesis import given, settings, strategies as st
 seen = []
