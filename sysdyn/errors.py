@@ -5,6 +5,7 @@ Every message says what failed, the value found, what is valid, and what to do n
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import importlib
 import sys
@@ -16,8 +17,6 @@ from types import FrameType, ModuleType
 _LONGEST_NAME = 200
 # Most items of a list that a message shows, unless it says another number (chosen).
 MOST_ITEMS = 6
-# Most orders that were tried that a message names (chosen).
-_MOST_TRIED = 3
 
 # Name by which pip knows sysdyn: "sysdyn" there is another project, of system dynamics.
 DISTRIBUTION = "sysdyn-robotics"
@@ -80,6 +79,9 @@ class UnknownName(InvalidInput, KeyError):
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return self.args[0]
 
+    def __reduce__(self):  # BaseException would call __init__ with the message alone
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
 
 def check_among(kind: str, name: object, valid: Collection[str]) -> None:
     """Raise UnknownName unless the name is a valid one."""
@@ -124,19 +126,14 @@ class Inconsistent(SysdynError, ValueError):
 
 
 class NoSafeOrdering(ProblemError):
-    """An elimination order meets unacceptable pivots at some sampled state.
+    """No elimination order keeps its digits at every sampled state.
 
-    tried: why each order was not taken, a line each, of which the message has the first.
+    tried: one line for each order, with the reason against it. The message shows the first ones.
     """
 
-    def __init__(self, message: str):
-        first, *rest = message.split("\n")
-        count = next((k for k, line in enumerate(rest) if not line.startswith("  ")), len(rest))
-        tried = dict.fromkeys(line.strip() for line in rest[:count])
-        self.tried = tuple(sorted(tried, key=lambda line: "not safe" not in line))  # judged ones first
-        shown = [f"  {line}" for line in self.tried[:_MOST_TRIED]]
-        more = [f"  … ({len(self.tried)} in all: error.tried)"] if len(self.tried) > _MOST_TRIED else []
-        super().__init__("\n".join([first, *shown, *more, *rest[count:]]))
+    def __init__(self, message: str, tried: tuple[str, ...] = ()):
+        self.tried = tried
+        super().__init__(message)
 
 
 class BackendUnavailable(SysdynError, ImportError):

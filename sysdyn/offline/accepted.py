@@ -33,6 +33,8 @@ AUTO_CAP = 1.5
 TURNED = "orthogonal"
 # Starts in a row after which a searched order is left, if all fail or cost DEAR times the cheapest one known (chosen).
 MOST_VAIN, DEAR = 4, 1.2
+# Most orders that a message names (chosen).
+MOST_TRIED = 3
 
 
 class AcceptedOrder:
@@ -46,6 +48,7 @@ class AcceptedOrder:
     def __init__(self, system: System, options: Options, stages: Stages):
         self.system, self.options, self.stages = system, options, stages
         self.considered: list[tuple[str, str]] = []
+        self._unsafe: list[tuple[str, str]] = []  # of these the ones that were checked and refused
         self.accepted: Choice | None = None
         self.stable: Choice | None = None
         self._singular: dict[int, bool] = {}
@@ -75,7 +78,7 @@ class AcceptedOrder:
             self._turn()
         choice = self.accepted or self.stable or next(iter(choices if self.options.unsafe else ()), None)
         if choice is None:
-            raise NoSafeOrdering(self._failure())
+            raise self._failure()
         if self._kept and choice is self._kept[0]:
             return self._kept
         with self.stages.stage("judge"):
@@ -168,6 +171,8 @@ class AcceptedOrder:
             what = "a pivot may vanish" if safety.seldom else "pivots often vanish"
             what = "not safe" if not safety.ok else what if safety.small else "loses digits at some states"
             self.considered.append((choice.ordering, f"{what}: {safety}"))
+            if not safety.ok:
+                self._unsafe.append(self.considered[-1])
             if safety.crossing or not (safety.ok and safety.seldom):
                 failing.append(worst)
         return failing
@@ -221,13 +226,18 @@ class AcceptedOrder:
         if failing:
             self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
 
-    def _failure(self) -> str:
-        tried = "\n".join(f"  {name}: {what}" for name, what in self.considered)
+    def _failure(self) -> NoSafeOrdering:
+        """Error that names the orders, those that were checked first."""
+        tried = tuple(dict.fromkeys(f"{name}: {what}" for name, what in (*self._unsafe, *self.considered)))
+        shown = [f"  {line}" for line in tried[:MOST_TRIED]]
+        if len(tried) > MOST_TRIED:
+            shown.append(f"  … ({len(tried)} in all: error.tried)")
         diagnosis = diagnose(self.system.problem)
-        why = "" if diagnosis.well_posed else f"\n{diagnosis}"
+        if not diagnosis.well_posed:
+            shown.append(str(diagnosis))
         if self.options.ordering == GIVEN:
-            why += "\non_singular='repivot' takes the order all the same: it pivots anew at states where it fails"
-        return f"no elimination order is safe at every sampled state:\n{tried}{why}"
+            shown.append("on_singular='repivot' takes the order all the same: it pivots anew at states where it fails")
+        return NoSafeOrdering("\n".join(["no elimination order is safe at every sampled state:", *shown]), tried)
 
 
 def _firmness(safety: Safety) -> tuple[bool, bool, int, float, float]:

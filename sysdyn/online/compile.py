@@ -215,7 +215,8 @@ def _solver(
                 raise
             raise NoSafeOrdering(
                 f"{found} has no order that is safe: leave out others (problem.diagnose().redundant names all that "
-                f"depend on each other), give some noise=, or use sd.least_norm, which takes them all; {error}"
+                f"depend on each other), give some noise=, or use sd.least_norm, which takes them all; {error}",
+                error.tried,
             ) from error
         if key:
             cache.store(key, storage.pack(compiled, options, None))

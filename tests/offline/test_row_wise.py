@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -175,8 +176,13 @@ def test_an_inertia_ratio_of_a_trillion():
     model = heavy(5)
     problem = sd.forward_dynamics(model)
     q, qd, tau = model.random_state(seed=1, batch=50)
-    with pytest.raises(NoSafeOrdering, match="not safe: .*backward error"):
+    with pytest.raises(NoSafeOrdering, match="not safe: .*backward error") as caught:
         sd.compile(problem, "umfpack", level="fast")
+    error = caught.value
+    assert len(set(error.tried)) == len(error.tried) > 3 and f"{len(error.tried)} in all" in str(error)
+    assert [line in str(error) for line in error.tried] == [True] * 3 + [False] * (len(error.tried) - 3)
+    assert all(line.startswith("umfpack") for line in error.tried)
+    assert pickle.loads(pickle.dumps(error)).tried == error.tried
     solution = sd.compile(problem, level="fast")(q, qd, tau, on_singular="nan")
     assert solution.ok.all() and solution.backward_error().max() <= WRONG
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.errors import AccuracyWarning, NoSafeOrdering
+from sysdyn.errors import AccuracyWarning
 
 ARM = sd.chain(3)
 SCALES = (1e200, 1e99, 1e-99, 1e-200)
@@ -75,10 +75,3 @@ def test_deviations_that_cannot_be_squared_are_refused():
     for bad in (1e-140, 1e140):
         with pytest.raises(sd.InvalidInput, match="standard deviation of .* are computed with"):
             sd.Problem(ARM, [sd.JointTorque("all", noise=np.diag([1.0, bad, 1.0]))])
-
-
-def test_a_message_names_the_first_orders_and_the_error_all():
-    lines = [f"  order {k % 7}: why not {k % 7}" for k in range(40)]
-    error = NoSafeOrdering("\n".join(["none is safe:", *lines, "ill posed"]))
-    assert len(error.tried) == 7 and str(error).splitlines()[-2:] == ["  … (7 in all: error.tried)", "ill posed"]
-    assert str(NoSafeOrdering("one line")) == "one line" and NoSafeOrdering("one line").tried == ()
