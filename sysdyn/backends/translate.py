@@ -49,16 +49,17 @@ class Translated(ABC):
 
         NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
         entries are named in the header; blocks of derivatives are members such as dqdd_dq, row by row) and a workspace
-        of the caller, and returns the status bits of the kernel. main checks it against results computed here. name: a
-        C identifier, by default from the robot and the problem, or that of the function. real: type of its numbers,
-        "double" or "float", whose header says how far results in it are from those in double. target: "cortex-m4"
-        (float alone) or "cortex-m7" writes NAME.o, too: the function as machine code of this processor, made here,
-        with sines of our own; the header has the number of instructions that a call executes at most. Files of an
-        earlier export are replaced.
+        of the caller, and returns the status bits of the kernel. main checks it against results computed here, to a
+        tolerance of at most 1e-6 ("double") or 0.1 ("float") of the greatest entry of each. name: a C identifier that
+        is no keyword, header of C or POSIX, or target of CMake, by default from the robot and the problem, or that of
+        the function. real: type of its numbers, "double" or "float", whose header says how far results in it are
+        from those in double. target: "cortex-m4" (float alone) or "cortex-m7" writes NAME.o, too: the function as
+        machine code of this processor, made here, with sines of our own; the header has the number of instructions
+        that a call executes at most. Files of an earlier export are replaced.
 
         Raises InvalidInput for the name, UnknownName for type or target, ProblemError for a target without numbers of
         the type, BackendUnavailable if no code can be made for it, FileError if the folder cannot be written,
-        SingularState if no test vector has a finite result.
+        SingularState if no test vector has a finite result, or rounding errors exceed a tenth of that tolerance.
         """
         source = self.source(name)
         return project.export(folder, source.name, source.executable, source.description, source.states(), real, target)

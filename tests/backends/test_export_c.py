@@ -22,6 +22,7 @@ from sysdyn.app.cli import app
 from sysdyn.app.console import WRONG
 from sysdyn.backends.c import code
 from sysdyn.backends.c.project import write_folder
+from sysdyn.backends.executable import Executable
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
@@ -226,6 +227,34 @@ def test_a_wrong_result_fails_the_exported_test(tmp_path):
     build(folder, "arm", COMPILERS[0])
     run = subprocess.run([folder / "main"], capture_output=True, text=True)
     assert run.returncode == 1 and "checks failed" in run.stdout
+
+
+@pytest.mark.parametrize("real", ["double", "float"])
+@pytest.mark.parametrize(
+    "spoil", [lambda x: 3.0 * x, lambda x: x + 1e-6 * np.abs(x).max(), lambda x: np.where(x > 0, x, 0)]
+)
+def test_wrong_machine_code_is_not_exported(spoil, real, tmp_path, monkeypatch):
+    """The tolerance of the exported test does not grow with the error of the results that it is made of."""
+    solver = sd.compile(sd.forward_dynamics(sd.chain(3, seed=3)), outputs=["qdd"], level="fast")
+    run = Executable.run
+
+    def wrong(self, inputs, outputs, *rest, **options):
+        run(self, inputs, outputs, *rest, **options)
+        outputs["qdd"][...] = spoil(outputs["qdd"])
+
+    monkeypatch.setattr(Executable, "run", wrong)
+    with pytest.raises(SingularState, match="qdd"):
+        solver.export_c(tmp_path / "arm", "arm", real=real)
+    assert not (tmp_path / "arm").exists()
+
+
+def test_results_that_single_precision_cannot_hold_are_not_exported_in_it(tmp_path):
+    """√(1 + x) − 1 of x ≈ 1e-6 has no digit in single precision, and nine in double."""
+    function = sd.compile_function(lambda x: np.sqrt(1.0 + 1e-6 * (1.0 + x * x)) - 1.0, {"x": (1,)})
+    function.export_c(tmp_path / "double", "small", real="double")
+    with pytest.raises(SingularState, match="double"):
+        function.export_c(tmp_path / "float", "small", real="float")
+    assert not (tmp_path / "float").exists()
 
 
 # ---- names and layout ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sysdyn.backends import interpreter
 from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.objects import TARGETS, Target, compile_object
-from sysdyn.backends.real import DOUBLE, REALS, Real
+from sysdyn.backends.real import DOUBLE, REALS, SINGLE, Real
 from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName, check_among
 from sysdyn.files import atomic
 
@@ -22,6 +22,8 @@ TEST_STATES = 8
 VECTOR_TOLERANCE = 1e-12
 # Allowed error at ill-conditioned test vectors, in multiples of the difference made by rounding alone (chosen).
 WORST_ROUNDING = 10.0
+# Greatest tolerance of a test by type of numbers (chosen): a larger one would accept wrong results.
+LARGEST_TOLERANCE = {DOUBLE: 1e-6, SINGLE: 0.1}
 
 
 def export(
@@ -32,7 +34,7 @@ def export(
 
     inputs: by group (N, size). real: name of the type of numbers. target: processor of which NAME.o holds the machine
     code, too. Raises UnknownName for both, InvalidInput, FileError, ProblemError and BackendUnavailable for a target
-    that cannot be, and SingularState if no state has a result.
+    that cannot be, and SingularState if no state has a result or the interpreter's results differ too much.
     """
     program = executable.program
     if not program.n_outputs:
@@ -50,15 +52,17 @@ def export(
             f"none of {n} sampled states has a finite result, so there is nothing to test an export with"
         )
     inputs, outputs = ({group: x[good] for group, x in part.items()} for part in (inputs, outputs))
-    worst, about = _rounding(executable, inputs, outputs, REALS[real]), []
+    _tolerance(executable, inputs, outputs, DOUBLE)  # at all states: the machine code is right
+    about = []
     if REALS[real] is not DOUBLE:
+        worst = max(error for error, _, _ in _rounding(executable, inputs, outputs, REALS[real]))
         about = [
             f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
         ]
     code = Code(check_name(name), program, description, REALS[real], about)
     objects = {f"{name}.o": _object(code, TARGETS[target])} if target else {}
     inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
-    tolerance = max(VECTOR_TOLERANCE * REALS[real].rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
+    tolerance = _tolerance(executable, inputs, outputs, REALS[real])
     files: dict[str, str | bytes] = {
         f"{name}.h": code.header(),
         f"{name}.c": code.source(),
@@ -82,16 +86,41 @@ def _object(code: Code, target: Target) -> bytes:
     return made.code
 
 
-def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> float:
-    """Greatest difference of the interpreter's results by this type, as a fraction of their greatest entry."""
+def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> float:
+    """Tolerance of the test vectors at these states, from the interpreter's rounding errors. Raises SingularState."""
+    worst, group, k = max(_rounding(executable, inputs, outputs, real))
+    tolerance = max(VECTOR_TOLERANCE * real.rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
+    if not tolerance <= LARGEST_TOLERANCE[real]:
+        advice = (
+            "the system is near singular there, or the machine code is wrong: compare with backend='python'"
+            if real is DOUBLE
+            else "export in double"
+        )
+        state = "; ".join(f"{x} = {values[k].tolist()}" for x, values in inputs.items())
+        raise SingularState(
+            f"{group!r} by the interpreter in {real.name} differs by {worst:.1g} of its greatest entry from the "
+            f"compiled result, at most {LARGEST_TOLERANCE[real] / WORST_ROUNDING:.0e} is allowed in an exported test; "
+            f"{advice}. State: {state}"
+        )
+    return tolerance
+
+
+def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> list[tuple[float, str, int]]:
+    """Differences of the interpreter's results in this type from `outputs`, as fractions of their greatest entry.
+
+    Returns (greatest fraction, group, state at which it occurs) of each group.
+    """
     columns = [x.astype(real.dtype) for group, _ in executable.program.input_groups for x in inputs[group].T]
     found = iter(interpreter.run(executable.program, columns, constant=real.dtype.type))
-    worst = 0.0
-    for x in outputs.values():
+    worst = []
+    for group, x in outputs.items():
         if x.size:
             other = np.stack([np.broadcast_to(next(found), len(x)) for _ in range(x.shape[1])], axis=1)
             size = np.abs(x).max(axis=1)
-            worst = max(worst, float(np.max(np.abs(other - x).max(axis=1) / np.where(size > 0.0, size, 1.0))))
+            error = np.abs(other - x).max(axis=1) / np.where(size > 0.0, size, 1.0)
+            error[np.isnan(error)] = np.inf
+            k = int(np.argmax(error))
+            worst.append((float(error[k]), group, k))
     return worst
 
 
