@@ -293,12 +293,50 @@ def test_the_name_of_sensors_is_dynamics():
     assert problem_name(sensors()).endswith("_0_9_dynamics")
 
 
-@pytest.mark.parametrize("name", ["two words", "2r", "", "int", "math", "main", 3, "é", "a-b"])
+REFUSED = (
+    "two words", "2r", "", 3, "é", "a-b", "int", "class", "static_assert",
+    "main", "Main", "test_vectors", "m", "test", "all", "clean", "install", "ALL_BUILD",
+    "math", "stddef", "time", "errno", "string", "assert", "features", "pthread", "Stdio",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
 def test_bad_names_are_refused(name, tmp_path):
+    """Headers of C and POSIX, which NAME.h would hide; targets of CMake; keywords."""
     solver = sd.compile(sd.inverse_dynamics(sd.chain(1)), outputs=["tau"])
-    with pytest.raises(InvalidInput, match="name is"):
-        solver.export_c(tmp_path / "x", name=name)
+    for export in (solver.export_c, solver.export_casadi):
+        with pytest.raises(InvalidInput, match="name is") as error:
+            export(tmp_path / "x", name=name)
+        assert code.check_name(re.findall(r"such as '(\w+)'", str(error.value))[0])
     assert not list(tmp_path.iterdir())
+
+
+@needs_compiler
+def test_no_header_that_the_compiler_reads_is_a_name(tmp_path):
+    folder = sd.compile(sd.inverse_dynamics(sd.chain(1)), outputs=["tau"]).export_c(tmp_path / "arm", name="arm")
+    command = [COMPILERS[0], "-M", "main.c", "arm.c"]
+    read = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
+    headers = {Path(x).stem for x in read.split() if x.endswith(".h") and Path(x).parent.name == "include"}
+    assert {"math", "stdio", "features"} <= headers
+    for name in headers:
+        with pytest.raises(InvalidInput, match="name is"):
+            code.check_name(name)
+
+
+@needs_compiler
+def test_members_named_by_words_of_c_and_of_compilers_are_valid(tmp_path):
+    """The header is for C++, too, and `unix` is a macro of GNU's dialects."""
+    names = ["class", "new", "bool", "unix", "errno", "static_assert"]
+    function = sd.compile_function(
+        lambda *x: {f"out_{k}": 2.0 * y for k, y in enumerate(x)}, dict.fromkeys(names, (1,))
+    )
+    folder = function.export_c(tmp_path / "words", name="words")
+    text = "".join(f"#include <{x}>\n" for x in ("assert.h", "errno.h", "stdbool.h", "words.h"))
+    (folder / "all.h").write_text(text)
+    for language in ("c", "c++"):
+        command = [COMPILERS[0], "-x", language, "-Wall", "-Werror", "-fsyntax-only", "-I.", "all.h"]
+        if language == "c" or shutil.which("g++") or shutil.which("clang++"):
+            subprocess.run(command, cwd=folder, check=True, timeout=60)
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
