@@ -186,16 +186,17 @@ class Inputs:
         given = named("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:
             self._add_noise(given, noise)
-        if active is not None:
-            self._add_switches(given, active, q)
         if parameters is not None:
             self._add_parameters(given, parameters)
         if y is not None:
             self._add_measured(given, y, keep)
-        self._add_switched(given)
         for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
             given.update(taken(role, self.vectors[role], values))
-        return given | {"q": q, "qd": qd}
+        given |= {"q": q, "qd": qd}
+        if active is not None:  # after all others, whose batch axes say what an axis means
+            self._add_switches(given, active)
+        self._add_switched(given)
+        return given
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
         """Add the numbers of covariances, of {measurement: standard deviations or covariance}."""
@@ -206,25 +207,38 @@ class Inputs:
         """Add the parameters of the model that are inputs, of {name: (…, size)}."""
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
-    def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
+    def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
         """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
 
-        q tells how many states there are.
+        given: all other values. Components that masks of y switch off stay off.
         """
+        values = {}
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
-            size = self.switches[name]
-            x = array_of(f"active[{name!r}]", value)
+            values[name] = x = array_of(f"active[{name!r}]", value)
             if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
                 raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
-            if x.shape == (size,) == np.shape(q)[:-1] and size > 1:
+        # arrays that cannot have an axis of components come first: they may add batch axes
+        for name in sorted(values, key=lambda name: values[name].shape[-1:] == (self.switches[name],)):
+            x, size = values[name], self.switches[name]
+            if x.shape[-1:] != (size,) or _by_state(f"active[{name!r}]", x.shape, size, self._lead(given)):
+                x = np.repeat(x[..., None], size, axis=-1)
+            try:
+                given[switch_group(name)] = x * np.asarray(given.get(switch_group(name), 1.0))
+            except ValueError:
                 raise InvalidInput(
-                    f"active[{name!r}] has shape {x.shape}, which may mean {size} states or {size} components: hand it "
-                    f"in as ({size}, {size}), states by components"
-                )
-            whole = x.ndim == 0 or x.shape[-1] != size
-            given[switch_group(name)] = (
-                np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
-            )
+                    f"active[{name!r}] has shape {values[name].shape}, which does not fit the masked y[{name!r}]"
+                ) from None
+
+    def _lead(self, given: Mapping[str, ArrayLike]) -> tuple[int, ...]:
+        """The batch axes to which the values of groups broadcast. Raises InvalidInput."""
+        leads = {}
+        for name, value in given.items():
+            try:
+                shape, own = np.shape(value), self.groups[name].shape
+            except ValueError:
+                continue  # a ragged list, which is refused later
+            leads[self.groups[name].shown] = shape[: -len(own)] if shape[-len(own) :] == own else shape[:-1]
+        return common(leads)
 
     def _add_switched(self, given: dict[str, ArrayLike]) -> None:
         """Add zeros for the switchable measurements without a value that are switched in this call.
@@ -290,11 +304,7 @@ class Inputs:
     def _switched_off(self, given: dict[str, ArrayLike], name: str, value: Any) -> np.ndarray:
         """The value without its mask, which switches components off."""
         x: Any = np.ma.asarray(value)
-        try:
-            on = given.get(switch_group(name), 1.0)
-            given[switch_group(name)] = np.where(np.ma.getmaskarray(x), 0.0, on)
-        except ValueError:
-            raise InvalidInput(f"y[{name!r}] has shape {x.shape}, which does not fit active[{name!r}]") from None
+        given[switch_group(name)] = np.where(np.ma.getmaskarray(x), 0.0, 1.0)
         return x.filled(0)
 
     def _scattered(self, quantity: str, values: list[tuple[RawMeasurement, np.ndarray]]) -> np.ndarray:
@@ -340,6 +350,24 @@ def _positional(problem: Problem) -> tuple[str, ...]:
     known = problem.known_quantities
     needed = tuple(x for x in known if problem.inputs[x].default is None)
     return needed if len(needed) == 1 else known if len(known) == 1 else ()
+
+
+def _by_state(name: str, shape: tuple[int, ...], size: int, lead: tuple[int, ...]) -> bool:
+    """True if an array (…, size) has an axis for each batch axis and none of components.
+
+    lead: the batch axes of all other arguments. Raises InvalidInput if both readings fit them.
+    """
+    states, components = (
+        len(x) <= len(lead) and all(a in (1, b) for a, b in zip(x[::-1], lead[::-1], strict=False))
+        for x in (shape, shape[:-1])
+    )
+    same = shape == lead and (len(lead) > 1 or size == 1)
+    if states and components and not same:
+        raise InvalidInput(
+            f"{name} has shape {shape}, whose last axis may mean {size} states or {size} components: hand it in as "
+            f"{(*lead, size)}, states by components"
+        )
+    return states and (same or not components)
 
 
 def _by_name(argument: str, given: Named, kind: str, valid: Mapping) -> Iterable[tuple[str, ArrayLike]]:

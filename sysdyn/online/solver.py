@@ -131,7 +131,8 @@ class Solver(Translated, Called):
         and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
         entries that `active` switches off may be NaN.
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
-            declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements.
+            declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements. The batch
+            axes of all other arguments decide which of the two it is; a shape that fits as both is refused.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting, whatever has failed); see
             `Solution.ok`. States at which pivots fail and the system is regular are solved again in any case.
