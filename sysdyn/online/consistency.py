@@ -80,19 +80,18 @@ class CheckedSolver(Solver):
         """Solve as a Solver does, with values of all measurements of `whole`. Raises Inconsistent, too."""
         policy = self._policy(on_singular)
         arrays, values, found = self._calls_of_whole.applied(q, qd, known, given)
-
-        def solved(policy: str) -> Solution:
-            return super(CheckedSolver, self).__call__(**found, on_singular=policy, threads=threads)
-
-        solution = solved("nan" if self._square else policy)
+        solution = super().__call__(**found, on_singular="nan" if self._square else policy, threads=threads)
         off, bad, share = self._compared(solution, values)
         if self._square and ((share > EXACT).any() or not solution.ok.all()):
             disagreeing = self._solve_whole(solution, arrays, bad, off, share)
             if policy != "nan" and not solution.ok.all():
-                lost, again = ~solution.ok, solved(policy)  # whose error names the singular equations
-                for name, x in again._values.items():
+                lost = ~solution.ok
+                run = self._calls.run(Arguments.of(found.pop("q"), found.pop("qd"), (), found), threads)
+                run.status[np.ravel(solution.ok)] = 0  # all equations have solved these
+                self.resolve(run, policy)  # whose error names the singular equations
+                for name, x in self._calls.results(run).items():
                     solution._values[name][lost] = x[lost]
-                solution.ok = solution.ok | again.ok
+                solution.ok = run.status.reshape(run.lead) == 0
             off, bad, _ = self._compared(solution, values)
             bad |= disagreeing
         solution.differences = off

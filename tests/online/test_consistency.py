@@ -387,7 +387,7 @@ def test_the_forward_error_is_that_of_all_equations_where_they_solve_a_state(nea
     assert (true <= 10.0 * errors).all() and (errors <= 1e3 * np.maximum(true, 1e-16)).all()
 
 
-@pytest.mark.parametrize("policy", ["nan", "repivot"])
+@pytest.mark.parametrize("policy", ["nan", "repivot", "raise"])
 def test_states_that_all_equations_solve_stay_so_beside_one_that_nothing_solves(policy):
     """Of which velocities overflow."""
     problem = accelerometers()
@@ -397,6 +397,11 @@ def test_states_that_all_equations_solve_stay_so_beside_one_that_nothing_solves(
     y = sd.predict(problem, q, qd, qdd)
     alone = found(q, qd, y=y).qdd
     qd[0] *= 1e200
+    if policy == "raise":
+        with pytest.raises(sd.SingularState) as caught:
+            found(q, qd, y=y)
+        assert caught.value.states == (0,) and "state 0" in str(caught.value) and "more" not in str(caught.value)
+        return
     solution = found(q, qd, y=y, on_singular=policy)
     assert not solution.ok[0] and solution.ok[1:].all()
     np.testing.assert_array_equal(solution.qdd[1:], alone[1:])
