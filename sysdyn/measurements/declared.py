@@ -9,6 +9,9 @@ gyroscope               on a link: Gyroscope
 imu                     on a link: Accelerometer, or by measures= Gyroscope or FrameAttitude
 gps                     on a link: FramePosition
 
+`<origin>` or `<pose>` of SDFormat (with relative_to, degrees and rotation_format) places them, within `<robot>` and
+within `<gazebo reference=…>`.
+
 In MJCF files accelerometer, gyro, velocimeter and magnetometer (Direction of <option magnetic>), jointpos and jointvel,
 framepos, framequat (FrameAttitude: a rotation vector in place of the quaternion), framelinvel and frameangvel of the
 same meaning. All but force_torque and accelerometer are sensors of the state: they have noise, and solvers of one state

@@ -1,4 +1,4 @@
-"""URDF files: first into plain dataclasses that remember their lines, then into a `Model`.
+"""URDF files as plain dataclasses that remember their lines; `urdf_model` makes a `Model` of them.
 
 Every error carries file, line and element. `<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and
 unknown elements are ignored; `<sensor>` elements are kept in `Model.sensors`, and so are those of
@@ -23,7 +23,17 @@ from sysdyn.files.regular import open_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import ANGLE_SNAP, snap, unit_axis
-from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty, rotz
+from sysdyn.model.spatial import (
+    X_inverse,
+    X_motion,
+    inertia,
+    quaternion_to_E,
+    rotation,
+    rotx,
+    roty,
+    rotz,
+    translation,
+)
 from sysdyn.program.plain import norm, product
 
 # Joint types of the format.
@@ -173,16 +183,17 @@ class UrdfReader:
         links = self.unique([self.link(e) for e in root.iterchildren("link")], "link")
         joints = self.unique([self.joint(e, links) for e in root.iterchildren("joint")], "joint")
         self.check_mimics(joints)
-        sensors = self.sensors(root, links, joints)
         if not links:
             self.fail(root, "no <link>: a robot needs at least one")
+        root_link = self.root_link(links, joints)
+        sensors = self.sensors(root, links, joints)
         return UrdfRobot(
             self.attribute(root, "name"),
             self.source,
             MappingProxyType(links),
             MappingProxyType(joints),
             sensors,
-            self.root_link(links, joints),
+            root_link,
             tuple(self.departures),
         )
 
@@ -359,13 +370,16 @@ class UrdfReader:
 
     def sensors(self, root, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> tuple[Sensor, ...]:
         """Sensors of <robot>, then those of <gazebo> with unused names; a sensor that is wrong carries its fault."""
-        own = [self.usable(e, self.sensor, e, links, joints) for e in root.iterchildren("sensor")]
+        own = [self.usable(e, self.sensor, e, None, links, joints) for e in root.iterchildren("sensor")]
         taken = {s.name for s in own}
         for owner in root.iterchildren("gazebo"):
-            carrier = owner.get("reference")
-            for e in owner.iterchildren("sensor") if carrier in links or carrier in joints else ():
-                if e.get("name") not in taken:
-                    own.append(self.usable(e, self.gazebo_sensor, e, carrier, links, joints))
+            carrier, inside = owner.get("reference"), list(owner.iterchildren("sensor"))
+            if carrier is None and inside:
+                self.depart(self.told(inside[0], "its <gazebo> has no reference="), "left out")
+            elif carrier in links or carrier in joints:
+                own += [
+                    self.usable(e, self.sensor, e, carrier, links, joints) for e in inside if e.get("name") not in taken
+                ]
         found: dict[tuple[str, str], Sensor] = {}
         for s in own:
             first = found.setdefault((s.type, s.name), s)
@@ -386,15 +400,82 @@ class UrdfReader:
             kind = element.get("type", "")
             return Sensor(name, kind, "link", "", line=element.sourceline, fault=str(error))
 
-    def sensor(self, element, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> Sensor:
-        name = self.attribute(element, "name")
-        parent = self.child(element, "parent", required=True)
-        kind = "joint" if parent.get("joint") is not None else "link"
-        carrier = self.attribute(parent, kind)
-        valid: Mapping[str, object] = joints if kind == "joint" else links
-        if carrier not in valid:
-            self.fail(parent, str(UnknownName(f"parent {kind}", carrier, valid)))
-        return self.placed_sensor(element, name, kind, carrier, X_motion(*self.origin(element)), joints)
+    def sensor(
+        self, element, carrier: str | None, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]
+    ) -> Sensor:
+        """A sensor within `<gazebo reference=carrier>`, or (None) with a `<parent>`."""
+        from lxml import etree  # see `root`
+
+        name, type = self.attribute(element, "name"), element.get("type", "")
+        if carrier is None:
+            parent = self.child(element, "parent", required=True)
+            kind = "joint" if parent.get("joint") is not None else "link"
+            carrier = self.attribute(parent, kind)
+            valid: Mapping[str, object] = joints if kind == "joint" else links
+            if carrier not in valid:
+                self.fail(parent, str(UnknownName(f"parent {kind}", carrier, valid)))
+        else:
+            kind = "joint" if carrier in joints and (carrier not in links or type == "force_torque") else "link"
+        ends = (joints[carrier].parent, joints[carrier].child) if kind == "joint" else ()
+        return Sensor(
+            name=name,
+            type=type,
+            parent_kind=kind,
+            parent=carrier,
+            X=self.sensor_pose(element, ends[1] if ends else carrier, links, joints),
+            links=ends,
+            attributes=MappingProxyType({str(key): str(value) for key, value in element.attrib.items()}),
+            line=element.sourceline,
+            xml=etree.tostring(element, encoding="unicode", with_tail=False),
+        )
+
+    def sensor_pose(
+        self, element, link: str, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]
+    ) -> np.ndarray:
+        """X (6, 6) from the link to its sensor, by `<origin>` or by SDFormat's `<pose>`.
+
+        A pose is x y z roll pitch yaw, or x y z and a quaternion x y z w, in the frame of the link, or by `relative_to`
+        (before SDFormat 1.7: `frame`) of another link or the child of a joint, where the robot has it at q = 0.
+        """
+        pose = self.child(element, "pose")
+        if pose is None:
+            return X_motion(*self.origin(element))
+        if element.find("origin") is not None:
+            self.fail(pose, "both <origin> and <pose> are given; remove one")
+        text, format = pose.text or "", pose.get("rotation_format", "euler_rpy")
+        counts = {"euler_rpy": 6, "quat_xyzw": 7}
+        if format not in counts:
+            self.fail(pose, str(UnknownName("rotation_format", format, counts)))
+        count = counts[format]
+        try:
+            numbers = np.array([float(x) for x in text.split()] or [0.0] * 6 + [1.0] * (count - 6))
+        except ValueError:
+            numbers = np.empty(0)
+        if numbers.shape != (count,) or not np.all(np.abs(numbers) <= _LARGEST):
+            shape = "six numbers: x y z roll pitch yaw" if count == 6 else "seven numbers: x y z and qx qy qz qw"
+            self.fail(pose, f"{text!r} is not {shape}")
+        angles = np.radians(numbers[3:]) if pose.get("degrees", "").strip() in ("true", "1") else numbers[3:]
+        E = rpy(angles, self.snap) if count == 6 else self.attitude(pose, numbers[3:])
+        X = X_motion(E, snap(numbers[:3]))
+        base = (pose.get("relative_to") or pose.get("frame") or "").strip()
+        if not base:
+            return X
+        if base != "__model__" and base not in links and base not in joints:
+            self.fail(pose, str(UnknownName("relative_to", base, ["__model__", *links, *joints])))
+        parent = {j.child: j for j in joints.values()}
+
+        def placed(name: str) -> np.ndarray:
+            """X (6, 6) from the root to a link at q = 0."""
+            X = np.eye(6)
+            while name in parent:
+                X, name = product(X, X_motion(parent[name].E, parent[name].r)), parent[name].parent
+            return X
+
+        if base not in links and base in joints:
+            base = joints[base].child
+        there = np.eye(6) if base == "__model__" else placed(base)
+        X = product(X, there, X_inverse(placed(link)))
+        return X_motion(snap(rotation(X)), snap(translation(X)))
 
     def resistance(self, element, key: str) -> float:
         value = self.number(element, key, 0.0)
@@ -423,37 +504,6 @@ class UrdfReader:
                 self.depart(f'{self.source}:{j.line}: <mimic> in <joint name="{j.name}">: {fault}', "left out")
                 joints[j.name] = replace(j, mimic=None)
 
-    def gazebo_sensor(
-        self, element, carrier: str, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]
-    ) -> Sensor:
-        """A sensor within `<gazebo reference=link or joint>`, whose `<pose>` is x y z roll pitch yaw."""
-        pose = self.child(element, "pose")
-        text = "" if pose is None else pose.text or ""
-        try:
-            numbers = np.array([float(x) for x in text.split() or [0.0] * 6])
-        except ValueError:
-            numbers = np.empty(0)
-        if numbers.shape != (6,) or not np.all(np.abs(numbers) <= _LARGEST):
-            self.fail(pose, f"{text!r} is not six numbers: x y z roll pitch yaw")
-        kind = "joint" if carrier in joints else "link"
-        X = X_motion(rpy(numbers[3:], self.snap), snap(numbers[:3]))
-        return self.placed_sensor(element, self.attribute(element, "name"), kind, carrier, X, joints)
-
-    def placed_sensor(self, element, name, kind, carrier, X, joints: Mapping[str, UrdfJoint]) -> Sensor:
-        from lxml import etree  # see `root`
-
-        return Sensor(
-            name=name,
-            type=element.get("type", ""),
-            parent_kind=kind,
-            parent=carrier,
-            X=X,
-            links=(joints[carrier].parent, joints[carrier].child) if kind == "joint" else (),
-            attributes=MappingProxyType({str(key): str(value) for key, value in element.attrib.items()}),
-            line=element.sourceline,
-            xml=etree.tostring(element, encoding="unicode", with_tail=False),
-        )
-
     def origin(self, element) -> tuple[np.ndarray, np.ndarray]:
         """(E (3, 3), r (3,)) of the `<origin>` of `element`, E = (Rz(y) Ry(p) Rx(r))^T; identity if it has none."""
         origin = self.first(element, "origin")
@@ -464,11 +514,14 @@ class UrdfReader:
             return rpy(self.numbers(origin, "rpy", 3, (0.0, 0.0, 0.0)), self.snap), r
         if origin.get("rpy") is not None:
             self.fail(origin, "both rpy and quat_xyzw are given; remove one")
-        p = np.array(self.numbers(origin, "quat_xyzw", 4))
+        return self.attitude(origin, np.array(self.numbers(origin, "quat_xyzw", 4))), r
+
+    def attitude(self, element, p: np.ndarray) -> np.ndarray:
+        """E (3, 3) of a quaternion x y z w."""
         size = float(norm(p))
         if abs(size - 1.0) > 1e-3:
-            self.fail(origin, f"quat_xyzw has norm {size:.6g}, not 1")
-        return snap(quaternion_to_E(p / size)), r
+            self.fail(element, f"quat_xyzw has norm {size:.6g}, not 1")
+        return snap(quaternion_to_E(p / size))
 
     # ---- attributes ----------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from lxml import etree
 from oracles import MuJoCo, icub, icub_urdf
+from scipy.spatial.transform import Rotation
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, UnknownName
@@ -69,36 +70,92 @@ def test_a_model_keeps_the_fixed_joints_of_its_force_torque_sensors():
         sd.sensor(icub("floating"), "l_foot_ft")
 
 
-@pytest.mark.parametrize("direction", [None, "child_to_parent", "parent_to_child"])
-@pytest.mark.parametrize("frame", [None, "child", "parent", "sensor"])
-def test_frames_and_directions_of_force_torque_sensors(frame, direction):
-    """Against the wrench across the joint, turned by hand: y = X^{−T} f, X from the child to where it is measured."""
-    settings = "".join(f"<{k}>{x}</{k}>" for k, x in (("frame", frame), ("measure_direction", direction)) if x)
-    text = f"""<robot name="arm">
+ARM = """<robot name="arm">
 <link name="root"/>
 <link name="upper"><inertial><origin xyz="0.1 0.2 0.3"/><mass value="2"/>
 <inertia ixx="1" iyy="1.2" izz="0.9" ixy="0.1" ixz="0" iyz="0"/></inertial></link>
 <link name="lower"><inertial><origin xyz="0 0.1 -0.3"/><mass value="1"/>
 <inertia ixx="0.5" iyy="0.4" izz="0.3" ixy="0" ixz="0.05" iyz="0"/></inertial></link>
-<joint name="shoulder" type="continuous"><parent link="root"/><child link="upper"/><axis xyz="0 1 0"/></joint>
+<joint name="shoulder" type="continuous"><parent link="root"/><child link="upper"/><axis xyz="0 1 0"/>
+<origin xyz="0 0.3 0.2" rpy="-0.5 0 0.8"/></joint>
 <joint name="elbow" type="continuous"><parent link="upper"/><child link="lower"/><axis xyz="1 0 0"/>
 <origin xyz="0.4 0.1 0" rpy="0.3 0.2 0.1"/></joint>
-<sensor name="ft" type="force_torque"><parent joint="elbow"/><origin xyz="0.05 -0.02 0.1" rpy="0.4 -0.7 1.1"/>
-<force_torque>{settings}</force_torque></sensor></robot>"""
-    arm = sd.load_urdf(text)
+{}</robot>"""
+
+
+@pytest.mark.parametrize("direction", [None, "child_to_parent", "parent_to_child"])
+@pytest.mark.parametrize("frame", [None, "child", "parent", "sensor"])
+def test_frames_and_directions_of_force_torque_sensors(frame, direction):
+    """Against the wrench across the joint, turned by hand: y = X^{−T} f, X from the child to where it is measured."""
+    settings = "".join(f"<{k}>{x}</{k}>" for k, x in (("frame", frame), ("measure_direction", direction)) if x)
+    sensor = f"""<sensor name="ft" type="force_torque"><parent joint="elbow"/>
+<origin xyz="0.05 -0.02 0.1" rpy="0.4 -0.7 1.1"/><force_torque>{settings}</force_torque></sensor>"""
+    arm = sd.load_urdf(ARM.format(sensor))
     q, qd, qdd = arm.random_state(seed=1)
     problem = sd.Problem(arm, [sd.sensor(arm, "ft"), sd.JointWrench("lower", name="f")])
     found = sd.predict(problem, q, qd, qdd)
     f = found["f"] if direction == "parent_to_child" else -found["f"]
     child, parent = sd.frame_pose(arm, q, "lower"), sd.frame_pose(arm, q, "upper")
-    local = np.eye(4)
-    local[:3, :3] = _rpy(0.4, -0.7, 1.1)
-    local[:3, 3] = (0.05, -0.02, 0.1)
-    target = {"parent": parent, "sensor": child @ local}.get(frame or "child", child)
+    target = {"parent": parent, "sensor": child @ _pose(XYZ, RPY)}.get(frame or "child", child)
     T = np.linalg.inv(target) @ child
     force = T[:3, :3] @ f[3:]
     np.testing.assert_allclose(found["ft"][3:], force, atol=1e-12)
     np.testing.assert_allclose(found["ft"][:3], T[:3, :3] @ f[:3] + np.cross(T[:3, 3], force), atol=1e-12)
+
+
+XYZ, RPY = (0.05, -0.02, 0.1), (0.4, -0.7, 1.1)
+POSE = " ".join(map(str, (*XYZ, *RPY)))
+DEGREES = " ".join(map(repr, (*XYZ, *np.degrees(RPY).tolist())))
+# Ways to place a sensor on link "lower", and the frame in which its pose is given.
+PLACES = {
+    "origin": ('<origin xyz="0.05 -0.02 0.1" rpy="0.4 -0.7 1.1"/>', "lower"),
+    "pose": (f"<pose>{POSE}</pose>", "lower"),
+    "degrees": (f'<pose degrees="true">{DEGREES}</pose>', "lower"),
+    "quaternion": ('<pose rotation_format="quat_xyzw">0.05 -0.02 0.1 {} {} {} {}</pose>', "lower"),
+    "own link": (f'<pose relative_to="lower">{POSE}</pose>', "lower"),
+    "joint": (f'<pose relative_to="elbow">{POSE}</pose>', "lower"),
+    "parent": (f'<pose relative_to="upper">{POSE}</pose>', "upper"),
+    "parent's joint": (f'<pose relative_to="shoulder">{POSE}</pose>', "upper"),
+    "root": (f'<pose relative_to="root">{POSE}</pose>', "root"),
+    "model": (f'<pose relative_to="__model__">{POSE}</pose>', "root"),
+    "SDFormat 1.6": (f'<pose frame="upper">{POSE}</pose>', "upper"),
+}
+
+
+@pytest.mark.parametrize("gazebo", [False, True])
+@pytest.mark.parametrize("case", PLACES)
+def test_poses_of_sensors(case, gazebo):
+    """Of the wrench of a joint and the acceleration of a link, with poses that SDFormat resolves at q = 0."""
+    place, base = PLACES[case]
+    local = _pose(XYZ, RPY)
+    place = place.format(*Rotation.from_matrix(local[:3, :3]).as_quat())
+    text = ""
+    for name, type, carrier, kind in (
+        ("ft", "force_torque", "elbow", "joint"),
+        ("acc", "accelerometer", "lower", "link"),
+    ):
+        content = f"{place}<force_torque><frame>sensor</frame></force_torque>" if type == "force_torque" else place
+        parent = "" if gazebo else f'<parent {kind}="{carrier}"/>'
+        sensor = f'<sensor name="{name}" type="{type}">{parent}{content}</sensor>'
+        text += f'<gazebo reference="{carrier}">{sensor}</gazebo>' if gazebo else sensor
+    arm = sd.load_urdf(ARM.format(text), strict=True)
+    shoulder, elbow = _pose((0.0, 0.3, 0.2), (-0.5, 0.0, 0.8)), _pose((0.4, 0.1, 0.0), (0.3, 0.2, 0.1))
+    to_lower = {"lower": np.eye(4), "upper": elbow, "root": shoulder @ elbow}[base]
+    T = np.linalg.inv(to_lower) @ local  # the sensor in link "lower"
+    q, qd, qdd = arm.random_state(seed=1)
+    problem = sd.Problem(arm, [sd.sensor(arm, "ft"), sd.sensor(arm, "acc"), sd.Accelerometer(("lower", T), name="a"),
+                               sd.JointWrench("lower", name="f")])  # fmt: skip
+    found = sd.predict(problem, q, qd, qdd)
+    R, f = T[:3, :3].T, -found["f"]
+    np.testing.assert_allclose(found["ft"][3:], R @ f[3:], atol=1e-12)
+    np.testing.assert_allclose(found["ft"][:3], R @ (f[:3] - np.cross(T[:3, 3], f[3:])), atol=1e-12)
+    np.testing.assert_allclose(found["acc"], found["a"], atol=1e-12)
+
+
+def _pose(xyz, rpy) -> np.ndarray:
+    T = np.eye(4)
+    T[:3, :3], T[:3, 3] = _rpy(*rpy), xyz
+    return T
 
 
 def _rpy(roll: float, pitch: float, yaw: float) -> np.ndarray:
