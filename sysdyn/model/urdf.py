@@ -1,9 +1,9 @@
 """URDF files as plain dataclasses that remember their lines; `urdf_model` makes a `Model` of them.
 
 Every error carries file, line and element. `<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and
-unknown elements are ignored; `<sensor>` elements are kept in `Model.sensors`, and so are those of
-`<gazebo reference=…>` whose name no other has. What other tools read in spite of the format is read, too, and noted as
-a departure.
+extensions of other tools are ignored, and those that act on the robot are listed; `<sensor>` elements are kept in
+`Model.sensors`, and so are those of `<gazebo reference=…>` whose name no other has. What other tools read in spite of
+the format is read, too, and noted as a departure, as are names that the format does not have.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, ModelError, UnknownName
+from sysdyn.errors import InvalidInput, ModelError, UnknownName, few
 from sysdyn.files.regular import open_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
@@ -34,6 +34,7 @@ from sysdyn.model.spatial import (
     rotz,
     translation,
 )
+from sysdyn.model.urdf_schema import Fault, acting_elements, unknown_names
 from sysdyn.program.plain import norm, product
 
 # Joint types of the format.
@@ -90,7 +91,8 @@ class UrdfJoint:
 class UrdfRobot:
     """A URDF file, checked to be one tree: links and joints by name in document order, the name of the root link.
 
-    departures: from the format, in words with file, line and element.
+    departures: from the format, in words with file, line and element. ignored: what acts on the robot in other tools,
+    with its lines.
     """
 
     name: str
@@ -100,6 +102,7 @@ class UrdfRobot:
     sensors: tuple[Sensor, ...]
     root: str
     departures: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool = True) -> UrdfRobot:
@@ -178,6 +181,7 @@ class UrdfReader:
 
     def robot(self, text: bytes) -> UrdfRobot:
         root = self.root(text)
+        self.check_names(root)
         if (n := sum(1 for _ in root.iterchildren("link"))) > MOST_BODIES:
             self.fail(root, f"{n:,} links; a robot may have {MOST_BODIES:,}")
         links = self.unique([self.link(e) for e in root.iterchildren("link")], "link")
@@ -195,7 +199,22 @@ class UrdfReader:
             sensors,
             root_link,
             tuple(self.departures),
+            tuple(f"{name} ({_lines(lines)})" for name, lines in acting_elements(root).items()),
         )
+
+    def check_names(self, root) -> None:
+        """Note names that the format does not have; those of one kind at the first of them."""
+        names = [e.get("name", "") for e in root.iterchildren("link", "joint")]
+        faults = [*unknown_names(root)]
+        for e in root.iterchildren("gazebo"):
+            if (reference := e.get("reference", "")) and reference not in names:
+                faults.append(Fault(e, str(UnknownName("reference", reference, names)), ("reference", reference)))
+        groups: dict[tuple[str, ...], list[Fault]] = {}
+        for fault in faults:
+            groups.setdefault(fault.kind, []).append(fault)
+        for first, *others in groups.values():
+            also = f", nor in {_lines([fault.element.sourceline for fault in others])}" if others else ""
+            self.depart(self.told(first.element, first.message), f"not read{also}")
 
     def root(self, text: bytes):
         from lxml import etree  # loaded with the first robot file: most programs read none
@@ -574,6 +593,10 @@ class UrdfReader:
                 self.fail(element, f"{key}={text!r}: {part!r} is beyond {_LARGEST:g}")
             values.append(value)
         return tuple(values)
+
+
+def _lines(lines: Sequence[int]) -> str:
+    return f"line{'s' * (len(lines) > 1)} {few(lines)}"
 
 
 def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:

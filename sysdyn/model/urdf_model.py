@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import FormatWarning, check_among, few, warn
+from sysdyn.errors import FormatWarning, IgnoredWarning, ModelError, check_among, few, warn
 from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
@@ -20,6 +20,8 @@ from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
+# Most departures from the format that one warning shows (chosen).
+MOST_DEPARTURES = 20
 
 
 def load_urdf(
@@ -52,14 +54,29 @@ def load_urdf(
     `<inertial>` without `<mass>` (no inertia) or `<inertia>` (a point mass), a second `<inertial>`, `<mass>`,
     `<inertia>`, `<origin>` or `<axis>` (the first is taken), a lower limit above the upper (no limits), negative
     damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none), duplicate and malformed
-    sensors (an error where one is asked for by name).
+    sensors (an error where one is asked for by name), a `<gazebo reference=>` that the file does not have, and names
+    that are not read: an attribute that its element does not have, a child element that is in a wrong place or
+    resembles a known one. Extensions of other tools pass.
+
+    One IgnoredWarning names what acts on the robot in other tools and is not part of the model, with its lines, where
+    its value has an effect: `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`,
+    `springStiffness`, `turnGravityOff`, `gravity`, `kinematic`, `static`, `dampingFactor`, `velocity_decay`, the plugin
+    of a `mimicJoint`; `rotor_inertia`, `gear_ratio`, bushings, springs and constraints of Drake; `inertia_scaling` of
+    Bullet. Contacts, limits and controllers are not named.
 
     Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
     `fixed_joints`.
     """
     robot = read_urdf(source, strict, snap)
     if robot.departures:
-        warn(few(robot.departures, between="\n"), FormatWarning)
+        warn(few(robot.departures, MOST_DEPARTURES, between="\n"), FormatWarning)
+    if robot.ignored:
+        warn(f"{robot.source}: not part of the model, and ignored: {', '.join(robot.ignored)}", IgnoredWarning)
+    if base == "floating" and ROOT_JOINT in robot.joints:
+        raise ModelError(
+            f'{robot.source}:{robot.joints[ROOT_JOINT].line}: <joint name="{ROOT_JOINT}">: the free joint of a '
+            "floating base has this name: give the joint another one in the file"
+        )
     kept = _kept(fixed_joints, robot)
     tree = GrowingTree()
     root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1

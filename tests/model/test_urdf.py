@@ -9,7 +9,7 @@ import pinocchio as pin
 import pytest
 
 import sysdyn as sd
-from sysdyn.errors import FormatWarning, InvalidInput, ModelError, PlausibilityWarning, UnknownName
+from sysdyn.errors import FormatWarning, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.measurements.declared import declared_sensors, sensor
 from sysdyn.model import (
     Fixed,
@@ -187,7 +187,7 @@ def test_quaternion_origin():
 
 def test_defaults_and_ignored_elements():
     text = "<?xml version='1.0' encoding='utf-8'?>\n<!-- é -->" + robot(
-        '<material name="grey"/>', "<!-- a comment -->", "<transmission/>", '<gazebo><link name="x"/></gazebo>',
+        '<material name="grey"/>', "<!-- a comment -->", "<transmission/>", '<gazebo><plugin name="x"/></gazebo>',
         link("a", "<visual/><collision/>"), link("b", "<!-- c -->"), joint("j", "a", "b"),
     )  # fmt: skip
     m = load_urdf(text)
@@ -221,7 +221,8 @@ def test_sensors_are_kept():
         *PAIR,
         joint("j", "a", "b"),
         '<sensor name="imu" type="accelerometer" update_rate="100"><parent link="b"/><origin xyz="0 0 1"/></sensor>',
-        '<sensor name="ft" type="force_torque"><parent joint="j"/><frame>child</frame></sensor>',
+        '<sensor name="ft" type="force_torque"><parent joint="j"/><force_torque><frame>child</frame></force_torque>'
+        "</sensor>",
     )
     imu, ft = load_urdf(text).sensors
     assert (imu.name, imu.type, imu.parent_kind, imu.parent, imu.line) == ("imu", "accelerometer", "link", "b", 5)
@@ -404,6 +405,31 @@ DEPARTURES = {
         robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent joint="x"/>'), 5, "unknown parent joint 'x'",
     ),
     "sensor without a name": (robot(*PAIR, joint("j", "a", "b"), "<sensor/>"), 5, "missing attribute 'name'; left out"),
+    "sensor pose": (
+        robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent link="a"/><pose>0 0 1</pose>'), 5,
+        "'0 0 1' is not six numbers: x y z roll pitch yaw; an error where",
+    ),
+    "sensor pose relative to nothing": (
+        robot(*PAIR, joint("j", "a", "b"),
+              SENSOR % '<parent link="a"/><pose relative_to="jay">0 0 1 0 0 0</pose>'), 5,
+        "unknown relative_to 'jay'. Did you mean 'j' or 'a'? Valid names: __model__, a, b, j.; an error where",
+    ),
+    "Gazebo pose relative to nothing": (
+        robot(*PAIR, joint("j", "a", "b"), GAZEBO % '<pose frame="world">0 0 1 0 0 0</pose>'), 5,
+        "unknown relative_to 'world'",
+    ),
+    "sensor pose and origin": (
+        robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent link="a"/><origin/><pose>0 0 1 0 0 0</pose>'), 5,
+        "both <origin> and <pose> are given; remove one; an error where",
+    ),
+    "sensor pose with another format": (
+        robot(*PAIR, joint("j", "a", "b"), GAZEBO % '<pose rotation_format="euler">0 0 1 0 0 0</pose>'), 5,
+        "unknown rotation_format 'euler'. Did you mean 'euler_rpy'",
+    ),
+    "sensor pose of no attitude": (
+        robot(*PAIR, joint("j", "a", "b"), GAZEBO % '<pose rotation_format="quat_xyzw">0 0 1 0 0 0 0</pose>'), 5,
+        "quat_xyzw has norm 0, not 1",
+    ),
     "Gazebo pose": (
         robot(*PAIR, joint("j", "a", "b"), GAZEBO % "<pose>0 0 x</pose>"), 5, "'0 0 x' is not six numbers",
     ),
@@ -440,11 +466,166 @@ def test_departures_are_read_with_one_warning_and_are_errors_where_that_is_stric
 
 
 def test_many_departures_are_counted():
-    text = robot(link("a"), *(link(f"b{i}", INERTIAL) for i in range(12)),
-                 *(joint(f"j{i}", "a", f"b{i}", '<limit lower="1" upper="0"/>') for i in range(12)))  # fmt: skip
-    with pytest.warns(FormatWarning, match=r"(?s)j5.*… \(12 in all\)$") as caught:
+    text = robot(link("a"), *(link(f"b{i}", INERTIAL) for i in range(32)),
+                 *(joint(f"j{i}", "a", f"b{i}", '<limit lower="1" upper="0"/>') for i in range(32)))  # fmt: skip
+    with pytest.warns(FormatWarning, match=r"(?s)j19.*… \(32 in all\)$") as caught:
         load_urdf(text)
-    assert len(caught) == 1 and "j6" not in str(caught[0].message)
+    assert len(caught) == 1 and "j20" not in str(caught[0].message)
+
+
+BODY = link("b", INERTIAL)
+
+
+def hinge(content):
+    return robot(*PAIR, joint("j", "a", "b", content))
+
+
+def with_inertial(old, new):
+    return robot(PAIR[0], link("b", INERTIAL.replace(old, new)), joint("j", "a", "b"))
+
+
+# Misspelt and misplaced names: text, line, the wrong name, the right one or its place.
+NAMES = {
+    "mimic ratio": (hinge('<mimic joint="j" ratio="2"/>'), 4, "ratio", "multiplier"),
+    "intertial": (robot(PAIR[0], BODY.replace("inertial", "intertial"), joint("j", "a", "b")), 3, "intertial",
+                  "'inertial'"),
+    "Inertial": (robot(PAIR[0], BODY.replace("inertial", "Inertial"), joint("j", "a", "b")), 3, "Inertial",
+                 "'inertial'"),
+    "joint axis": (robot(*PAIR, joint("j", "a", "b").replace('name="j"', 'name="j" axis="0 0 1"')), 4, "axis",
+                   "<axis>"),
+    "joint damping": (robot(*PAIR, joint("j", "a", "b").replace('name="j"', 'name="j" damping="1"')), 4, "damping",
+                      "<dynamics>"),
+    "origin pry": (hinge('<origin pry="0 0 1"/>'), 4, "pry", "'rpy'"),
+    "origin pos": (hinge('<origin pos="0 0 1"/>'), 4, "pos", "xyz"),
+    "orgin": (hinge('<orgin xyz="0 0 1"/>'), 4, "orgin", "'origin'"),
+    "pose of a joint": (hinge("<pose>0 0 1 0 0 0</pose>"), 4, "pose", "<sensor>"),
+    "dynamics viscous": (hinge('<dynamics viscous="1"/>'), 4, "viscous", "damping"),
+    "dynamic": (hinge('<dynamic damping="1"/>'), 4, "dynamic", "'dynamics'"),
+    "damping of a joint": (hinge('<damping value="1"/>'), 4, "damping", "<dynamics>"),
+    "limit min": (hinge('<limit min="-1" max="1"/>'), 4, "min", "lower"),
+    "limits": (hinge('<limits lower="-1"/>'), 4, "limits", "'limit'"),
+    "limit lower as an element": (hinge("<limit><lower>-1</lower></limit>"), 4, "lower", "lower="),
+    "limit in dynamics": (hinge('<dynamics><limit lower="-1"/></dynamics>'), 4, "limit", "<joint>"),
+    "axes": (hinge('<axes xyz="0 0 1"/>'), 4, "axes", "'axis'"),
+    "axis rpy": (hinge('<axis xyz="1 0 0" rpy="0 0 1"/>'), 4, "rpy", "xyz"),
+    "mimics": (hinge('<mimics joint="j"/>'), 4, "mimics", "'mimic'"),
+    "mass of a link": (robot(PAIR[0], BODY.replace(">", '><mass value="1"/>', 1), joint("j", "a", "b")), 3, "mass",
+                       "<inertial>"),
+    "origin of a link": (robot(PAIR[0], BODY.replace(">", '><origin xyz="1 0 0"/>', 1), joint("j", "a", "b")), 3,
+                         "origin", "<inertial>"),
+    "com": (with_inertial("<mass", '<com xyz="0 0 1"/><mass'), 3, "com", "origin"),
+    "com of a mass": (with_inertial('value="1"', 'value="1" com="0 0 1"'), 3, "com", "value"),
+    "moments of a mass": (with_inertial('value="1"', 'value="1" ixx="1"'), 3, "ixx", "value"),
+    "text of an origin": (hinge("<origin>0 0 1</origin>"), 4, "'0 0 1'", "xyz"),
+    "joint in a link": (robot(PAIR[0], BODY.replace(">", "><joint/>", 1), joint("j", "a", "b")), 3, "joint", "<robot>"),
+    "sensor in a link": (robot(PAIR[0], BODY.replace(">", "><sensor/>", 1), joint("j", "a", "b")), 3, "sensor",
+                         "<gazebo>"),
+    "frame of a sensor": (robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent link="a"/><frame>child</frame>'), 5,
+                          "frame", "<force_torque>"),
+    "measure direction": (
+        robot(*PAIR, joint("j", "a", "b"),
+              SENSOR % '<parent link="a"/><force_torque><measure_direccion>x</measure_direccion></force_torque>'),
+        5, "measure_direccion", "'measure_direction'",
+    ),
+    "pose relative-to": (robot(*PAIR, joint("j", "a", "b"), GAZEBO % '<pose relative-to="a"/>'), 5, "relative-to",
+                         "'relative_to'"),
+    "Gazebo's reference": (robot(*PAIR, joint("j", "a", "b"), '<gazebo reference="jj"/>'), 5,
+                           "jj", "a, b, j"),
+    "Gazebo's sensor without a reference": (robot(*PAIR, joint("j", "a", "b"), f"<gazebo>{SENSOR % ''}</gazebo>"), 5,
+                                            "<sensor", "reference="),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.PlausibilityWarning")
+@pytest.mark.parametrize("case", NAMES)
+def test_names_that_the_format_does_not_have_warn_and_are_errors_where_that_is_strict(case, tmp_path):
+    text, line, name, right = NAMES[case]
+    path = tmp_path / "robot.urdf"
+    path.write_text(text)
+    with pytest.warns(FormatWarning) as caught:
+        load_urdf(path)
+    said = str(caught[0].message).splitlines()[0]
+    assert len(caught) == 1 and said.startswith(f"{path}:{line}: ")
+    assert name in said.removeprefix(str(path)) and right in said.removeprefix(str(path))
+    with pytest.raises(ModelError) as strict:
+        load_urdf(path, strict=True)
+    assert str(strict.value).startswith(f"{path}:{line}: ") and name in str(strict.value) and right in str(strict.value)
+
+
+def test_one_line_of_the_warning_has_all_places_of_a_name():
+    text = robot(*PAIR, link("c", INERTIAL), joint("j", "a", "b", '<dynamics mu="1"/>'),
+                 joint("k", "b", "c", '<dynamics mu="1"/>'))  # fmt: skip
+    with pytest.warns(FormatWarning) as caught:
+        load_urdf(text)
+    (said,) = str(caught[0].message).splitlines()
+    assert said.startswith("<string>:5: ") and "line 6" in said
+
+
+EXTENSIONS = (
+    '<drake:joint name="x"/>',
+    '<ros2_control name="x"><joint name="j"><param name="min">1</param></joint></ros2_control>',
+    '<link name="c"><contact><damping value="1"/></contact><self_filter/></link><joint name="k" type="fixed" '
+    'drake:x="1"><parent link="a"/><child link="c"/><safety_controller k_position="1" k_velocity="2" '
+    'soft_lower_limit="0" soft_upper_limit="1"/><calibration rising="0"/></joint>',
+    '<transmission name="t" type="x"><joint name="j"><hardwareInterface>e</hardwareInterface></joint>'
+    '<actuator name="m"><mechanicalReduction>1</mechanicalReduction><motorInertia>0.0</motorInertia></actuator>'
+    "</transmission>",
+    '<gazebo reference="b"><mu1>1</mu1><selfCollide>true</selfCollide><turnGravityOff>false</turnGravityOff>'
+    '<gravity>1</gravity><material>x</material><sensor name="s" type="ray"><pose>0 0 1 0 0 0</pose>'
+    "<update_rate>5</update_rate><always_on>1</always_on><camera><pose/></camera><plugin/></sensor></gazebo>",
+    '<gazebo reference="j"><implicitSpringDamper>1</implicitSpringDamper><springStiffness>0</springStiffness>'
+    "<provideFeedback>true</provideFeedback></gazebo>",
+    '<mujoco><compiler strippath="false"/></mujoco>',
+)
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_extensions_of_other_tools_pass(extension):
+    text = robot(*PAIR, joint("j", "a", "b"), extension).replace("<robot", '<robot xmlns:drake="drake"')
+    assert load_urdf(text, strict=True).nv == 1
+
+
+MOTOR = '<transmission name="t">\n<joint name="j"/><actuator name="m">{}</actuator></transmission>'
+# What acts on the robot in other tools: the elements, their line and their name.
+ACTING = {
+    "loop": ('<gazebo>\n<joint name="l" type="ball"><parent>a</parent><child>b</child></joint></gazebo>', 6, "<joint>"),
+    "link": ('<gazebo><link name="c"/></gazebo>', 5, "<link>"),
+    "rotor": (MOTOR.format("<motorInertia>1e-4</motorInertia>"), 6, "motorInertia"),
+    "gear": (MOTOR.format("<mechanicalReduction>50</mechanicalReduction>"), 6, "mechanicalReduction"),
+    "reversed": (MOTOR.format("<mechanicalReduction>-1</mechanicalReduction>"), 6, "mechanicalReduction"),
+    "gear of ros2_control": (
+        "<ros2_control><transmission><mechanical_reduction>5</mechanical_reduction></transmission></ros2_control>", 5,
+        "mechanical_reduction",
+    ),
+    "gear as an attribute": ('<transmission><rightActuator mechanicalReduction="9"/></transmission>', 5,
+                             "mechanicalReduction"),
+    "spring": ('<gazebo reference="j">\n\n<springReference>0</springReference><springStiffness>8</springStiffness>'
+               "</gazebo>", 7, "springStiffness"),
+    "no gravity": ('<gazebo reference="b"><turnGravityOff>true</turnGravityOff></gazebo>', 5, "turnGravityOff"),
+    "no gravity in SDFormat": ('<gazebo reference="b"><gravity>0</gravity></gazebo>', 5, "gravity"),
+    "kinematic": ('<gazebo reference="b"><kinematic>1</kinematic></gazebo>', 5, "kinematic"),
+    "drag": ('<gazebo reference="b"><dampingFactor>0.01</dampingFactor></gazebo>', 5, "dampingFactor"),
+    "static": ("<gazebo><static>true</static></gazebo>", 5, "static"),
+    "plugin of a mimic": ("<gazebo><plugin><joint>j</joint><mimicJoint>k</mimicJoint></plugin></gazebo>", 5,
+                          "mimicJoint"),
+    "rotor of Drake": ('<transmission><actuator><drake:rotor_inertia value="2"/></actuator></transmission>', 5,
+                       "rotor_inertia"),
+    "bushing of Drake": ("<drake:linear_bushing_rpy/>", 5, "linear_bushing_rpy"),
+    "old loop of Drake": ('<loop_joint name="l"/>', 5, "loop_joint"),
+    "inertia of Bullet": ('<link name="c"><contact><inertia_scaling value="3"/></contact></link><joint name="k" '
+                          'type="fixed"><parent link="a"/><child link="c"/></joint>', 5, "inertia_scaling"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("case", ACTING)
+def test_what_acts_on_the_robot_in_other_tools_is_named(case, strict):
+    extension, line, name = ACTING[case]
+    text = robot(*PAIR, joint("j", "a", "b"), extension).replace("<robot", '<robot xmlns:drake="drake"')
+    with pytest.warns(IgnoredWarning) as caught:
+        load_urdf(text, strict=strict)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert re.search(rf"{name}.*\(line {line}\)", str(caught[0].message))
 
 
 def test_limits_are_said_before_memory_is_gone(tmp_path):
@@ -488,7 +669,7 @@ def test_external_entities_are_not_read(tmp_path):
 def test_root_joint_name_is_reserved_on_a_floating_base():
     text = robot(*PAIR, joint("root_joint", "a", "b"))
     assert load_urdf(text).nv == 1
-    with pytest.raises(ModelError, match="used more than once: root_joint"):
+    with pytest.raises(ModelError, match='^<string>:4: <joint name="root_joint">: .*give the joint another'):
         load_urdf(text, base="floating")
 
 

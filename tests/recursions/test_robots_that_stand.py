@@ -102,6 +102,7 @@ def test_feet_beside_the_matrices_of_mujoco(robot):
 
 
 @pytest.mark.filterwarnings("ignore::sysdyn.errors.FormatWarning")  # grippers that follow fixed joints
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.IgnoredWarning")  # gears of Talos
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("robot", [x for x in ROBOTS if x != "MuJoCo's humanoid"])
 def test_feet_beside_pinocchio(robot):
