@@ -150,9 +150,10 @@ class Smoother:
             part = share * _between(before, swept.step)
             now, whole = own.about(own.moved(now, part * swept.step, readings), readings), part == 1.0
             before = part * swept.step
-            change, small = best.objective - now.objective, _small(best, enough)
+            change = best.objective - now.objective
             if change >= 0.0:
                 best, share, waited = now, min(1.0, 2.0 * share), 0
+            small = _small(best, enough)
             if abs(change) <= small or (best is now and whole and abs(now.objective - swept.least) <= FORETOLD * small):
                 return best, True
             if not change >= 0.0:
