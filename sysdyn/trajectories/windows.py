@@ -72,7 +72,7 @@ def windows(
         read = part(at, min(end + max(1, int(OVERLAP * n)), rows))
         read = proposed(trajectory, belief, kappa, read)
         smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone), robust)
-        if learnt is None or len(learnt) < len(read.t):
+        if learnt is None or len(learnt) != len(read.t):
             learnt = trajectory.first_path(belief, read, kappa)
         found, left = smoother.run(learnt, read)
         learnt = None
