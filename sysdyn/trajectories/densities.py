@@ -19,9 +19,11 @@ from sysdyn.trajectories.path import Path
 LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
 # Stretches of a log from which densities are taken, and most instants of each (chosen).
 STRETCHES, STRETCH = 4, 1000
-# Instants of a stretch at its start that do not count, while the filter forgets where it began, and the most of them as
-# a share of the stretch; at least those that find the first state (chosen).
-FORGOTTEN, MOST_FORGOTTEN = 20, 0.25
+# First readings of an encoder in a stretch that do not count, while the filter forgets where it began: the most, the
+# most as a share of its readings, and the least, which is that of the highest order for all orders (chosen).
+FORGOTTEN, MOST_FORGOTTEN, LEAST_FORGOTTEN = 20, 0.25, 4
+# Log-likelihood below the greatest at which a density is rejected: that of one standard deviation (chosen).
+REJECTED = 0.5
 # Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
 LONGEST_STEP = 20.0
 # Standard deviation of a normal distribution by the median of its absolute values.
@@ -42,55 +44,64 @@ def of_stretches(n: int) -> np.ndarray:
 
 
 def of_encoders(
-    t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, order: int
+    t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, joint: np.ndarray, order: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(κ (m,), log-likelihood (m,)) of processes of an order, by the innovations of m encoders.
+    """(κ (m,), log-likelihood (m,)) of processes of an order, of m joints, by the innovations of encoders.
 
-    t (N,) [s], z (N, m) readings, on (N, m) bool, std (m,). Filters of all joints, densities and stretches go side by
-    side.
+    t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): number of the joint of each encoder, below m.
+    Log-likelihoods of all encoders of a joint are added. κ has the greatest sum; if the least density that is tried is
+    not rejected, as of a joint at rest, κ is the greatest that is not, and NaN if none is rejected. Filters of all
+    encoders, densities and stretches run in parallel.
     """
-    n, m = z.shape
+    (n, k), m = z.shape, int(joint.max()) + 1
     starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
     length = min(n, STRETCH)
-    forgotten = max(min(FORGOTTEN, int(MOST_FORGOTTEN * length)), order)
     at = starts[:, None] + np.arange(length)
     dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
-    unit = std / np.median(np.diff(t)) ** (order - 0.5)
+    unit = np.full(m, np.inf)
+    np.minimum.at(unit, joint, std / np.median(np.diff(t)) ** (order - 0.5))
     grid = 10.0 ** np.linspace(LEAST_DENSITY, GREATEST_DENSITY, DENSITIES)
-    kappa = grid[:, None] * unit  # (tried, m)
-    found = np.zeros((DENSITIES, m))
+    found = np.zeros((DENSITIES, k))
     phi, Q = transition(dt, order), covariance(dt, order)
-    y, seen = z[at] / std, on[at]  # (stretches, length, m), in units of the noise
-    shape = (len(starts), DENSITIES, m)
+    y, seen = z[at] / std, on[at]  # (stretches, length, k), in units of the noise
+    number = seen.cumsum(axis=1)
+    forgotten = np.clip(MOST_FORGOTTEN * number[:, -1], LEAST_FORGOTTEN, FORGOTTEN)
+    counted = seen & (number > forgotten[:, None])
+    shape = (len(starts), DENSITIES, k)
     x, P = np.zeros((order, *shape)), np.zeros((order, order, *shape))
-    x[0] = y[:, 0][:, None]
+    x[0] = np.take_along_axis(y, seen.argmax(axis=1)[:, None], axis=1)
     for i, scale in enumerate(np.median(dt) ** -np.arange(order)):
         P[i, i] = WIDE * scale * scale
-    spread = (kappa / std) ** 2
+    spread = (grid[:, None] * unit[joint] / std) ** 2
     # entries first, which are few: stacks of small matrices take ten times as long
     phi, Q = (np.moveaxis(a, (0, 1), (-2, -1))[..., None, None] for a in (phi, Q))
-    for k in range(length):
-        if k:
-            F = phi[0, :, :, k - 1]
+    for i in range(length):
+        if i:
+            F = phi[0, :, :, i - 1]
             x, A = _ahead(x, F, order), _ahead(P, F, order)
             P = _ahead(A.swapaxes(0, 1), F, order)
-            P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, k - 1] * spread
+            P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, i - 1] * spread
         S = P[0, 0] + 1.0
-        e = y[:, k][:, None] - x[0]
+        e = y[:, i][:, None] - x[0]
         S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
-        here = np.broadcast_to(seen[:, k][:, None], shape)
-        if k >= forgotten:
-            found -= 0.5 * np.where(here, np.log(S) + e * e / S, 0.0).sum(axis=0)
+        here = np.broadcast_to(seen[:, i][:, None], shape)
+        found -= 0.5 * np.where(counted[:, i][:, None], np.log(S) + e * e / S, 0.0).sum(axis=0)
         x += np.where(here, P[0] * (e / S), 0.0)
         gain = np.where(here, P[0] / np.sqrt(S), 0.0)
         P -= gain[:, None] * gain
-    best = np.clip(found.argmax(axis=0), 1, DENSITIES - 2)
-    j = np.arange(m)
-    a, b, c = found[best - 1, j], found[best, j], found[best + 1, j]
+    total = np.zeros((m, DENSITIES))
+    np.add.at(total, joint, found.T)
+    j, best = np.arange(m), np.clip(total.argmax(axis=1), 1, DENSITIES - 2)
+    a, b, c = total[j, best - 1], total[j, best], total[j, best + 1]
     curve = a - 2.0 * b + c
     shift = np.where(curve < 0.0, 0.5 * (a - c) / np.where(curve < 0.0, curve, 1.0), 0.0)
     step = (GREATEST_DENSITY - LEAST_DENSITY) / (DENSITIES - 1)
-    return unit * 10.0 ** (LEAST_DENSITY + step * (best + np.clip(shift, -1.0, 1.0))), found.max(axis=0)
+    kappa = unit * 10.0 ** (LEAST_DENSITY + step * (best + np.clip(shift, -1.0, 1.0)))
+    likelihood = total.max(axis=1)
+    accepted = total > likelihood[:, None] - REJECTED
+    greatest = DENSITIES - 1 - accepted[:, ::-1].argmax(axis=1)
+    kappa = np.where(accepted[:, 0], unit * grid[greatest], kappa)
+    return np.where(accepted[:, -1], np.nan, kappa), likelihood
 
 
 def _ahead(x: np.ndarray, F: np.ndarray, order: int) -> np.ndarray:

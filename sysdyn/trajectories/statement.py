@@ -205,17 +205,19 @@ class Trajectory:
     def encoders(
         problem: Problem, readings: Readings, order: int, wanted: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood); wanted (nv,) bool."""
+        """(κ (nv,) by the encoders, (nv,) bool: of joints whose encoders determine it, log-likelihood).
+
+        wanted (nv,) bool: of these.
+        """
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0
-        for m, places in encoders_of(problem):
-            freedoms = [v for _, v in places]
-            if not wanted[freedoms].any():
-                continue
-            values = readings.y[m.name], readings.active[m.name], deviations(m, model)
-            kappa, likelihood = densities.of_encoders(readings.t, *values, order)
-            density[freedoms] = kappa
-            total += float(likelihood.sum())
+        found = [(m, k, v) for m, places in encoders_of(problem) for k, (_, v) in enumerate(places) if wanted[v]]
+        if found:
+            freedoms, own = np.unique([v for _, _, v in found], return_inverse=True)
+            z, on = (np.stack([x[m.name][:, k] for m, k, _ in found], axis=1) for x in (readings.y, readings.active))
+            std = np.array([deviations(m, model)[k] for m, k, _ in found])
+            density[freedoms], likelihood = densities.of_encoders(readings.t, z, on, std, own, order)
+            total = float(likelihood.sum())
         known = np.isfinite(density)
         faster = FREQUENCY ** (order - 3)
         for i, joint in enumerate(model.joints):

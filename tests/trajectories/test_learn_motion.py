@@ -163,15 +163,16 @@ def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
     t = np.cumsum(rng.uniform(5e-3, 2e-2, n))
     z = np.sin(3.0 * t)[:, None] + std * rng.standard_normal((n, 2))
     on = rng.random((n, 2)) > 0.2
-    kappa, likelihood = densities.of_encoders(t, np.where(on, z, 0.0), on, std, order)
+    kappa, likelihood = densities.of_encoders(t, np.where(on, z, 0.0), on, std, np.arange(2), order)
     dt, tried = (
         np.diff(t),
         10.0 ** np.linspace(densities.LEAST_DENSITY, densities.GREATEST_DENSITY, densities.DENSITIES),
     )
+    forgotten = np.minimum(densities.MOST_FORGOTTEN * on.sum(axis=0), densities.FORGOTTEN)
     for j in range(2):
         found = []
         for density in tried / np.median(dt) ** (order - 0.5):
-            x = np.array([z[0, j] / std[j] * on[0, j], *np.zeros(order - 1)])
+            x = np.array([z[on[:, j].argmax(), j] / std[j], *np.zeros(order - 1)])
             P, total = np.diag(densities.WIDE * np.median(dt) ** (-2.0 * np.arange(order))), 0.0
             for k in range(n):
                 if k:
@@ -181,12 +182,97 @@ def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
                     continue
                 e = z[k, j] / std[j] - x[0]
                 S = max(P[0, 0] + 1.0, e * e / FAR_SQUARED)
-                total -= 0.5 * (np.log(S) + e * e / S) * (k >= densities.MOST_FORGOTTEN * n)
+                total -= 0.5 * (np.log(S) + e * e / S) * (on[: k + 1, j].sum() > forgotten[j])
                 x, P = x + P[:, 0] * e / S, P - np.outer(P[:, 0], P[0]) / S
             found.append(total)
         assert likelihood[j] == pytest.approx(max(found), abs=1e-4)
         best = tried[int(np.argmax(found))] * std[j] / np.median(dt) ** (order - 0.5)
         assert abs(np.log10(kappa[j] / best)) < 0.25
+
+
+def of_process(order: int, kappa: np.ndarray, t: np.ndarray, seed: int) -> np.ndarray:
+    """(N, p, m) states of m processes of density κ (m,), from rest at random positions."""
+    rng, dt = np.random.default_rng(seed), float(t[1] - t[0])
+    F, L = transition(dt, order), np.linalg.cholesky(covariance(dt, order))
+    x = np.zeros((len(t), order, len(kappa)))
+    x[0, 0] = rng.standard_normal(len(kappa))
+    for k in range(1, len(t)):
+        x[k] = F @ x[k - 1] + L @ rng.standard_normal(x[0].shape) * kappa
+    return x
+
+
+FINE, COARSE = 1e-4, 0.1
+ENCODERS_OF_A_JOINT = {
+    "one": ["fine"], "coarse last": ["fine", "coarse"], "coarse first": ["coarse", "fine"],
+    "without readings": ["fine", "silent"], "of half the rate": ["fine", "slow"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENCODERS_OF_A_JOINT)
+def test_all_encoders_of_a_joint_determine_its_density(case):
+    t, kappa, rng = 1e-2 * np.arange(400), np.array([0.1, 0.01]), np.random.default_rng(1)
+    x = of_process(3, kappa, t, seed=3)
+    every = {"fine": FINE, "coarse": COARSE, "silent": 10.0 * FINE, "slow": 0.3 * FINE}
+    readings = {name: x[:, 0] + std * rng.standard_normal(x[:, 0].shape) for name, std in every.items()}
+    readings["silent"][:], readings["slow"][1::2] = np.nan, np.nan
+    chosen = ENCODERS_OF_A_JOINT[case]
+    sensors = [sd.JointPosition("all", noise=every[name], name=name) for name in chosen]
+    problem = sd.Problem(sd.chain(2, seed=1), [*sensors, sd.ExternalWrench("all", name="none")])
+    run = sd.smooth(problem, {"t": t, **{name: readings[name] for name in chosen}}, order=3)
+    assert np.all(np.abs(np.log(list(run.motion.values()) / kappa)) < 0.4), run.motion
+    assert np.all(np.abs(np.log(np.sqrt(np.mean(((run.qdd - x[:, 2]) / run.std("qdd")) ** 2, axis=0))) < 0.3))
+
+
+# Rows at which an encoder of the second joint has readings.
+SELDOM = {
+    "never": slice(0), "once": slice(1), "at both ends": slice(0, None, 399), "at first": slice(8),
+    "a while": slice(20), "every half second": slice(0, None, 50),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SELDOM)
+def test_encoders_that_read_little_do_not_determine_a_density(case):
+    """A marker measures the motion meanwhile; errors are as large as their standard deviations."""
+    model, rng, t = sd.chain(2, seed=1), np.random.default_rng(0), 1e-2 * np.arange(400)
+    omega, size, place = 2.0 * np.pi * np.array([0.4, 0.7]), np.array([0.5, 0.3]), np.eye(4)
+    angle, place[:3, 3] = t[:, None] * omega, 0.3
+    q, qd, qdd = size * np.sin(angle), size * omega * np.cos(angle), -size * omega**2 * np.sin(angle)
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=1e-4, name="enc"), sd.ExternalWrench("all", name="none"),
+        sd.FramePosition((model.body_names[-1], place), noise=1e-3, name="marker"),
+    ])  # fmt: skip
+    log = sd.predict(problem, q, qd, qdd, state_sensors=True)
+    log = {m.name: log[m.name] + m.noise * rng.standard_normal(log[m.name].shape) for m in problem.state_sensors}
+    there = np.zeros(len(t), dtype=bool)
+    there[SELDOM[case]] = True
+    log["enc"][~there, 1] = np.nan
+    run = sd.smooth(problem, {"t": t, **log})
+    for x, true in ((run.q, q), (run.qdd, qdd)):
+        assert np.sqrt(np.mean(((x - true) / run.std("q" if x is run.q else "qdd")) ** 2, axis=0)).max() < 1.3
+    assert np.median(run.std("q")[:, 1]) < 2e-3
+
+
+def test_a_joint_at_rest_has_a_density_that_its_readings_accept():
+    t, rng = 1e-2 * np.arange(400), np.random.default_rng(0)
+    model = sd.chain(3, seed=1)
+    q = np.column_stack([np.sin(2.0 * t), np.full(len(t), 0.3), np.full(len(t), -0.2)])
+    reading = q + 1e-4 * rng.standard_normal(q.shape) * [1.0, 1.0, 0.0]
+    problem = sd.Problem(
+        model, [sd.JointPosition("all", noise=1e-4, name="enc"), sd.ExternalWrench("all", name="none")]
+    )
+    run = sd.smooth(problem, {"t": t, "enc": reading})
+    still = slice(1, 3)
+    assert np.sqrt(np.mean(run.qdd[:, still] ** 2)) < 2.0 * np.median(run.std("qdd")[:, still]) < 1e-3
+
+
+@pytest.mark.parametrize("rows", [6, 8, 12, 15, 16, 24])
+def test_orders_are_compared_by_the_same_readings(rows):
+    """Of 400 logs of order 3 that is the likelier one, however short they are."""
+    m, t, std, rng = 400, 1e-2 * np.arange(rows), np.full(400, 1e-4), np.random.default_rng(0)
+    x = of_process(3, np.full(m, 10.0 * std[0] / 0.01**2.5), t, seed=1)[:, 0]
+    readings = x + std * rng.standard_normal(x.shape), np.ones(x.shape, dtype=bool), std, np.arange(m)
+    likelihood = {order: densities.of_encoders(t, *readings, order)[1] for order in (3, 4)}
+    assert np.mean(likelihood[4] > likelihood[3]) < 0.4
 
 
 def test_densities_follow_from_the_expected_squares_of_noise():
@@ -238,7 +324,7 @@ def test_motion_that_a_short_log_hardly_tells_is_learnt_to_the_end(rows, order):
         model, [sd.JointPosition("all", noise=2e-4, name="encoders"), sd.ExternalWrench("all", name="none")]
     )
     log = {"t": t, "encoders": q + 1e-4 * rng.standard_normal(q.shape)}
-    found = sd.learn_noise(problem, log, order=order)
+    found = sd.learn_noise(problem, log, order=order, iterations=200)
     assert found.converged and np.isinf(found.error["motion"]).any()
     error = found.error["noise:encoders"]
     assert np.abs(np.log(found.noise["encoders"] / 1e-4) / error).max() < 3.5 and error.max() < 0.2

@@ -139,7 +139,8 @@ def test_a_gap_longer_than_the_process_bridges_has_wide_deviations():
         assert np.all(np.isfinite(values))
 
 
-def test_sensors_at_four_rates():
+@pytest.mark.parametrize("order", [None, 3, 4])
+def test_sensors_at_four_rates(order):
     """Readings that are missing are those of a sensor that is slower: none of them is invented."""
     model = sd.chain(3, seed=4)
     t = 2e-3 * np.arange(200)
@@ -154,7 +155,7 @@ def test_sensors_at_four_rates():
     log = {name: log[name] + std * rng.standard_normal(log[name].shape) for name, std in noise.items()}
     for name, rate in (("encoders", 5), ("tachometers", 2), ("acc", 3)):
         log[name][np.arange(len(t)) % rate != 0] = np.nan
-    runs = [sd.smooth(problem, {"t": t, **log}, ["tau"], coupled=x, robust=False) for x in (False, True)]
+    runs = [sd.smooth(problem, {"t": t, **log}, ["tau"], coupled=x, robust=False, order=order) for x in (False, True)]
     close(*runs, 0.02)
     slow = sd.smooth(
         encoders(model),
@@ -197,6 +198,24 @@ def test_windows_give_the_whole(coupled, biased):
         inner = np.r_[0:150, 200:400]
         close(parts, whole, 0.01, rows=inner, others=inner)
         close(parts, whole, 0.5)  # the ends of windows see a tenth ahead
+
+
+@pytest.mark.parametrize("out", [None, "run.npz"])
+def test_windows_of_a_joint_without_an_encoder(out, tmp_path):
+    """Its density is learnt from more rows than a window has."""
+    model, t = sd.chain(2, seed=1), 2e-3 * np.arange(300)
+    q, qd, qdd = motion(model, t)
+    marker = (model.body_names[-1], np.eye(4))
+    marker[1][:3, 3] = 0.3
+    problem = sd.Problem(model, [
+        sd.JointPosition("joint0", noise=1e-4, name="enc"), sd.FramePosition(marker, noise=1e-3, name="marker"),
+        sd.ExternalWrench("all", name="none"),
+    ])  # fmt: skip
+    log = {"t": t, **sd.predict(problem, q, qd, qdd, state_sensors=True)}
+    whole = sd.smooth(problem, log)
+    parts = sd.smooth(problem, log, window=100, out=tmp_path / out if out else None)
+    found = np.load(tmp_path / out)["q"] if out else parts.q
+    assert np.abs(found - whole.q).max() < 1e-3 and np.abs(found - q).max() < 1e-3
 
 
 # ---- deviations ------------------------------------------------------------------------------------------------------
