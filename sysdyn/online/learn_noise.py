@@ -83,7 +83,8 @@ def learn_noise_of_states(
     standard deviations, a matrix as a matrix. States that are not solved (on_singular="nan") do not count.
 
     It stops where an iteration changes the log-likelihood by less than tolerance times the number of states, and every
-    log σ that is determined by less than 1 % of its statistical error; or after `iterations`, with `converged` False.
+    log σ that is determined by less than 1 % of its statistical error; with `converged` False after `iterations`, or,
+    with an AccuracyWarning, where both steps lead to covariances with which digits are lost.
     A component that no other equation checks keeps its covariance, and the sum of covariances that cannot be told apart
     is shared out about as at the beginning. An AccuracyWarning names the standard deviations that the log does not
     determine: their relative error is beyond 1.
@@ -107,18 +108,31 @@ def learn_noise_of_states(
     if not np.any(first.ok):
         raise InvalidInput("no state was solved, so that there is nothing to learn from")
     history = [float(np.sum(first.log_likelihood(), where=first.ok))]
-    point = _point(noises, others, first.expected_noise(names), estimate)
+    counted = np.reshape(first.ok, -1)
+    point = _point(noises, others, first.expected_noise(names), estimate, counted)
     history.append(point.likelihood)
     converged, damping, error = False, LEAST, _errors(noises, point)
     for _ in range(iterations - 1):
-        before = point
+        before, refused = point, None
         tried = [_minorised(noises, before), _scored(noises, before, damping)]
         for step in tried:
             try:
-                found = _point(noises, others, step, estimate)
-            except (LostDigits, SingularState):
-                continue  # too far: the other one is shorter, or there is none
+                found = _point(noises, others, step, estimate, counted)
+            except (LostDigits, SingularState) as too_far:  # the other one may be shorter
+                refused = refused or too_far
+                continue
             point = max(point, found, key=lambda x: x.likelihood)
+        if point is before and refused:  # no change, but not because the likelihood is greatest here
+            if damping == GREATEST:
+                warn(
+                    f"the covariances have not converged: after {len(history) - 1} iterations the next ones are "
+                    f"refused ({refused}). Compile the problem with noise= near those found so far and go on from "
+                    "there, or learn fewer of them (learn=)",
+                    AccuracyWarning,
+                )  # fmt: skip
+                break
+            damping = min(damping * TENFOLD, GREATEST)
+            continue
         taken = point.noise is tried[1]
         damping = min(max(damping / TENFOLD if taken else damping * TENFOLD, LEAST), GREATEST)
         history.append(point.likelihood)
@@ -132,10 +146,14 @@ def learn_noise_of_states(
 
 
 def _point(
-    noises: Mapping[str, Noise], others: Named, noise: Covariances, estimate: Callable[[Named], Estimate]
-) -> _Point:
+    noises: Mapping[str, Noise], others: Named, noise: Covariances, estimate: Callable[[Named], Estimate],
+    ok: np.ndarray,
+) -> _Point:  # fmt: skip
+    """The likelihood of the states that count. Raises LostDigits if one of these is not solved any more."""
     solution = estimate({**others, **noise})
-    ok = np.reshape(solution.ok, -1)
+    likelihoods = np.reshape(solution.log_likelihood(), -1)
+    if lost := np.flatnonzero(ok & ~(np.reshape(solution.ok, -1) & np.isfinite(likelihoods))).tolist():
+        raise LostDigits(f"digits are lost at states {few(lost)}, which were solved before", states=tuple(lost))
     moments, information = solution.noise_moments(tuple(noises)), []
     observed, expected = (np.concatenate([moments[name][k] for name in noises], axis=1)[ok] for k in range(2))
     for name, part in _parts(noises).items():
@@ -146,7 +164,7 @@ def _point(
             information.append(diagonal[:, i] * diagonal[:, j] + H * H)
         else:
             information.append(2.0 * H * H)
-    likelihood = float(np.sum(np.reshape(solution.log_likelihood(), -1)[ok]))
+    likelihood = float(np.sum(likelihoods[ok]))
     correlations = _correlations(observed - expected)
     variances = np.concatenate(information, axis=1).sum(axis=0)
     return _Point(noise, likelihood, observed.sum(axis=0), expected.sum(axis=0), variances, correlations, int(ok.sum()))

@@ -197,7 +197,7 @@ class Learning:
         each logarithm that is determined by less than `change` of its statistical error.
         """
         now = self.at(self.begin() if begin is None else begin, self.path)
-        history, converged, factor = [now.likelihood], False, np.ones(len(now.x))
+        history, converged, factor = [now.likelihood], not len(now.x), np.ones(len(now.x))
         for k in range(iterations if len(now.x) else 0):
             if told is not None:
                 told.say(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)

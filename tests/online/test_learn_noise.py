@@ -197,3 +197,20 @@ def test_states_that_were_not_solved_do_not_count():
     with pytest.raises(sd.InvalidInput, match="iterations is 0"):
         learnt(true, {}, "imu", iterations=0)
     assert not learnt(true, {"imu": 0.5}, "imu", iterations=1).converged
+
+
+@pytest.mark.parametrize("on_singular", ["raise", "nan"])
+@pytest.mark.parametrize("learn", [None, ["encoders", "imu"]])
+def test_steps_that_are_refused_are_no_convergence(learn, on_singular):
+    """Readings without noise: the likelihood grows without end as σ goes to zero, until digits are lost."""
+    solver = sd.compile(problem(imu()), outputs=["tau"], level="fast", formulation="elimination")
+    q, qd, qdd = ARM.random_state(seed=0, batch=60)
+    y = sd.predict(solver.problem, q, qd, qdd, np.zeros((60, ARM.nb, 6)))
+    y["torques"] = y["torques"] + (0.3 * np.random.default_rng(0).standard_normal((60, 4)) if learn else 0.0)
+    y = {name: y[name] for name in ("encoders", "torques", "imu")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = sd.learn_noise(solver, q, qd, y=y, learn=learn, on_singular=on_singular)
+    assert any(x.category is sd.AccuracyWarning and "not converged" in str(x.message) for x in caught)
+    assert not found.converged and 2 < len(found.log_likelihood) < 100
+    assert (np.diff(found.log_likelihood) > 0.0).all() and all(np.isfinite(x).all() for x in found.noise.values())

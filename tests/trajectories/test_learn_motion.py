@@ -123,6 +123,11 @@ def test_what_a_log_does_not_tell():
     assert np.isinf(found.error["motion"]).all() and "not told" in repr(found)
 
 
+def test_nothing_to_learn_has_converged():
+    found = sd.learn_noise(*drawn(40, 0), [], density=JERK, order=3, robust=False)
+    assert found.converged and len(found.log_likelihood) == 1
+
+
 def test_calls_that_are_refused():
     problem, log = drawn(10, 0)
     with pytest.raises(UnknownName, match="sensor of motion 'encoder'"):
