@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib import metadata
 from pathlib import Path
 
-from sysdyn.errors import BackendUnavailable, UnknownName
+from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 from sysdyn.files.shipped import shipped
 
-# Packages with robots, and their files that are robots; a name in several packages belongs to the first.
+# Packages with robots, and their files that are robots.
 PACKAGES: dict[str, re.Pattern] = {
     "icub-models": re.compile(r".*/iCub/robots/(?P<name>[^/]+)/model\.urdf"),
     "example-robot-data": re.compile(r".*/example-robot-data/robots/.*/(?P<name>[^/]+)\.urdf"),
+    "pybullet": re.compile(r"pybullet_data/(?!random_urdfs/)(.*/)?(?P<name>[^/]+)\.urdf"),
     "robosuite": re.compile(r"robosuite/models/assets/robots/(?P<name>[^/]+)/robot\.xml"),
     "dm_control": re.compile(r"dm_control/suite/(?P<name>[^/]+)\.xml"),
     "gymnasium": re.compile(r"gymnasium/envs/mujoco/assets/(?P<name>[^/]+)\.xml"),
 }
 # Name of this package in front of a robot of its own.
 OWN = "sysdyn"
-# Names of robots whose file has another name.
+# Names that mean the file of one package, whatever other packages are installed.
 ALIASES = {
     "icub": ("icub-models", "iCubGazeboV2_5"),
     "talos": ("example-robot-data", "talos_reduced"),
@@ -36,42 +38,62 @@ ALIASES = {
 def robots() -> dict[str, Path]:
     """{name: file} of the robots in installed packages, each a `source` of `sysdyn.load`.
 
-    Of icub-models, example-robot-data (URDF), robosuite, dm_control and gymnasium (MJCF), and small ones of this
-    package (biped, delta, four_bar, leg, quadruped). A name that several packages have is that of the first of them;
-    "gymnasium:humanoid" says which package.
+    Of icub-models, example-robot-data, pybullet (URDF), robosuite, dm_control and gymnasium (MJCF), and small ones of
+    this package. The names biped, delta, four_bar, leg and quadruped of this package, and well-known names such as
+    icub, talos and panda, mean the same robot whatever is installed. Other robots with these names, and those whose
+    name is in several packages, are listed with their package: "pybullet:quadruped".
     """
-    found = {f"{package}:{name}": path for package in (*PACKAGES, OWN) for name, path in _files(package).items()}
-    named = {alias: found[f"{package}:{name}"] for alias, (package, name) in ALIASES.items()
-             if f"{package}:{name}" in found}  # fmt: skip
-    for full, path in found.items():
-        package, name = full.split(":")
-        named.setdefault(name, path)
-        if named[name] != path:
-            named[full] = path
-    return named
+    qualified, plain = _all_files()
+    named = {name: files[0] for name, files in plain.items() if len(files) == 1}
+    shown = {qualified[full] for full in named.values()}
+    return {name: qualified[full] for name, full in named.items()} | {
+        full: path for full, path in qualified.items() if path not in shown
+    }
 
 
 def find(name: str) -> Path:
     """The file of the robot of that name, "package:name" or as in `robots`.
 
-    Raises BackendUnavailable if the package of a well-known robot is missing, UnknownName.
+    Raises InvalidInput for a name that several packages have, BackendUnavailable if the package of a well-known robot
+    is missing, UnknownName.
     """
-    known = robots()
-    if name in known:
-        return known[name]
-    package, _, own = name.rpartition(":")
-    if package in (*PACKAGES, OWN) and own in (files := _files(package)):
-        return files[own]
-    package = ALIASES[name][0] if name in ALIASES else package
-    if package in PACKAGES and not _files(package):
+    qualified, plain = _all_files()
+    if name in qualified:
+        return qualified[name]
+    files = plain.get(name, [])
+    if len(files) == 1:
+        return qualified[files[0]]
+    if files:
+        raise InvalidInput(f"several robots are called {name!r}: write {' or '.join(map(repr, files))}")
+    package = ALIASES[name][0] if name in ALIASES else name.rpartition(":")[0]
+    if package in PACKAGES and not any(full.startswith(f"{package}:") for full in qualified):
+        others = [full for full in qualified if full.endswith(f":{name}")]
+        hint = f"; {' and '.join(map(repr, others))} {'is' if len(others) == 1 else 'are'} installed" if others else ""
         raise BackendUnavailable(
-            f"robot {name!r} is in the package {package}, which is not installed: pip install {package}"
+            f"robot {name!r} is in the package {package}, which is not installed: pip install {package}{hint}"
         )
-    raise UnknownName("robot", name, known)
+    raise UnknownName("robot", name, robots())
+
+
+def _all_files() -> tuple[dict[str, Path], dict[str, list[str]]]:
+    """{"package:name": file}, and {name without a package: the robots that it may mean, "package:name"}."""
+    qualified: dict[str, Path] = {}
+    plain: dict[str, list[str]] = {}
+    for package in (OWN, *PACKAGES):
+        for name, path in _files(package).items():
+            qualified[f"{package}:{name}"] = path
+            plain.setdefault(name.rpartition("/")[2], []).append(f"{package}:{name}")
+    for alias, (package, name) in ALIASES.items():
+        plain[alias] = [full] if (full := f"{package}:{name}") in qualified else []
+    for name in _files(OWN):
+        plain[name] = [f"{OWN}:{name}"]
+    return qualified, plain
 
 
 def _files(package: str) -> dict[str, Path]:
-    """{name: file} of the robots in a package; empty if it is not installed."""
+    """{name: file} of the robots in a package, "folder/name" where several files have a name; empty if the package is
+    not installed.
+    """
     if package == OWN:
         folder = shipped("problems")
         return {path.stem: path for path in sorted(folder.glob("*.urdf"))} if folder else {}
@@ -79,8 +101,14 @@ def _files(package: str) -> dict[str, Path]:
         listed = metadata.files(package) or ()
     except metadata.PackageNotFoundError:
         return {}
-    found: dict[str, Path] = {}
+    groups: dict[str, list[metadata.PackagePath]] = {}
     for file in sorted(listed):
         if match := PACKAGES[package].fullmatch(file.as_posix()):
-            found.setdefault(match["name"], Path(str(file.locate())).resolve())
+            groups.setdefault(match["name"], []).append(file)
+    found: dict[str, Path] = {}
+    for name, files in groups.items():
+        common = os.path.commonpath(files)
+        for file in files:
+            full = name if len(files) == 1 else file.relative_to(common).with_suffix("").as_posix()
+            found[full] = Path(str(file.locate())).resolve()
     return found

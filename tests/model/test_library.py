@@ -4,6 +4,7 @@ import icub_models
 import pytest
 
 import sysdyn as sd
+from sysdyn.app.robots import load_robot
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 URDF = f'<robot name="r"><link name="a">{INERTIAL}</link></robot>'
@@ -19,17 +20,55 @@ def test_installed_robots_are_loaded_by_name():
     assert sd.load("icub").digest == sd.load("icub-models:iCubGazeboV2_5").digest
 
 
+SHARE = "cmeel.prefix/share/example-robot-data/robots/"
+OWN = {"biped", "delta", "four_bar", "leg", "quadruped"}
+
+
+def named(name):
+    return URDF.replace('"r"', f'"{name}"')
+
+
 def test_names_of_several_packages(installed):
     installed("gymnasium", "gymnasium/envs/mujoco/assets/panda.xml", MJCF.replace('"m"', '"of gymnasium"'))
-    assert sd.load("panda").name == "of gymnasium"
-    share = "cmeel.prefix/share/example-robot-data/robots/"
-    installed("example-robot-data", share + "panda_description/urdf/panda.urdf", URDF)
-    installed("example-robot-data", share + "talos_data/robots/talos_reduced.urdf", URDF.replace('"r"', '"talos"'))
-    installed("example-robot-data", share + "talos_data/srdf/talos.srdf", "no robot")
-    own = {"biped", "delta", "four_bar", "leg", "quadruped"}
-    assert set(sd.robots()) == {"talos", "talos_reduced", "panda", "gymnasium:panda"} | own
+    installed("gymnasium", "gymnasium/envs/mujoco/assets/hopper.xml", MJCF.replace('"m"', '"of gymnasium"'))
+    assert sd.load("hopper").name == sd.load("gymnasium:panda").name == "of gymnasium"
+    with pytest.raises(sd.BackendUnavailable, match="package example-robot-data, .*'gymnasium:panda' is"):
+        sd.load("panda")
+    installed("example-robot-data", SHARE + "panda_description/urdf/panda.urdf", URDF)
+    installed("example-robot-data", SHARE + "talos_data/robots/talos_reduced.urdf", named("talos"))
+    installed("example-robot-data", SHARE + "talos_data/srdf/talos.srdf", "no robot")
+    installed("dm_control", "dm_control/suite/hopper.xml", MJCF.replace('"m"', '"of dm_control"'))
+    hoppers = {"gymnasium:hopper", "dm_control:hopper"}
+    assert set(sd.robots()) == {"talos", "talos_reduced", "panda", "gymnasium:panda"} | hoppers | OWN
     assert sd.load("panda").name == sd.load("example-robot-data:panda").name == "r" and sd.load("talos").name == "talos"
-    assert sd.load("gymnasium:panda").name == "of gymnasium"
+    assert sd.load("gymnasium:panda").name == "of gymnasium" and sd.load("dm_control:hopper").name == "of dm_control"
+    with pytest.raises(sd.InvalidInput, match="'hopper': write '(gymnasium|dm_control):hopper' or '.*:hopper'"):
+        sd.load("hopper")
+    with pytest.raises(sd.InvalidInput, match="'hopper': write "):
+        load_robot("hopper")
+
+
+def test_robots_of_this_package_keep_their_names(installed):
+    before = {name: sd.load(name).digest for name in OWN}
+    for name in OWN:
+        installed("example-robot-data", f"{SHARE}{name}_description/urdf/{name}.urdf", named("other"))
+        installed("pybullet", f"pybullet_data/{name}/{name}.urdf", named("other"))
+    assert {name: sd.load(name).digest for name in OWN} == before
+    for package in ("example-robot-data", "pybullet"):
+        assert {f"{package}:{name}" for name in OWN} < set(sd.robots())
+        assert sd.load(f"{package}:quadruped").name == load_robot(f"{package}:quadruped").name == "other"
+    assert sd.load("sysdyn:leg").digest == before["leg"]
+
+
+def test_files_of_one_name_in_a_package(installed):
+    for letter in "bc":
+        installed("example-robot-data", f"{SHARE}anymal_{letter}_data/urdf/anymal.urdf", named(letter))
+    installed("pybullet", "pybullet_data/random_urdfs/001/001.urdf", URDF)
+    full = [f"example-robot-data:anymal_{letter}_data/urdf/anymal" for letter in "bc"]
+    assert set(sd.robots()) == {*full, *OWN} and [sd.load(name).name for name in full] == ["b", "c"]
+    for name in ("anymal", "example-robot-data:anymal"):
+        with pytest.raises(sd.InvalidInput, match="anymal_b_data/urdf/anymal.*anymal_c_data/urdf/anymal"):
+            sd.load(name)
 
 
 def test_robots_that_are_not_there(installed):
