@@ -41,6 +41,11 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
                 document = xacro.process_file(os.fspath(source), mappings=values)
         except Exception as error:  # whatever its expressions raise
             reason = " ".join(str(error).split()) or type(error).__name__
+            if "ament_index_python" in reason:  # how xacro resolves $(find package)
+                reason += (
+                    ". $(find package) needs ROS: expand the file where ROS is (xacro robot.xacro > robot.urdf) and "
+                    "load the result, or write paths relative to the file, as ../package/urdf/arm.xacro"
+                )
             raise ModelError(f"{shown}: xacro cannot expand it: {reason}") from None
     made = MadeText(document.toprettyxml(indent="  "))
     made.name = f"{shown}, expanded"

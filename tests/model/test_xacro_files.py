@@ -54,6 +54,16 @@ def test_what_cannot_be_expanded(ball, mass, said):
         sd.load(ball.with_name("gone.xacro"))
 
 
+def test_find_without_ros_names_remedies(ball):
+    """One of which is a path relative to the file."""
+    text = ball.read_text()
+    ball.write_text(text.replace('"ball.xacro"', '"$(find balls)/ball.xacro"'))
+    with pytest.raises(sd.ModelError, match=r"\$\(find package\).*robot.urdf.*relative to the file"):
+        sd.load(ball)
+    ball.write_text(text.replace('"ball.xacro"', f'"../{ball.parent.name}/ball.xacro"'))
+    assert sd.load(ball).mass == 2.0
+
+
 def test_without_the_package(ball, monkeypatch):
     monkeypatch.setitem(sys.modules, "xacro", None)
     with pytest.raises(sd.BackendUnavailable, match=r"pip install 'sysdyn-robotics\[xacro\]'"):
