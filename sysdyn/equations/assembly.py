@@ -146,7 +146,7 @@ def _custom_rows(
 ) -> None:
     """Add the rows of a measurement with value y, and the wrench of a constraint to the rows of bodies.
 
-    shift: [ω × v] of each body if a is classical, else empty.
+    shift: [v × ω] of each body if a is classical, else empty.
     """
     model, layout = form.problem.model, form.layout
     names = m.components(model)

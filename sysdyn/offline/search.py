@@ -164,10 +164,12 @@ class Search:
     def _reordered(self) -> Stream:
         """The best order so far with a window of pivots chosen anew, the change kept if it costs no more."""
         rng = np.random.default_rng(self.seed)
-        best, least, order = self.best, float(self.least), self.best.pivots
+        best, least, order = None, math.inf, Pivots((), ())
         while True:
             if best is not self.best:
-                best, least, order = self.best, float(self.least), self.best.pivots
+                best, least = self.best, float(self.least)
+                rows, columns, joined = best.pivots
+                order = Pivots([*rows], [*columns], joined)  # lists, as `reordered` has them: the two are compared
             size = int(rng.choice(WINDOWS))
             first = int(rng.integers(max(1, self.sampled.n - size + 1)))
             trial, total = order, least

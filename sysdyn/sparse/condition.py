@@ -103,10 +103,12 @@ def skeel_condition(matrix: scipy.sparse.spmatrix, pattern: Pattern | None = Non
         return math.inf
     with np.errstate(all="ignore"):
         rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
-        matrix.data /= np.repeat(rows, in_row)
+        entries = matrix.data / np.repeat(rows, in_row)  # the caller's matrix stays as it is
         lu: Any = None
-        if rows.all():
-            lu = factors(matrix) if pattern is None else pattern.factors(matrix.data)
+        if rows.all() and pattern is None:
+            lu = factors(scipy.sparse.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape))
+        elif rows.all():
+            lu = pattern.factors(entries)
         norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
 

@@ -18,8 +18,10 @@ from sysdyn.offline.stages import Stages
 from sysdyn.offline.verdict import may_replace
 from sysdyn.recursions.plan import Plan, tuned, tuning
 from sysdyn.sparse import umfpack
+from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import markowitz
 from sysdyn.sparse.orderings import natural
+from sysdyn.sparse.sampled import Sampled
 
 STEP = 1e-3  # seconds that the clock of the tests goes on each time it is read
 
@@ -67,6 +69,22 @@ def test_more_time_finds_fewer_operations(clock):
     assert longest.ordering.endswith(("(restart)", "reordered"))
     q, qd, tau = longest.model.random_state(seed=0, batch=20)
     np.testing.assert_allclose(longest(q, qd, tau).qdd, sd.aba(longest.model, q, qd, tau), rtol=1e-9, atol=1e-9)
+
+
+def test_an_order_that_comes_back_unchanged_is_not_eliminated_again(monkeypatch):
+    best = compiled(forward(), level="fast").choice
+    system = eliminated_system(forward(), Options(), best.passes)
+    search = Search(system, order_samples(system, 8), ("qdd",), {"reordered": ()}, Stages(None, None), 0)
+    search.best, windows = best, []
+
+    def unchanged(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator) -> Pivots:
+        windows.append(window)
+        return Pivots([*order.rows], [*order.columns], dict(order.joined))
+
+    monkeypatch.setattr("sysdyn.offline.search.reordered", unchanged)
+    monkeypatch.setattr(Search, "attempt", lambda *_: pytest.fail("the same order is eliminated again"))
+    stream = search._streams()["reordered"]
+    assert [next(stream) for _ in range(3)] == [search.least] * 3 and len(windows) == 3
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from sysdyn.sparse import umfpack
 from sysdyn.sparse.condition import balance, condition, equilibration, least_condition, rank_condition, skeel_condition
+from sysdyn.sparse.superlu import Pattern, factors
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (12, 7), (7, 12)])
@@ -65,6 +67,18 @@ def test_the_estimate_is_the_same_each_time_and_whatever_the_units_of_rows():
     assert len({condition(A) for _ in range(5)}) == 1
     units = scipy.sparse.diags(10.0 ** np.random.default_rng(0).uniform(-9, 9, A.shape[0]))
     assert skeel_condition(units @ A) == pytest.approx(skeel_condition(A), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+def test_the_matrix_of_the_caller_stays_as_it_is(kind):
+    A = random_matrix(5)
+    places = Pattern(np.repeat(np.arange(A.shape[0]), np.diff(A.indptr)), A.indices, A.shape[0])
+    given = getattr(A, f"to{kind}")()
+    before = [x.copy() for x in (given.data, given.toarray())]
+    found = [skeel_condition(given), skeel_condition(given, places), condition(given), least_condition(given)[0]]
+    found += [balance(abs(given)), factors(given), umfpack.permutations(given) if umfpack.available() else None]
+    assert np.array_equal(given.data, before[0]) and np.array_equal(given.toarray(), before[1])
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
 
 
 def test_singular_matrices_have_none():

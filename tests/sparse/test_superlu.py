@@ -31,7 +31,7 @@ for trial in range(600):
     with np.errstate(all="ignore"):
         stored = scipy.sparse.csr_matrix(np.where(A == 0.0, 1.0, A) if trial % 2 else A)
         stored.data[stored.data == 1.0] = 0.0  # entries that are stored, and zero
-        found = [condition(stored), skeel_condition(stored.copy()), least_condition(stored.copy())[0]]
+        found = [condition(stored), skeel_condition(stored), least_condition(stored)[0]]
     infinite += found[0] == np.inf
 assert infinite > 200, infinite
 """
@@ -60,7 +60,7 @@ def test_what_superlu_cannot_take_has_no_factors(empty):
         M.data[M.indices == 2] = 0.0
     assert factors(M) is None
     with np.errstate(all="ignore"):
-        assert condition(M) == skeel_condition(M.copy()) == least_condition(M)[0] == np.inf
+        assert condition(M) == skeel_condition(M) == least_condition(M)[0] == np.inf
 
 
 def test_regular_matrices_have_factors():
