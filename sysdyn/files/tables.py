@@ -36,7 +36,7 @@ ROWS = 4096  # Rows that are read or written at a time (chosen).
 WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody knows (chosen).
 MOST_WHOLE = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
 # Words, in any case, of fields that hold no number.
-_EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat")
+_EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
 # The begin of a field that is a time in UTC.
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T]?([\d:.]*)(?:Z|\+00:?00)?")
 

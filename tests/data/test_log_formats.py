@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +95,45 @@ def test_times_in_words(tmp_path):
     x = X.copy()
     x[:, 0] = ns / 1e9
     assert_log(write_csv(tmp_path / "log.csv", columns(t=words)), x=x)
+
+
+ZONES = {
+    "UTC": ["Z"], "none": [""], "an hour": ["+01:00"], "two hours": ["+0200"], "hours alone": ["+02"],
+    "west": ["-03:30"], "behind a space": [" +02:00"], "of summer, then of winter": ["+02:00"] * 6 + ["+01:00"] * 6,
+    "mixed": ["+02:00", "Z", "-11:45"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ZONES)
+@pytest.mark.parametrize("source", ["csv", "parquet", "frame"])
+def test_times_of_other_zones(tmp_path, case, source):
+    """Python's own datetimes write them; all are seconds since 1970 in UTC."""
+    x, words = X.copy(), []
+    begin = datetime(2023, 10, 29, 0, 59, 59, 950000, tzinfo=UTC)  # clocks go back an hour meanwhile
+    for k in range(N):
+        zone, at = ZONES[case][k % len(ZONES[case])], begin + k * timedelta(milliseconds=10)
+        hours = re.fullmatch(r" ?([+-])(\d\d):?(\d\d)?", zone)
+        offset = timedelta(hours=int(hours[2]), minutes=int(hours[3] or 0)) if hours else timedelta()
+        local = at.replace(tzinfo=None) + (-offset if hours and hours[1] == "-" else offset)
+        words.append(local.isoformat(sep=" T"[k % 2]) + zone)
+        x[k, 0] = np.int64((at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000) / 1e9
+    table = columns(t=words)
+    if source == "csv":
+        assert_log(write_csv(tmp_path / "log.csv", table), x=x)
+        return
+    frame = pytest.importorskip("pandas").DataFrame(table)
+    if source == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(tmp_path / "log.parquet")
+    assert_log(frame if source == "frame" else tmp_path / "log.parquet", x=x)
+
+
+@pytest.mark.parametrize("text", ["2023-10-29 00:00:00+25:00", "2023-10-29 00:00:00+02:75", "2023-10-29 25:00:00Z"])
+def test_times_that_are_none(tmp_path, text):
+    times = [repr(x) for x in X[:, 0].tolist()]
+    times[3] = text
+    with pytest.raises(FileError, match="row 4, column 't'"):
+        list(Log(write_csv(tmp_path / "log.csv", columns(t=times)), PROBLEM))
 
 
 @pytest.mark.parametrize("text", ["", "NaN", "NA", "null", " none "])
@@ -356,6 +397,72 @@ def test_messages_of_unknown_states_are_in_rows_of_their_own_times(tmp_path, del
     for name, x in (("encoders", "q"), ("speeds", "qd"), ("tau", "tau")):
         np.testing.assert_allclose(t[there[name]], expected["t"], rtol=1e-14)
         np.testing.assert_array_equal(found[name][there[name]], expected[x])
+
+
+BOTH, NONE = ("joint0", "joint1"), ()
+# Messages of joint states by turns: (milliseconds, names, names with a velocity).
+JOINT_STATES = {
+    "without velocities at first": lambda k: (10 * k, BOTH, BOTH if k > 4 else NONE),
+    "without velocities at last": lambda k: (10 * k, BOTH, BOTH if k < 4 else NONE),
+    "in another order": lambda k: (10 * k, BOTH[:: (-1) ** (k // 3)], BOTH),
+    "arm and gripper by turns": lambda k: (10 * k, (*BOTH, "finger")[k % 2 :: 2], BOTH),
+    "one joint a message": lambda k: (10 * k, BOTH[k % 2 :][:1], BOTH),
+    "one joint a message, in pairs of one time": lambda k: (10 * (k // 2), BOTH[k % 2 :][:1], BOTH),
+    "another joint later": lambda k: (10 * k, BOTH[:1] if k < 9 else BOTH, BOTH),
+}
+
+
+def write_joint_states(path: Path, messages) -> None:
+    """A bag of messages (seconds, names, positions, velocities) of one topic."""
+    rosbag2, typesys = pytest.importorskip("rosbags.rosbag2"), pytest.importorskip("rosbags.typesys")
+    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+    types = {name.split("/")[-1]: x for name, x in store.types.items()}
+    with rosbag2.Writer(path, version=9) as bag:
+        topic = bag.add_connection("/joint_states", "sensor_msgs/msg/JointState", typestore=store)
+        for t, names, q, qd in messages:
+            stamp = types["Time"](sec=int(t), nanosec=round(t % 1 * 1e9))
+            message = types["JointState"](
+                types["Header"](stamp=stamp, frame_id=""), list(names), np.array(q), np.array(qd), np.zeros(0)
+            )
+            bag.write(topic, round(t * 1e9), store.serialize_cdr(message, "sensor_msgs/msg/JointState"))
+
+
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
+@pytest.mark.parametrize("case", JOINT_STATES)
+def test_joint_states_are_read_by_name_over_all_messages(tmp_path, case):
+    rng, messages, expected = np.random.default_rng(0), [], {}
+    for k in range(24):
+        ms, names, moving = JOINT_STATES[case](k)
+        q, qd = rng.standard_normal((2, len(names)))
+        if not moving:
+            qd = qd[:0]
+        messages.append((1000.0 + ms / 1e3, names, q, qd))
+        row = expected.setdefault(ms, np.full((2, 2), np.nan))
+        for quantity, x in zip(row, (q, qd), strict=True):
+            for name, value in zip(names, x, strict=False):
+                if name in BOTH:
+                    quantity[BOTH.index(name)] = value
+    write_joint_states(tmp_path / "bag", messages)
+    rows = np.array(list(expected.values()))
+    problem = sd.Problem(sd.chain(2), [
+        sd.JointPosition("all", noise=1e-4, name="encoders"), sd.JointVelocity("all", noise=1e-2, name="speeds"),
+        sd.ExternalWrench("all", name="fx"),
+    ])  # fmt: skip
+    (chunk,) = Log(tmp_path / "bag", problem, states="unknown")
+    np.testing.assert_allclose(chunk.t, 1000.0 + np.array(list(expected)) / 1e3, rtol=1e-15)
+    for name, x in (("encoders", rows[:, 0]), ("speeds", rows[:, 1])):
+        np.testing.assert_array_equal(np.where(chunk.active[name], chunk.y[name], np.nan), x)
+    whole = np.isfinite(rows).all(axis=(1, 2))
+    states = list(Log(tmp_path / "bag", sd.inverse_dynamics(sd.chain(2)), {"qdd": np.zeros(2)}, missing="skip"))
+    found = np.concatenate([[x.q, x.qd] for x in states], axis=1) if states else np.empty((2, 0, 2))
+    np.testing.assert_array_equal(found, rows[whole].swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("names, q", [(["joint0", "joint1"], [0.1]), (["joint0", "joint0"], [0.1, 0.2])])
+def test_joint_states_that_contradict_themselves(tmp_path, names, q):
+    write_joint_states(tmp_path / "bag", [(1000.0, names, q, [])])
+    with pytest.raises(FileError, match="/joint_states.*joint0"):
+        Log(tmp_path / "bag", PROBLEM)
 
 
 def test_bags_that_are_none(tmp_path):
