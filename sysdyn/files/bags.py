@@ -1,11 +1,13 @@
 """ROS bags as tables: joint states, wrenches and inertial units of ROS 2 (and ROS 1), brought together in time.
 
-A row is a message of the topic with the joints (of several the busiest), at the time in its header. Of every other
-topic it has the latest message, if that is no more than `FRESH` seconds older, else NaN. Apart, every message is in the
-row of its own time, beside NaN, so that a value measured once is there once. Columns are called by topic
-and field, as "/joint_states/position[0]", and have a second name by what the message says of itself:
+A row is a message of the topic with the joints (of several the busiest), at the time in its header; successive messages
+of one time share a row. Of every other topic it has the latest values, if they are no more than `FRESH` seconds older,
+else NaN. Apart, every message is in the row of its own time, with NaN elsewhere, so that a value measured once is there
+once. A topic has the joints of all its messages, in the order in which they appear, with NaN for those that a message
+lacks. Columns are called by topic and field, as "/joint_states/position[0]", and have a second name by what the message
+says of itself:
 
-    sensor_msgs/JointState          q.NAME, qd.NAME, tau:NAME       by the names in the message
+    sensor_msgs/JointState          q.NAME, qd.NAME, tau:NAME       by the names in the messages
     geometry_msgs/WrenchStamped     TOPIC: nx … fz                  by the topic without its first slash
     sensor_msgs/Imu                 TOPIC: a_x … , omega_x …        likewise; the attitude has none
 """
@@ -17,7 +19,6 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,8 @@ _FIELDS: dict[str, dict[str, str]] = {
 _OF_JOINTS = {"position": "q.", "velocity": "qd.", "effort": "tau:"}
 
 
-@dataclass(frozen=True)
-class _Topic:
-    """A topic: (column, second name or "") of each of its numbers, and the names of its joints."""
-
-    columns: list[tuple[str, str]]
-    joints: tuple[str, ...] = ()
+# Number of a message: its field, and of joint states the joint, by name, or by place in messages without names.
+_Key = tuple[str, str | int]
 
 
 def read_bag(path: Path, apart: bool) -> tuple[list[str], list[str], Callable[[Sequence[int]], Iterator[list[float]]]]:
@@ -61,50 +58,58 @@ def read_bag(path: Path, apart: bool) -> tuple[list[str], list[str], Callable[[S
         supported = [x for x in bag.connections if x.msgtype in (_JOINTS, *_FIELDS)]
         if not supported:
             raise FileError(f"{path} has no topic of the types {', '.join((_JOINTS, *_FIELDS))}")
-        main = min(supported, key=lambda x: (x.msgtype != _JOINTS, -x.msgcount, x.topic)).topic
-        topics: dict[str, _Topic] = {}
-        for connection in sorted(supported, key=lambda x: x.topic):
-            first = next(bag.messages([connection]), None)
-            if first is not None:
-                topics[connection.topic] = _topic(connection, bag.deserialize(first[2], connection.msgtype))
-    columns = [(TIME, TIME), *(pair for x in topics.values() for pair in x.columns)]
-    place, at = {}, 1
-    for name, x in topics.items():
-        place[name] = slice(at, at + len(x.columns))
-        at += len(x.columns)
+        topics: dict[str, list[Any]] = {}
+        for x in sorted(supported, key=lambda x: x.topic):
+            topics.setdefault(x.topic, []).append(x)
+        busy = {topic: sum(x.msgcount for x in found) for topic, found in topics.items()}
+        main = min(topics, key=lambda topic: (topics[topic][0].msgtype != _JOINTS, -busy[topic]))
+        columns, place = [(TIME, TIME)], dict[str, dict[_Key, int]]()
+        for topic, found in topics.items():
+            names = _names(path, bag, found) if busy[topic] else {}
+            place[topic] = dict(zip(names, range(len(columns), len(columns) + len(names)), strict=True))
+            columns += names.values()
 
-    def messages() -> Iterator[tuple[str, float, list[float]]]:
-        """(topic, time [s], numbers) of each message, in the order in which they were recorded."""
+    def messages() -> Iterator[tuple[str, float, dict[int, float]]]:
+        """(topic, time [s], {column: number}) of each message, in the order in which they were recorded."""
         with _opened(path) as bag:
-            for connection, received, raw in bag.messages([x for x in bag.connections if x.topic in topics]):
-                name, message = connection.topic, bag.deserialize(raw, connection.msgtype)
+            for x, received, raw in bag.messages([x for x in bag.connections if x.topic in topics]):
+                message = bag.deserialize(raw, x.msgtype)
                 stamp = message.header.stamp.sec + message.header.stamp.nanosec * 1e-9
-                yield name, stamp or received * 1e-9, _numbers(path, name, topics[name], message)
+                numbers, own = _numbers(path, x, message), place[x.topic]
+                yield x.topic, stamp or received * 1e-9, {own[key]: value for key, value in numbers.items()}
+
+    def empty(time: float) -> list[float]:
+        return [time, *[math.nan] * (len(columns) - 1)]
 
     def joined(used: Sequence[int]) -> Iterator[list[float]]:
-        row = [math.nan] * len(columns)
-        heard = dict.fromkeys(topics, -math.inf)
-        for name, time, numbers in messages():
-            heard[name], row[place[name]] = time, numbers
-            if name == main:
-                row[0] = heard[main]
-                for other, before in heard.items():
-                    if heard[main] - before > FRESH:
-                        row[place[other]] = [math.nan] * len(topics[other].columns)
-                yield [row[j] for j in used]
+        row, latest = empty(math.nan), dict[int, tuple[float, float]]()
+        for topic, time, numbers in messages():
+            if topic != main:
+                latest |= {j: (time, x) for j, x in numbers.items()}
+                continue
+            if time != row[0]:
+                if not math.isnan(row[0]):
+                    yield [row[j] for j in used]
+                row = empty(time)
+                for j, (before, x) in latest.items():
+                    row[j] = x if time - before <= FRESH else math.nan
+            for j, x in numbers.items():
+                row[j] = x
+        if not math.isnan(row[0]):
+            yield [row[j] for j in used]
 
     def by_time(used: Sequence[int]) -> Iterator[list[float]]:
-        wanted = {name for name, x in place.items() if any(x.start <= j < x.stop for j in used)}
+        wanted = {topic for topic, own in place.items() if set(own.values()) & set(used)}
         waiting: dict[float, list[float]] = {}
         order: list[float] = []
-        for name, time, numbers in messages():
-            if name not in wanted:
+        for topic, time, numbers in messages():
+            if topic not in wanted:
                 continue
             if time not in waiting:
-                waiting[time] = [math.nan] * len(columns)
-                waiting[time][0] = time
+                waiting[time] = empty(time)
                 heapq.heappush(order, time)
-            waiting[time][place[name]] = numbers
+            for j, x in numbers.items():
+                waiting[time][j] = x
             while order[0] < time - DELAY:
                 row = waiting.pop(heapq.heappop(order))
                 yield [row[j] for j in used]
@@ -124,34 +129,40 @@ def _opened(path: Path) -> Iterator[Any]:
         yield bag
 
 
-def _topic(connection: Any, message: Any) -> _Topic:
-    """A topic by its first message."""
-    topic = connection.topic
+def _names(path: Path, bag: Any, connections: Sequence[Any]) -> dict[_Key, tuple[str, str]]:
+    """{number of the messages of a topic: (column, second name or "")}, of joint states over all messages."""
+    topic, kind = connections[0].topic, connections[0].msgtype
+    if kind != _JOINTS:
+        name = topic.lstrip("/")
+        return {(field, ""): (f"{topic}/{field}", c and f"{name}: {c}") for field, c in _FIELDS[kind].items()}
+    found: dict[_Key, None] = {}
+    for connection, _, raw in bag.messages(connections):
+        found |= dict.fromkeys(_numbers(path, connection, bag.deserialize(raw, kind)))
+    joints = {joint: k for k, joint in enumerate(dict.fromkeys(joint for _, joint in found))}
+    keys = [(field, joint) for field in _OF_JOINTS for joint in joints if (field, joint) in found]
+    return {
+        (field, joint): (f"{topic}/{field}[{joints[joint]}]", f"{_OF_JOINTS[field]}{joint}" * isinstance(joint, str))
+        for field, joint in keys
+    }
+
+
+def _numbers(path: Path, connection: Any, message: Any) -> dict[_Key, float]:
+    """The numbers of a message. Raises FileError for joint states whose fields have different lengths."""
     if connection.msgtype == _JOINTS:
-        columns = []
-        for field, quantity in _OF_JOINTS.items():
-            for k in range(len(getattr(message, field))):
-                joint = f"{quantity}{message.name[k]}" if k < len(message.name) else ""
-                columns.append((f"{topic}/{field}[{k}]", joint))
-        return _Topic(columns, tuple(message.name))
-    fields = _FIELDS[connection.msgtype]
-    return _Topic([(f"{topic}/{field}", c and f"{topic.lstrip('/')}: {c}") for field, c in fields.items()])
-
-
-def _numbers(path: Path, name: str, topic: _Topic, message: Any) -> list[float]:
-    """The numbers of a message in the order of the topic's columns."""
-    if hasattr(message, "position"):
-        found = [float(x) for field in _OF_JOINTS for x in getattr(message, field)]
-        if len(found) != len(topic.columns) or tuple(message.name) != topic.joints:
-            raise FileError(
-                f"{path}: the messages of {name} are of different joints: {', '.join(message.name)} after "
-                f"{', '.join(topic.joints)}; record those of each set of joints as a topic"
-            )
+        found: dict[_Key, float] = {}
+        for field in _OF_JOINTS:
+            x, names = getattr(message, field), message.name
+            if names and (len(x) not in (0, len(names)) or len(set(names)) < len(names)):
+                raise FileError(
+                    f"{path}: a message of {connection.topic} has {len(x)} numbers of {field} of the joints "
+                    f"{', '.join(names)}: every joint must be there once, with a number or none for all"
+                )
+            found |= {(field, joint): float(value) for joint, value in zip(names or range(len(x)), x, strict=False)}
         return found
-    values = []
-    for column, _ in topic.columns:
+    values: dict[_Key, float] = {}
+    for field in _FIELDS[connection.msgtype]:
         x = message
-        for part in column.removeprefix(f"{name}/").split("/"):
+        for part in field.split("/"):
             x = getattr(x, part)
-        values.append(float(x))
+        values[field, ""] = float(x)
     return values

@@ -12,7 +12,7 @@ import importlib
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -37,8 +37,8 @@ WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody kno
 MOST_WHOLE = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
 # Words, in any case, of fields that hold no number.
 _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
-# The begin of a field that is a time in UTC.
-_DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T]?([\d:.]*)(?:Z|\+00:?00)?")
+# A date and time of ISO 8601, with hours and minutes from UTC; in UTC without them.
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T]?([\d:.]+))?(?: ?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d)?))?")
 
 Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN for missing numbers.
 # Columns that are read, by number, and the kinds of types allowed for each, see `sysdyn.program.reals`.
@@ -161,21 +161,28 @@ def _csv_numbers(path: Path, lines: list[str], header: list[str], used: Used, se
             x[:, n] = texts
         except ValueError:
             for k, text in enumerate(texts):
-                x[k, n] = _csv_number(text, separator, allowed, f"{path} row {done + k + 1}, column {header[j]!r}")
+                x[k, n] = _number(text, separator, allowed, f"{path} row {done + k + 1}, column {header[j]!r}")
     return x
 
 
-def _csv_number(text: str, separator: str, allowed: str, where: str) -> float:
+def _number(text: str, separator: str, allowed: str, where: str) -> float:
     text = text.strip()
     if text.lower() in _EMPTY:
         return math.nan
     try:
         if date := _DATE.fullmatch(text):
-            time = np.array(np.datetime64("T".join(filter(None, date.groups())), "ns"))
-            return float(_floats(time, allowed, f"{where}: {text!r}"))
+            day, clock, sign, hours, minutes = date.groups()
+            offset = np.timedelta64(int(f"{sign or ''}{60 * int(hours or 0) + int(minutes or 0)}"), "m")
+            time = np.datetime64("T".join(filter(None, (day, clock))), "ns") - offset
+            return float(_floats(np.array(time), allowed, f"{where}: {text!r}"))
         return float(text.replace(",", ".") if separator == ";" else text)
     except ValueError:
         raise FileError(f"{where}: {text!r} is no number") from None
+
+
+def _times(texts: Iterable[Any], where: str) -> np.ndarray:
+    """Seconds of the texts, times or missing values of a column."""
+    return np.array([_number(str(x), ",", TIMES, where) for x in texts])
 
 
 # ---- arrays of .npz and HDF5 files, and in memory
@@ -361,8 +368,11 @@ def _read_parquet(path: Path, arrays: Arrays, rows: int) -> Table:
         try:
             if arrow.types.is_date(kind) or arrow.types.is_timestamp(kind) or arrow.types.is_duration(kind):
                 return _floats(column.to_numpy(zero_copy_only=False), allowed, where)
+            text = arrow.types.is_string(kind) or arrow.types.is_large_string(kind)
+            if text and allowed == TIMES:
+                return _times(column.to_pylist(), where)
             numeric = arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_decimal(kind)
-            numeric |= arrow.types.is_null(kind) or arrow.types.is_string(kind) or arrow.types.is_large_string(kind)
+            numeric |= text or arrow.types.is_null(kind)
             if not numeric and not (arrow.types.is_boolean(kind) and "b" in allowed):
                 raise FileError(f"{where} has type {kind}, but real numbers are needed")
             return column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -401,6 +411,8 @@ def _read_frame(frame: Any, rows: int) -> Table:
         where = f"the DataFrame: column {str(column.name)!r}"
         if column.dtype.kind in "mM":
             return _floats(column.to_numpy(dtype=f"{column.dtype.kind}8[ns]"), allowed, where)
+        if column.dtype.kind == "O" and allowed == TIMES:
+            return _times(column, where)
         if why := refused(column.dtype, allowed):
             raise FileError(f"{where} has {why}")
         return column.to_numpy(dtype=float, na_value=math.nan)

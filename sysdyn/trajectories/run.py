@@ -184,8 +184,7 @@ class Run:
         group = self._groups[name]
         flat = x.reshape(*np.shape(self.t), -1)
         owners = [label.partition(":")[2].strip() for label in group.labels]
-        chosen = [k for k, x in enumerate(owners) if x == part]
-        chosen = chosen or [k for k, x in enumerate(owners) if x.startswith((f"{part}.", f"{part}["))]
+        chosen = [k for k, x in enumerate(owners) if part in (x, x.partition(".")[0].partition("[")[0])]
         if not chosen:
             raise UnknownName(f"part of {name!r}:", part, tuple(dict.fromkeys(owners)))
         found = flat[..., chosen]
