@@ -44,14 +44,15 @@ def of_stretches(n: int) -> np.ndarray:
 
 
 def of_encoders(
-    t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, joint: np.ndarray, order: int
-) -> tuple[np.ndarray, np.ndarray]:
+    t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, joint: np.ndarray, order: int,
+    further: np.ndarray | float = 0.0,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """(κ (m,), log-likelihood (m,)) of processes of an order, of m joints, by the innovations of encoders.
 
-    t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): number of the joint of each encoder, below m.
-    Log-likelihoods of all encoders of a joint are added. κ has the greatest sum; if the least density that is tried is
-    not rejected, as of a joint at rest, κ is the greatest that is not, and NaN if none is rejected. Filters of all
-    encoders, densities and stretches run in parallel.
+    t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): number of the joint of each encoder, below m,
+    further: variances (N, k) of the readings in addition to std². Log-likelihoods of all encoders of a joint are added.
+    κ has the greatest sum; if the least density that is tried is not rejected, as of a joint at rest, κ is the greatest
+    that is not, and NaN if none is rejected. Filters of all encoders, densities and stretches run in parallel.
     """
     (n, k), m = z.shape, int(joint.max()) + 1
     starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
@@ -64,6 +65,7 @@ def of_encoders(
     found = np.zeros((DENSITIES, k))
     phi, Q = transition(dt, order), covariance(dt, order)
     y, seen = z[at] / std, on[at]  # (stretches, length, k), in units of the noise
+    noise = np.broadcast_to(1.0 + further / std**2, z.shape)[at]
     number = seen.cumsum(axis=1)
     forgotten = np.clip(MOST_FORGOTTEN * number[:, -1], LEAST_FORGOTTEN, FORGOTTEN)
     counted = seen & (number > forgotten[:, None])
@@ -81,7 +83,7 @@ def of_encoders(
             x, A = _ahead(x, F, order), _ahead(P, F, order)
             P = _ahead(A.swapaxes(0, 1), F, order)
             P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, i - 1] * spread
-        S = P[0, 0] + 1.0
+        S = P[0, 0] + noise[:, i][:, None]
         e = y[:, i][:, None] - x[0]
         S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
         here = np.broadcast_to(seen[:, i][:, None], shape)

@@ -54,7 +54,8 @@ class Readings:
     """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
 
     known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
-    variances {name: (m,)}: of the noise, as declared if not named.
+    variances {name: (m,)}: of the noise, as declared if not named. further {name: (N, m)}: variances of sensors of
+    states in addition, 0 if not named, see `sysdyn.trajectories.timing`.
     """
 
     t: np.ndarray
@@ -63,13 +64,15 @@ class Readings:
     known: Mapping[str, np.ndarray]
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     variances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def part(self, chosen: slice | np.ndarray) -> Readings:
         """The readings of some of the instants."""
-        y, active, known, weights = (
-            {name: x[chosen] for name, x in part.items()} for part in (self.y, self.active, self.known, self.weights)
+        y, active, known, weights, further = (
+            {name: x[chosen] for name, x in part.items()}
+            for part in (self.y, self.active, self.known, self.weights, self.further)
         )
-        return Readings(self.t[chosen], y, active, known, weights, self.variances)
+        return Readings(self.t[chosen], y, active, known, weights, self.variances, further)
 
     def rows(self, at: int, end: int) -> Readings:
         """The readings of instants at ≤ instant < end."""
@@ -202,7 +205,7 @@ class OfStates:
         for name, rows in self._rows.items():
             noise, on = self._noise[name], readings.active[name]
             # correlated components say nothing apart
-            one = np.sqrt(readings.variances.get(name, noise.declared))
+            one = np.sqrt(readings.variances.get(name, noise.declared) + readings.further.get(name, 0.0))
             weight[:, rows] = np.all(on, axis=1)[:, None] if noise.full else on / one
             if weighted and name in readings.weights:
                 weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
@@ -239,6 +242,8 @@ class OfStates:
         for name, whole, one, rows in self.written:
             given[self._values[name]][:] = readings.y[name][0]
             on = readings.active[name][0]
+            if name in readings.further:
+                one = np.sqrt(one * one + readings.further[name][0])
             weight[rows] = on.all() if whole else on / one
 
     @cached_property

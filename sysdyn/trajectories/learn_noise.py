@@ -25,6 +25,7 @@ from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.timing import warn_of_jitter
 from sysdyn.trajectories.windows import window_rows
 
 # Times that readings are tested with what was learnt (chosen: of noise that is declared five times too small two to
@@ -121,7 +122,9 @@ def learn_noise_of_log(
     readings, first = read(problem, log, **options), first_position(problem, start)
     told = Stages(None, progress)
     told.say("compiling the equations of an instant", 0.05)
-    trajectory, kappa, _ = with_motion(problem, (), False, order, density, Survey.of(readings))
+    survey = Survey.of(readings)
+    trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey)
+    warn_of_jitter(trajectory.jitter, survey.sample.t)
     stated = np.isfinite(densities.by_joint(problem.model, density)) if density is not None else False
     readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
     with OneThread():

@@ -61,7 +61,7 @@ class Learning:
         own, model = trajectory.unknowns, trajectory.model
         self.trajectory, self.kappa, self._first, self._robust = trajectory, kappa, first, robust
         self.belief, _ = trajectory.belief(readings, first, kappa)
-        self._whole = proposed(trajectory, self.belief, kappa, readings)
+        self._whole = proposed(trajectory, self.belief, kappa, trajectory.timed(readings))
         self._test(trajectory.first_path(self.belief, self._whole, kappa), self._whole, kappa)
         measured = sensors_of_motion(trajectory)
         self.sensors = [x for x in names if not noise_of(measured[x], model).full and self.readings.active[x].any()]
@@ -141,7 +141,9 @@ class Learning:
         solved = equations.sweep(least, covariances=True, later=True)
         path = equations.moved(least, solved.step, readings)
         objective = equations.about(path, readings).objective
-        scale = sum(float((readings.active[s].sum(axis=0) * np.log(v)).sum()) for s, v in variances.items())
+        scale = sum(
+            float((readings.active[s] * np.log(v + readings.further.get(s, 0.0))).sum()) for s, v in variances.items()
+        )
         count = equations.counted(readings)
         likelihood = -0.5 * (objective + solved.logdet + scale + self._rest() + count * math.log(2.0 * math.pi))
         new, told = [], []
@@ -152,15 +154,20 @@ class Learning:
         return Point(x, likelihood, x + np.concatenate([np.zeros(0), *new]), np.concatenate([np.zeros(0), *told]), path)
 
     def _of_sensors(self, path: Path, readings: Readings, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(expected squares by their variance (m,), number of readings that tell (m,)) of each sensor."""
+        """(expected squares by their variance (m,), number of readings that tell (m,)) of each sensor.
+
+        Of the noise alone: of a variance v + w with a known w the share v / (v + w) of the residual is noise.
+        """
         total = {s: np.zeros((3, len(self.noise[s]))) for s in self.sensors}
         for source in self.trajectory.kinematic:
             for part in in_parts(len(path), source):
                 some = readings.part(part)
                 found = source.expected(path.part(part), some, solved.covariances.part(part).dense())
                 for s in [s for s in self.sensors if s in found]:
-                    on, (squares, left) = some.active[s], found[s]
-                    total[s] += [(x * on).sum(axis=0) for x in (squares + left, np.clip(1.0 - left, 0.0, 1.0) ** 2, on)]
+                    on, (squares, left), v = some.active[s], found[s], readings.variances[s]
+                    share = v / (v + some.further.get(s, 0.0))
+                    expected, told = 1.0 + share * (squares + left - 1.0), share * np.clip(1.0 - left, 0.0, 1.0)
+                    total[s] += [(x * on).sum(axis=0) for x in (expected, told**2, on)]
         return [(np.where(n > 0, E / np.maximum(n, 1), 1.0), told) for E, told, n in total.values()]
 
     def _of_drifts(self, path: Path, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import SupportsIndex
 
@@ -27,6 +28,7 @@ from sysdyn.trajectories.readings import readings
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smooth import OneThread, checked_outputs, first_position
 from sysdyn.trajectories.statement import STRIDE, Trajectory
+from sysdyn.trajectories.timing import timed_sensors
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
 LONG_LOG = 600.0
@@ -45,7 +47,8 @@ def filter(
 ) -> Live:
     """A filter: `live = filter(problem, motion=run)`, then `live(t, y)` at each instant, a Run without an axis N.
 
-    motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None)
+    motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None). Of a
+              Run it takes over, too, by how much the times jitter
     lag       seconds that estimates stay behind readings, smoothed by what came since; 0 for the present
     coupled, start, robust: as of `smooth`; robust: innovations beyond 99.9 % count as if they were at it. Impacts are
               not looked for: what shows is one innovation after the other, see docs/trajectories.md
@@ -59,7 +62,8 @@ def filter(
         raise InvalidInput("the motion of a filter needs a positive density for each degree of freedom")
     if not (isinstance(lag, (int, float)) and 0.0 <= lag < np.inf):
         raise InvalidInput(f"lag is {lag!r}, but a time ≥ 0 s is needed")
-    trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled)
+    jitter = motion.jitter if isinstance(motion, Run) else 0.0
+    trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled, jitter=jitter)
     first = first_position(problem, start)
     return Live(trajectory, density, float(lag), first, robust)
 
@@ -135,9 +139,9 @@ class Live:
 
         NAME_step(now) takes the readings of an instant, NAME_now(out) gives q, its rates, biases and their standard
         deviations, NAME_start begins elsewhere; torques and wrenches follow from the export of a compiled problem.
-        Conditions of stances are the caller's, and so are names of readings beyond belief. main checks it against
-        steps computed here. name: a C identifier. real: type of its numbers, "double", or
-        "float", in which readings tell the time since those before instead of that of the clock.
+        Conditions of stances are the caller's, and so are names of readings beyond belief; times count as right. main
+        checks it against steps computed here. name: a C identifier. real: type of its numbers, "double", or "float", in
+        which readings tell the time since those before instead of that of the clock.
 
         Raises InvalidInput for the name, before the first reading, if it stays behind or drops readings of dynamic
         variables (coupled and robust); UnknownName for the type, FileError if the folder cannot be written.
@@ -145,12 +149,16 @@ class Live:
         if self.lag or (self._trajectory.coupled and self._filter.gate):
             what = "stays behind: give lag=0" if self.lag else "drops readings of dynamic variables: give robust=False"
             raise InvalidInput(f"this filter {what} to export it")
-        return export_filter(folder, name, self._filter, self.belief, self._read[-1], self._dt, real)
+        return export_filter(
+            folder, name, self._filter, self.belief, replace(self._read[-1], further={}), self._dt, real
+        )
 
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
         if self._found and not t > self.belief.path.t[0]:
             raise InvalidInput(f"time goes from {self.belief.path.t[0]:.9g} s to {t:.9g} s: it must increase")
         now = self._readings(float(t), y, active)
+        if self._found and self._trajectory.jitter:
+            now = self._timed(now)
         if self._found:
             self._dt = t - float(self.belief.path.t[0])
         if self._found and not self.lag:
@@ -168,6 +176,17 @@ class Live:
             return joined(self._trajectory, pieces, own, self._chosen, self._density, gaps, fit).first()
 
         return _Later(result)
+
+    def _timed(self, now: Readings) -> Readings:
+        """The readings with the variances that the errors of their times add, by the rates of the state before."""
+        states, path, nv = self._trajectory.states, self.belief.path, self.problem.model.nv
+        lines, further = states.at(path, now), {}
+        rate = lines.J[0, :, : 2 * nv] @ path.rates[0, :2].reshape(-1)
+        timed = {m.name for m in timed_sensors(self.problem)}
+        for name, _, std, rows in states.written:
+            if name in timed:
+                further[name] = np.square(self._trajectory.jitter * std * rate[rows])[None]
+        return replace(now, further=further)
 
     def _take(self, now: Readings) -> None:
         """Take in the first readings, or further ones if the estimate stays behind."""

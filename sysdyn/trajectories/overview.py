@@ -48,9 +48,10 @@ class _Range(NamedTuple):
 
 
 class Overview:
-    """Parts of a run are added in order, arrays (N, …) by the names of its columns."""
+    """Parts of a run are added in order, arrays (N, …) by the names of its columns; jitter: see `Run`."""
 
-    def __init__(self, columns: Mapping[str, Group], outputs: Sequence[str]):
+    def __init__(self, columns: Mapping[str, Group], outputs: Sequence[str], jitter: float = 0.0):
+        self.jitter = jitter
         self.columns, self.outputs, self.rows = columns, tuple(outputs), 0
         self.begin = self.end = np.nan
         self._ranges: dict[str, _Range] = {}
@@ -109,7 +110,9 @@ class Overview:
 
     def tables(self, fit: Fit) -> list[Table]:
         """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
-        found = (self._of_ranges(), _of_fit(fit), self._of_biases(), self._of_contacts(), self._of_events())
+        found = (
+            self._of_ranges(), _of_fit(fit), self._of_times(), self._of_biases(), self._of_contacts(), self._of_events()
+        )  # fmt: skip
         return [x for x in found if x.rows]
 
     def _of_ranges(self) -> Table:
@@ -119,6 +122,10 @@ class Overview:
             numbers = (f"{x.least:.4g}", f"{x.greatest:.4g}", f"{x.median:.3g}", f"{x.spread:.3g}")
             rows.append((name, *numbers, units))
         return Table("quantities", ("", "least", "greatest", "median σ", "greatest σ", "unit"), rows)
+
+    def _of_times(self) -> Table:
+        row = ("jitter", f"{self.jitter:.3g}", f"{(self.end - self.begin) / max(self.rows - 1, 1):.3g}", "s")
+        return Table("times", ("", "σ", "mean step", "unit"), [row] if self.jitter else [])
 
     def _of_biases(self) -> Table:
         rows = []
@@ -145,6 +152,10 @@ class Overview:
         low, high = fit.band()
         parts = [f"  outputs   {', '.join(self.outputs) or 'none'}"]
         parts.append(f"  χ²        {fit.squares:.0f}; of {BAND:.0%} of logs as declared {low:.0f} to {high:.0f}")
+        if self.jitter:
+            parts.append(
+                f"  times     jitter by {self.jitter:.2g} s (σ), which adds to the noise of sensors of the state"
+            )
         if self._biases:
             last = ((x.removeprefix("bias:"), now) for x, (_, now, _) in self._biases.items())
             parts.append(f"  biases    {'; '.join(f'{x} {np.array2string(now, precision=3)}' for x, now in last)}")

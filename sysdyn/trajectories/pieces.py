@@ -210,5 +210,5 @@ def joined(
         motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
         coupled=trajectory.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
-        _fit=fit,
+        _fit=fit, jitter=trajectory.jitter,
     )  # fmt: skip

@@ -35,7 +35,8 @@ class Run:
     events: components of measurements that were dropped at an instant, see `Event`, and impacts, for which a filter
     does not look. contacts: {stance: (N,) bool} as they were used. chosen: coordinates that nothing tells, which are as
     at the start. motion: {degree of freedom: density of its jerk, or of its snap if order is 4}, in the unit of q by
-    s^order and √Hz. missing: {measurement: values that the log does not have}.
+    s^order and √Hz. missing: {measurement: values that the log does not have}. jitter: standard deviation of the errors
+    of the log's times [s], 0 if its times are right.
     """
 
     problem: Problem
@@ -56,6 +57,7 @@ class Run:
     _groups: Mapping[str, Group] = field(repr=False)
     _fit: tuple[float, int] = field(repr=False)
     _residuals: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
+    jitter: float = 0.0
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ class Run:
     @property
     def _overview(self) -> Overview:
         run = self._along()
-        found = Overview(run.columns, run.outputs)
+        found = Overview(run.columns, run.outputs, run.jitter)
         found.add(run.arrays(), run.events)
         return found
 

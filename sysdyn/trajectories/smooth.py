@@ -32,6 +32,7 @@ from sysdyn.trajectories.readings import Rolling, Survey, opened, read, surveyed
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.statement import Trajectory
 from sysdyn.trajectories.stored import Begin, Store, StoredRun
+from sysdyn.trajectories.timing import jitter_of, warn_of_jitter, with_jitter
 from sysdyn.trajectories.windows import WRITTEN_NUMBERS, Stage, window_rows, windows
 
 # Shares of the work that is done when a log is surveyed, and when compiling, learning and writing begin (chosen).
@@ -186,7 +187,7 @@ def smooth_into(
                 fit = (x.after.squares, x.after.freedoms)
                 store.add(joined(trajectory, x.pieces, x.events, before.chosen, kappa, x.missing, fit), x.after)
         told.say("writing the file", WRITING)
-        return store.finish(problem, asked.coupled, resumed, seen)
+        return store.finish(problem, asked.coupled, resumed, seen, trajectory.jitter)
     except BaseException:
         if not store.kept:
             store.remove()
@@ -204,6 +205,7 @@ def _begun(
     told.say("learning how the robot moves", LEARNING)
     kappa, learnt = _learnt(trajectory, kappa, survey.first, asked.start, known)
     _tell_gap(trajectory, kappa, survey.gap)
+    warn_of_jitter(trajectory.jitter, survey.sample.t)
     return trajectory, kappa, learnt
 
 
@@ -236,10 +238,12 @@ def with_motion(
     given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
     stated = np.isfinite(given)
     wanted = ~stated | (order is None)  # likelihoods of all encoders tell the order
-    tried = {p: Trajectory.encoders(problem, log.sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
+    jitter = jitter_of(problem, log.sample)
+    sample = with_jitter(problem, log.sample, jitter)
+    tried = {p: Trajectory.encoders(problem, sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured)
+    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter)
     return trajectory, np.where(stated, given, kappa), known | stated
 
 

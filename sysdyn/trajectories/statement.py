@@ -20,6 +20,7 @@ from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.gauge import SEEN_AT, Unseen, unseen
 from sysdyn.trajectories.motion import Motion
 from sysdyn.trajectories.path import Path, Unknowns, deviations
+from sysdyn.trajectories.timing import with_jitter
 
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
 # accelerations [rad/s², m/s²], and their rates (chosen).
@@ -44,13 +45,15 @@ class Trajectory:
     """A problem over time. coupled: dynamic variables and states together, else first the states.
 
     outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
-    components that a log has at some instant; None: any. Raises ProblemError if no sensor tells the states.
+    components that a log has at some instant; None: any. jitter: standard deviation of the errors of its times [s].
+    Raises ProblemError if no sensor tells the states.
     """
 
     def __init__(
         self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool,
-        measured: Mapping[str, np.ndarray] | None = None,
+        measured: Mapping[str, np.ndarray] | None = None, jitter: float = 0.0,
     ):  # fmt: skip
+        self.jitter = jitter
         self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
             raise ProblemError(
@@ -80,6 +83,10 @@ class Trajectory:
         ]  # fmt: skip
         self.slow = np.array(slow, dtype=int)
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
+
+    def timed(self, readings: Readings) -> Readings:
+        """The readings with the variances that the errors of their times add."""
+        return with_jitter(self.problem, readings, self.jitter)
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -214,9 +221,12 @@ class Trajectory:
         found = [(m, k, v) for m, places in encoders_of(problem) for k, (_, v) in enumerate(places) if wanted[v]]
         if found:
             freedoms, own = np.unique([v for _, _, v in found], return_inverse=True)
-            z, on = (np.stack([x[m.name][:, k] for m, k, _ in found], axis=1) for x in (readings.y, readings.active))
+            further = {m.name: readings.further.get(m.name, np.zeros_like(readings.y[m.name])) for m, _, _ in found}
+            z, on, more = (
+                np.stack([x[m.name][:, k] for m, k, _ in found], axis=1) for x in (readings.y, readings.active, further)
+            )
             std = np.array([deviations(m, model)[k] for m, k, _ in found])
-            density[freedoms], likelihood = densities.of_encoders(readings.t, z, on, std, own, order)
+            density[freedoms], likelihood = densities.of_encoders(readings.t, z, on, std, own, order, more)
             total = float(likelihood.sum())
         known = np.isfinite(density)
         faster = FREQUENCY ** (order - 3)

@@ -48,8 +48,8 @@ _STAGE = "stage/"
 class StoredRun:
     """A run in a file: as a `Run` what it found, without its arrays, which are in `path`.
 
-    events: the .csv file of components that were dropped, with their times. chosen, motion, order, missing: as of a
-    `Run`. rows: all; resumed: those that an earlier call had done.
+    events: the .csv file of components that were dropped, with their times. chosen, motion, order, missing, jitter: as
+    of a `Run`. rows: all; resumed: those that an earlier call had done.
     """
 
     problem: Problem
@@ -64,6 +64,7 @@ class StoredRun:
     missing: Mapping[str, int]
     _overview: Overview
     _fit: Fit
+    jitter: float = 0.0
 
     def __len__(self) -> int:
         return self.rows
@@ -206,7 +207,8 @@ class Store:
             yield arrays, about, [Event(*e) for e in about["events"]]
 
     def finish(
-        self, problem: Problem, coupled: bool, resumed: int, seen: Callable[[Mapping[str, np.ndarray]], None] | None
+        self, problem: Problem, coupled: bool, resumed: int, seen: Callable[[Mapping[str, np.ndarray]], None] | None,
+        jitter: float,
     ) -> StoredRun:  # fmt: skip
         """Put the file together from its parts, and remove these. seen: told of the arrays of each part."""
         missing: dict[str, int] = {}
@@ -221,7 +223,7 @@ class Store:
                 for arrays, about, events in self._rows():
                     if writer is None:
                         groups = [Group(n, tuple(s), tuple(x), tuple(u)) for n, s, x, u in about["columns"]]
-                        overview = Overview({x.name: x for x in groups}, about["outputs"])
+                        overview = Overview({x.name: x for x in groups}, about["outputs"], jitter)
                         writer = write_table(self.path, {x.name: x.labels for x in groups})
                         undo.callback(writer.drop)
                     writer.write(arrays)
@@ -242,7 +244,7 @@ class Store:
         motion = dict(zip(problem.model.dof_names, begin.density.tolist(), strict=True))
         return StoredRun(
             problem, self.path, self.events, overview.rows, resumed, begin.chosen, motion, begin.order, coupled,
-            missing, overview, fit,
+            missing, overview, fit, jitter,
         )  # fmt: skip
 
     def remove(self) -> None:

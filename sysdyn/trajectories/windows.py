@@ -69,7 +69,7 @@ def windows(
     while at < rows:
         end = min(at + n, rows)
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
-        read = part(at, min(end + max(1, int(OVERLAP * n)), rows))
+        read = trajectory.timed(part(at, min(end + max(1, int(OVERLAP * n)), rows)))
         read = proposed(trajectory, belief, kappa, read)
         smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone), robust)
         if learnt is None or len(learnt) != len(read.t):

@@ -1,0 +1,107 @@
+"""Errors of the times of a log, and the noise that they add to sensors of the state.
+
+The clock of a computer that logs readings jitters: a sample of h(q, q̇) at t + ε, ε ~ N(0, σ_t²), is logged at t, and
+its error by that is ḣ ε. Its variance is σ² + (ḣ σ_t)². The rate ḣ is the slope of the readings around a sample. Steps
+of a log that are no multiples of each other are jitter or a schedule; the likelihood of the readings decides, and it
+finds σ_t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sysdyn.errors import LogWarning, warn
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.state_sensors import FrameDistance, FramePose, FramePosition, JointPosition
+from sysdyn.problem import Problem
+from sysdyn.trajectories.densities import of_encoders
+from sysdyn.trajectories.equations import FAR_SQUARED, Readings
+from sysdyn.trajectories.motion import ORDER
+
+# Sensors by which errors of times are found: of velocities, noise that is declared too small would pass for them.
+POSITIONS = (JointPosition, FramePosition, FramePose, FrameDistance)
+# Samples before and after each over which its rate is taken (chosen).
+AROUND = 5
+# Standard deviations of times that are tried, in units of the steps' (chosen).
+TRIED = (0.5, 1.0, 2.0, 4.0)
+# Greatest noise by jitter, in units of the declared noise, that does not count (chosen: 0.5 % of a standard deviation).
+SMALL = 0.1
+# Errors of times, in units of the median step, that are reported (as usual for a clock that is good).
+MUCH = 0.02
+
+
+def rates(t: np.ndarray, y: np.ndarray, on: np.ndarray) -> np.ndarray:
+    """Slopes (N, m) of readings y (N, m) that are `on`, by least squares over the samples AROUND each."""
+    n, (w, x, xx, z, xz) = len(t), np.zeros((5, *y.shape))
+    for shift in range(-AROUND, AROUND + 1):
+        here, there = slice(max(-shift, 0), n - max(shift, 0)), slice(max(shift, 0), n - max(-shift, 0))
+        dt, dy = (t[there] - t[here])[:, None], np.where(on[there], y[there] - y[here], 0.0)
+        for total, term in ((w, 1.0), (x, dt), (xx, dt * dt), (z, dy), (xz, dt * dy)):
+            total[here] += term * on[there]
+    spread = w * xx - x * x
+    return np.divide(w * xz - x * z, spread, out=np.zeros_like(y), where=spread > 0.0)
+
+
+def step_spread(t: np.ndarray) -> float:
+    """Root mean square of the steps of times about the nearest multiple of their median [s]."""
+    steps = np.diff(t)
+    step = np.median(steps)
+    return float(np.sqrt(np.mean((steps - step * np.maximum(np.round(steps / step), 1.0)) ** 2)))
+
+
+def with_jitter(problem: Problem, readings: Readings, jitter: float) -> Readings:
+    """The readings with the variances that times wrong by this standard deviation [s] add."""
+    if not jitter or len(readings.t) < 2:
+        return readings
+    further = {
+        m.name: (jitter * rates(readings.t, readings.y[m.name], readings.active[m.name])) ** 2
+        for m in timed_sensors(problem)
+    }
+    return replace(readings, further=further)
+
+
+def jitter_of(problem: Problem, readings: Readings) -> float:
+    """Standard deviation of the errors of a log's times [s] of greatest likelihood; 0: its times are as they are.
+
+    By the innovations of sensors of positions, each a process of its own. It is beyond 0 if the readings are more
+    likely by CONFIDENCE.
+    """
+    t = readings.t
+    sensors = [m for m in timed_sensors(problem) if isinstance(m.of, POSITIONS) and readings.active[m.name].any()]
+    if len(t) <= ORDER or not sensors:
+        return 0.0
+    y, on = (np.concatenate([x[m.name] for m in sensors], axis=1) for x in (readings.y, readings.active))
+    std = np.concatenate([np.sqrt(noise_of(m, problem.model).declared) for m in sensors])
+    scale, rate = step_spread(t), rates(t, y, on)
+    counts = (TRIED[-1] * scale * np.abs(rate) > SMALL * std).any(axis=0)
+    if not counts.any():
+        return 0.0
+    y, on, std, rate = y[:, counts], on[:, counts], std[counts], rate[:, counts]
+
+    def likelihood(jitter: float) -> float:
+        return float(of_encoders(t, y, on, std, np.arange(len(std)), ORDER, (jitter * rate) ** 2)[1].sum())
+
+    tried = np.array(TRIED) * scale
+    found = [likelihood(x) for x in tried]
+    best = int(np.argmax(found))
+    return float(tried[best]) if found[best] > likelihood(0.0) + 0.5 * FAR_SQUARED else 0.0
+
+
+def warn_of_jitter(jitter: float, t: np.ndarray) -> None:
+    """Warn of times t that are wrong by this standard deviation [s], more than MUCH of their median step."""
+    step = float(np.median(np.diff(t)))
+    if jitter > MUCH * step:
+        warn(
+            f"the times of the log jitter: their errors have a standard deviation of {jitter:.2g} s, "
+            f"{jitter / step:.0%} of a step of {step:.3g} s. Sensors of the state get the noise √(σ² + (ḣ σ_t)²), "
+            "σ_t being this one and ḣ the rate of the reading. Log the clock of the sensors, if they have one",
+            LogWarning,
+        )  # fmt: skip
+
+
+def timed_sensors(problem: Problem) -> list[Measurement]:
+    """Sensors of the state that have readings and noise without correlations."""
+    return [m for m in problem.state_sensors if not m.has_default and not noise_of(m, problem.model).full]
