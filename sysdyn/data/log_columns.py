@@ -9,8 +9,9 @@
 If q and q̇ are unknown, their columns are those of sensors: q.l_knee is that of the one `JointPosition` of the joint,
 qd.l_knee that of its `JointVelocity`, and every measurement with noise may be switched.
 
-A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one. Arrays of a
-file hold several columns: q, qd, a quantity (N, nb, 6), a measurement, or y, the packed values of all.
+A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one. Brackets of a
+joint called "knee [rad]" are part of its name. Arrays of a file hold several columns: q, qd, a quantity (N, nb, 6), a
+measurement, or y, the packed values of all.
 """
 
 from __future__ import annotations
@@ -191,8 +192,7 @@ class LogColumns:
         new = self._renames.get(name.lstrip("/"))
         if new is not None:
             return self._number.get(new)
-        split = _UNIT.fullmatch(name)
-        bare, unit = split.groups() if split else (name, None)
+        bare, unit = _with_unit(name, self._number)
         n = self._number.get(bare, self._number.get(other))
         if n is not None and unit is not None and self.units[n] and _spelled(unit) != self.units[n]:
             raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
@@ -201,8 +201,7 @@ class LogColumns:
     def _of_state(self, name: str) -> bool:
         """True for a column of a sensor of joints that is named as of files of exact states, such as q.l_knee."""
         new = self._renames.get(name.lstrip("/"), name)
-        split = _UNIT.fullmatch(new)
-        return (split[1] if split else new) in self._elsewhere and not self._exact
+        return _with_unit(new, self._elsewhere)[0] in self._elsewhere and not self._exact
 
     def kinds(self, used: Sequence[int], numbers: Sequence[int]) -> dict[int, str]:
         """{column of a table: kinds of types that its entries may have}, as `matched` found them."""
@@ -262,6 +261,12 @@ def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> N
         for found, right in zip(each, needed, strict=True):
             if _spelled(str(found)) != right:
                 raise InvalidInput(_wrong_unit(repr(name), found, right))
+
+
+def _with_unit(name: str, known: Collection[str]) -> tuple[str, str | None]:
+    """(name without the unit in brackets behind it, the unit); brackets of a known name are no unit."""
+    split = _UNIT.fullmatch(name) if name not in known else None
+    return (split[1], split[2]) if split else (name, None)
 
 
 def _spelled(unit: str) -> str:

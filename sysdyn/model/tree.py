@@ -476,7 +476,16 @@ class Model:
         for i, joint in enumerate(self.joints):
             if not isinstance(joint, Joint):
                 raise ModelError(f"joints[{i}] is {joint!r}, not a Joint; valid: {', '.join(JOINTS)}")
+        self._check_labels()
         self._check_base()
+
+    def _check_labels(self) -> None:
+        """Raise ModelError for a joint that is called like a variable of another one, which columns are named by."""
+        taken = set(self.joint_names)
+        for name, joint in zip(self.joint_names, self.joints, strict=True):
+            for label in (f"{name}[{k}]" for k in range(joint.nq) if joint.nv > 1):
+                if label in taken:
+                    raise ModelError(f"{label!r} is a joint, and a variable of joint {name!r}: give one another name")
 
     def _check_base(self) -> None:
         if self.base not in ("fixed", "floating"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -186,7 +187,9 @@ class Run:
         group = self._groups[name]
         flat = x.reshape(*np.shape(self.t), -1)
         owners = [label.partition(":")[2].strip() for label in group.labels]
-        chosen = [k for k, x in enumerate(owners) if part in (x, x.partition(".")[0].partition("[")[0])]
+        chosen = [k for k, x in enumerate(owners) if x == part]
+        component = re.compile(re.escape(part) + r"(\.\w+|\[\d+\])")  # such as .fx and [3]
+        chosen = chosen or [k for k, x in enumerate(owners) if component.fullmatch(x)]
         if not chosen:
             raise UnknownName(f"part of {name!r}:", part, tuple(dict.fromkeys(owners)))
         found = flat[..., chosen]

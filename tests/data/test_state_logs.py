@@ -50,6 +50,24 @@ def read(source, **options) -> Chunk:
     return chunk
 
 
+@pytest.mark.parametrize("unit", ["", " [rad]"])
+@pytest.mark.parametrize("spelling", ["q.{}", "q:{}", "encoders: {}", "encoders.{}"])
+@pytest.mark.parametrize("names", [("knee[rad]", "a[0]"), ("knee [rad]", "a [m]"), ("a[0]", "a[1]"), ("q.a", "q:b")])
+def test_brackets_in_names_of_joints_are_no_units(names, spelling, unit):
+    arm = sd.chain(2).replace(joint_names=names)
+    encoders = sd.Problem(arm, [sd.JointPosition("all", noise=1e-3, name="encoders")])
+    q = np.random.default_rng(0).standard_normal((N, 2))
+    log = {"t": T} | {spelling.format(name) + unit: q[:, k] for k, name in enumerate(names)}
+    (chunk,) = sd.Log(log, encoders, states="unknown")
+    np.testing.assert_array_equal(chunk.y["encoders"], q)
+    inverse = sd.inverse_dynamics(arm)
+    rows = {
+        f"{x}:{name}{unit if x == 'q' else ''}": q[:, k] for x in ("q", "qd", "qdd") for k, name in enumerate(names)
+    }
+    (chunk,) = sd.Log(rows, inverse, timed=False)
+    np.testing.assert_array_equal(chunk.q, q)
+
+
 def test_columns_gaps_and_rates():
     log = sd.Log(arrays(), problem(), states="unknown")
     with warnings.catch_warnings():

@@ -124,6 +124,10 @@ INVALID = [
     ({"parent": (-1, 0)}, "body_names has 3 entries, but parent has 2"),
     ({"body_names": ("a", "a", "b")}, "body names must be unique; used more than once: a"),
     ({"joint_names": ("a", "b", "b")}, "joint names must be unique; used more than once: b"),
+    (
+        {"joint_names": ("a", "b", "a[3]"), "joints": (Spherical(), Revolute(), Revolute())},
+        r"'a\[3\]' is a joint, and a",
+    ),
     ({"body_names": ("a", "", "b")}, "non-empty string"),
     ({"joints": (Revolute(), "prismatic", Fixed())}, r"joints\[1\] is 'prismatic', not a Joint"),
     ({"X_tree": np.eye(6)}, r"X_tree has shape \(6, 6\), but shape \(3, 6, 6\)"),

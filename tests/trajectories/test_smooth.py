@@ -537,6 +537,25 @@ def test_a_run_and_its_parts():
             run[key]
 
 
+def test_parts_of_a_run_by_names_with_brackets():
+    tree = floating_tree(2, seed=0).replace(joint_names=("base[x]", "base"), body_names=("a.b", "a"))
+    problem = sd.Problem(tree, [
+        sd.JointPosition("base", noise=1e-3, name="encoder"), sd.FramePosition("a.b", noise=1e-3, name="place"),
+        sd.FrameAttitude("a.b", noise=1e-3, name="attitude"), sd.ExternalWrench("all"),
+    ])  # fmt: skip
+    log = {
+        "t": 0.01 * np.arange(20),
+        "encoder": np.zeros(20),
+        "place": np.zeros((20, 3)),
+        "attitude": np.zeros((20, 3)),
+    }
+    run = sd.smooth(problem, log, ["tau", "a"], order=3)
+    np.testing.assert_array_equal(run["tau", "base[x]"], run["tau"][:, :6])
+    np.testing.assert_array_equal(run["tau", "base"], run["tau"][:, 6])
+    np.testing.assert_array_equal(run["a", "a.b"], run["a"][:, 0])
+    np.testing.assert_array_equal(run["a", "a"], run["a"][:, 1])
+
+
 # ---- χ² --------------------------------------------------------------------------------------------------------------
 
 
