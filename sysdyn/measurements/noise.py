@@ -168,6 +168,10 @@ class Wrapped(Measurement):
     def of(self) -> Measurement:
         return self._of
 
+    def around(self, of: Measurement) -> Wrapped:
+        """The same, holding another measurement."""
+        return type(self)(of, name=self.name)
+
     def components(self, model: Model) -> tuple[str, ...]:
         return self.of.components(model)
 
@@ -239,6 +243,9 @@ class Switchable(Wrapped):
                 "sensor of the state"
             )
         self.unless = unless
+
+    def around(self, of: Measurement) -> Switchable:
+        return Switchable(of, self.name, self.unless)
 
     @property
     def pass_as(self) -> str:

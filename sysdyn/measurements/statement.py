@@ -481,7 +481,7 @@ def _unbiased(m: Measurement) -> Measurement:
     """The measurement without a bias that is unknown over a log."""
     if m.drift is None:
         return m
-    return type(m)(_unbiased(m.of), name=m.name) if isinstance(m, Wrapped) else with_drift(m, None)
+    return m.around(_unbiased(m.of)) if isinstance(m, Wrapped) else with_drift(m, None)
 
 
 def without_components(m: Measurement, other: Measurement, model: Model) -> Measurement | None:

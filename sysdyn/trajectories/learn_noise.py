@@ -33,7 +33,7 @@ from sysdyn.trajectories.windows import window_rows
 RETESTS = 10
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class LearnedMotion:
     """Result of `learn_noise` of a raw log.
 
@@ -177,7 +177,7 @@ def _with(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | None) ->
     if noise is None and drift is None:
         return m
     if isinstance(m, Wrapped):
-        return type(m)(_with(m.of, noise, drift), name=m.name)
+        return m.around(_with(m.of, noise, drift))
     changed, own = copy.copy(m), m.drift
     if noise is not None:
         object.__setattr__(changed, "noise", noise)  # raw ones are frozen

@@ -25,6 +25,20 @@ def problem(unless: str | None = "foot", when: str | None = None, **of_stance) -
     ])  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")
+def test_what_holds_a_measurement_keeps_its_own_options():
+    """Without biases, and with what was learnt."""
+    last = MODEL.body_names[-1]
+    bias = sd.RandomWalk(0.1)
+    whole = problem() + sd.Switchable(sd.Accelerometer(last, noise=0.1, bias=bias), "free", unless="foot")
+    assert [m.unless for m in whole.instant.measurements if isinstance(m, sd.Switchable)] == ["foot", "foot"]
+    log, _ = landing()
+    log["free: a_x"], log["free: a_y"], log["free: a_z"] = np.random.default_rng(0).standard_normal((3, N))
+    learnt = sd.learn_noise(whole, log, ["free"], iterations=1, density=100.0, order=3).problem
+    (found,) = [m for m in learnt.measurements if m.name == "free"]
+    assert found.unless == "foot" and found.of.noise.shape == (3,)
+
+
 def landing():
     """(log, torques (N, nv)) of an arm that comes to rest and touches something at row DOWN, told LATE rows later."""
     rng, t = np.random.default_rng(0), DT * np.arange(N)
