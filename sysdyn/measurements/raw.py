@@ -15,7 +15,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, Quantity, stated
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class RawMeasurement(Measurement):
     """Known components of one quantity.
 
@@ -55,6 +55,17 @@ class RawMeasurement(Measurement):
         given = {"targets": as_given, "chosen": chosen, "name": name, "noise": noise, "drift": found}
         for key, value in given.items():
             object.__setattr__(self, key, value)
+
+    def _identity(self) -> tuple[Any, ...]:
+        """What equal measurements have in common, hashable."""
+        noise = None if self.noise is None else _nested(np.asarray(self.noise).tolist())
+        return type(self), self.quantity, self.targets, self.chosen, self.name, noise, self.drift
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawMeasurement) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
     @property
     def units(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -107,7 +118,7 @@ class RawMeasurement(Measurement):
         return result
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class Known(RawMeasurement):
     """Known components of a quantity by its name, such as Known("tau", "l_knee"); further ones have no other class.
 
@@ -168,6 +179,12 @@ class Subset(RawMeasurement):
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
         return self.left
 
+    def _identity(self) -> tuple[Any, ...]:
+        return *super()._identity(), self.left
+
+    def __repr__(self) -> str:
+        return f"Subset({self.quantity!r}, pairs={self.left}, name={self.name!r}, noise={self.noise!r})"
+
 
 # Raw measurements by the quantity that they state.
 RAW: dict[str, type[RawMeasurement]] = {
@@ -178,6 +195,11 @@ RAW: dict[str, type[RawMeasurement]] = {
 def known(quantity: str, *arguments: Any, **named: Any) -> RawMeasurement:
     """The measurement of a quantity by its own class, or by `Known`; arguments as of these. Raises UnknownName."""
     return RAW[quantity](*arguments, **named) if quantity in RAW else Known(quantity, *arguments, **named)
+
+
+def _nested(x: Any) -> Any:
+    """Nested lists as tuples."""
+    return tuple(map(_nested, x)) if isinstance(x, list) else x
 
 
 def as_tuple(x) -> tuple:

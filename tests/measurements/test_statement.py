@@ -10,6 +10,7 @@ from oracles import icub
 from systems import PROBLEMS, Accelerometer
 
 from sysdyn.errors import ProblemError
+from sysdyn.measurements.drifts import Constant
 from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.raw import RAW, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.model import chain, random_tree
@@ -79,6 +80,36 @@ def test_problems_as_dictionaries(problem):
     other = original + JointTorque("joint0", name="z") if problem == "inverse" else original - original.measurements[0]
     assert other.digest != original.digest
     assert original.model.replace(gravity=(0.0, 0.0, -1.0)).digest != original.model.digest
+
+
+def stored(m) -> object:
+    """The measurement of a problem that was stored and loaded."""
+    return Problem.from_dict(Problem(chain(2), [m]).to_dict()).measurements[0]
+
+
+NOISE = np.array([0.1, 0.2])
+# Measurements, and others, which are equal or not.
+COMPARED = {
+    "same": (JointTorque("joint0"), JointTorque("joint0"), True),
+    "other joint": (JointTorque("joint0", name="a"), JointTorque("joint1", name="a"), False),
+    "other quantity": (JointTorque("all", name="a"), JointAcceleration("all", name="a"), False),
+    "stored": (stored(JointTorque("joint0", name="a")), stored(JointTorque("joint0", name="a")), True),
+    "stored, other joint": (stored(JointTorque("joint0", name="a")), stored(JointTorque("joint1", name="a")), False),
+    "arrays": (JointTorque(noise=NOISE), JointTorque(noise=NOISE.copy()), True),
+    "arrays and lists": (JointTorque(noise=NOISE), JointTorque(noise=[0.1, 0.2]), True),
+    "other arrays": (JointTorque(noise=NOISE), JointTorque(noise=2.0 * NOISE), False),
+    "covariances": (JointTorque(noise=np.diag(NOISE)), JointTorque(noise=np.diag(NOISE)), True),
+    "stored arrays": (stored(JointTorque(noise=NOISE)), stored(JointTorque(noise=NOISE)), True),
+    "biases": (JointTorque(noise=1.0, bias=Constant(NOISE)), JointTorque(noise=1.0, bias=Constant(NOISE)), True),
+    "other biases": (JointTorque(noise=1.0, bias=Constant(1.0)), JointTorque(noise=1.0, bias=Constant(2.0)), False),
+}
+
+
+@pytest.mark.parametrize("case", COMPARED)
+def test_known_quantities_compare_by_what_they_state(case):
+    a, b, equal = COMPARED[case]
+    assert (a == b) is equal and (a != b) is not equal and len({a, b}) == 2 - equal
+    assert (repr(a) == repr(b)) is equal or case in ("arrays and lists", "biases", "other biases")
 
 
 def test_custom_measurements_have_no_description():
