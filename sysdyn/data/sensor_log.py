@@ -35,7 +35,7 @@ UNREAD_AT, UNREAD_SEED, SAME_OUTPUT = 4, 7, 1e-7
 LATEST = 1e11
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """Successive states of a log: rows (n,) of the file `where`, from 1; t (n,) [s], q, qd, values, switches.
 
@@ -53,7 +53,7 @@ class Chunk:
     active: dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """Estimates of the states of a chunk: t (n,) [s], q (n, nq), values {quantity: (n, m)}, std likewise.
 

@@ -25,7 +25,7 @@ from sysdyn.program.reals import real
 from sysdyn.reference.robot_functions import Kinematics
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Impulses:
     """The state after an impact.
 

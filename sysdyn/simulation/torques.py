@@ -17,7 +17,7 @@ from sysdyn.program.groups import reject_not_finite
 from sysdyn.program.reals import real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Feedback:
     """Joint feedback, τ = tau + kp (q − q(t)) + kd (q̇ − q̇(t)), computed inside the steps of a simulation.
 

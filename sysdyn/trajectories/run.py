@@ -25,7 +25,7 @@ from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.overview import BAND, Fit, Overview
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """Estimates along a log of N rows, of states, biases and the outputs, with their standard deviations.
 
