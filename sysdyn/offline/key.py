@@ -37,8 +37,13 @@ def _key(kind: str, problem: Problem, outputs: Sequence[Output], options: Mappin
     shown = described(outputs, problem.model, placed=True)
     if problem.digest is None or shown is None:
         return None
+    about = [version_digest(), problem.digest, {**options, "outputs": shown}]
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest() + f".{kind}"
+
+
+def version_digest(*further: str) -> str:
+    """Digest of the code that decides a program, of further parts of the package, and of NumPy, SciPy and UMFPACK."""
     # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
-    chosen = {**options, "outputs": shown}
-    about = [sources_digest(*DECIDING), version("numpy"), version("scipy"), problem.digest, chosen, umfpack]
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest() + f".{kind}"
+    about = [sources_digest(*DECIDING, *further), version("numpy"), version("scipy"), umfpack]
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()

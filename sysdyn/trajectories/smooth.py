@@ -118,7 +118,8 @@ def smooth(
     wanted = checked_outputs(problem, outputs)
     if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
-    asked = Request(wanted, coupled, order, density, first_position(problem, start), robust, window)
+    order, window = (x.item() if isinstance(x, np.generic) else x for x in (order, window))
+    asked = Request(wanted, bool(coupled), order, density, first_position(problem, start), bool(robust), window)
     if out is not None:
         return smooth_into(problem, opened(problem, log, **options), out, asked, progress)
     told, readings = Stages(None, progress), read(problem, log, **options)

@@ -22,10 +22,10 @@ from sysdyn.errors import FileError
 from sysdyn.files import html
 from sysdyn.files.atomic import Replacement, write_file, write_folder
 from sysdyn.files.html import Table
-from sysdyn.files.sources import sources_digest
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.model import Model
+from sysdyn.offline.key import version_digest
 from sysdyn.online.storage import packed
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
@@ -36,15 +36,15 @@ from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.windows import Stage
 
-# Parts of the package that decide what a run gives: parts of other sources are not put together.
-DECIDING = ("data", "measurements", "model", "offline", "equations", "trajectories")
+# Parts of the package, besides those that decide programs, that decide a run: parts of other sources are not joined.
+DECIDING = ("backends", "data", "files", "online", "trajectories")
 # Files of a folder of parts that say what they are parts of, and where smoothing begins.
 HEAD, FIRST = "run.json", "begin.npz"
 # Prefix of the arrays of a part by which smoothing goes on.
 _STAGE = "stage/"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredRun:
     """A run in a file: as a `Run` what it found, without its arrays, which are in `path`.
 
@@ -138,7 +138,7 @@ class Store:
         self.events = events_of(self.path)
         if not self.path.parent.is_dir():
             raise FileError(f"{self.path} cannot be written: there is no folder {self.path.parent}")
-        self._about = {**about, "version of sysdyn": sources_digest(*DECIDING)}
+        self._about = {**about, "version of sysdyn": version_digest(*DECIDING)}
         self.kept = None not in self._about.values()
         self._head = self._found()
 

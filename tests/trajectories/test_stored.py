@@ -6,15 +6,20 @@ import csv
 import functools
 import weakref
 from collections.abc import Mapping
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sources import changed_copy
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import FileError, InvalidInput, LogWarning
+from sysdyn.files.sources import PACKAGE, sources_digest
 from sysdyn.files.table_writers import WRITERS
+from sysdyn.offline import key
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.readings import Rolling, Survey, read, surveyed
 
@@ -187,6 +192,14 @@ def test_a_list_is_a_log_of_its_parts():
         Log([], problem, states="unknown")
 
 
+def test_options_may_be_scalars_of_numpy(tmp_path):
+    options = {"window": np.int64(WINDOW), "order": np.int64(3), "robust": np.True_, "coupled": np.False_}
+    sd.smooth(*arm(), ["tau"], out=tmp_path / "run.npz", **options)
+    found = read_back(tmp_path / "run.npz")
+    for name, x in whole().arrays().items():
+        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
+
+
 # ---- interruptions ---------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +243,27 @@ def test_parts_of_another_run_are_named(tmp_path):
     (tmp_path / "run.csv.parts" / "run.json").write_text("[]")
     with pytest.raises(FileError, match="holds no parts of a run"):
         sd.smooth(problem, log, ["tau"], out=out, **OPTIONS)
+
+
+@pytest.mark.parametrize("changed", [
+    "program/expr.py", "sparse/lu.py", "backends/llvm/kernel.py", "recursions/plan.py", "reference/rnea.py",
+    "problem.py", "passes.py", "online/solver.py", "files/tables.py", "trajectories/chain.py", "numpy", "scipy", None,
+])  # fmt: skip
+def test_parts_of_another_version_are_named(changed, tmp_path, monkeypatch):
+    out = tmp_path / "run.csv"
+    with pytest.raises(Interrupted):
+        sd.smooth(*arm(), ["tau"], out=out, progress=interrupted("61"), **OPTIONS)
+    if changed in ("numpy", "scipy"):
+        monkeypatch.setattr(key, "version", lambda name: "another" if name == changed else metadata.version(name))
+    else:
+        parts = [x.name for x in PACKAGE.iterdir() if x.is_dir() and x.name != "__pycache__"]
+        package = changed_copy(tmp_path / "sysdyn", [*parts, "problem.py", "passes.py"], changed)
+        monkeypatch.setattr(key, "sources_digest", partial(sources_digest, package=package))
+    if changed is None:
+        assert sd.smooth(*arm(), ["tau"], out=out, **OPTIONS).resumed == WINDOW
+        return
+    with pytest.raises(FileError, match="another version of sysdyn"):
+        sd.smooth(*arm(), ["tau"], out=out, **OPTIONS)
 
 
 def test_functions_without_a_description_leave_nothing(tmp_path):
