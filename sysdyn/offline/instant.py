@@ -127,30 +127,41 @@ class Instant:
     def error(self) -> float:
         """Greatest difference of residuals of noisy equations from those of dense matrices, at sampled states.
 
-        Relative to the greatest residual of a state, at least 1. States at which no digits are left do not count.
+        Relative to the greatest residual of a state, at least 1. Without noisy equations it is that of the unknowns, in
+        units that make them comparable, relative to the greatest one. States at which no digits are left do not count.
+        Raises NoSafeOrdering if these are all.
         """
         system, noise = self.system, self.system.plain.noise_by_row
         states = sample_states(self.problem, JUDGED, SAFETY_SEED)
         qdd = np.random.default_rng(SAFETY_SEED).standard_normal((JUDGED, self.problem.model.nv))
         errors = OfFactors(self._factors, noise).residuals()
-        groups = [(ERRORS, [errors.get(i, 0.0) for i in sorted(noise)])]
-        program = Program.from_graph(self._assembly.graph, self._inputs, groups)
+        compared = [errors.get(i, 0.0) for i in sorted(noise)] if noise else list(self._factors.solution)
+        program = Program.from_graph(self._assembly.graph, self._inputs, [(ERRORS, compared)])
         found = interpreter.run_groups(program, {**states, "qdd": qdd})[ERRORS]
         entries, b = (np.broadcast_to(x, (JUDGED, x.shape[1])) for x in system.values(states))
         kept = sorted({*self._factors.row_perm, *noise})  # exact rows without a pivot are rows of states
         noisy = [k for k, i in enumerate(kept) if i in noise]
-        scales, worst = system.plain.scaling[1][self._rest], 0.0
+        scales, differences = system.plain.scaling[1][self._rest], []
         for k in range(JUDGED):
             matrix = system.matrix(entries[k]).toarray()
             right = b[k] + matrix[:, self._moving] @ qdd[k]
             dense = OfMatrix(matrix[np.ix_(kept, self._rest)], right[kept], noisy, scales)
             if not dense.condition < WITHOUT_DIGITS:
                 continue
-            residuals = dense.residuals()
-            expected = np.array([residuals[i] for i in noisy])
-            size = max(1.0, np.abs(expected).max(initial=0.0))
-            worst = max(worst, float(np.abs(found[k] - expected).max(initial=0.0) / size))
-        return worst
+            if noise:
+                residuals = dense.residuals()
+                expected, units, least = np.array([residuals[i] for i in noisy]), np.ones(len(noisy)), 1.0
+            else:
+                d = dense.solve(np.concatenate([np.zeros(len(scales)), -right[kept]])[:, None])
+                expected, units, least = d[: len(scales), 0], scales, np.finfo(float).tiny
+            size = max(least, np.abs(expected / units).max(initial=0.0))
+            differences.append(np.abs((found[k] - expected) / units).max(initial=0.0) / size)
+        if not differences:
+            raise NoSafeOrdering(
+                f"the equations of an instant cannot be checked: their condition number is beyond {WITHOUT_DIGITS:g} "
+                f"at all of {JUDGED} sampled states. Choose units in which noise and inertias are nearer to each other"
+            )
+        return float(np.max(differences))
 
     def _add(self, name: str, changes: Sequence[dict[int, Any]], own: list[dict[str, list]]) -> None:
         self._columns += [(name, k) for k in range(len(changes))]

@@ -147,12 +147,18 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
     inputs = sample_states(problem, READ, PASSES_SEED)
     values = interpreter.run_groups(program, inputs)
     d, error = _unknowns(system, inputs, values)
+    compared = error < FIRM_ERROR
+    if not compared.any():
+        raise NoSafeOrdering(
+            f"readings of a recursion cannot be compared: its backward error is {np.min(error):.1e} or more at "
+            f"{READ} sampled states"
+        )
     shown = system.shown(inputs, d)
     for m in measured:
         y, size = shown[m.name]
         off = np.abs(values[m.name] - y).max(axis=1) / size.max(axis=1, initial=VANISHING)
-        if np.max(off[error < FIRM_ERROR], initial=0.0) > UNCHANGED:
-            raise NoSafeOrdering(f"a recursion reads {m.name!r} with an error of {np.max(off):.1e}")
+        if not (worst := float(np.max(off[compared]))) <= UNCHANGED:
+            raise NoSafeOrdering(f"a recursion reads {m.name!r} with an error of {worst:.1e}")
 
 
 def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:

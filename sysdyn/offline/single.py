@@ -19,6 +19,7 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.backends.real import DOUBLE
+from sysdyn.errors import NoSafeOrdering
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.recursion import judged_states
@@ -65,11 +66,16 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
     guards = tuple(replace(x, weak=float(size)) for x, size in zip(program.guards, weak, strict=True))
     program = ranged(replace(program, guards=guards), problem.model, safety)
     seen = kept & (q <= safety.reach)
-    if seen.any():
-        safety = replace(
-            safety, single_loss=float(loss[seen].max()), single_error=float(error[seen].max()),
-            single_median=float(np.median(error[seen])),
-        )  # fmt: skip
+    if not seen.any():
+        raise NoSafeOrdering(
+            f"single precision fails at all of {n} sampled states: at {int((~np.isfinite(error)).sum())} results are "
+            "not finite, at the others pivots lose their digits. Choose units in which inertias and lengths are near "
+            "1, or leave real= out"
+        )
+    safety = replace(
+        safety, single_loss=float(loss[seen].max()), single_error=float(error[seen].max()),
+        single_median=float(np.median(error[seen])),
+    )  # fmt: skip
     return replace(compiled, program=program, choice=replace(compiled.choice, safety=safety))
 
 

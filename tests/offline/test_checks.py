@@ -1,0 +1,99 @@
+"""Checks at compilation that have no sampled state to compare fail: none passes on no states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.errors import NoSafeOrdering
+from sysdyn.offline import instant, recursion, writing
+from sysdyn.offline.instant import Instant
+from sysdyn.offline.sampling import PASSES_SEED, is_singular, sample_states
+
+FAST = {"level": "fast", "backend": "python"}
+ARM = sd.chain(5, seed=1)
+
+
+def heavy(factor: float) -> sd.Problem:
+    """A chain with one body of many times the inertia: near singular at every state, but determined."""
+    model = sd.chain(6, 4)
+    inertias = model.inertias.copy()
+    inertias[2] *= factor
+    return sd.forward_dynamics(model.replace(inertias=inertias))
+
+
+def test_single_precision_that_no_state_can_show():
+    light, huge = (sd.forward_dynamics(ARM.replace(inertias=ARM.inertias * x)) for x in (1.0, 1e60))
+    assert 0.0 < sd.compile(light, outputs="qdd", real="float32", **FAST).safety.single_error < 1e-2
+    with pytest.raises(NoSafeOrdering, match="single precision"):
+        sd.compile(huge, outputs="qdd", real="float32", **FAST)
+
+
+def test_passes_are_verified_at_states_that_are_all_near_singular():
+    problem = heavy(1e17)
+    assert is_singular(problem.system(), sample_states(problem, writing.VERIFIED, PASSES_SEED)).all()
+    right, wrong = (sd.compile(x, outputs="f", formulation="elimination", **FAST) for x in (problem, heavy(1.001e17)))
+    assert "classical_accelerations" in right.passes
+    writing._require_unchanged(problem, right.program, ("f",), right.passes)
+    with pytest.raises(NoSafeOrdering, match="classical_accelerations"):
+        writing._require_unchanged(problem, wrong.program, ("f",), right.passes)
+
+
+def test_readings_of_a_recursion_that_no_state_can_show(monkeypatch):
+    problem, imu = sd.forward_dynamics(ARM), sd.Accelerometer(ARM.body_names[-1], name="imu")
+    assert sd.compile(problem, outputs=["qdd", imu], formulation="recursive", **FAST).choice.is_recursion
+    monkeypatch.setattr(recursion, "READ", 12)  # another number of states: nothing is in the cache
+    true = recursion._unknowns
+
+    def doubtful(system, inputs, values):
+        d, error = true(system, inputs, values)
+        return d, np.ones_like(error) if len(d) == 12 else error
+
+    monkeypatch.setattr(recursion, "_unknowns", doubtful)
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    with pytest.raises(NoSafeOrdering, match="cannot be compared"):
+        sd.compile(problem, outputs=["qdd", imu], formulation="recursive", **FAST)
+    assert not sd.compile(problem, outputs=["qdd", imu], **FAST).choice.is_recursion
+
+
+@pytest.mark.parametrize("reading", [1e-3, np.nan])
+def test_the_error_of_a_reading_is_that_of_the_states_that_count(monkeypatch, reading):
+    """The first state does not count, and has a reading that is not a number."""
+    problem, imu = sd.forward_dynamics(ARM), sd.Accelerometer(ARM.body_names[-1], name="imu")
+    true = recursion._unknowns
+
+    def spoilt(system, inputs, values):
+        d, error = true(system, inputs, values)
+        if "imu" in values and len(d) == recursion.READ:
+            values["imu"] += reading * np.abs(values["imu"]).max(axis=1, keepdims=True)
+            values["imu"][0], error[0] = 7e7, 1.0
+        return d, error
+
+    monkeypatch.setattr(recursion, "_unknowns", spoilt)
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    with pytest.raises(NoSafeOrdering, match="'imu' with an error of") as caught:
+        sd.compile(problem, outputs=["qdd", imu], formulation="recursive", **FAST)
+    error = float(str(caught.value).split()[-1])
+    assert np.isnan(error) if np.isnan(reading) else 0.0 < error < 1e-1
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_instants_that_no_state_can_show(monkeypatch, noisy):
+    torques = [sd.JointTorque("all", noise=0.3, name="tq")] if noisy else []
+    problem = sd.Problem(ARM, [sd.ExternalWrench("all"), *torques])
+    assert 0.0 < Instant(problem, ("tau",)).error() < 1e-9
+    monkeypatch.setattr(instant, "WITHOUT_DIGITS", 1.0)
+    with pytest.raises(NoSafeOrdering, match="condition number"):
+        Instant(problem, ("tau",))
+
+
+def test_an_instant_with_errors_that_are_no_numbers_is_not_kept(monkeypatch):
+    true = instant.interpreter.run_groups
+
+    def spoilt(*args, **options):
+        return {name: x * (np.nan if name == instant.ERRORS else 1.0) for name, x in true(*args, **options).items()}
+
+    monkeypatch.setattr(instant.interpreter, "run_groups", spoilt)
+    with pytest.raises(NoSafeOrdering):
+        Instant(sd.Problem(ARM, [sd.ExternalWrench("all"), sd.JointTorque("all", noise=0.3, name="tq")]), ("tau",))
