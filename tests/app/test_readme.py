@@ -153,6 +153,7 @@ def test_the_architecture_is_drawn_as_it_is():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.FormatWarning")  # stiffnesses in the <dynamics> of Panda
 def test_counts_of_robots_as_files_have_them():
     """HyQ with angles snapped and not, Panda with its fingers and without."""
     with pytest.MonkeyPatch.context() as patch:
