@@ -108,8 +108,8 @@ class UrdfRobot:
 def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool = True) -> UrdfRobot:
     """The URDF file (or text, if it begins with "<") `source` as dataclasses, lines kept; as for `load_urdf`.
 
-    Departures from the format that leave the robot known are in `departures`, with file, line and element. strict:
-    they are errors. Raises ModelError.
+    Departures from the format that leave the robot known are in `departures`, with file, line and element; what acts on
+    the robot in other tools is in `ignored`. strict: departures are errors. Raises ModelError.
     """
     text, name = read_text(source)
     return UrdfReader(name, strict, snap).robot(text)
