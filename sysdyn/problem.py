@@ -14,7 +14,7 @@ from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.diagnosis.observability import Observability
 from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
-from sysdyn.errors import InvalidInput, check_among
+from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
 from sysdyn.measurements.linear import MotorTorque
@@ -24,6 +24,7 @@ from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorq
 from sysdyn.measurements.statement import Statement, switches
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.closures import Loop
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
 
@@ -109,8 +110,16 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
     has to keep those at rest that stand.
 
     Coupled joints follow: q̈ is known of the others alone, and τ of theirs includes what the followers need, which have
-    none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, for they leave no single τ.
+    none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, for they leave no single τ, with an
+    IgnoredWarning: torques of motors are those of `hybrid_dynamics` with τ = 0 at the joints without a motor.
     """
+    if loops := [c.name for c in model.closures if isinstance(c, Loop)]:
+        warn(
+            f"the loops of {model.name!r} are left open: {few(map(repr, loops))}. The torques are those of the tree. "
+            "For those of motors: sd.hybrid_dynamics(model, torque=[…]) with the joints that no motor drives, and tau "
+            "zero there",
+            IgnoredWarning,
+        )
     led = _led(model)
     known = JointAcceleration(
         tuple(x for x in model.joint_names if x not in model.followers) if led else "all", name="qdd"

@@ -18,15 +18,16 @@ from sysdyn.data.states import States, write_states
 from sysdyn.errors import InvalidInput
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
-from sysdyn.online.speeds import warn_if_moving
+from sysdyn.online.speeds import warn_if_moving, warn_of_gaps
 
 
 def solve_states(
     task: Task, given: States, out: Path | None, seconds: float | None, drawn: bool = False
 ) -> None:  # fmt: skip
     """Solve at the given states; print and write the results. drawn: they are random, and feet move all the same."""
+    q, qd = (np.broadcast_to(given.arrays[x], (given.n, np.shape(given.arrays[x])[-1])) for x in ("q", "qd"))
+    warn_of_gaps(task.problem, q)
     if not drawn:
-        q, qd = (np.broadcast_to(given.arrays[x], (given.n, np.shape(given.arrays[x])[-1])) for x in ("q", "qd"))
         free = {*(given.arrays.get("y") or ()), *(m.name for m in task.problem.switchable_constraints)}
         warn_if_moving(task.problem, q, qd, free)
     solver = compile_task(task, seconds=seconds)

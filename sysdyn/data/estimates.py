@@ -20,6 +20,7 @@ from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
 from sysdyn.errors import LogWarning, SysdynError, optional, warn
 from sysdyn.files.table_writers import write_table
 from sysdyn.online.solver import Solver
+from sysdyn.online.speeds import warn_of_gaps
 
 # Files of a log that are with the cluster at a time, for each of its threads (chosen).
 AHEAD = 2
@@ -43,7 +44,9 @@ def estimate_log(
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
     with _written(out, {TIME: [TIME], "q": solver.problem.inputs["q"].labels, **names, **std, **status}) as write:
+        open_before = False
         for x in log.estimates(solver) if scheduler is None else _distributed(log, solver, scheduler):
+            open_before = open_before or bool(warn_of_gaps(solver.whole, x.q, f"{x.where} row", x.rows))
             more = {f"std:{name}": s for name, s in x.std.items()}
             write({TIME: x.t[:, None], "q": x.q, **x.values, **more, OK: x.ok[:, None].astype(float)})
             if seen is not None:

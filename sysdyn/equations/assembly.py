@@ -63,7 +63,7 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Given:
-    """The inputs of a problem's equations: state, quantities known in part, parameters that are varied."""
+    """Inputs of the equations: the state with followers in place, partly known quantities, varied parameters."""
 
     q: np.ndarray
     qd: np.ndarray
@@ -102,13 +102,14 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
             shown[m.name] = _shown(form, graph, m, replace(context, velocities=turning), [], value)
         else:
             shown[m.name] = _shown(form, graph, m, context, shift, value)
-    inputs = (("q", given.q), ("qd", given.qd), *given.known.items(), *values, *given.varied.items())
+    state = ((name, graph.inputs(name, size)) for name, size in (("q", problem.model.nq), ("qd", problem.model.nv)))
+    inputs = (*state, *given.known.items(), *values, *given.varied.items())
     return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), shown)
 
 
 def _inputs(form: Form, graph: Graph) -> Given:
     problem, model = form.problem, form.problem.model
-    q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
+    q, qd = problem.imposed(graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
     known = {x: graph.inputs(x, len(form.layout.quantity_columns(x))) for x in problem.known_quantities}
     return Given(q, qd, known, {p.name: graph.inputs(p.name, p.size) for p in problem.parameters})
 

@@ -32,6 +32,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
 from sysdyn.model.spatial import cross, translation, unskew
+from sysdyn.program.expr import sqrt
 
 # A kind of contact or joint: its name, or the components that it holds.
 Kind = str | Sequence[str]
@@ -142,6 +143,20 @@ class FrameConstraint(Stabilised):
             return cross(np.eye(3).astype(object)[k], R[:, k])
         return 0.5 * unskew(R - R.T)
 
+    def cosine(self, ctx: Context) -> Any:
+        """Cosine of the angle whose sines are in `error`."""
+        R, free = self._attitude(ctx), [k for k, c in enumerate(ACCELERATION[:3]) if c not in self.chosen]
+        if len(free) == 1:
+            return R[free[0], free[0]]
+        if not free:
+            return 0.5 * (R[0, 0] + R[1, 1] + R[2, 2]) - 0.5
+        sines = [x for k, x in enumerate(self._angles(R)) if k not in free]
+        return sqrt(1.0 - sum(x * x for x in sines)) if sines else 1.0
+
+    def _attitude(self, ctx: Context) -> np.ndarray:
+        """Rotation (3, 3) that the constraint keeps at 1, but for turns that it leaves free."""
+        raise NotImplementedError
+
     def spread(self, w: np.ndarray) -> np.ndarray:
         """All six components (…, 6) of the wrench: w, and zero for the others."""
         full = np.zeros((*w.shape[:-1], 6))
@@ -226,11 +241,16 @@ class Contact(FrameConstraint, FrameAcceleration):
         R, v, e = ctx.R(self.frame), ctx.v(self.frame), zeros(6)
         world = self.reference == "world"
         if self.at is not None:
-            at = self.at.astype(object)
-            slid = ctx.p(self.frame) - at[:3, 3]
-            e[:3] = self._angles(R @ at[:3, :3].T) if world else -self._angles(R.T @ at[:3, :3])
+            slid = ctx.p(self.frame) - self.at[:3, 3].astype(object)
+            e[:3] = self._angles(self._attitude(ctx)) if world else -self._angles(self._attitude(ctx))
             e[3:] = slid if world else R.T @ slid
         return e[self._numbers], (diagonal(R) @ v if world else v)[self._numbers]
+
+    def _attitude(self, ctx: Context) -> np.ndarray:
+        if self.at is None:
+            return identity(3)
+        R, at = ctx.R(self.frame), self.at[:3, :3].astype(object)
+        return R @ at.T if self.reference == "world" else R.T @ at
 
     def check(self, model: Model) -> None:
         found = moving_frame(model, self.frame)
@@ -373,6 +393,9 @@ class LoopJoint(FrameConstraint, Sensor):
         e = np.concatenate([self._angles(E), unskew(lever)])
         rate = np.concatenate([v_b[:3] - v_a[:3], v_b[3:] - v_a[3:] - lever @ -v_a[:3]])
         return e[self._numbers], rate[self._numbers]
+
+    def _attitude(self, ctx: Context) -> np.ndarray:
+        return ctx.between(self.frame, self.frame_b)[0]
 
     def _moving(self, ctx: Context) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(E from frame_b to frame_a, p×, v_a, v_b), all in the axes of frame_a."""

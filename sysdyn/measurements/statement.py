@@ -26,6 +26,7 @@ from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.closures import Link, impose
 from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
 from sysdyn.program.groups import Group, Groups, common, leading
 from sysdyn.program.reals import real
@@ -301,6 +302,16 @@ class Statement:
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
         return tuple(m for m in self.valued if isinstance(m, Constraint))
+
+    @cached_property
+    def couplings(self) -> tuple[Link, ...]:
+        """The couplings of the model that the problem states, leaders first."""
+        stated = [getattr(m, "coupling", None) for m in self.constraints]
+        return tuple(link for link in self.model.couplings if link.coupling in stated)
+
+    def imposed(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(q (…, nq), q̇ (…, nv)) with followers where `couplings` put them: entries of followers are not read."""
+        return impose(self.couplings, q, qd, qd)[:2] if self.couplings else (q, qd)
 
     @cached_property
     def quantities(self) -> tuple[str, ...]:

@@ -75,7 +75,8 @@ def _residual(problem: Problem, program: Program, options: Options, free: frozen
     rows = [given[f"tau[{k}]"] - scalars[k] for k in sorted(free)]
     rows += [-y for y in scalars[nv:]]  # of which the given accelerations are taken off already
     rows += [given[f"qdd[{k}]"] - x[f"qdd[{k}]"] for k in range(nv) if k not in free]
-    return Program.from_graph(graph, groups + found, [(RESIDUAL, rows), (GIVEN, [given[name] for name in names])])
+    results = [(RESIDUAL, rows), (GIVEN, [given[name] for name in names])]
+    return recursion.coupled(problem, Program.from_graph(graph, groups + found, results))
 
 
 def _correction(program: Program, names: list[str]) -> Program:

@@ -30,7 +30,8 @@ from sysdyn.offline.sampling import PASSES_SEED, SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
 from sysdyn.offline.writing import UNCHANGED
 from sysdyn.problem import Problem
-from sysdyn.program.expr import Graph, unsigned
+from sysdyn.program.expr import SHARING, Graph, unsigned
+from sysdyn.program.products import replayed
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More
@@ -234,7 +235,17 @@ def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]
 
 def _program(problem: Problem, written: Written, groups: Sequence, guards: Sequence = ()) -> Program:
     inputs = [(name, list(written.graph.inputs(name, size))) for name, size in problem.input_sizes]
-    return Program.from_graph(written.graph, inputs, groups, guards)
+    return coupled(problem, Program.from_graph(written.graph, inputs, groups, guards))
+
+
+def coupled(problem: Statement, program: Program) -> Program:
+    """The program of a tree, at states whose followers are where the problem's couplings put them."""
+    if not problem.couplings:
+        return program
+    graph, sizes = Graph(SHARING), dict(program.input_groups)
+    q, qd = problem.imposed(*(graph.inputs(name, sizes[name]) for name in ("q", "qd")))
+    own = replayed(program, graph, {"q": list(q), "qd": list(qd)})
+    return own.program({}, own.outputs, program.ranges, rewriting=False)
 
 
 def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -96,6 +96,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     q = np.where(right[:, None], snapped, q)
     if ranges:
         q = _ranged(model, q, np.random.default_rng((seed, 1)))
+    q, qd = problem.imposed(q, qd)
     pushed = np.arange(n) % 3 == 0
     fx = product(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     drawn = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}

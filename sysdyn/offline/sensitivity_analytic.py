@@ -48,8 +48,11 @@ _NO_WRENCH = np.zeros(6)
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
-    """True for derivatives of τ, q̈ and w in problems that `recursion.applies` to, by their inputs."""
-    if recursion.applies(problem) is None:
+    """True for derivatives of τ, q̈ and w in problems that `recursion.applies` to, by their inputs.
+
+    Those of followers are part of their leaders', which the recursions do not have.
+    """
+    if recursion.applies(problem) is None or problem.couplings:
         return False
     known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
     return {*of} <= {"tau", "qdd", *([problem.wrenches.name] if problem.constraints else [])} and {*wrt} <= known

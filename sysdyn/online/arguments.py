@@ -14,6 +14,7 @@ from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
+from sysdyn.online.speeds import warn_of_followers
 from sysdyn.problem import Problem
 from sysdyn.program.groups import DOUBLES, Arrays, Group, Groups, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
@@ -125,7 +126,7 @@ class Inputs:
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
         self._zero_while_on = {m.name for m in problem.switchable if m.of.has_default}
         self.parameters = {p.name: p for p in problem.parameters}
-        self._told_of_quaternions = not self.quaternions
+        self._told_of_quaternions, self._told_of_followers = not self.quaternions, not problem.couplings
 
     # ---- of a call ----------------------------------------------------------------------------------------------
 
@@ -138,6 +139,7 @@ class Inputs:
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
         arrays, lead = self.arranged(arguments)
+        self.look_at_followers(arrays["q"], arrays["qd"])
         arrays["q"] = normalised(self.model, arrays["q"])
         return arrays, lead
 
@@ -157,6 +159,7 @@ class Inputs:
         arrays, lead = self.groups.in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
+        self.look_at_followers(arrays["q"], arrays["qd"])
         for name in self.switches:  # measurements that are off for good are not read
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
@@ -331,7 +334,7 @@ class Inputs:
         """Raise InvalidInput for joints beyond their limits, if asked to; warn of quaternions with the scalar first."""
         model = self.problem.model
         if self.check_limits:
-            reject_beyond_limits(model, q)
+            reject_beyond_limits(model, self.problem.imposed(q, np.zeros((*q.shape[:-1], model.nv)))[0])
         if not self._told_of_quaternions and (joint := scalar_first(model, q, qd)):
             self._told_of_quaternions = True
             warn(
@@ -339,6 +342,11 @@ class Inputs:
                 "this is half a turn about x. No rotation is (0, 0, 0, 1); np.roll(quaternion, -1) turns w, x, y, z",
                 PlausibilityWarning,
             )  # fmt: skip
+
+    def look_at_followers(self, q: np.ndarray, qd: np.ndarray) -> None:
+        """Warn once of followers that contradict their leaders."""
+        if not self._told_of_followers:
+            self._told_of_followers = warn_of_followers(self.problem, q, qd)
 
     def _reject_wrenches(self, arrays: Arrays) -> None:
         if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():

@@ -217,7 +217,9 @@ class Calls(Generic[Key]):
         if len(self._batches) >= MOST_LAYOUTS or len(shapes) < len(arrays):
             return None
         self._batches[key] = None
-        self.inputs.look_at(*(np.asarray(x) for x in (given.q, given.qd)))
+        state = [np.asarray(x) for x in (given.q, given.qd)]
+        self.inputs.look_at(*state)
+        self.inputs.look_at_followers(*state)
         # every entry is a number of its own: where it is found says where it goes
         sizes = [math.prod(shape) for shape in shapes]
         labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]

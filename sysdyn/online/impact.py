@@ -68,6 +68,8 @@ class Impact:
 
         Raises InvalidInput, UnknownName, and SingularState as a Solver does.
         """
+        if self.problem.couplings:
+            q = self.problem.model.imposed(q)[0]
         before = self._velocity(q, qd)
         wanted = -self._restitution(restitution) * before
         model, rows = self.problem.model, self._parts

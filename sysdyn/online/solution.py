@@ -25,7 +25,7 @@ from sysdyn.offline.pivoted_solves import refined_twice
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.smallest import held, smallest_held
-from sysdyn.online.speeds import speeds
+from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays, Groups
 
@@ -227,8 +227,7 @@ class Solution(calls.Result, SolvedQuantities):
         model = self._problem.model
         frame = find_frame(model, constraint.frame)
         flat = wrench.reshape(-1, 6)
-        q = np.broadcast_to(self.inputs["q"], (len(flat), model.nq))
-        for k, state in enumerate(q):
+        for k, state in enumerate(self._state()[0]):
             E = rotation(frame.X)
             if frame.body >= 0:
                 E = E @ rotation(forward_kinematics(model, state)[frame.body])
@@ -243,7 +242,18 @@ class Solution(calls.Result, SolvedQuantities):
         stopped by the accelerations that keep it: `sysdyn.impact` has the velocities after it closed.
         """
         q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
-        found = speeds(self._problem, q, qd)
+        found = speeds(self._problem, q, qd, self._about.idle)
+        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
+
+    def gaps(self) -> dict[str, np.ndarray]:
+        """{constraint: (…, m)} gaps [m, rad] of the positions that loops, couplings and contacts with `at=` fix.
+
+        Zero where q is closed: the position of frame_b in the axes of frame_a and the rotation vector between them of a
+        loop, the follower's q less the one that its leader demands of a coupling. Loops are taken with followers where
+        couplings put them. An open loop does not close by the accelerations that keep it.
+        """
+        q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
+        found = gaps(self._problem, q, self._about.idle)
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
 
     # ---- checks -------------------------------------------------------------------------------------------------
@@ -383,6 +393,11 @@ class Solution(calls.Result, SolvedQuantities):
 
     # ---- shapes -------------------------------------------------------------------------------------------------
 
+    def _state(self) -> tuple[np.ndarray, np.ndarray]:
+        """(q (N, nq), q̇ (N, nv)) with followers where couplings put them."""
+        q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
+        return self._problem.imposed(q, qd)
+
     @property
     def _n(self) -> int:
         return math.prod(self._lead)
@@ -407,7 +422,7 @@ class Solution(calls.Result, SolvedQuantities):
         model = self._problem.model
         found = model.frame(frame)
         n = self._n
-        q, qd = (np.broadcast_to(self.inputs[x], (n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
+        q, qd = self._state()
         down = np.broadcast_to(self.inputs.get("gravity", model.gravity), (n, 3))
         if found.body >= 0:
             a = self.a.reshape(n, model.nb, 6)[:, found.body]

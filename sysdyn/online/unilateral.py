@@ -148,6 +148,8 @@ class Unilateral:
             raise InvalidInput(
                 f"step is {step!r}, but a number of seconds from {STEP_RANGE[0]:g} to {STEP_RANGE[1]:g} is needed"
             )
+        if self.problem.couplings:
+            q, qd, _ = self.problem.model.imposed(q, qd)
         h, normals, rows = float(step), self._normals, self._space(q, qd)
         loads = np.zeros(self.model.nv) if tau is None else finite("tau", tau, (self.model.nv,))
         if fx is not None:

@@ -67,7 +67,8 @@ class _Robot:
             self.inputs["tau"] = job.law.u[row, self.robot if job.law.u.shape[1] > 1 else 0]
 
     def _state(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return unit(y[: self.model.nq], self.quaternions), y[self.model.nq :]
+        q = unit(y[: self.model.nq], self.quaternions)
+        return self.job.steps.solver.problem.imposed(q, y[self.model.nq :])
 
     def _outputs(self, t: float, y: np.ndarray) -> Arrays:
         """Outputs {name: (1, size)} of the program. Raises as the solver does."""

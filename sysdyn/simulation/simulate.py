@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
 from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.compile import compile
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.online.speeds import warn_if_moving
+from sysdyn.online.speeds import warn_if_moving, warn_if_opened, warn_of_followers, warn_of_gaps
 from sysdyn.online.switching import SwitchingSolver
 from sysdyn.online.unilateral import Unilateral
 from sysdyn.problem import Problem
@@ -102,7 +102,9 @@ def simulate(
     for name in ("q", "qd"):
         arrays[name] = np.array(np.broadcast_to(arrays[name], (robots, arrays[name].shape[-1])), order="C")
     del arrays["tau"]
+    arrays["q"], arrays["qd"] = solver.problem.imposed(arrays["q"], arrays["qd"])
     warn_if_moving(solver.problem, arrays["q"], arrays["qd"], given.get("y") or (), "robot")
+    opened = warn_of_gaps(solver.whole, arrays["q"], "robot")
     law, controller = Law(np.zeros((1, robots, model.nv))), None
     if callable(tau):
         if integrator == "adaptive" and lead:
@@ -117,15 +119,23 @@ def simulate(
         _steps(solver, integrator, bool(law.gains)), arrays, law, controller, float(step), count,
         every, asked, on_singular, tolerance,
     )  # fmt: skip
-    record = adaptive.run(job) if integrator == "adaptive" else fixed.run(job, threads)
+    try:
+        record = adaptive.run(job) if integrator == "adaptive" else fixed.run(job, threads)
+    except SingularState as error:
+        if not opened:
+            raise
+        ended = f"the motion ends before its time, and at the start {opened}"
+        raise SingularState(ended, error.equation, error.unknown, error.states) from error
     shapes: dict[str, tuple[int, ...]] = {"q": (model.nq,), "qd": (model.nv,)}
     shapes |= {name: group.shape for name, group in solver.problem.outputs(asked).items()}
     found = {name: x.reshape(-1, *lead, *shapes[name]) for name, x in record.arrays.items()}
+    recorded = every * step * np.arange(count // every + 1)
+    warn_if_opened(solver.whole, record.arrays["q"], recorded)
     ok = np.ones(robots, dtype=bool)
     ok[list(record.lost)] = False
     return Simulation(
-        solver.problem, every * step * np.arange(count // every + 1), found.pop("q"), found.pop("qd"), found,
-        tuple(sorted(record.events)), ok.reshape(lead), integrator,
+        solver.problem, recorded, found.pop("q"), found.pop("qd"), found, tuple(sorted(record.events)),
+        ok.reshape(lead), integrator,
     )  # fmt: skip
 
 
@@ -139,6 +149,9 @@ def _grounded(
     robots = _some(lead)
     axis = (robots,) if lead else ()
     start = np.broadcast_to(arrays["q"], (*axis, model.nq)), np.broadcast_to(arrays["qd"], (*axis, model.nv))
+    warn_of_followers(ground.problem, *start, "robot")
+    start = ground.problem.imposed(*start)
+    warn_of_gaps(ground.problem, start[0].reshape(robots, -1), "robot")
     controller = _controller(model, tau, lead) if callable(tau) else None
     law = law_of(model, None if callable(tau) else tau, count, lead)
 

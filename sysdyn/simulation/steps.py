@@ -165,6 +165,8 @@ class Steps:
         stage, w = np.array(further[STAGE], dtype=object), solved.get(WRENCHES.name)
         qdd = np.array(solved["qdd"], dtype=object)
         found = self.integrator.next(self.model, x, qdd, stage)
+        if self.integrator.next is not _slopes:
+            found["q"], found["qd"] = self.solver.problem.imposed(found["q"], found["qd"])
         results: Scalars = {f"next {name}": list(y) for name, y in found.items()}
         if self.margins.words:
             results |= {SIGNS: self.margins.signs(x["q"], w), NORMALS: self.margins.normal_forces(w)}

@@ -285,6 +285,7 @@ def test_a_contact_that_would_open_is_told(integrator):
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("integrator", ["rk4", *sorted(INTEGRATORS.keys() - {"rk4"})])
+@pytest.mark.filterwarnings("ignore:closures are open")
 def test_a_step_whose_guard_is_met_is_solved_the_general_way(integrator, monkeypatch):
     """With thresholds that are met at each step the motion is the same to rounding."""
     problem, q = four_bar()
