@@ -408,9 +408,13 @@ def _additions(
 
 
 def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
-    """Rows of exact measurements, those stated last first: they are the likeliest to be one too many."""
+    """Rows of exact measurements, those stated last first: they are the likeliest to be one too many.
+
+    Rows of constraints follow those of all others: whether the rest determines a constraint's wrench or not, a
+    reading can be removed without it.
+    """
     numbered = (*problem.raw, *problem.custom)
-    place = {m.name: k for k, m in enumerate(problem.measurements)}
+    place = {m.name: (not isinstance(m, Constraint), k) for k, m in enumerate(problem.measurements)}
     rows = [r for r, (kind, k) in enumerate(system.row_blocks) if kind == "y" and k < len(numbered)]
     return sorted(rows, key=lambda r: (place[numbered[system.row_blocks[r][1]].name], r), reverse=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.diagnosis.reduction import RELATIVE_RANK
-from sysdyn.diagnosis.words import held_anyway, held_twice, idle_among, joints_first, stated
+from sysdyn.diagnosis.words import held_twice, idle_among, joints_first, stated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, StructurallySingular, few
 from sysdyn.sparse.condition import balance
@@ -29,7 +29,7 @@ class Structure:
     over_unknowns: tuple[str, ...]
     excess: int
     idle: tuple[str, ...] = ()  # joints that move no inertia, which makes their accelerations free, in words
-    twice: tuple[str, ...] = ()  # constraints that hold the same motion, or a known one, in words
+    twice: tuple[str, ...] = ()  # constraints that hold the same motion, in words
     system: System = field(repr=False, compare=False)
 
     @property
@@ -83,9 +83,7 @@ def structure(system: System, counted: np.ndarray | None = None) -> Structure:
     equations, unknowns = len(there), pattern.shape[1]
     undetermined = tuple(plain.col_names[c] for c in found.under.columns)
     redundant = tuple(plain.row_names[exact[r]] for r in strict.over.rows)
-    twice: tuple[str, ...] = ()
-    if found.missing or strict.excess:
-        twice = (*held_twice(plain.problem), *held_anyway(plain.problem, undetermined, redundant))
+    twice = held_twice(plain.problem) if found.missing or strict.excess else ()
     return Structure(
         equations=equations, unknowns=unknowns, undetermined=undetermined, free=found.missing, excess=strict.excess,
         from_equations=tuple(plain.row_names[there[r]] for r in found.under.rows),

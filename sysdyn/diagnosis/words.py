@@ -8,9 +8,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from sysdyn.diagnosis.directions import FIRST, Direction
-from sysdyn.equations.assembly import measured_row
 from sysdyn.errors import few
-from sysdyn.measurements.constraints import FrameConstraint
+from sysdyn.measurements.constraints import Contact, FrameConstraint
 from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.measurements.statement import Statement
@@ -84,21 +83,26 @@ def held_twice(problem: Statement) -> tuple[str, ...]:
     return tuple(found)
 
 
-def held_anyway(problem: Statement, undetermined: Collection[str], redundant: Collection[str]) -> tuple[str, ...]:
-    """Contacts whose wrenches are open and whose equations are too many, as the known motion has them, in words."""
-
-    def any_of(names: Collection[str], begin: str) -> bool:
-        return any(x.startswith(begin) for x in names)
-
-    exact = [m for m in problem.constraints if m.noise is None and any_of(undetermined, f"w({m.name})")]
-    held = [m.name for m in exact if any_of(redundant, measured_row(m, ""))]
-    if not (held and problem.knows("qdd")):
-        return ()
-    return (
-        f"known accelerations say how {few(map(repr, held))} move{'s' * (len(held) == 1)}, but not what is "
-        "exerted there: sysdyn.inverse_dynamics(model, contacts=[…]) shares it between all contacts",
+def undetermined_by_motion(problem: Statement, undetermined: Collection[str]) -> str:
+    """Remedies, in words, if known accelerations leave wrenches of constraints and torques undetermined; else ""."""
+    model, torques = problem.model, _joints_of(undetermined, "tau")
+    moved = {i for i, _ in problem.knows("qdd") if model.joint_names[i] in torques}
+    open_ = [m for m in problem.constraints if any(x.startswith(f"w({m.name})") for x in undetermined)]
+    if not (moved and open_):
+        return ""
+    if all(isinstance(m, Contact) for m in problem.constraints) and any(model.joints[i].nv == 6 for i in moved):
+        smallest = "sysdyn.inverse_dynamics(model, contacts=[…]) shares the load between all contacts"
+    else:
+        smallest = "sysdyn.least_norm(problem, q, qd, …) gives the smallest wrenches"
+    joints, constraints = few([repr(model.joint_names[i]) for i in sorted(moved)]), few([repr(m.name) for m in open_])
+    text = (
+        f"the motion is known, but not how {constraints} and the motors of {joints} share the load. State torques in "
+        f"place of accelerations of these joints, or of some of them; or {smallest}"
     )
+    return "; ".join((text, *held_twice(problem)))
 
 
-def _joints_of(unknowns: Sequence[str]) -> set[str]:
-    return {name[4:].partition(")")[0] for name in unknowns if name.startswith("qdd(")}
+def _joints_of(unknowns: Collection[str], quantity: str = "qdd") -> set[str]:
+    """The joints among whose unknowns of this quantity some are named."""
+    begin = f"{quantity}("
+    return {name[len(begin) :].partition(")")[0] for name in unknowns if name.startswith(begin)}

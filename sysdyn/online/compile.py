@@ -182,7 +182,7 @@ def _compiled(
             if problem.noisy:
                 by_value = not isinstance(error, NoSafeOrdering)
             else:
-                by_value = isinstance(error, StructurallySingular) and not problem.knows("qdd")
+                by_value = isinstance(error, StructurallySingular)
             found = redundant(problem, by_value=True) if by_value else None
             if not found:
                 raise

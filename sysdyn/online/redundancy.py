@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.diagnosis.structure import structure
+from sysdyn.diagnosis.words import joints_first, undetermined_by_motion
 from sysdyn.equations.assembly import measured_row
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, StructurallySingular, few
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group
@@ -66,17 +67,23 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
     """The redundant equations of a problem that has one solution without them; None for any other problem.
 
     by_value: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular at
-    every state. The wrenches of constraints that hold the same motion twice are open: components that are left out
-    exert none, unless other measurements determine all of them.
+    every state. If constraints repeat each other, their wrenches are undetermined: components that are left out exert
+    none, unless other measurements determine all of them.
+
+    Raises StructurallySingular if known accelerations leave torques undetermined, too.
     """
     model = problem.model
     if not by_value:
         motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
-        holding = len(problem.constraints) + (not problem.knows("qdd"))  # motions that are given hold nothing
-        twice = bool(problem.constraints) and holding > 1 and not structure(problem.system()).sound
+        twice = bool(problem.constraints) and not structure(problem.system()).sound
         if motion + stated <= problem.layout().n and not twice:
             return None
     found = problem.diagnose()
+    if any(x.startswith(("qdd(", "tau(")) for x in found.undetermined):
+        if remedies := undetermined_by_motion(problem, found.undetermined):
+            unknowns = few(joints_first(found.undetermined))
+            raise StructurallySingular(f"{unknowns} cannot be found: {remedies}", found.undetermined, found.redundant)
+        return None
     places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
     gone: dict[str, list[int]] = {}
     for row in found.removals:

@@ -186,6 +186,9 @@ class Solution(calls.Result, SolvedQuantities):
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)
+        for constraint in self._about.idle:
+            if (quantity, name) == (WRENCHES.name, constraint.name):
+                return np.zeros((*self._lead, len(constraint.components(self._problem.model))))
         check_among("output", quantity, self._values)
         return self._picked(self._values[quantity], quantity, name)
 
@@ -194,9 +197,7 @@ class Solution(calls.Result, SolvedQuantities):
             return values
         model = self._problem.model
         if quantity in self._problem.quantities:
-            known, idle = self._problem.quantity(quantity), {m.name: m for m in self._about.idle}
-            if quantity == WRENCHES.name and name in idle:
-                return np.zeros((*self._lead, len(idle[name].components(model))))
+            known = self._problem.quantity(quantity)
             flat = values.reshape(*self._lead, -1)
             block = flat[..., known.part(model, known.index(model, name))]
             one = isinstance(known, Freedoms) and block.shape[-1] == 1

@@ -199,7 +199,7 @@ def test_bad_input():
         sd.inverse_dynamics(tree(), [sd.ContactWrench("tol", noise=1.0)])
     with pytest.raises(InvalidInput, match="ContactWrench"):
         sd.inverse_dynamics(tree(), [sd.JointTorque("all")])
-    with pytest.raises(StructurallySingular, match=r"how 'grip' moves, .*inverse_dynamics\(model, contacts="):
+    with pytest.raises(StructurallySingular, match="'grip'.*inverse_dynamics"):
         sd.compile(sd.inverse_dynamics(tree()) + sd.Contact("tool", name="grip"))
     joints = tree().joint_names
     lacking = (
