@@ -63,7 +63,7 @@ class Real:
         """C that is written for double, in this type: its name, constants with a point, and functions of math.h."""
         text = re.sub(r"\bdouble\b", self.name, text)
         text = re.sub(r"(?<![\w.])\d+\.\d+(?![\w.])", rf"\g<0>{self.suffix}", text)
-        return re.sub(r"\b(sqrt|fabs|exp|expm1|fmax)\(", rf"\1{self.suffix}(", text)
+        return re.sub(r"\b(sqrt|fabs|exp|expm1|fmax|rint)\(", rf"\1{self.suffix}(", text)
 
     def text(self, x: float) -> str:
         """The number as LLVM's language has it, whatever its type: with the bits of a double."""

@@ -25,8 +25,7 @@ FLAT = 0.03
 def velocities(model: Model, t: np.ndarray, q: np.ndarray, rows: range) -> np.ndarray:
     """q̇ (len(rows), nv) of some of the rows of t (n,) [s] and q (n, nq).
 
-    Angles of joints with one degree of freedom may jump by whole turns. Raises InvalidInput if too few rows differ
-    in time.
+    Angles may jump by whole turns. Raises InvalidInput if too few rows differ in time.
     """
     width = min(WINDOW, len(t))
     at = np.arange(rows.start, rows.stop)
@@ -39,8 +38,12 @@ def velocities(model: Model, t: np.ndarray, q: np.ndarray, rows: range) -> np.nd
     for i, joint in enumerate(model.joints):
         x = q[:, model.q_slice(i)]
         if joint.nv:
-            d = joint.difference(x[at, None], x[window])
-            parts.append(np.unwrap(d, axis=1) if joint.nv == 1 and joint.angles else d)
+            here, around = x[at, None], x[window]
+            for k in joint.angles:
+                angle = np.unwrap(around[..., k], axis=1)
+                shift = here[..., k] - np.take_along_axis(angle, (at - window[:, 0])[:, None], axis=1)
+                around[..., k] = angle + shift
+            parts.append(joint.difference(here, around))
     span = np.ptp(s, axis=1)[:, None]
     powers = np.stack([np.ones_like(s), s / span, (s / span) ** 2], axis=-1)
     slope = np.linalg.pinv(powers)[:, 1] / span

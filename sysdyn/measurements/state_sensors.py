@@ -165,7 +165,9 @@ class JointSensor(StateMeasurement):
 
 
 class JointPosition(JointSensor):
-    """Measured q of joints [rad or m], as encoders give it; angles go on beyond whole turns.
+    """Measured q of joints [rad or m], as encoders give it.
+
+    Angles may count turns, or wrap at (−π, π] or [0, 2π): `smooth` and `filter` unwrap them, see docs/trajectories.md.
 
     joints      "all" that have one degree of freedom, one name, or several with one degree of freedom
     components  "all", or numbers of some of these

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.step import POSITION, RATES, Step, Update
+from sysdyn.trajectories.unwrapping import CERTAIN, TURN
 
 # Rows of the test vectors, share of their readings that is missing, and their error that is allowed, as a share of the
 # greatest entry of a member: covariances of which standard deviations are far apart have as many digits (chosen).
@@ -67,7 +69,7 @@ def export_filter(
     rows, expected = _vectors(filter_, belief, last, readings, dt)
     code = TapeCode(name, [step.P, *step.state.values(), *step.given.values(), *(
         x for update in step.updates if update.rows for x in update.given.values())], real)  # fmt: skip
-    source = _source(name, code, step, readings, float(belief.path.t[0]))
+    source = _source(name, code, step, readings, float(belief.path.t[0]), filter_)
     files = {f"{name}.h": _header(name, code, step, readings), f"{name}.c": source}
     for program in code.programs:
         files |= {f"{program.name}.h": program.header(), f"{program.name}.c": program.source()}
@@ -183,7 +185,9 @@ void {name}_now({name}_state *out);
 """
 
 
-def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], t: float) -> str:
+def _source(
+    name: str, code: TapeCode, step: Step, readings: Sequence[Reading], t: float, filter_: Filter
+) -> str:  # fmt: skip
     own, upper, real = step.unknowns, name.upper(), code.real
     timed = real is DOUBLE  # else readings tell how long after each other they are
     failed, parts, body = f"{upper}_NOT_POSITIVE", [], []
@@ -195,7 +199,7 @@ def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], 
             continue
         parts.append(code.function(f"static int read_{k}(void)", update.reading, failed))
         parts.append(code.function(f"static int update_{k}(void)", update.solution, failed))
-        body += _written(code, update, readings, tables)
+        body += _written(code, step, update, readings, tables, filter_)
         both, size = code.place(update.both), update.both.size
         body += [
             f"if (read_{k}() & {BAD_INPUT | BAD_OUTPUT}) {{", f"    memset({both}, 0, {size} * sizeof(double));", "}",
@@ -224,6 +228,8 @@ def _source(name: str, code: TapeCode, step: Step, readings: Sequence[Reading], 
         tables += [f"static const double {x}[{nb}] = {{{real.literals(y)}}};"
                    for x, y in (("densities", density), ("times", time))]  # fmt: skip
     functions = "\n\n".join(parts)
+    turns = [x.split()[2].partition("[")[0] for x in tables if x.startswith("static double turns")]
+    reset = "".join(f"\n    memset({x}, 0, sizeof {x});" for x in turns)
     banner = f"/* {MARK}: {comment(f'a filter of the motion of {own.model.name}')} */\n"
     return banner + real.in_c(f"""#include "{name}.h"
 
@@ -256,7 +262,7 @@ void {name}_start({_CLOCK[real].begin}const double *q, const double *rates, cons
     memcpy({places[POSITION]}, q, {nq} * sizeof(double));
     memcpy({places[RATES]}, rates, {rates} * sizeof(double));
     {f"memcpy({places[BIASES]}, biases, {nb} * sizeof(double));" if nb else "(void)biases;"}
-    memcpy({P}, P, {size * size} * sizeof(double));
+    memcpy({P}, P, {size * size} * sizeof(double));{reset}
 }}
 
 int {name}_step(const {name}_readings *now)
@@ -286,7 +292,9 @@ void {name}_now({name}_state *out)
 """)
 
 
-def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables: list[str]) -> list[str]:
+def _written(
+    code: TapeCode, step: Step, update: Update, readings: Sequence[Reading], tables: list[str], filter_: Filter
+) -> list[str]:  # fmt: skip
     """Statements that write readings into the inputs of the rows of a source; tables: declarations that are added."""
     members, lines, source = {x.name: x for x in readings}, [], update.source
     given = update.given
@@ -300,6 +308,7 @@ def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables
         if switch is not None:
             lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = (double)there[k];", "}"]
         if isinstance(source, OfStates):
+            lines += _unwrapped(code, step, name, code.place(given[value_group(name)]), tables, filter_)
             whole, one, rows = next((w, s, r) for y, w, s, r in source.written if y == name)
             weight = f"{code.place(given[WEIGHT])} + {int(rows[0])}"
             k = len(tables)
@@ -318,6 +327,30 @@ def _written(code: TapeCode, update: Update, readings: Sequence[Reading], tables
     return lines
 
 
+def _unwrapped(
+    code: TapeCode, step: Step, name: str, value: str, tables: list[str], filter_: Filter
+) -> list[str]:  # fmt: skip
+    """Statements that bring the angles of a sensor to the turn nearest to the state; see `Filter`."""
+    angles = [(i, x) for i, x in enumerate(filter_.angles) if x.name == name]
+    if not angles:
+        return []
+    number, count, bias = len(tables), len(angles), step.unknowns.biases.get(name)
+    turns, places = f"turns_{number}", f"angles_{number}"
+    entries = ", ".join(f"{{{x.component}, {x.q}, {x.v}}}" for _, x in angles)
+    before = np.nan_to_num(filter_.turns[[i for i, _ in angles]])
+    tables += [f"static const int {places}[{count}][3] = {{{entries}}};",
+               f"static double {turns}[{count}] = {{{code.real.literals(before)}}};"]  # fmt: skip
+    less = "" if bias is None else f" - ({code.place(step.state[BIASES])})[{bias.place.start} + i]"
+    turn, certain = code.real.literal(TURN), code.real.literal(CERTAIN**2)
+    return [
+        f"for (k = 0; k < {count}; ++k) {{", f"    const int i = {places}[k][0];", "    if (there[i]) {",
+        f"        const double away = ({value})[i]{less} - ({code.place(step.state[POSITION])})[{places}[k][1]];",
+        f"        if (({code.place(step.P)})[{places}[k][2] * {step.unknowns.size + 1}] <= {certain}) {{",
+        f"            {turns}[k] = -rint(away / {turn});", "        }",
+        f"        ({value})[i] += {turn} * {turns}[k];", "    }", "}",
+    ]  # fmt: skip
+
+
 # ---- test vectors ----------------------------------------------------------------------------------------------------
 
 
@@ -325,12 +358,14 @@ def _vectors(
     filter_: Filter, belief: Belief, last: Readings, readings: Sequence[Reading], dt: float
 ) -> tuple[list[dict[str, np.ndarray]], list[Belief]]:
     """(readings {member: values, has_member: switches, t}, beliefs after them) of rows like the last one."""
-    own, rng = Filter(filter_.unknowns, filter_.sources, filter_.density, filter_.gate), np.random.default_rng(0)
+    own, rng = replace(filter_, turns=filter_.turns.copy(), events=[], _held=None), np.random.default_rng(0)
     rows, found = [], []
-    for _ in range(TEST_ROWS):
+    for row_number in range(TEST_ROWS):
         t = float(belief.path.t[0]) + dt
         active = {name: x[:1] & (rng.random(x[:1].shape) >= TEST_MISSING) for name, x in last.active.items()}
-        now = Readings(np.array([t]), {name: x[:1] for name, x in last.y.items()}, active, last.known)
+        now = Readings(np.array([t]), {name: x[:1].copy() for name, x in last.y.items()}, active, last.known)
+        for angle in filter_.angles:  # wraps, too
+            now.y[angle.name][0, angle.component] += TURN * (row_number % 2)
         belief = own.updated(own.predicted(belief, t), now)
         row: dict[str, np.ndarray] = {"t": np.array(t), "dt": np.array(dt)}
         for x in readings:

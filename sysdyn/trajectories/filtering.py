@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,10 +11,11 @@ import scipy  # which loads scipy.linalg where it is first used
 
 from sysdyn.backends.llvm.calls import Moving, Tape
 from sysdyn.trajectories.believed import Event, snooped
-from sysdyn.trajectories.equations import EXACT_SHARE, OfDynamics, OfStates, Readings
+from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
-from sysdyn.trajectories.step import Step
+from sysdyn.trajectories.step import POSITION, RATES, Step
 from sysdyn.trajectories.turns import turned
+from sysdyn.trajectories.unwrapping import AMBIGUOUS, BEYOND, CERTAIN, NEAR, TURN, Angle, report
 
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
@@ -36,7 +37,8 @@ class Filter:
 
     events: innovations that it did not believe. squares, freedoms: of the innovations of the last instant, normalised,
     and how many they are. Sensors of states beyond CONFIDENCE count as if they were at it; of
-    dynamic variables of the coupled level the farthest are dropped.
+    dynamic variables of the coupled level the farthest are dropped. angles: whose readings may wrap; turns (angles,):
+    that were added to the last ones, NaN before the first.
     """
 
     unknowns: Unknowns
@@ -46,9 +48,16 @@ class Filter:
     events: list[Event] = field(default_factory=list)
     squares: float = 0.0
     freedoms: int = 0
+    angles: Sequence[Angle] = ()
+    turns: np.ndarray = field(default_factory=lambda: np.zeros(0))
     _seen: int = 0
     _held: Belief | None = None
     _noise: tuple[float, np.ndarray] | None = None
+    _reported: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if len(self.turns) != len(self.angles):
+            self.turns = np.full(len(self.angles), np.nan)
 
     @cached_property
     def _calls(self) -> Step:
@@ -98,6 +107,7 @@ class Filter:
     def _after(self, readings: Readings, t: float) -> Belief:
         """The belief after these readings, of the one that the calls hold."""
         calls, self.squares, self.freedoms = self._calls, 0.0, 0
+        readings = self._unwrapped(readings, t) if self.angles else readings
         for source, update in zip(self.sources, calls.updates, strict=True):
             if self.gate and isinstance(source, OfDynamics) and source.outputs:
                 readings, events = snooped(source, calls.path(t), readings, calls.P[None])
@@ -112,6 +122,63 @@ class Filter:
             self.freedoms += update.freedoms
         self._seen += 1
         return self._given(t)
+
+    def _unwrapped(self, readings: Readings, t: float) -> Readings:
+        """The readings with angles at the turn nearest to the state, or at that of before where it is uncertain."""
+        calls, shifted, (limited, q) = self._calls, dict[str, np.ndarray](), self._limited
+        if len(limited):
+            now = np.where(np.isnan(self.turns[limited]), np.nan, calls.state[POSITION][q])
+            self._ends[0], self._ends[1] = np.fmin(self._ends[0], now), np.fmax(self._ends[1], now)
+        for name, numbers, components, q, biases in self._by_sensor:
+            away = readings.y[name][0, components] - calls.state[POSITION][q]
+            if len(biases):
+                away -= calls.state[BIASES][biases]
+            nearest = -np.rint(away / TURN)
+            other = (nearest != self.turns[numbers]) & readings.active[name][0, components]
+            for k in np.flatnonzero(other).tolist():
+                self._count_turns(self.angles[numbers[k]], numbers[k], float(away[k]), float(nearest[k]), t)
+            if self.turns[numbers].any():
+                y = shifted[name] = readings.y[name].copy()
+                y[0, components] += TURN * np.nan_to_num(self.turns[numbers])
+        return replace(readings, y={**readings.y, **shifted}) if shifted else readings
+
+    def _count_turns(self, angle: Angle, number: int, away: float, nearest: float, t: float) -> None:
+        """Set the turns of an angle that is `away` from the state, nearest to it by other turns than before."""
+        first, certain = np.isnan(self.turns[number]), self._calls.P[angle.v, angle.v] <= CERTAIN**2
+        before = 0.0 if first else self.turns[number]
+        moved = abs(self._calls.state[RATES][angle.v] * self._calls.given["dt"][0])
+        ends = self._ends[:, self._limited[0] == number]
+        beyond = ends.size and not angle.allows(*ends[:, 0])
+        why = "" if first else AMBIGUOUS if not certain or moved > NEAR else BEYOND if beyond else ""
+        if why and (angle.joint, why) not in self._reported:
+            self._reported.add((angle.joint, why))
+            report(angle, f"readings at {t:.6g} s", away + TURN * before, why)
+        self.turns[number] = nearest if certain else before
+
+    @cached_property
+    def _limited(self) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the angles that have limits, places in q)."""
+        found = [(i, x.q) for i, x in enumerate(self.angles) if np.isfinite(x.limits).any()]
+        numbers, q = np.array(found, dtype=int).reshape(-1, 2).T
+        return numbers, q
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """(2, limited angles) the least and the greatest since the first reading."""
+        return np.full((2, len(self._limited[0])), np.nan)
+
+    @cached_property
+    def _by_sensor(self) -> list[tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """(sensor, numbers of its angles, their components, places in q, places of their biases, if it has any)."""
+        found = []
+        for name in dict.fromkeys(x.name for x in self.angles):
+            numbers = np.array([i for i, x in enumerate(self.angles) if x.name == name])
+            components, q = (np.array([getattr(self.angles[i], x) for i in numbers]) for x in ("component", "q"))
+            bias = self.unknowns.biases.get(name)
+            found.append(
+                (name, numbers, components, q, components[:0] if bias is None else components + bias.place.start)
+            )
+        return found
 
     def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
         """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""

@@ -29,6 +29,7 @@ from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smooth import OneThread, checked_outputs, first_position
 from sysdyn.trajectories.statement import STRIDE, Trajectory
 from sysdyn.trajectories.timing import timed_sensors
+from sysdyn.trajectories.unwrapping import Unwrapping, angles_of
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
 LONG_LOG = 600.0
@@ -92,7 +93,8 @@ class Live:
     def __init__(self, trajectory: Trajectory, density: np.ndarray, lag: float, first: np.ndarray | None, robust: bool):
         self.problem, self.lag = trajectory.problem, lag
         self._trajectory, self._density, self._first = trajectory, density, first
-        self._filter = Filter(trajectory.unknowns, trajectory.sources, density, gate=robust)
+        angles = angles_of(self.problem.model, self.problem.state_sensors)
+        self._filter = Filter(trajectory.unknowns, trajectory.sources, density, gate=robust, angles=angles)
         self._found: list[Belief] = []
         self._ahead: list[Belief] = []
         self._read: list[Readings] = []
@@ -109,6 +111,7 @@ class Live:
                 "a number out of `sysdyn.Log(…).limits`"
             )
         problem, nothing = self.problem, np.empty((1, 0))
+        self._nothing = nothing
         self._measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
         groups = {**problem.values, **problem.state_values}
         self._whole = {name: np.ones((1, groups[name].size), dtype=bool) for name in self._measured}
@@ -194,6 +197,8 @@ class Live:
             belief = self._filter.predicted(self.belief, float(now.t[0]))
             self._ahead.append(belief)
         else:
+            chunk = Chunk("the first readings", np.array([1]), now.t, self._nothing, self._nothing, {}, {})
+            now = replace(now, y={**now.y, **Unwrapping(self.problem)(chunk, now.y, now.active)})
             belief, self._chosen = self._trajectory.belief(now, self._first, self._density)
         self._found.append(self._filter.updated(belief, now))
         self._read.append(now)

@@ -14,6 +14,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.problem import Problem
 from sysdyn.trajectories.densities import LONGEST_STEP, of_stretches
 from sysdyn.trajectories.equations import Readings
+from sysdyn.trajectories.unwrapping import Unwrapping
 
 # Instants over which densities are learnt, at most (chosen).
 LEARNT_OVER = 600
@@ -73,7 +74,7 @@ def surveyed(problem: Problem, log: Log) -> Survey:
     digest, rows, steps, measured = hashlib.sha256(), 0, list[float](), dict[str, np.ndarray]()
     times, first, longest = list[float](), list[Readings](), (0.0, 0.0, 0.0)
     log.summary = Summary()
-    for part in map(lambda chunk: readings(problem, [chunk]), log):
+    for part in _read(problem, log, log.told):
         for x in ({"": part.t}, part.y, part.active, part.known):
             for name in sorted(x):
                 digest.update(name.encode() + np.ascontiguousarray(x[name]).tobytes())
@@ -88,7 +89,7 @@ def surveyed(problem: Problem, log: Log) -> Survey:
     _require_rows(rows)
     wanted, at, sample = of_stretches(rows), 0, list[Readings]()
     log.summary = Summary()
-    for part in map(lambda chunk: readings(problem, [chunk]), log):
+    for part in _read(problem, log, log.told):
         here = wanted[(wanted >= at) & (wanted < at + len(part.t))] - at
         sample.append(part.part(here))
         at += len(part.t)
@@ -102,7 +103,7 @@ class Rolling:
 
     def __init__(self, problem: Problem, log: Log):
         log.summary = Summary()
-        self._chunks = (readings(problem, [chunk]) for chunk in log)
+        self._chunks = _read(problem, log, log.told)
         self._held, self._from = list[Readings](), 0
 
     def part(self, at: int, end: int) -> Readings:
@@ -143,7 +144,7 @@ def readings(problem: Problem, chunks: Iterable[Chunk]) -> Readings:
     A stance without a condition and without a column stands until its motion says otherwise; any other measurement
     with noise that the log does not have is off, and a prior has its mean.
     """
-    return joined(list(_read(problem, chunks)))
+    return joined(list(_read(problem, chunks, getattr(chunks, "told", None))))
 
 
 def joined(parts: list[Readings]) -> Readings:
@@ -158,8 +159,8 @@ def joined(parts: list[Readings]) -> Readings:
     ))  # fmt: skip
 
 
-def _read(problem: Problem, chunks: Iterable[Chunk]) -> Iterator[Readings]:
-    model = problem.model
+def _read(problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = None) -> Iterator[Readings]:
+    model, unwrapping = problem.model, Unwrapping(problem, told)
     for chunk in chunks:
         n, y, active, known = len(chunk.t), {}, {}, {}
         for m in (*problem.state_sensors, *problem.custom):
@@ -168,6 +169,7 @@ def _read(problem: Problem, chunks: Iterable[Chunk]) -> Iterator[Readings]:
             y[m.name] = np.broadcast_to(chunk.y.get(m.name, default), (n, size))
             on = chunk.active.get(m.name, m.name in chunk.y or m.has_default)
             active[m.name] = np.array(np.broadcast_to(on if np.ndim(on) != 1 else np.asarray(on)[:, None], (n, size)))
+        y |= unwrapping(chunk, y, active)
         for name in problem.known_quantities:
             known[name] = np.zeros((n, problem.inputs[name].size))
         for m in problem.raw:

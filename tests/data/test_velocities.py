@@ -45,12 +45,17 @@ def test_how_much_fast_motions_lose():
     assert np.all(np.abs(phase) < 0.01 * rate)  # no delay
 
 
-def test_whole_turns_are_no_motion():
-    t = np.arange(N) * 0.01
-    q = np.outer(3.0 * t + 2.5, np.ones(3))
-    wrapped = (q + np.pi) % (2 * np.pi) - np.pi
-    assert np.ptp(wrapped) > 5.0
-    np.testing.assert_allclose(velocities(MODEL, t, wrapped, range(N)), 3.0, rtol=1e-9)
+@pytest.mark.parametrize("kind", ["revolute", "cylindrical", "planar"])
+def test_whole_turns_are_no_motion(kind):
+    model = sd.random_tree(2, seed=1, joints=(kind,))
+    t, qd = np.arange(N) * 0.01, np.full(model.nv, 3.0)
+    q = np.array([model.integrate(np.full(model.nq, 2.5), qd * s) for s in t])
+    for i, joint in enumerate(model.joints):
+        for k in joint.angles:
+            angle = q[:, model.q_slice(i)][:, k]
+            angle[:] = (angle + np.pi) % (2 * np.pi) - np.pi
+            assert np.ptp(angle) > 5.0
+    np.testing.assert_allclose(velocities(model, t, q, range(N)), np.tile(qd, (N, 1)), rtol=1e-9)
 
 
 def test_joints_whose_velocities_are_no_rates():
