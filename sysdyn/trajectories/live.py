@@ -157,6 +157,8 @@ class Live:
         )
 
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
+        if not np.isfinite(t):
+            raise InvalidInput(f"the time is {t!r}, but a finite number of seconds is needed")
         if self._found and not t > self.belief.path.t[0]:
             raise InvalidInput(f"time goes from {self.belief.path.t[0]:.9g} s to {t:.9g} s: it must increase")
         now = self._readings(float(t), y, active)

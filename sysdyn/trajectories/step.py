@@ -20,6 +20,7 @@ from sysdyn.backends.real import DOUBLE, SINGLE, Real
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
 from sysdyn.program.expr import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
+from sysdyn.trajectories.chain import MOST_TOLD
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.turns import machine_code, replayed_turns
@@ -181,11 +182,31 @@ class Update:
         """Update the belief. Raises LinAlgError if the covariance of the rows is not positive."""
         if not self.rows:
             return
+        step = self._step
+        before, P = {name: x.copy() for name, x in step.state.items()}, step.P.copy()
         self._solve()
-        if self._wrong[0]:
-            raise np.linalg.LinAlgError(
-                f"the covariance of row {int(self._wrong[0]) - 1} of the readings is not positive"
-            )
+        if self._wrong[0] or (self.known > MOST_TOLD * self.noise).any():
+            for name, x in before.items():
+                step.state[name][:] = x
+            self._row_by_row(P)
+
+    def _row_by_row(self, P: np.ndarray) -> None:
+        """Update the belief by one row after the other in Joseph's form, which keeps digits that P − X X^T loses."""
+        step, J = self._step, np.zeros((self.rows, len(P)))
+        J[tuple(self.source.places)] = self.entries
+        change = np.zeros(len(P))
+        for i, (row, noise) in enumerate(zip(J, self.noise, strict=True)):
+            PJ = P @ row
+            variance = float(row @ PJ + noise)
+            if not 0.0 < variance < np.inf:
+                raise np.linalg.LinAlgError(f"the covariance of row {i} of the readings is not positive")
+            gain, innovation = PJ / variance, self.r[i] + row @ change
+            change -= gain * innovation
+            self._z[i] = innovation / variance**0.5
+            P = P - np.outer(gain, PJ)
+            P -= np.outer(P @ row - noise * gain, gain)
+            P = 0.5 * (P + P.T)
+        step.load(step.path(0.0).moved(change[None]), step.unknowns.turned(P, change))
 
     def beyond(self) -> list[tuple[tuple[str, int], float]]:
         """((measurement, component), innovation in standard deviations) of the rows beyond belief."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -200,3 +201,42 @@ def test_what_is_wrong_is_said_and_changes_nothing(case):
 def test_options_that_are_refused(options, words):
     with pytest.raises(InvalidInput, match=words):
         sd.filter(arm(False)[0], **options)
+
+
+def exact_deviations(noise: float, times: list[float], density: float) -> np.ndarray:
+    """Standard deviations (rows, 3) of q, q̇ and q̈ of a joint with an encoder, by a rational Kalman filter."""
+    P = [[Fraction(std) ** 2 * (i == j) for j in range(3)] for i, std in enumerate((10, 10, 1000))]
+    rows, before = [], times[0]
+    for t in times:
+        d, before = Fraction(t) - Fraction(before), t
+        A = [[1, d, d * d / 2], [0, 1, d], [0, 0, 1]]
+        Q = [[d**5 / 20, d**4 / 8, d**3 / 6], [d**4 / 8, d**3 / 3, d * d / 2], [d**3 / 6, d * d / 2, d]]
+        P = [[sum(x * P[a][b] * y for a, x in enumerate(A[i]) for b, y in enumerate(A[j]))
+              + Fraction(density) ** 2 * Q[i][j] for j in range(3)] for i in range(3)]  # fmt: skip
+        S = P[0][0] + Fraction(noise) ** 2
+        P = [[P[i][j] - P[i][0] * P[0][j] / S for j in range(3)] for i in range(3)]
+        rows.append([float(P[i][i]) ** 0.5 for i in range(3)])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("encoders", [1, 2])
+@pytest.mark.parametrize("noise", [1e-3, 1e-6, 1e-7, 1e-9])
+def test_precise_encoders_have_deviations_from_the_first_row_on(noise, encoders):
+    """Also where the motion is not known any more: after a gap of half a second."""
+    sensors = [sd.JointPosition("all", noise=noise * encoders**0.5, name=f"encoder{k}") for k in range(encoders)]
+    live = sd.filter(sd.Problem(sd.chain(1), [*sensors, sd.ExternalWrench("all", name="none")]), motion=5.0)
+    times = [0.0, 0.002, 0.004, 0.5, 0.502]
+    runs = [live(t, {m.name: [0.1] for m in sensors}) for t in times]
+    found = [[run.std(x)[0] for x in ("q", "qd", "qdd")] for run in runs]
+    np.testing.assert_allclose(found, exact_deviations(noise, times, 5.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("t", [np.nan, np.inf])
+def test_a_first_time_that_is_not_finite_is_refused(t):
+    problem, log, _ = arm(False)
+    live = sd.filter(problem, **MOTION)
+    first, second = list(rows(log))[:2]
+    with pytest.raises(InvalidInput, match="time"):
+        live(t, first[1])
+    live(*first)
+    live(*second)
