@@ -37,7 +37,7 @@ class Operation:
     llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty if the emitter has its own way
     casadi     name in CasADi; empty if `number` takes its symbols
     symbol     sign of an operator in messages
-    counted    the count of `Flops` that the operation adds to; empty if it is free
+    counted    the count of `Flops` that the operation adds to; empty if it is executed and not counted
     parity     1 for functions that are even in the last operand, −1 for odd ones, else 0
     commutes   whether a ∘ b = b ∘ a
     executed   whether programs hold it
@@ -133,7 +133,10 @@ OPERATIONS: dict[int, Operation] = {
 
 @dataclass(frozen=True)
 class Flops:
-    """Exact operation counts: mul, add (subtractions too), div, sqrt; `trig`: sin/cos pairs, counted apart."""
+    """Exact operation counts: mul, add (subtractions too), div, sqrt; `trig`: sin/cos pairs, counted apart.
+
+    Operations of kind NEG, COPYSIGN and WRAP are executed and not counted.
+    """
 
     mul: int = 0
     add: int = 0

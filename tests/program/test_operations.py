@@ -8,13 +8,25 @@ import numpy as np
 import pytest
 from kernels import run_kernel
 
+import sysdyn as sd
 from sysdyn.backends import casadi, interpreter
 from sysdyn.backends.c.code import Code, Description
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.errors import FileError
 from sysdyn.program.evaluate import derivative, evaluate, gradient
 from sysdyn.program.expr import Graph, copysign, sqrt, unsigned
-from sysdyn.program.operations import ANGULAR, CONST, COPYSIGN, INPUT, OPERATIONS, Flops, Operation, function
+from sysdyn.program.operations import (
+    ANGULAR,
+    CONST,
+    COPYSIGN,
+    INPUT,
+    NEG,
+    OPERATIONS,
+    WRAP,
+    Flops,
+    Operation,
+    function,
+)
 from sysdyn.program.program import Program
 from sysdyn.program.rewrite import rewritten
 
@@ -52,6 +64,17 @@ def test_entries_keep_what_they_promise(kind):
     assert operation.c.count("{}") == operation.arity
     assert bool(operation.llvm) == (kind not in ANGULAR)
     assert operation.counted in ("", *Flops.__dataclass_fields__)
+
+
+def test_what_is_executed_and_not_counted():
+    """As docs/counts.md says: signs, and the reduction of angles."""
+    assert [kind for kind in EXECUTED if not OPERATIONS[kind].counted] == [NEG, COPYSIGN, WRAP]
+    arm = sd.chain(5, seed=1)
+    program = sd.compile(sd.inverse_dynamics(arm), outputs=["tau"], backend="python").program
+    found = {kind: int((program.kind == kind).sum()) for kind in EXECUTED}
+    assert found[WRAP] > 0
+    executed = sum(found.values()) - found[NEG] - found[COPYSIGN] - found[WRAP]
+    assert executed == program.flops.total + 2 * program.flops.trig
 
 
 @each
