@@ -173,8 +173,10 @@ class Graph:
         "structural" same operation on same operands (commutative operands sorted, a − b and b − a share);
         "algebraic"  additionally, results that are the same rational function of the inputs: each node carries its
                      value at one random point of a finite field (sin² + cos² = 1 holds there), so X^T I X is found
-                     symmetric and cancelled fill-in found zero. A wrong merge has probability below 1e-9 for a
-                     graph of a million nodes (Schwartz-Zippel, field of 2^61 − 2373).
+                     symmetric and cancelled fill-in found zero. A wrong merge in a graph of N nodes has a
+                     probability of at most N² d / p (Schwartz-Zippel: N² pairs, as values are compared up to sign;
+                     d: degree of their difference in the random numbers; p = 2^61 − 2373), which is 4e-7 d for a
+                     million nodes. The random numbers are the same in every graph, and so is a wrong merge.
     """
 
     def __init__(self, sharing: str = "structural"):
