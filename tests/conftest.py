@@ -1,4 +1,4 @@
-"""One cache folder a test session, shared by its workers; long checks; CPU times; the profile of Hypothesis."""
+"""One cache folder a test session, shared by its workers; long checks; skips; CPU times; the profile of Hypothesis."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import gc
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -168,10 +169,13 @@ def pytest_runtest_protocol(item: pytest.Item):
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands in its times, and the long checks that it left out; the others keep them."""
+    """A worker of pytest-xdist hands in its times and omitted tests; in CI an unexpected skip fails the session."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cpu_seconds"] = (_seconds, cpu_seconds())
         session.config.workeroutput["left_out"] = sorted(_left_out)
+    elif os.environ.get("CI") and (reporter := session.config.pluginmanager.get_plugin("terminalreporter")):
+        if unexpected_skips(reporter) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -184,6 +188,9 @@ def pytest_testnodedown(node) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if os.environ.get("CI") and (skips := unexpected_skips(terminalreporter)):
+        terminalreporter.section("unexpected skips: install what is missing, or state the reason in EXPECTED_SKIPS")
+        terminalreporter.write("".join(f"{line}\n" for line in skips))
     if _left_out:
         terminalreporter.write_line(
             f"{len(_left_out)} long checks were left out: ./run test --slow runs all, as CI does"
@@ -197,6 +204,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section(f"dearest tests: {inside:.0f} s of CPU time in tests, {whole:.0f} s in all")
     for name in sorted(_seconds, key=lambda name: -_seconds[name])[:shown]:
         terminalreporter.write_line(f"{_seconds[name]:8.1f} s  {name}")
+
+
+# ---- skips -----------------------------------------------------------------------------------------------------------
+
+# Reasons, as regular expressions, for which CI may skip a test: what it does not install, and other processors.
+EXPECTED_SKIPS = (
+    "acados is not installed",  # no package; built from its source
+    "SYSDYN_TEST_AARCH64 names no folder",  # packages of Debian for another processor
+    "the processor has no ", "needs a processor with two kinds", "this machine cannot run code for that processor",
+    "these kernels are of x86-64", "looks for an instruction",
+    "root writes everywhere", "no git checkout", "this is no clone",
+    r"\.csv is of \d",  # results of an earlier version
+)  # fmt: skip
+
+
+def unexpected_skips(reporter: pytest.TerminalReporter) -> list[str]:
+    """Tests that are skipped, with the reason, for which CI has no excuse."""
+    skips = {
+        f"{x.nodeid}: {x.longrepr[2].removeprefix('Skipped: ')}": x.longrepr[2] for x in reporter.getreports("skipped")
+    }
+    return sorted(x for x, reason in skips.items() if not any(re.search(y, reason) for y in EXPECTED_SKIPS))
 
 
 # ---- packages --------------------------------------------------------------------------------------------------------

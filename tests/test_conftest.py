@@ -152,3 +152,29 @@ def test_long_checks_draw_more_examples(tmp_path, option, most):
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *option, "tests"]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert f"drawn: {most}" in shown.stdout, shown.stdout + shown.stderr
+
+
+SKIPPED = {"module": "import pytest\npytest.importorskip('no_such_module')\n",
+           "test": "import pytest\ndef test():\n    pytest.skip('no compiler')\n",
+           "expected": "import pytest\ndef test():\n    pytest.skip('acados is not installed')\n",
+           "passed": "def test():\n    pass\n"}  # fmt: skip
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("arguments", [[], ["-n", "1"]], ids=["alone", "worker"])
+@pytest.mark.parametrize(
+    ("files", "ci", "code"),
+    [(("module",), "true", 1), (("test",), "true", 1), (("expected",), "true", 0), (tuple(SKIPPED), "", 0)],
+    ids=["module", "test", "expected", "not in CI"],
+)
+def test_an_unexpected_skip_fails_in_ci(tmp_path, files, ci, code, arguments):
+    for name in {*files, "passed"}:
+        (tmp_path / f"test_{name}.py").write_text(SKIPPED[name])
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    shown = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=120
+    )
+    assert shown.returncode == code, shown.stdout + shown.stderr
+    assert ("unexpected skips" in shown.stdout) == bool(code)
+    assert ("test_module.py: could not import" in shown.stdout) == (code and files == ("module",))

@@ -35,8 +35,10 @@ PROCESSORS = {
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_solvers_give_the_same_on_each_processor(name):
     command, environment, lanes, fuses = PROCESSORS[name]
-    if not (shutil.which(command[0]) and Path(command[-1]).exists()):
-        pytest.skip("needs qemu-user, and for ARM the folder SYSDYN_TEST_AARCH64")
+    if not shutil.which(command[0]):
+        pytest.skip("qemu-user is not installed")
+    if not Path(command[-1]).exists():
+        pytest.skip("SYSDYN_TEST_AARCH64 names no folder with a Python for ARM")
     path = [str(TESTS), str(TESTS.parent), *([str(ARM / "site")] if name == "ARM" else [])]
     given = {"SYSDYN_CACHE": "", "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
     run = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ RECORDED = HERE / "fixtures" / "berdy.json"
 
 @pytest.fixture(scope="module")
 def berdy():
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # SWIG's types lack __module__; as an error that warning ends the process while iDynTree is imported.
+        warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
         patch.syspath_prepend(str(HERE.parent / "experiments" / "benchmarks"))
         import berdy
 

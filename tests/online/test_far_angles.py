@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal, getcontext
 
 import numpy as np
@@ -47,13 +48,14 @@ PROBLEMS = {
 }
 
 
+CASES = [*itertools.product(MODELS, PROBLEMS, ["llvm", "python"])]
+# The same operations as of the others, with a longer compile.
+LONG = {(name, "hybrid", "llvm") for name in ("iCub", "floating")}
+
+
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("backend", ["llvm", "python"])
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "problem", "backend"), [case for case in CASES if case not in LONG])
 def test_solvers_keep_their_digits(name, problem, backend):
-    if backend == "llvm" and name in ("iCub", "floating") and problem == "hybrid":
-        pytest.skip("the same operations as of the others, with a longer compile")
     model = MODELS[name]()
     outputs = ["tau", "qdd"] if problem == "hybrid" else [problem]
     solver = sd.compile(PROBLEMS[problem](model), outputs=outputs, level="fast", backend=backend)

@@ -65,15 +65,15 @@ def close(found, expected) -> None:
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("robot", ROBOTS)
+@pytest.mark.parametrize("robot", [x for x in ROBOTS if x not in ("HyQ", "ANYmal")])
 def test_feet_beside_the_matrices_of_mujoco(robot):
-    """M q̈ + c = τ + J^T w, J q̈ + J̇ q̇ = 0 with all of MuJoCo's, and a dense solve."""
+    """M q̈ + c = τ + J^T w, J q̈ + J̇ q̇ = 0 with all of MuJoCo's, and a dense solve.
+
+    MuJoCo refuses the base links of HyQ and ANYmal, whose inertias are not positive definite.
+    """
     make, contacts = ROBOTS[robot]
     file = str(make())
-    try:
-        mj = mujoco.MjModel.from_xml_path(file) if file.endswith(".xml") else mujoco_model(file, "floating")
-    except ValueError as error:  # inertias that no body can have
-        pytest.skip(f"MuJoCo refuses the file: {error}")
+    mj = mujoco.MjModel.from_xml_path(file) if file.endswith(".xml") else mujoco_model(file, "floating")
     model, state, data = sd.from_mujoco(mj), sd.MujocoState(mj), mujoco.MjData(mj)
     rng = np.random.default_rng(1)
     q, qd, _ = model.random_state(seed=4)
