@@ -102,7 +102,7 @@ def test_every_value_of_an_option_gives_the_reference_answer(name, value):
         pytest.skip("scikit-umfpack is not installed")
     problem = problem_for(name, value)
     options = {"backend": "python", "level": "fast", name: value}
-    if name in ("passes", "wrenches", "tolerance") or value == "recursive":
+    if name in ("passes", "tolerance") or value == "recursive":
         options["outputs"] = "qdd"
     if name == "tolerance" and value:
         options["real"] = "float32"
