@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,11 +50,8 @@ _NO_WRENCH = np.zeros(6)
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
-    """True for derivatives of τ, q̈ and w in problems that `recursion.applies` to, by their inputs.
-
-    Those of followers are part of their leaders', which the recursions do not have.
-    """
-    if recursion.applies(problem) is None or problem.couplings:
+    """True for derivatives of τ, q̈ and w in problems that `recursion.applies` to, by their inputs."""
+    if recursion.applies(problem) is None:
         return False
     known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
     return {*of} <= {"tau", "qdd", *([problem.wrenches.name] if problem.constraints else [])} and {*wrt} <= known
@@ -74,6 +73,7 @@ def analytic(
     zero. dearer: multiple of the operations of the whole that equal pieces may need; if None DEARER, or DEARER_HELD.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
+    stated, wrt = wrt, [*wrt, *(["qd"] if problem.couplings and "q" in wrt and "qd" not in wrt else [])]
     first = 0.0 if "tau" in wrt else math.inf  # the responses that limbs need which follow nothing are those by τ
     if dearer is None:
         dearer = DEARER_HELD if problem.constraints else DEARER
@@ -81,7 +81,26 @@ def analytic(
     if either and found.price <= ALL_WAYS:
         others = (_written(problem, of, wrt, external_wrenches, x, dearer)[0] for x in FOLLOWING if x != first)
         found = min(found, *others, key=lambda x: x.price)
-    return found.expressions
+    return _by_leaders(problem, found.expressions, of, stated) if problem.couplings else found.expressions
+
+
+def _by_leaders(problem: Problem, found: Expressions, of: Sequence[str], wrt: Sequence[str]) -> Expressions:
+    """The derivatives with those by followers, q_f = p(q_l) and q̇_f = p' q̇_l, as part of those by their leaders."""
+    inputs, blocks = dict(found.inputs), {key: block.copy() for key, block in found.blocks.items()}
+    q, qd = problem.imposed(inputs["q"], inputs["qd"])
+    for link, x in itertools.product(reversed(problem.couplings), of):
+        f, l = link.v, link.leader_v
+        by_q, by_qd = (blocks.get((x, name)) for name in ("q", "qd"))
+        if l >= 0:
+            _, slope, curve = link.coupling.derivatives(q[link.leader_q])
+            if by_q is not None and by_qd is not None:
+                by_q[:, l] = by_q[:, l] + slope * by_q[:, f] + curve * qd[l] * by_qd[:, f]
+            if by_qd is not None:
+                by_qd[:, l] = by_qd[:, l] + slope * by_qd[:, f]
+        for block in (by_q, by_qd):
+            if block is not None:
+                block[:, f] = 0.0
+    return replace(found, blocks={key: block for key, block in blocks.items() if key[1] in wrt})
 
 
 class _Written(NamedTuple):
@@ -106,8 +125,10 @@ def _written(
         if fx is not None:
             fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
-    state = _State(model, X, groups, fx, U, ConstraintRows(problem) if problem.constraints else None)
     inputs = tuple(groups.items())
+    if problem.couplings:
+        groups["q"], groups["qd"] = problem.imposed(groups["q"], groups["qd"])
+    state = _State(model, X, groups, fx, U, ConstraintRows(problem) if problem.constraints else None)
 
     def expressions(dynamics: _Dynamics, blocks: Blocks) -> Expressions:
         return Expressions(

@@ -147,20 +147,37 @@ def test_what_follows_from_a_solution_has_followers_in_place(mimic):
     assert found.backward_error() < 1e-14 and max(map(np.max, found.forward_error().values())) < 1e-12
 
 
-def test_derivatives_are_those_of_the_call(mimic):
-    """Columns of followers are zero, and those of leaders have what their followers add."""
-    solver = sd.compile(sd.forward_dynamics(mimic), outputs="qdd")
-    state = [np.array([0.4, 0.0]), np.array([0.7, 0.0]), LEADING["tau"]]
-    J = solver.derivatives(wrt=("q", "qd"))(*state)
-    w, h = np.array([0.3, -0.8]), 1e-6
-    gradient = solver.vjp(wrt=("q", "qd"))(*state, cotangents=w)
-    for k, name in enumerate(("q", "qd")):
-        for j in range(2):
-            e = h * np.eye(2)[j]
-            ahead, behind = ([x + s * e if i == k else x for i, x in enumerate(state)] for s in (1.0, -1.0))
-            expected = (solver(*ahead).qdd - solver(*behind).qdd) / (2 * h)
-            np.testing.assert_allclose(J["qdd", name][:, j], expected, atol=1e-7)
-            np.testing.assert_allclose(gradient[name][j], w @ expected, atol=1e-7)
+CHAINED = (Coupling("joint1", "joint0", (0.1, -0.5, 0.3)), Coupling("joint3", "joint1", (0.2, 0.7, 0.4, -0.1)))
+
+
+@pytest.mark.parametrize("formulation", ["auto", "elimination"])
+def test_derivatives_are_those_of_the_call(formulation):
+    """Columns of followers are zero, and those of leaders have what their followers add, and the followers of these."""
+    model = sd.chain(5, seed=2).replace(closures=CHAINED)
+    solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", level="fast", formulation=formulation)
+    q, qd, _ = model.replace(closures=()).random_state(seed=4)
+    q[[1, 3]] = qd[[1, 3]] = 0.0
+    state, w, h = {"q": q, "qd": qd, "tau": np.linspace(-1.0, 1.0, 5)}, np.array([0.3, -0.8, 0.2, 0.5, -0.4]), 1e-6
+    gradient = solver.vjp(wrt=("q", "qd"))(*state.values(), cotangents=w)
+    along = {x: np.linspace(0.5, -1.0, 5) for x in ("q", "qd")}
+    change = solver.jvp(wrt=("q", "qd"))(*state.values(), tangents=along)["qdd"]
+    curvature = solver.hvp(wrt=("q", "qd"))(*state.values(), cotangents=w, tangents=along)
+    expected, free = 0.0, np.array([1.0, 0.0, 1.0, 0.0, 1.0])
+    for name in ("q", "qd"):
+        J = solver.derivatives(wrt=name)(*state.values())["qdd", name]
+        slopes = np.empty((5, 5))
+        for j, e in enumerate(h * np.eye(5)):
+            ahead, behind = (solver(*(state | {name: state[name] + s * e}).values()).qdd for s in (1.0, -1.0))
+            slopes[:, j] = (ahead - behind) / (2 * h)
+        scale = np.abs(slopes).max()
+        np.testing.assert_allclose(J, slopes, atol=1e-7 * scale)
+        np.testing.assert_array_equal(J[:, [1, 3]], 0.0)
+        np.testing.assert_allclose(gradient[name], w @ slopes, atol=1e-7 * scale)
+        expected = expected + slopes @ along[name]
+        moved = [[x + s * h * along[n] * free if n in along else x for n, x in state.items()] for s in (1.0, -1.0)]
+        ahead, behind = (solver.vjp(wrt=name)(*x, cotangents=w)[name] for x in moved)
+        np.testing.assert_allclose(curvature[name], (ahead - behind) / (2 * h), atol=1e-6 * np.abs(ahead).max())
+    np.testing.assert_allclose(change, expected, atol=1e-6 * np.abs(expected).max())
 
 
 def test_inverse_dynamics_does_not_read_followers(mimic):
