@@ -414,8 +414,9 @@ class JointCoupling(Stabilised):
 
     q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
     if there is no leader. A value y that is handed in is added. The transmission exerts w [N m or N] on the joint and
-    −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. A state should have q and q̇ as
-    demanded: `Model.imposed`.
+    −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. If the coupling is one of the
+    model's closures, solvers do not read q and q̇ of the joint and take the demanded ones. If not, q and q̇ are taken as
+    they are and should be as demanded.
 
     joint, leader  names of joints with one degree of freedom
     coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF

@@ -129,7 +129,8 @@ class Solver(Translated, Called):
         needed may go by position, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is
         zero if it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
         and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
-        entries that `active` switches off may be NaN.
+        entries that `active` switches off may be NaN. q and q̇ of coupled joints of the model are not read: they follow
+        from their leaders, and a warning names those that contradict these and are not zero, once a solver.
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
             declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements. The batch
             axes of all other arguments decide which of the two it is; a shape that fits as both is refused.

@@ -49,7 +49,7 @@ def forward_dynamics_crba(
     Arrays of Expr give Expr. Raises InvalidInput, and SingularState naming a joint that moves no inertia.
 
     Couplings of the model hold: q̈ = G q̈_r + γ with (G^T H G) q̈_r = G^T (τ − C − H γ), `Model.coupling_matrix`; loops
-    do not.
+    do not. q and q̇ are taken as they are, see `Model.imposed`.
 
     RBDA §6.1; FDcrb of spatial_v2.
     """

@@ -66,8 +66,9 @@ def simulate(
         fx, friction and restitution.
 
     A state at which the program meets a guard is solved the general way, as by a call of the solver. No equation
-    has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps. A warning tells the
-    speed of contacts, loops and couplings that move at the start.
+    has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps. Warnings give the
+    speed of contacts, loops and couplings that move at the start, the gap of loops that are open there, and gaps that
+    grow where nothing stabilises. Coupled joints of the model follow their leaders at every step.
 
     Raises ProblemError for a problem that cannot be simulated, InvalidInput naming the argument, UnknownName,
     SingularState with the time and the robots.
