@@ -142,7 +142,9 @@ class Log:
                         "velocities": velocities, "timed": timed, "states": states}  # fmt: skip
         self.problem = solver.whole if isinstance(solver, Solver) else solver
         aside = self.problem.state_values if self._exact else {}
-        self.values = {name: x for name, x in (values or {}).items() if name not in aside}
+        model = self.problem.model
+        undriven = {m.name: np.zeros(len(m.places(model))) for m in self.problem.raw if m.undriven(model)}
+        self.values = undriven | {name: x for name, x in (values or {}).items() if name not in aside}
         free = ("qd",) if velocities == "difference" else ()
         # a `CheckedSolver` reads more than its program
         unused = _unused(solver) if type(solver) is Solver else ()

@@ -102,6 +102,10 @@ class RawMeasurement(Measurement):
         labels = self.stated.labels(model)
         return [labels[k] for k in self.places(model)]
 
+    def undriven(self, model: Model) -> bool:
+        """True for torques of free joints alone: they are zero, as nothing drives these."""
+        return self.quantity == "tau" and all(model.joints[i].kind == "free" for i, _ in self.pairs(model))
+
     def components(self, model: Model) -> tuple[str, ...]:
         return tuple(self.stated.scalar_names(model, i)[k] for i, k in self.pairs(model))
 
@@ -143,7 +147,7 @@ class JointAcceleration(RawMeasurement):
 
 
 class JointTorque(RawMeasurement):
-    """Known τ of joints [N m or N]."""
+    """Known τ of joints [N m or N]; of a free joint, which nothing drives, logs need no column: it is zero."""
 
     quantity = "tau"
 

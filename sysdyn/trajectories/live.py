@@ -115,7 +115,10 @@ class Live:
         self._measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
         groups = {**problem.values, **problem.state_values}
         self._whole = {name: np.ones((1, groups[name].size), dtype=bool) for name in self._measured}
-        self._needed = [m for m in self._measured.values() if m.noise is None and not m.has_default]
+        undriven = {m.name for m in problem.raw if m.undriven(problem.model)}
+        self._needed = [
+            m for m in self._measured.values() if m.noise is None and not m.has_default and m.name not in undriven
+        ]
         self._exact = {m.name: (m.quantity, m.places(problem.model)) for m in problem.raw}
         self._blank = readings(problem, [Chunk("now", np.array([1]), np.zeros(1), nothing, nothing, {}, {})])
         self._chosen: tuple[str, ...] = ()

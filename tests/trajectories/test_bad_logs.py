@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,3 +221,65 @@ def test_the_shortest_logs(start):
     run = sd.smooth(problem, {name: x[:start] for name, x in log.items()})
     assert len(run) == start and all(np.isfinite(x).all() for x in run.arrays().values())
     assert np.abs(run.q - log["enc"][:start]).max() < 5e-4
+
+
+@pytest.mark.parametrize("way", ["smooth", "coupled", "file", "filter", "exact states"])
+def test_torques_of_free_joints_need_no_column(way, tmp_path):
+    """They are zero, as nothing drives these; a column says so, too."""
+    problem, log = floating("enc", "mocap", "attitude")
+    model, joints = problem.model, problem.model.joint_names
+    torques = sd.JointTorque(joints[1:], noise=0.3, name="torques")
+    free = sd.JointTorque(joints[0], name="nothing drives the base")
+    if way == "exact states":
+        exact = sd.Problem(model, [free, torques, sd.Prior(sd.ExternalWrench("all", noise=1.0), name="wrench")])
+        solver, t = sd.compile(exact, outputs=["qdd"]), log["t"]
+        states = {"t": t, "q": np.tile(model.neutral(), (N, 1)), "qd": np.zeros((N, model.nv)),
+                  "torques": np.ones((N, len(joints) - 1))}  # fmt: skip
+        zeros = {**states, free.name: np.zeros((N, 6))}
+        found, expected = (
+            np.concatenate([x.values["qdd"] for x in sd.Log(y, solver).estimates(solver)]) for y in (states, zeros)
+        )
+        np.testing.assert_array_equal(found, expected)
+        return
+    problem = problem + torques + free
+    log["torques"] = np.zeros((N, len(joints) - 1))
+    zeros = {**log, free.name: np.zeros((N, 6))}
+    found = []
+    for y in (log, zeros):
+        if way == "filter":
+            live = sd.filter(problem, motion=10.0)
+            runs = [live(t, {x: z[k] for x, z in y.items() if x != "t"}) for k, t in enumerate(y["t"])]
+            found.append(runs[-1]["tau"])
+        elif way == "file":
+            np.savez(tmp_path / "log.npz", **y)
+            sd.smooth(problem, tmp_path / "log.npz", out=tmp_path / f"{len(y)}.npz")
+            found.append(np.load(tmp_path / f"{len(y)}.npz")["tau"])
+        else:
+            found.append(sd.smooth(problem, y, coupled=way == "coupled")["tau"])
+    np.testing.assert_array_equal(*found)
+    assert not np.any(found[0][..., :6])
+
+
+WALKER = """<mujoco><worldbody><body name="trunk"><freejoint name="root"/><geom size="0.1" mass="5" contype="0"
+conaffinity="0"/><site name="imu"/><body name="l_leg"><joint name="l_hip" axis="0 1 0"/><geom size="0.05" mass="1"
+pos="0 0 -0.2" contype="0" conaffinity="0"/><body name="l_foot" pos="0 0 -0.4"><joint name="l_ankle" axis="0 1 0"/>
+<geom size="0.05" mass="0.5" contype="0" conaffinity="0"/><site name="l_sole" pos="0 0 -0.05"/></body></body></body>
+</worldbody></mujoco>"""
+
+
+def test_the_walking_robot_of_the_page_runs_as_it_is_written(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    page = (Path(__file__).parents[2] / "docs" / "trajectories.md").read_text(encoding="utf-8")
+    block = re.search(r"^    problem = sd\.Problem\(robot(?:.*\n)+?(?=\n)", page, re.MULTILINE)
+    assert block is not None
+    (tmp_path / "walker.xml").write_text(WALKER, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    columns = {"t": 2e-3 * np.arange(N), "accelerometer: a_z": 9.81, "l_foot_ft: fz": 60.0}
+    columns |= {f"gyro: omega_{x}": 0.0 for x in "xyz"} | {f"accelerometer: a_{x}": 0.0 for x in "xy"}
+    columns |= {f"l_foot_ft: {x}": 0.0 for x in ("nx", "ny", "nz", "fx", "fy")}
+    columns |= {f"{x}": 0.0 for j in ("l_hip", "l_ankle") for x in (f"encoders: {j}", f"torques: tau({j})")}
+    pandas.DataFrame(columns).to_parquet("walk.parquet")
+    names = {"sd": sd, "robot": sd.load("walker.xml"), "legs": ["l_hip", "l_ankle"]}
+    exec(textwrap.dedent(block[0]), names)
+    assert names["run"]["tau"].shape == (N, 8) and not np.any(names["run"]["tau"][:, :6])
