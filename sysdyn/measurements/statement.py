@@ -311,7 +311,11 @@ class Statement:
 
     def imposed(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(q (…, nq), q̇ (…, nv)) with followers where `couplings` put them: entries of followers are not read."""
-        return impose(self.couplings, q, qd, qd)[:2] if self.couplings else (q, qd)
+        if not self.couplings:
+            return q, qd
+        lead = np.broadcast_shapes(q.shape[:-1], qd.shape[:-1])
+        q, qd = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, qd))
+        return impose(self.couplings, q, qd, qd)[:2]
 
     @cached_property
     def quantities(self) -> tuple[str, ...]:

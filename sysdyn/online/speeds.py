@@ -150,18 +150,17 @@ def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: s
     """
     if not problem.couplings:
         return False
-    model, n = problem.model, np.broadcast_shapes(q.shape[:-1], qd.shape[:-1])
-    q, qd = (np.broadcast_to(x, (*n, k)).reshape(-1, k) for x, k in ((q, model.nq), (qd, model.nv)))
-    words, (right, rate) = [], problem.imposed(q, qd)
+    words, imposed = [], problem.imposed(q, qd)
     for link in problem.couplings:
-        for name, x, y, k in (("q", q, right, link.q), ("qd", qd, rate, link.v)):
-            off = np.where(x[:, k] != 0.0, np.abs(x[:, k] - y[:, k]), 0.0)
+        for name, x, y, k in zip(("q", "qd"), (q, qd), imposed, (link.q, link.v), strict=True):
+            given, demanded = (z.ravel() for z in np.broadcast_arrays(x[..., k], y[..., k]))
+            off = np.where(given != 0.0, np.abs(given - demanded), 0.0)
             worst = int(np.argmax(off))
             if off[worst] > OPEN:
                 of = f"that of {link.coupling.leader!r}" if link.coupling.leader else "its coupling"
-                at = _at(what, worst, len(q))
                 words.append(
-                    f"{name} of {link.coupling.joint!r} is {x[worst, k]:.4g}{at}, but {of} demands {y[worst, k]:.4g}"
+                    f"{name} of {link.coupling.joint!r} is {given[worst]:.4g}{_at(what, worst, off.size)}, but {of} "
+                    f"demands {demanded[worst]:.4g}"
                 )
     if words:
         warn(

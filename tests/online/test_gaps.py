@@ -187,6 +187,15 @@ def test_inverse_dynamics_does_not_read_followers(mimic):
     np.testing.assert_allclose(tau, [np.array([1.0, -2.0]) @ LEADING["tau"], 0.0], atol=1e-12)
 
 
+def test_couplings_that_others_make_redundant_are_imposed(mimic):
+    """q̈ of both joints is known, so that the coupling adds no equation."""
+    every = [sd.JointAcceleration("all", name="qdd"), sd.ExternalWrench("all"), *sd.closures(mimic)]
+    problem = sd.Problem(mimic, [*every, sd.MotorTorque("follow", name="follow", optional=True)])
+    expected = reduced(0.4, 0.7, LEADING["tau"])
+    found = sd.compile(problem, outputs="tau")([0.4, 0.0], [0.7, 0.0], qdd=expected)
+    np.testing.assert_allclose(found.tau, [np.array([1.0, -2.0]) @ LEADING["tau"], 0.0], atol=1e-12)
+
+
 def test_couplings_that_are_not_stated_are_not_imposed(mimic):
     """A problem without the coupling is of the tree."""
     free = sd.Problem(mimic, [sd.JointTorque("all"), sd.ExternalWrench("all")])
@@ -272,6 +281,7 @@ def test_loops_are_taken_with_their_followers():
 # ---- warnings -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_simulations_say_that_a_loop_is_open():
     problem = sd.forward_dynamics(four_bar())
     q = np.stack([CLOSED, CLOSED + [0.3, 0.0, 0.0]])
@@ -282,6 +292,7 @@ def test_simulations_say_that_a_loop_is_open():
     sd.simulate(problem, q[0], np.zeros(3), None, 0.01, 1e-3)
 
 
+@pytest.mark.slow
 def test_simulations_say_that_a_loop_opens():
     """Euler's method drifts, and nothing takes it out."""
     problem = sd.forward_dynamics(four_bar())
@@ -347,3 +358,20 @@ def test_inverse_dynamics_says_that_loops_are_open(mimic):
     found = sd.compile(problem, outputs="tau")(CLOSED, np.zeros(3), qdd=np.zeros(3)).tau
     np.testing.assert_allclose(found, sd.rnea(four_bar(), CLOSED, np.zeros(3), np.zeros(3)), atol=1e-12)
     sd.inverse_dynamics(mimic)  # whose couplings are part of it
+
+
+def test_torques_of_motors_are_those_that_the_warning_names():
+    """One motor at the crank: by the potential energy along the motion that the loop leaves, as nothing accelerates."""
+    model = four_bar()
+    solver = sd.compile(sd.hybrid_dynamics(model, torque=["coupler", "rocker"]), outputs=["tau", "qdd"])
+    found = solver(CROSSED, np.zeros(3), tau=np.zeros(3), qdd=np.zeros(3))
+
+    def height(q):  # Σ m z
+        return -(1.0 * 0.1 + 2.0 * 0.2) * np.sin(q[0]) - 2.0 * 0.3 * np.sin(q[0] + q[1]) - 0.2 * np.sin(q[2])
+
+    h, e = 1e-6, np.eye(3)
+    J = np.array([(opening(CROSSED + h * x) - opening(CROSSED - h * x)) / (2 * h) for x in e]).T
+    along = np.array([1.0, *np.linalg.solve(J[:, 1:], -J[:, 0])])
+    slope = np.array([(height(CROSSED + h * x) - height(CROSSED - h * x)) / (2 * h) for x in e])
+    np.testing.assert_allclose(found.tau, [9.81 * slope @ along, 0.0, 0.0], atol=1e-7)
+    np.testing.assert_allclose(found.tau[0], 1.30470, atol=1e-5)
