@@ -5,6 +5,10 @@ depend on each other, for every motion or for those of a log. Of the columns in 
 before are left out, and their parameters counted to the others': base parameters, estimated by least squares with a
 covariance (Gautier, Numerical calculation of the base inertial parameters of robots, J. Robotic Systems 8, 1991).
 
+Residuals of a log are correlated from row to row, as errors of models and of filtered motions last. The covariance of
+least squares with independent errors, C = (Σ_j Y_j^T Y_j / σ_j²)⁻¹, becomes C (Σ_j κ_j Y_j^T Y_j / σ_j²) C, κ_j the
+integrated autocorrelation of the residuals of joint j.
+
 Among the parameters that bodies can have, with positive semidefinite pseudo-inertias P, are taken those that fit best
 (Wensing, Kim, Slotine, Linear matrix inequalities for physically consistent inertial parameter identification, RA-L 3,
 2018). Where the log says nothing they are as near to the declared ones as can be.
@@ -13,11 +17,12 @@ Among the parameters that bodies can have, with positive semidefinite pseudo-ine
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import scipy.fft
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName, check_among
@@ -52,6 +57,11 @@ GAP = 1e-7
 WORSE = 1.0
 # Most steps of Newton's method (chosen).
 NEWTON_STEPS = 50
+# Window of a sum of autocorrelations, in units of the sum (Sokal), and its excess over that of independent residuals
+# that is significant, in standard deviations.
+WINDOW, SIGNIFICANT = 5.0, 3.0
+# Most of the independent residuals of a joint that may count as taken by the fit (chosen).
+MOST_TAKEN = 0.5
 # Parameters by number, and B with Σ_k x_k B_k positive semidefinite for physically consistent ones.
 Block = tuple[np.ndarray, np.ndarray]
 # Rounds in which deviations of τ are found that are not given, each with the weights of the one before (chosen).
@@ -85,7 +95,8 @@ class Identified:
     change        (p,) of these from the declared ones: what is a payload's where `added`
     std           (p,) standard deviations; inf if the log does not tell a scalar by itself
     combinations  the base parameters (r), whatever bodies can be: all that the log tells
-    covariance    (r, r) of these, for errors that are independent between states and joints
+    covariance    (r, r) of these, for errors that are independent between joints, and correlated from row to row
+    correlation   (nv,) integrated autocorrelation of the residuals [rows]: of so many rows one is independent
     unseen        changes of parameters that change no torque of the log (p − r)
     noise         (nv,) standard deviations of τ, given or found
     chi2, redundancy  Σ (error of τ / noise)² of the base parameters, and its expectation
@@ -100,6 +111,7 @@ class Identified:
     std: np.ndarray
     combinations: tuple[Combination, ...]
     covariance: np.ndarray
+    correlation: np.ndarray
     unseen: tuple[Combination, ...]
     noise: np.ndarray
     chi2: float
@@ -141,6 +153,9 @@ def identify(
     noise: standard deviation of τ, one or (nv,), inf if τ is not known. Default: the residual of each after the fit
     added: the difference from the declared parameters is a body by itself, such as a payload
 
+    States are rows of a log in order of time, at about equal steps: standard deviations and covariance count the
+    autocorrelation of the residuals. Of independent states, in any order, it is 1, so that nothing need be said.
+
     Base parameters by least squares (Gautier 1991), and of the parameters that have them those of bodies that can be,
     with positive semidefinite pseudo-inertias (Wensing, Kim and Slotine 2018); where the log says nothing, as near to
     the declared ones as can be. Raises InvalidInput, UnknownName.
@@ -171,7 +186,17 @@ def identify(
     null = np.hstack([never, here])
     x, U = _solution(R, seen), _triangle(R[:, seen])
     inverse = np.linalg.inv(U)
-    deviations = np.linalg.norm(inverse, axis=1)
+    of_joints = factors[:, :, seen] @ inverse / sigma[:, None, None]
+    taken = np.sum(of_joints**2, axis=(1, 2)) / N
+    correlation, inflation = np.ones(nv), np.ones(nv)
+    for j, e in enumerate(chosen.residuals(x, seen, *states).T):
+        if measured[j]:
+            correlation[j] = _autocorrelation(e)
+            # of N / κ independent residuals the fit takes as many as there are parameters
+            share = np.clip(taken[j] * correlation[j], taken[j], max(taken[j], MOST_TAKEN))
+            inflation[j] = correlation[j] * (1.0 - taken[j]) / (1.0 - share) if taken[j] < 1.0 else 1.0
+    covariance = inverse @ np.einsum("j,jki,jkl->il", inflation, of_joints, of_joints) @ inverse.T
+    deviations = np.sqrt(np.diagonal(covariance))
     others = [k for k in range(p) if k not in base] + [k for k in base if k not in seen]
     K = np.zeros((len(seen), p))  # base parameters = K π
     K[:, seen], K[:, others] = np.eye(len(seen)), -np.linalg.solve(null[others].T, null[seen].T).T
@@ -191,7 +216,7 @@ def identify(
     )
     return Identified(
         model=chosen.model_with(values), names=chosen.names, units=chosen.units, values=values, change=change, std=std,
-        combinations=combinations, covariance=inverse @ inverse.T, unseen=unseen, noise=sigma,
+        combinations=combinations, covariance=covariance, correlation=correlation, unseen=unseen, noise=sigma,
         chi2=float(np.sum((R[:, seen] @ x - R[:, p]) ** 2)), redundancy=int(N * measured.sum()) - len(seen),
         possible=possible, groups=chosen.groups,
     )  # fmt: skip
@@ -248,17 +273,28 @@ class _Chosen:
         """
         nv, p = self.model.nv, len(self.names)
         R = np.zeros((nv, p + 1, p + 1))
+        for rows in self._rows(q, qd, qdd, tau, fx):
+            for k in range(nv):
+                R[k] = _triangle(np.vstack([R[k], rows[:, k]]))
+        return R
+
+    def residuals(self, x: np.ndarray, columns: list[int], q, qd, qdd, tau, fx) -> np.ndarray:
+        """e − Y[:, columns] x (N, nv)."""
+        rows = self._rows(q, qd, qdd, tau, fx)
+        return np.concatenate([part[:, :, -1] - part[:, :, columns] @ x for part in rows])
+
+    def _rows(self, q, qd, qdd, tau, fx) -> Iterator[np.ndarray]:
+        """[Y e] (n, nv, p + 1) of successive states."""
+        p = len(self.names)
         for start in range(0, len(q), PIECE):
             part = slice(start, start + PIECE)
-            rows = np.zeros((len(q[part]), nv, p + 1))
+            rows = np.zeros((len(q[part]), self.model.nv, p + 1))
             rows[:, :, :p] = self._columns(q[part], qd[part], qdd[part])
             if tau is not None:
                 rows[:, :, p] = tau[part] - rnea(self.model, q[part], qd[part], qdd[part], fx[part])
                 if self.dissipates:
                     rows[:, :, p] += self.model.passive_torque(qd[part])
-            for k in range(nv):
-                R[k] = _triangle(np.vstack([R[k], rows[:, k]]))
-        return R
+            yield rows
 
     def _columns(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
         """Y (N, nv, p)."""
@@ -310,6 +346,37 @@ def _deviations(noise: ArrayLike, nv: int) -> np.ndarray:
     if sigma.shape not in ((), (nv,)) or not (sigma > 0.0).all():
         raise InvalidInput(f"noise of τ is one standard deviation > 0, or ({nv},), not {noise!r}")
     return np.broadcast_to(sigma, nv)
+
+
+def _autocorrelation(e: np.ndarray) -> float:
+    """Integrated autocorrelation Σ_k ρ_k, over all lags, of residuals (N,), in rows; at least 1.
+
+    Their mean counts: an offset is an error that lasts.
+    The larger of two estimates, as the fit takes part of what is slow: the sum over an automatic window if it is
+    significant (Sokal 1997, Monte Carlo methods in statistical mechanics, section 3), and the spectral density at
+    frequency 0 of an autoregressive model, whose order has the least BIC (Heidelberger and Welch 1981).
+    """
+    n = len(e)
+    size = scipy.fft.next_fast_len(2 * n)
+    r = scipy.fft.irfft(np.abs(scipy.fft.rfft(e, size)) ** 2, size)[: n // 2 + 1]
+    if not r[0] > 0.0:
+        return 1.0
+    r = r / r[0]
+    total = 2.0 * np.cumsum(r) - 1.0
+    beyond = np.arange(len(r)) >= WINDOW * total
+    lag = int(beyond.argmax()) if beyond.any() else len(r) - 1
+    found = float(total[lag]) if total[lag] - 1.0 > SIGNIFICANT * 2.0 * np.sqrt(lag / n) else 1.0
+    # recursion of Levinson and Durbin; v: variance of the innovations
+    phi, v, least, spectral = np.zeros(0), 1.0, 0.0, 1.0
+    for order in range(1, min(int(10.0 * np.log10(n)), n // 4) + 1):
+        k = (r[order] - phi @ r[order - 1 : 0 : -1]) / v
+        phi, v = np.append(phi - k * phi[::-1], k), v * (1.0 - k * k)
+        if not v > 0.0:
+            break
+        bic = n * np.log(v) + order * np.log(n)
+        if bic < least:
+            least, spectral = bic, v / (1.0 - phi.sum()) ** 2
+    return min(max(found, spectral, 1.0), float(n))
 
 
 def _joined(factors: np.ndarray, sigma: np.ndarray) -> np.ndarray:

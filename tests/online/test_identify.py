@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
+
 import numpy as np
 import pytest
 from robots import load_robot
+from scipy.signal import lfilter
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, UnknownName
@@ -186,3 +190,89 @@ def test_a_body_that_fits_is_possible_though_the_nearest_change_is_none():
         np.testing.assert_allclose(found["inertia:body1"][:2], 1.5 * sd.inertial_parameters(model)[10:12], rtol=1e-6)
     tau[:, 1] *= -1.0  # a negative mass
     assert not sd.identify(model, q, qd, qdd, tau, "inertia:body1", noise=0.01).possible
+
+
+# ---- residuals of a log ----------------------------------------------------------------------------------------------
+
+
+def moving(n: int, seed: int, correlation: float, std: float = 0.3):
+    """(q, q̇, q̈, τ) of n rows of the arm with a payload, on sines; errors of τ are an autoregressive process."""
+    rng, t = np.random.default_rng(seed), 2e-3 * np.arange(n)
+    omega, phase = 2.0 * np.pi * np.array([0.7, 1.1, 1.6]), rng.uniform(0.0, 6.0, 3)
+    angle = t[:, None] * omega + phase
+    states = np.sin(angle), omega * np.cos(angle), -(omega**2) * np.sin(angle)
+    phi = (correlation - 1.0) / (correlation + 1.0)  # Σ ρ = (1 + φ) / (1 − φ)
+    e = lfilter([np.sqrt(1.0 - phi * phi)], [1.0, -phi], rng.standard_normal((n + 1000, 3)), axis=0)[1000:]
+    return *states, sd.rnea(carrying(ARM, PAYLOAD), *states) + std * e
+
+
+def independent(q, qd, qdd, std: float) -> np.ndarray:
+    """Standard deviations of the payload for independent errors of τ, by a dense inverse."""
+    Y = sd.joint_torque_regressor(ARM, q, qd, qdd)[..., -10:].reshape(-1, 10)
+    size = np.linalg.norm(Y, axis=0)
+    return std * np.sqrt(np.diagonal(np.linalg.inv((Y / size).T @ (Y / size)))) / size
+
+
+@pytest.mark.parametrize("n", [500, 2000, 8000])
+@pytest.mark.parametrize("states", ["of a log", "at random"])
+def test_deviations_of_independent_rows_are_those_of_least_squares(states, n):
+    off = []
+    for seed in range(10):
+        rows = moving(n, seed, 1.0) if states == "of a log" else log(carrying(ARM, PAYLOAD), n, 0.3, seed)
+        found = sd.identify(ARM, *rows, LAST, noise=0.3)
+        off.append(np.median(found.std / independent(*rows[:3], 0.3)) - 1.0)
+        assert found.correlation.shape == (3,) and found.correlation.min() >= 1.0
+    assert min(off) > -1e-6 and np.median(off) < 0.01 and np.mean(np.array(off) > 0.03) <= 0.2
+
+
+@pytest.mark.parametrize("correlation", [5.0, 40.0])
+def test_deviations_count_how_long_errors_last(correlation):
+    """Errors of estimates are as large as their standard deviations, which are √κ times those of independent rows."""
+    true = sd.inertial_parameters(ARM)[-10:] + PAYLOAD
+    z, factors, correlations = [], [], []
+    for seed in range(20):
+        rows = moving(4000, seed, correlation)
+        found = sd.identify(ARM, *rows, LAST)
+        base = dict(zip(found.names, true, strict=True))
+        z.append([(x.value - sum(c * base[name] for name, c in x.terms)) / x.std for x in found.combinations])
+        factors.append(np.median(found.std / independent(*rows[:3], 0.3)))
+        correlations.append(found.correlation)
+    assert 0.7 < np.mean(correlations) / correlation < 1.4
+    assert 0.8 < np.median(factors) / np.sqrt(correlation) < 1.25
+    assert 0.75 < np.sqrt(np.mean(np.square(z))) < 1.3
+
+
+RECORDED = Path(__file__).parents[2].parent / "shared/data/panda/panda.npz"
+
+
+@functools.cache
+def panda() -> tuple[sd.Model, list[np.ndarray]]:
+    """The arm by the table of its maker, and the smoothed states of its log with their torques."""
+    right = 0.5 * np.pi
+    model = sd.from_dh(
+        [0.0, -right, right, right, -right, right, right], [0.0, 0.0, 0.0, 0.0825, -0.0825, 0.0, 0.088],
+        [0.333, 0.0, 0.316, 0.0, 0.384, 0.0, 0.0], np.ones(7), np.zeros((7, 3)), np.tile(0.01 * np.eye(3), (7, 1, 1)),
+    )  # fmt: skip
+    with np.load(RECORDED) as log:
+        t, q, tau = 1e-3 * log["ms"], log["q"][log["rows"]].astype(float), log["tau"][log["rows"]].astype(float)
+    problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-4, name="q"), sd.ExternalWrench("all", name="none")])
+    run = sd.smooth(problem, {"t": t, "q": q}, [])
+    return model, [run.q, run.qd, run.qdd, tau]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RECORDED.is_file(), reason=f"needs {RECORDED}")
+@pytest.mark.parametrize("step", [1, 10, 50, 100])
+def test_base_parameters_of_four_quarters_of_a_log_agree(step):
+    """57 base parameters of a Panda, every ms and more seldom, within their standard deviations."""
+    model, states = panda()
+    parameters = [f"inertia:{x}" for x in model.body_names]
+    parameters += [f"{kind}:{x}" for kind in ("damping", "friction") for x in model.joint_names]
+    n = len(states[0])
+    found = [
+        sd.identify(model, *(x[k * n // 4 : (k + 1) * n // 4 : step] for x in states), parameters) for k in range(4)
+    ]
+    value, std = (np.array([[getattr(c, x) for c in f.combinations] for f in found]) for x in ("value", "std"))
+    assert value.shape == (4, 57)
+    z = [(value[i] - value[j]) / np.hypot(std[i], std[j]) for i in range(4) for j in range(i)]
+    assert 0.8 < np.sqrt(np.mean(np.square(z))) < 1.3
