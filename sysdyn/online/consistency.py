@@ -302,10 +302,7 @@ class _CallsOfWhole:
         values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
         others = {name: given[name] for name in FURTHER if name in given}
         quantities, y = self.found.apply(values)
-        state = values["q"], values["qd"]
-        if self.found.rest.couplings != self.found.whole.couplings:  # a redundant one is not in the rest
-            state = self.found.whole.imposed(*state)
-        return arrays, values, {**dict(zip(("q", "qd"), state, strict=True)), **quantities, **others, "y": y}
+        return arrays, values, {"q": values["q"], "qd": values["qd"], **quantities, **others, "y": y}
 
     def unbound(self, of: str) -> ProblemError:
         """The error of a prepared call."""

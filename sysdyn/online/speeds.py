@@ -115,7 +115,7 @@ def warn_if_moving(
 
 
 def warn_of_gaps(
-    problem: Statement, q: np.ndarray, what: str = "state", numbers: Sequence[int] | None = None
+    problem: Statement, q: np.ndarray, what: str = "state", numbers: np.ndarray | None = None
 ) -> str:  # fmt: skip
     """Warn of loops and couplings that are open at q (N, nq), and return the words; empty if all are closed.
 

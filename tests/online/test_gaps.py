@@ -187,8 +187,8 @@ def test_inverse_dynamics_does_not_read_followers(mimic):
     np.testing.assert_allclose(tau, [np.array([1.0, -2.0]) @ LEADING["tau"], 0.0], atol=1e-12)
 
 
-def test_couplings_that_others_make_redundant_are_imposed(mimic):
-    """q̈ of both joints is known, so that the coupling adds no equation."""
+def test_followers_whose_acceleration_is_known_are_imposed(mimic):
+    """The coupling makes q̈ of the follower redundant."""
     every = [sd.JointAcceleration("all", name="qdd"), sd.ExternalWrench("all"), *sd.closures(mimic)]
     problem = sd.Problem(mimic, [*every, sd.MotorTorque("follow", name="follow", optional=True)])
     expected = reduced(0.4, 0.7, LEADING["tau"])
