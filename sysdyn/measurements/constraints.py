@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.files.toml import stored
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.drifts import Drift
@@ -58,6 +58,12 @@ LOOPS: dict[str, tuple[str, ...]] = {
 AXES = ("x", "y", "z")
 # Multiple of the size of a robot beyond which a point is not on one of its bodies (chosen).
 OFF_BODY = 10.0
+# What a user of "rolling" needs instead.
+_ROLLING = (
+    "A contact constrains one point of a body, and a body that rolls changes that point: in a plane "
+    "JointCoupling(slide, wheel, (0.0, radius)) couples the joint along which the axle moves to that of the wheel; "
+    "a Stance of a round foot has radius=."
+)
 # Decay of position errors, as above; None for no decay.
 Stabilise = float | Sequence[float] | None
 
@@ -202,6 +208,9 @@ class Contact(FrameConstraint, FrameAcceleration):
                the frame and the error e of its pose
     at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
                it velocities are taken out alone. Attitudes count as the sine of the angle between them
+
+    A wheel that rolls is no contact of these kinds: its point of contact moves over the body. In a plane,
+    `JointCoupling` couples the joint along which the axle moves to the joint of the wheel.
 
     Raises InvalidInput if the frame cannot move, or if e is not known since the axes of the held components turn with
     the frame (a reference "world" is for that); UnknownName.
@@ -418,6 +427,9 @@ class JointCoupling(Stabilised):
     model's closures, solvers do not read q and q̇ of the joint and take the demanded ones. If not, q and q̇ are taken as
     they are and should be as demanded.
 
+    A wheel of radius r that rolls without slip in a plane is such a transmission from its joint, the leader, to the
+    slide of its axle: coefficients (offset, r), and w is the force of the ground along the slide.
+
     joint, leader  names of joints with one degree of freedom
     coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF
     stabilise      (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω ė − ω² e is added, with the error e of q
@@ -433,6 +445,8 @@ class JointCoupling(Stabilised):
         name: str | None = None, stabilise: Stabilise = None,
     ):  # fmt: skip
         self.name = name or f"JointCoupling({joint})"
+        if leader == joint:
+            raise InvalidInput(f"{self.name!r}: joint {joint!r} cannot be its own leader: name another joint, or None")
         self.coupling = Coupling(joint, leader, tuple(numbers(f"coefficients of {self.name!r}", coefficients, (None,))))
         self._take(stabilise)
 
@@ -530,10 +544,14 @@ def stabilised(constraint: Stabilised, stabilise: Stabilise) -> Stabilised:
 
 def _named(what: str, kind: Kind, kinds) -> Sequence[str]:
     """Components of a kind, given by its name or by themselves. Raises UnknownName."""
-    if not isinstance(kind, str):
-        return kind
-    check_among(f"{what}:", kind, kinds)
-    return kinds[kind]
+    return kinds[checked_kind(f"{what}:", kind, kinds)] if isinstance(kind, str) else kind
+
+
+def checked_kind(what: str, kind: str, kinds: Collection[str]) -> str:
+    """The name of a kind. Raises UnknownName, which says how a wheel rolls."""
+    if kind not in kinds:
+        raise UnknownName(what, kind, kinds, _ROLLING if "roll" in kind.lower() else "")
+    return kind
 
 
 def _free(kind: str, axis: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from functools import partial
 
 import numpy as np
 import pinocchio as pin
@@ -391,3 +392,37 @@ def test_a_point_far_off_its_body_is_told():
         forward_dynamics(model) + Contact(("body3", T), "point", name="tip")
     T[:3, 3] = 0.0, 0.06, 0.0
     assert (forward_dynamics(model) + Contact(("body3", T), "point", name="tip")).constraints
+
+
+# ---- wheels ----------------------------------------------------------------------------------------------------------
+
+CART, WHEEL, SPIN, RADIUS = 3.0, 2.0, 0.05, 0.25  # masses [kg], inertia about the axle [kg m²], radius [m]
+
+
+@pytest.mark.parametrize("make", [Contact, partial(sd.ContactWrench, noise=1.0), partial(sd.Stance, noise=1e-3)])
+def test_a_kind_that_rolls_names_what_does(make):
+    for kind in ("rolling", "roll"):
+        with pytest.raises(UnknownName, match="JointCoupling") as error:
+            make("tool", kind)
+        assert "point" in error.value.valid
+    with pytest.raises(UnknownName) as error:
+        make("tool", "flat")
+    assert "JointCoupling" not in str(error.value)
+
+
+def test_a_wheel_rolls_in_a_plane_by_a_coupling():
+    """(M + m + I / r²) ẍ = τ / r, and the ground pushes by F = (M + m) ẍ."""
+    body = """<link name="{0}"><inertial><mass value="{1}"/>
+      <inertia ixx="0.1" ixy="0" ixz="0" iyy="{2}" iyz="0" izz="0.1"/></inertial></link>"""
+    model = sd.load(
+        f"""<robot name="cart"><link name="rail"/>{body.format("cart", CART, 0.1)}{body.format("wheel", WHEEL, SPIN)}
+        <joint name="slide" type="prismatic"><parent link="rail"/><child link="cart"/><axis xyz="1 0 0"/>
+          <limit effort="1" velocity="1" lower="-9" upper="9"/></joint>
+        <joint name="axle" type="continuous"><parent link="cart"/><child link="wheel"/><axis xyz="0 1 0"/></joint>
+        </robot>"""
+    )
+    rolling = sd.JointCoupling("slide", "axle", (0.0, RADIUS), name="rolling")
+    solution = sd.compile(forward_dynamics(model) + rolling, backend="python")([0.1, 0.4], [0.5, 2.0], [0.0, 1.3])
+    x = 1.3 / RADIUS / (CART + WHEEL + SPIN / RADIUS**2)
+    np.testing.assert_allclose(solution.qdd, [x, x / RADIUS], rtol=1e-12)
+    np.testing.assert_allclose(solution["w", "rolling"], [(CART + WHEEL) * x], rtol=1e-12)
