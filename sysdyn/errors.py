@@ -10,7 +10,7 @@ import difflib
 import importlib
 import sys
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from types import FrameType, ModuleType
 
 # Most characters of a name that are shown, and compared with other names (chosen).
@@ -85,7 +85,7 @@ class UnknownName(InvalidInput, KeyError):
 
 def check_among(kind: str, name: object, valid: Collection[str]) -> None:
     """Raise UnknownName unless the name is a valid one."""
-    if name not in valid:
+    if not isinstance(name, Hashable) or name not in valid:
         raise UnknownName(kind, name, valid)
 
 

@@ -417,7 +417,7 @@ def test_measurements_that_are_none():
     with Fails(InvalidInput, "a Problem needs a Model first", "str", "sysdyn.load"):
         Problem("robot.urdf", [])
     for wrong in (3, None, [1, 2]):
-        with Fails(InvalidInput, "JointTorque", "targets are", repr(wrong)):
+        with Fails(InvalidInput, "JointTorque", "targets", repr(wrong)):
             JointTorque(wrong)
     with Fails(InvalidInput, "standard deviation of component 1 of 'tau' is -1.0", "leave out noise="):
         Problem(model, [JointTorque("all", noise=[1.0, -1.0, 1.0], name="tau")])

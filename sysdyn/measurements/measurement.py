@@ -6,9 +6,12 @@ Raw ones state components of q̈, τ, fx, a or f directly. A custom one subclass
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -120,6 +123,46 @@ def moving_frame(model: Model, frame: Place) -> Frame:
     return found
 
 
+# What an argument has to be, by its annotation; others are checked where they are used.
+_WORDS = {
+    str: "a name", bool: "True or False", int: "an integer", float: "a number", type(None): "None",
+    Sequence[str]: "a list of names", Sequence[int]: "a list of integers",
+}  # fmt: skip
+
+
+def check_arguments(cls: type, arguments: Sequence, named: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an argument of a class that is none of the types of its annotation."""
+    signature, alternatives = _annotated(cls)
+    try:
+        given = signature.bind_partial(None, *arguments, **named).arguments
+    except TypeError:  # which a call of the class raises itself
+        return
+    for name, types in alternatives.items():
+        if name in given and not any(_is(given[name], x) for x in types):
+            words = " or ".join(_WORDS[x] for x in types)
+            raise InvalidInput(f"{cls.__name__}: {name} must be {words}, not {given[name]!r}")
+
+
+@functools.cache
+def _annotated(cls: type) -> tuple[inspect.Signature, dict[str, tuple]]:
+    """The signature of a class's __init__, and the types of arguments whose types can all be checked."""
+    make = cls.__init__  # type: ignore[misc]
+    try:
+        hints = get_type_hints(make)
+    except NameError:  # annotations of a user's class that are for type checkers alone
+        hints = {}
+    types = {name: get_args(x) if get_origin(x) in (Union, UnionType) else (x,) for name, x in hints.items()}
+    return inspect.signature(make), {name: x for name, x in types.items() if all(y in _WORDS for y in x)}
+
+
+def _is(x: Any, kind: Any) -> bool:
+    if kind in (Sequence[str], Sequence[int]):
+        return isinstance(x, (list, tuple, range, np.ndarray)) and all(_is(y, get_args(kind)[0]) for y in x)
+    if isinstance(x, (bool, np.bool_)):
+        return kind is bool
+    return isinstance(x, {int: (int, np.integer), float: (int, float, np.number)}.get(kind, kind))
+
+
 class Measurement:
     """Base class: `m` equations Σ block · x + bias = y with value y of shape (…, m).
 
@@ -145,6 +188,11 @@ class Measurement:
     divisible: bool = False
     drift: Drift | None = None
     of_state: bool = False
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Raises InvalidInput for arguments of other types than the annotations of the class say."""
+        check_arguments(cls, arguments, named)
+        return super().__new__(cls)
 
     @property
     def of(self) -> Measurement:

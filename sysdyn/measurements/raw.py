@@ -39,8 +39,6 @@ class RawMeasurement(Measurement):
         self, targets: Names = "all", components: Names | int | Sequence[int] = "all", name: str | None = None,
         noise=None, bias: Drift | None = None, drift: Any = None,
     ):  # fmt: skip
-        if not isinstance(targets, (str, Sequence)) or not all(isinstance(x, str) for x in targets):
-            raise InvalidInput(f"{type(self).__name__}: targets are 'all', a name or several names, not {targets!r}")
         as_given = targets if isinstance(targets, str) else tuple(targets)
         chosen = components if isinstance(components, str) and components == "all" else as_tuple(components)
         label = as_given if isinstance(as_given, str) else ",".join(as_given)

@@ -18,9 +18,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, UnknownName, check_among
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.conditions import Condition, condition_of
-from sysdyn.measurements.constraints import AXES, CONTACTS
+from sysdyn.measurements.constraints import AXES, CONTACTS, checked_kind
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
 from sysdyn.measurements.groups import GRAVITY
 from sysdyn.measurements.linear import numbers, scalars, zeros
@@ -88,8 +88,6 @@ class JointSensor(StateMeasurement):
         bias: Drift | None = None,
     ):  # fmt: skip
         kind = type(self).__name__
-        if not isinstance(joints, (str, Sequence)) or not all(isinstance(x, str) for x in joints):
-            raise InvalidInput(f"{kind}: joints are 'all', a name or several names, not {joints!r}")
         self.joints: str | tuple[str, ...] = joints if isinstance(joints, str) else tuple(joints)
         named = (self.joints,) if isinstance(self.joints, str) else self.joints
         if not named or len(set(named)) < len(named):
@@ -381,10 +379,11 @@ class Stance(FrameStateSensor):
         when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
         radius: float = 0.0, settle: float = 0.0,
     ):  # fmt: skip
-        check_among("kind of a Stance:", kind, CONTACTS)
+        held = CONTACTS[checked_kind("kind of a Stance:", kind, CONTACTS)]
         name = name or f"Stance({placed(frame, 'Stance')[1]})"
-        chosen = tuple(_RATE[c] for c in CONTACTS[kind]) if components in ("all", ("all",)) else components
-        self.proposed = when == KINEMATICS
+        everything = (components if isinstance(components, str) else tuple(components)) in ("all", ("all",))
+        chosen = tuple(_RATE[c] for c in held) if everything else components
+        self.proposed = isinstance(when, str) and when == KINEMATICS
         self.when = None if self.proposed else condition_of(name, when)
         if not (isinstance(radius, (int, float)) and 0.0 <= radius < math.inf):
             raise InvalidInput(f"the radius of {name!r} is {radius!r}: a length ≥ 0 m is needed")

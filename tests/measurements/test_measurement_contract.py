@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
+
 import numpy as np
 import pytest
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements import classical, groups
+from sysdyn.measurements.registry import MEASUREMENTS
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITY
 
@@ -105,3 +109,68 @@ def test_classical_problems_are_told_apart():
     assert classical.driven_freedoms(forward - sd.JointTorque(("joint0",))) is None
     assert classical.driven_freedoms(forward + sd.JointAcceleration(("joint0",))) is None
     assert classical.dynamics_name(forward + sd.Accelerometer("body1")) == "dynamics"
+
+
+# ---- arguments of wrong types ----------------------------------------------------------------------------------------
+
+FRAME = {"frame": "body1"}
+# Arguments of each class of measurements: those that it needs.
+NEEDED = {
+    **dict.fromkeys(["JointTorque", "JointAcceleration", "ExternalWrench", "BodyAcceleration", "JointWrench"], {}),
+    **dict.fromkeys(["CentreOfMassAcceleration", "MomentumRate", "JointPosition", "JointVelocity"], {}),
+    "Known": {"quantity": "tau"}, "ForceTorqueSensor": {"joint": "joint1"}, "MotorTorque": {"joints": "joint0"},
+    "Linear": {"blocks": {("tau", "joint0"): [[1]]}}, "ForceDirection": {**FRAME, "direction": [0, 0, 1]},
+    "ModelNoise": {"noise": 1.0}, "ContactWrench": {**FRAME, "noise": 1.0}, "JointCoupling": {"joint": "joint0"},
+    **dict.fromkeys(["FrameDistance", "LoopJoint"], {"frame_a": "body0", "frame_b": "body1"}),
+}  # fmt: skip
+WRONG = ({}, {"a": 1}, object(), b"joint0", [None], [["joint0"]], np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_arguments_of_wrong_types_are_refused_at_once(name):
+    """By the class, or by the problem, which knows how many scalars noise and blocks are of; and never later."""
+    cls, needed = MEASUREMENTS[name], NEEDED.get(name, FRAME)
+    noise = {"noise": 1e-3} if cls.of_state else {}
+    sd.Problem(robot(), [cls(**{**needed, **noise})])
+    arguments = list(inspect.signature(cls).parameters)
+    assert "name" in arguments
+    for argument in arguments:
+        for wrong in WRONG:
+            with pytest.raises((InvalidInput, sd.ProblemError)) as error:
+                m = cls(**{**needed, **noise, argument: wrong})
+                assert argument in ("noise", "matrix", "blocks"), (argument, wrong)
+                sd.Problem(robot(), [m])
+            assert error.value.args
+    for wrong in ("yes", 1, None):
+        for flag in {"gravity", "classical", "passive", "optional"} & set(arguments):
+            with pytest.raises(InvalidInput, match=flag):
+                cls(**{**needed, **noise, flag: wrong})
+
+
+def test_wrappers_and_functions_refuse_names_that_are_none():
+    torque = sd.JointTorque("all", noise=1.0)
+    for make in (sd.Prior, sd.Switchable):
+        with pytest.raises(InvalidInput, match="name"):
+            make(torque, name={})
+    with pytest.raises(InvalidInput, match="name"):
+        sd.StateFunction({}, lambda ctx: ctx.q, noise=1.0)
+
+
+def test_measurements_of_ones_own_are_checked_by_their_annotations():
+    class Own(sd.LoadCells):
+        def __init__(self, side: str, strong: bool = False, other=None):
+            super().__init__("body1", name=side)
+
+    class Bare(sd.Measurement):
+        name = "bare"
+
+    assert Own("left", other={}).name == "left" and Bare().name == "bare"
+    for arguments in (({},), ("left", 3)):
+        with pytest.raises(InvalidInput, match="Own: s"):
+            Own(*arguments)
+    with pytest.raises(TypeError):
+        Own()
+    with pytest.raises(InvalidInput, match="leader"):
+        sd.JointCoupling("joint0", "joint0")
+    again = pickle.loads(pickle.dumps(sd.JointCoupling("joint0", "joint1")))
+    assert again.coupling == sd.JointCoupling("joint0", "joint1").coupling
