@@ -62,6 +62,7 @@ def test_results_are_those_with_pivoting(seed):
     """Deviations, residuals and the determinant, of the fixed order and of dense matrices with pivoting."""
     problem, inputs, estimate = solved(seed)
     chosen = np.flatnonzero(estimate.ok)[:4]
+    assert len(chosen) == 4
     system = whitened_system(problem)
     states = {name: np.broadcast_to(x, (STATES, x.shape[-1]))[chosen] for name, x in inputs.items()}
     determinant = estimate.posterior.log_determinant(States(estimate.inputs, STATES, refuse=False))

@@ -42,7 +42,9 @@ def costs(tmp_path_factory) -> Path:
 
 def rows(results: Path, name: str, **values) -> list[dict]:
     chosen = read_csv(results / f"{name}.csv")
-    return [row for row in chosen if all(row[key] == value for key, value in values.items())]
+    found = [row for row in chosen if all(row[key] == value for key, value in values.items())]
+    assert found, values
+    return found
 
 
 def one(results: Path, counter: str, algorithm: str, n: int, outputs: str = "", shared: str = "") -> Spread:

@@ -47,7 +47,9 @@ def states():
 
 
 def rows(results: Path, name: str = "numerics", **values) -> list[dict]:
-    return [row for row in read_csv(results / f"{name}.csv") if all(row[key] == x for key, x in values.items())]
+    found = [row for row in read_csv(results / f"{name}.csv") if all(row[key] == x for key, x in values.items())]
+    assert found, values
+    return found
 
 
 def dense_factors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -31,7 +31,9 @@ def results(tmp_path_factory) -> Path:
 
 
 def rows(results: Path, **values) -> list[dict]:
-    return [row for row in read_csv(results / "orderings.csv") if all(row[key] == x for key, x in values.items())]
+    found = [row for row in read_csv(results / "orderings.csv") if all(row[key] == x for key, x in values.items())]
+    assert found, values
+    return found
 
 
 def one(results: Path, kind: str, order: str) -> dict:

@@ -115,14 +115,15 @@ def test_expressions_are_what_floats_are(A):
         Remainder([{j: x[i, j] for j in row} for i, row in enumerate(rows_of(A[0]))], A.shape[2]),
         Remainder(rows_of(A[0]), A.shape[2]),
     )
+    values = {f"x[{k}]": value for k, value in enumerate(A[0].flat)}
     for k in range(min(A.shape[1:])):
+        entries = [(i, j, entry) for i, row in enumerate(left.rows) for j, entry in row.items()]
+        assert entries
+        found = evaluate(np.array([*(entry for *_, entry in entries), None], dtype=object)[:-1], values)
+        for (i, j, _), value in zip(entries, found, strict=True):
+            assert value == pytest.approx(floats.rows[i].get(j, 0.0), rel=1e-9, abs=1e-12)
         take(left, k)
         take(floats, k)
-    values = {f"x[{k}]": value for k, value in enumerate(A[0].flat)}
-    entries = [(i, j, entry) for i, row in enumerate(left.rows) for j, entry in row.items()]
-    found = evaluate(np.array([*(entry for *_, entry in entries), None], dtype=object)[:-1], values)
-    for (i, j, _), value in zip(entries, found, strict=True):
-        assert value == pytest.approx(floats.rows[i].get(j, 0.0), abs=1e-12)
 
 
 def test_entries_that_cancel_are_none():
