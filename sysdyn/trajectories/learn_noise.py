@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -11,9 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, few, warn
-from sysdyn.measurements.drifts import Drift, GaussMarkov, RandomWalk
-from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import Wrapped
+from sysdyn.measurements.drifts import Drift, GaussMarkov
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online.arguments import Named
 from sysdyn.online.learn_noise import CHANGE_LEFT, UNDETERMINED, Learned, learn_noise_of_states
@@ -21,7 +18,7 @@ from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count
 from sysdyn.trajectories import densities
-from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_motion
+from sysdyn.trajectories.learning import Learning, Point, errors_of, renewed, sensors_of_motion
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
@@ -82,8 +79,8 @@ def learn_noise(
 @overload
 def learn_noise(
     of: Problem, log: Any, learn: str | Sequence[str] | None = None, *, order: int | None = None, density: Any = None,
-    start: ArrayLike | None = None, robust: bool = True, iterations: int = 100, tolerance: float = 1e-5,
-    rows: int = 2000, progress: Progress | None = None, **options: Any,
+    start: ArrayLike | None = None, robust: bool = True, impacts: bool | None = None, iterations: int = 100,
+    tolerance: float = 1e-5, rows: int = 2000, progress: Progress | None = None, **options: Any,
 ) -> LearnedMotion: ...  # fmt: skip
 
 
@@ -100,8 +97,8 @@ def learn_noise(of: Solver | Problem, *arguments: Any, **options: Any) -> Learne
 
 def learn_noise_of_log(
     problem: Problem, log: Any, learn: str | Sequence[str] | None = None, *, order: int | None = None,
-    density: Any = None, start: ArrayLike | None = None, robust: bool = True, iterations: int = 100,
-    tolerance: float = 1e-5, rows: int = 2000, progress: Progress | None = None, **options: Any,
+    density: Any = None, start: ArrayLike | None = None, robust: bool = True, impacts: bool | None = None,
+    iterations: int = 100, tolerance: float = 1e-5, rows: int = 2000, progress: Progress | None = None, **options: Any,
 ) -> LearnedMotion:  # fmt: skip
     """Standard deviations of sensors of motion, drifts of their biases and densities of motion, of greatest likelihood.
 
@@ -109,7 +106,7 @@ def learn_noise_of_log(
                 and noise with correlations, stay as declared
     density     of degrees of freedom that are known; None: all are learnt
     rows        most rows that it learns from, the first ones
-    order, start, robust, progress, options: as of `sysdyn.smooth`; readings that do not fit are dropped before
+    order, start, robust, impacts, progress, options: as of `sysdyn.smooth`; readings that do not fit are dropped before
                 learning, and tested again with what was learnt, until the same are left, ten times at most
 
     It stops where an iteration changes the log-likelihood by less than tolerance times the number of rows, and every
@@ -123,7 +120,7 @@ def learn_noise_of_log(
     told = Stages(None, progress)
     told.say("compiling the equations of an instant", 0.05)
     survey = Survey.of(readings)
-    trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey)
+    trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
     warn_of_jitter(trajectory.jitter, survey.sample.t)
     stated = np.isfinite(densities.by_joint(problem.model, density)) if density is not None else False
     readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
@@ -156,10 +153,8 @@ def _result(learning: Learning, found: Point, history: np.ndarray, converged: bo
     noise = {x: np.exp(values[f"noise:{x}"]) for x in learning.sensors}
     biases = trajectory.unknowns.biases
     drift = {x: _shown(biases[x].measurement.drift, np.exp(values[f"drift:{x}"])) for x in learning.drifts}
-    problem = trajectory.problem
-    measurements = [_with(m, noise.get(m.name), drift.get(m.name)) for m in problem.measurements]
     result = LearnedMotion(
-        Problem(model, measurements, [p.name for p in problem.parameters]),
+        renewed(trajectory.problem, noise, drift),
         dict(zip(model.dof_names, kappa.tolist(), strict=True)), trajectory.motion.order, noise, drift, history,
         converged, {**errors, "motion": of_motion},
     )  # fmt: skip
@@ -170,22 +165,6 @@ def _result(learning: Learning, found: Point, history: np.ndarray, converged: bo
 def _shown(drift: Drift | None, density: np.ndarray) -> np.ndarray:
     """Densities, or deviations of errors that last."""
     return density * np.sqrt(0.5 * drift.times(len(density))) if isinstance(drift, GaussMarkov) else density
-
-
-def _with(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | None) -> Measurement:
-    """The measurement with what was learnt."""
-    if noise is None and drift is None:
-        return m
-    if isinstance(m, Wrapped):
-        return m.around(_with(m.of, noise, drift))
-    changed, own = copy.copy(m), m.drift
-    if noise is not None:
-        object.__setattr__(changed, "noise", noise)  # raw ones are frozen
-    if drift is not None:
-        start = own.std if isinstance(own, RandomWalk) else None
-        new = GaussMarkov(drift, own.time) if isinstance(own, GaussMarkov) else RandomWalk(drift, start)
-        object.__setattr__(changed, "drift", new)
-    return changed
 
 
 def _warn_untold(found: LearnedMotion) -> None:

@@ -9,18 +9,20 @@ by secants, one by one, if the likelihood grows with that (Jamshidian and Jennri
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.measurements.drifts import Constant
+from sysdyn.measurements.drifts import Constant, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.noise import Wrapped, noise_of
 from sysdyn.offline.stages import Stages
 from sysdyn.online.learn_noise import UNDETERMINED
+from sysdyn.problem import Problem
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.chain import Sweep
 from sysdyn.trajectories.contacts import proposed
@@ -74,7 +76,8 @@ class Learning:
     def _test(self, path: Path, readings: Readings, kappa: np.ndarray) -> None:
         """Smooth near a path, and find the readings that are left."""
         own = self.trajectory
-        smoother = Smoother(Linearised(own.unknowns, own.kinematic, kappa, self.belief, own.gone), self._robust)
+        equations = Linearised(own.unknowns, own.kinematic, kappa, self.belief, own.gone)
+        smoother = Smoother(equations, self._robust, None if own.impacts else [])
         found, self.readings = smoother.run(path, readings)
         self.path, self.sizes = found.path, smoother.equations.sizes
 
@@ -241,3 +244,27 @@ def sensors_of_motion(trajectory: Trajectory) -> dict[str, Measurement]:
         sensors = source.sensors if isinstance(source, OfStates) else source.problem.noisy
         found |= {m.name: m for m in sensors}
     return found
+
+
+def renewed(
+    problem: Problem, noise: Mapping[str, np.ndarray], drift: Mapping[str, np.ndarray] | None = None
+) -> Problem:
+    """The problem with these standard deviations (m,) and drifts of its measurements."""
+    own = [_renewed(m, noise.get(m.name), (drift or {}).get(m.name)) for m in problem.measurements]
+    return Problem(problem.model, own, [p.name for p in problem.parameters])
+
+
+def _renewed(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | None) -> Measurement:
+    """The measurement with what was learnt."""
+    if noise is None and drift is None:
+        return m
+    if isinstance(m, Wrapped):
+        return m.around(_renewed(m.of, noise, drift))
+    changed, own = copy.copy(m), m.drift
+    if noise is not None:
+        object.__setattr__(changed, "noise", noise)  # raw ones are frozen
+    if drift is not None:
+        start = own.std if isinstance(own, RandomWalk) else None
+        new = GaussMarkov(drift, own.time) if isinstance(own, GaussMarkov) else RandomWalk(drift, start)
+        object.__setattr__(changed, "drift", new)
+    return changed

@@ -23,9 +23,11 @@ from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count, real
 from sysdyn.trajectories import densities
-from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.believed import MOTION, Event
+from sysdyn.trajectories.checks import dropped_shares, raised_noise, warn_of_raised, warn_of_run
 from sysdyn.trajectories.equations import Readings
-from sysdyn.trajectories.learning import Learning
+from sysdyn.trajectories.learning import Learning, renewed
+from sysdyn.trajectories.overview import Fit
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import Piece, joined
 from sysdyn.trajectories.readings import Rolling, Survey, opened, read, surveyed
@@ -85,6 +87,7 @@ def smooth(
     density: float | Mapping[str, float] | ArrayLike | None = None,
     start: ArrayLike | None = None,
     robust: bool = True,
+    impacts: bool | None = None,
     window: int | None = None,
     out: str | File | None = None,
     progress: Progress | None = None,
@@ -105,6 +108,8 @@ def smooth(
     start     q (nq,) near the first position; None: as the first readings say at rest
     robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`;
               stances have Student's distribution
+    impacts   search for jumps of velocities, as by a blow, at which the density of the motion is raised; None: if the
+              problem states a stance or a contact. Not with robust=False
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
     out       a .csv, .parquet, .npz or .h5 file for the run, of a log of any length: rows are read and smoothed in
               turn, and memory does not grow with them. A call that was interrupted has left what it did in a folder
@@ -119,24 +124,44 @@ def smooth(
     if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
     order, window = (x.item() if isinstance(x, np.generic) else x for x in (order, window))
-    asked = Request(wanted, bool(coupled), order, density, first_position(problem, start), bool(robust), window)
+    impacts = None if impacts is None else bool(impacts)
+    first = first_position(problem, start)
+    asked = Request(wanted, bool(coupled), order, density, first, bool(robust), window, impacts)
     if out is not None:
         return smooth_into(problem, opened(problem, log, **options), out, asked, progress)
     told, readings = Stages(None, progress), read(problem, log, **options)
     with OneThread():
         survey = Survey.of(readings)
-        trajectory, kappa, learnt = _begun(problem, survey, asked, told)
-        belief, chosen = trajectory.belief(readings, asked.start, kappa)
-        after, n = Stage(0, belief), window or window_rows(trajectory)
-        pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
-        left = dict[str, list[np.ndarray]]()
-        for x in windows(trajectory, kappa, after, survey.rows, readings.rows, n, robust, told, learnt):
-            pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
-            gaps.update(x.missing)
-            for name, e in x.residuals.items():
-                left.setdefault(name, []).append(e)
-        run = joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
-        return replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
+        run, scales, touched = _smoothed(problem, readings, survey, asked, told)
+        shares = dropped_shares(problem, len(run), run.events, run.missing)
+        if noise := raised_noise(problem, shares, scales):
+            warn_of_raised(problem, shares, noise)
+            run, _, _ = _smoothed(renewed(problem, noise), readings, survey, asked, told)
+            shares = dropped_shares(problem, len(run), run.events, run.missing)
+        warn_of_jitter(run.jitter, survey.sample.t)
+        impacts_found = sum(e.measurement == MOTION for e in run.events)
+        warn_of_run(problem, shares, Fit(run.chi2(), run.redundancy, coupled), impacts_found, touched)
+        return run
+
+
+def _smoothed(
+    problem: Problem, readings: Readings, survey: Survey, asked: Request, told: Stages
+) -> tuple[Run, list[dict[str, np.ndarray]], bool]:  # fmt: skip
+    """(the run of readings, `Window.scales` of its windows, whether something may touch the robot)."""
+    trajectory, kappa, learnt = _begun(problem, survey, asked, told)
+    belief, chosen = trajectory.belief(readings, asked.start, kappa)
+    after, n = Stage(0, belief), asked.window or window_rows(trajectory)
+    pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
+    left, scales = dict[str, list[np.ndarray]](), list[dict[str, np.ndarray]]()
+    for x in windows(trajectory, kappa, after, survey.rows, readings.rows, n, asked.robust, told, learnt):
+        pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
+        gaps.update(x.missing)
+        scales.append(x.scales)
+        for name, e in x.residuals.items():
+            left.setdefault(name, []).append(e)
+    run = joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+    run = replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
+    return run, scales, trajectory.touched
 
 
 class Request(NamedTuple):
@@ -149,6 +174,7 @@ class Request(NamedTuple):
     start: np.ndarray | None = None
     robust: bool = True
     window: int | None = None
+    impacts: bool | None = None
 
     def identity(self, problem: Problem) -> dict[str, str | None]:
         """{what: identity} of a request to a problem; None if an output or a measurement has no description."""
@@ -157,7 +183,9 @@ class Request(NamedTuple):
         start = None if self.start is None else self.start.tolist()
         return {
             "problem": problem.digest, "list of outputs": None if about is None else json.dumps(about),
-            "choice of options": json.dumps([self.coupled, self.order, density, start, self.robust, self.window]),
+            "choice of options": json.dumps(
+                [self.coupled, self.order, density, start, self.robust, self.window, self.impacts]
+            ),
         }  # fmt: skip
 
 
@@ -170,29 +198,49 @@ def smooth_into(
     told.say("reading the log", SURVEYED)
     survey = surveyed(problem, log)
     store = Store(out, {"log": survey.digest, **asked.identity(problem)})
-    part = Rolling(problem, log).part
     try:
         with OneThread():
-            before = store.motion
-            if before is not None:
-                asked = asked._replace(order=before.order, density=before.density)
-            trajectory, kappa, learnt = _begun(problem, survey, asked, told)
-            if before is None:
-                belief, chosen = trajectory.belief(survey.first, asked.start, kappa)
-                window = asked.window or window_rows(trajectory, WRITTEN_NUMBERS)
-                before = Begin(trajectory.motion.order, kappa, window, chosen)
-                store.begin(before, Stage(0, belief))
-            stage = store.stage(trajectory.unknowns)
-            resumed, run = stage.row, (before.window, asked.robust, told, learnt if not stage.row else None)
-            for x in windows(trajectory, kappa, stage, survey.rows, part, *run):
-                fit = (x.after.squares, x.after.freedoms)
-                store.add(joined(trajectory, x.pieces, x.events, before.chosen, kappa, x.missing, fit), x.after)
+            noise = store.motion.noise if store.motion is not None else {}
+            own = renewed(problem, noise) if noise else problem
+            trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
+            shares, scales, fit, impacts = store.checked(own)
+            if not noise and (noise := raised_noise(problem, shares, scales)):
+                warn_of_raised(problem, shares, noise)
+                store.remove()
+                own = renewed(problem, noise)
+                trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
+                shares, _, fit, impacts = store.checked(own)
+            warn_of_jitter(trajectory.jitter, survey.sample.t)
+            warn_of_run(own, shares, Fit(*fit, asked.coupled), impacts, trajectory.touched)
         told.say("writing the file", WRITING)
-        return store.finish(problem, asked.coupled, resumed, seen, trajectory.jitter)
+        return store.finish(own, asked.coupled, resumed, seen, trajectory.jitter)
     except BaseException:
         if not store.kept:
             store.remove()
         raise
+
+
+def _written(
+    problem: Problem, log: Log, survey: Survey, store: Store, asked: Request, told: Stages,
+    noise: Mapping[str, np.ndarray],
+) -> tuple[Trajectory, int]:  # fmt: skip
+    """(trajectory, rows of an earlier call) of a log whose windows are in the store; noise: raised for `problem`."""
+    before = store.motion
+    if before is not None:
+        asked = asked._replace(order=before.order, density=before.density)
+    trajectory, kappa, learnt = _begun(problem, survey, asked, told)
+    if before is None:
+        belief, chosen = trajectory.belief(survey.first, asked.start, kappa)
+        window = asked.window or window_rows(trajectory, WRITTEN_NUMBERS)
+        before = Begin(trajectory.motion.order, kappa, window, chosen, noise)
+        store.begin(before, Stage(0, belief))
+    stage, part = store.stage(trajectory.unknowns), Rolling(problem, log).part
+    run = (before.window, asked.robust, told, learnt if not stage.row else None)
+    for x in windows(trajectory, kappa, stage, survey.rows, part, *run):
+        fit = (x.after.squares, x.after.freedoms)
+        found = joined(trajectory, x.pieces, x.events, before.chosen, kappa, x.missing, fit)
+        store.add(found, x.scales, x.after)
+    return trajectory, stage.row
 
 
 def _begun(
@@ -201,12 +249,11 @@ def _begun(
     """(trajectory, densities of its motion, path of the first instants from which they were learnt, if they were)."""
     told.say("compiling the equations of an instant", COMPILING)
     trajectory, kappa, known = with_motion(
-        problem, asked.outputs, asked.coupled, asked.order, asked.density, survey
+        problem, asked.outputs, asked.coupled, asked.order, asked.density, survey, asked.impacts
     )  # fmt: skip
     told.say("learning how the robot moves", LEARNING)
     kappa, learnt = _learnt(trajectory, kappa, survey.first, asked.start, known)
     _tell_gap(trajectory, kappa, survey.gap)
-    warn_of_jitter(trajectory.jitter, survey.sample.t)
     return trajectory, kappa, learnt
 
 
@@ -230,11 +277,18 @@ def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) 
 
 
 def with_motion(
-    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any, log: Survey
+    problem: Problem,
+    outputs: Sequence[Output],
+    coupled: bool,
+    order: int | None,
+    density: Any,
+    log: Survey,
+    impacts: bool | None = None,
 ) -> tuple[Trajectory, np.ndarray, np.ndarray]:
     """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
 
-    order, density: as of `smooth`. Degrees of freedom without an encoder have densities to begin learning with.
+    order, density, impacts: as of `smooth`. Degrees of freedom without an encoder have densities from which learning
+    begins.
     """
     given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
     stated = np.isfinite(given)
@@ -244,7 +298,7 @@ def with_motion(
     tried = {p: Trajectory.encoders(problem, sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter)
+    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter, impacts)
     return trajectory, np.where(stated, given, kappa), known | stated
 
 

@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.errors import ProblemError
+from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import Measurement, Output
-from sysdyn.measurements.state_sensors import JointPosition
+from sysdyn.measurements.state_sensors import JointPosition, Stance
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories import densities
@@ -46,14 +47,16 @@ class Trajectory:
 
     outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
     components that a log has at some instant; None: any. jitter: standard deviation of the errors of its times [s].
-    Raises ProblemError if no sensor tells the states.
+    impacts: search for jumps of velocities; None: if the problem states a stance or a contact. Raises ProblemError if
+    no sensor tells the states.
     """
 
     def __init__(
         self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool,
-        measured: Mapping[str, np.ndarray] | None = None, jitter: float = 0.0,
+        measured: Mapping[str, np.ndarray] | None = None, jitter: float = 0.0, impacts: bool | None = None,
     ):  # fmt: skip
-        self.jitter = jitter
+        self.jitter, self.touched = jitter, any(isinstance(m.of, (Stance, Contact)) for m in problem.measurements)
+        self.impacts = self.touched if impacts is None else impacts
         self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
             raise ProblemError(

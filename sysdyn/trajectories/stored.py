@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ from sysdyn.offline.key import version_digest
 from sysdyn.online.storage import packed
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
-from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.believed import MOTION, Event
+from sysdyn.trajectories.checks import dropped_shares
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.overview import BAND, Fit, Overview
 from sysdyn.trajectories.path import Path, Unknowns
@@ -116,12 +118,16 @@ class StoredRun:
 
 
 class Begin(NamedTuple):
-    """Begin of a run: order and densities (nv,) of its motion, rows of a window, coordinates that are chosen."""
+    """Begin of a run: order and densities (nv,) of its motion, rows of a window, coordinates that are chosen.
+
+    noise: standard deviations of sensors that were raised, see `sysdyn.trajectories.checks`.
+    """
 
     order: int
     density: np.ndarray
     window: int
     chosen: tuple[str, ...]
+    noise: Mapping[str, np.ndarray]
 
 
 class Store:
@@ -163,12 +169,14 @@ class Store:
         """Begin of the run that an earlier call made, if there was one."""
         if not self._head:
             return None
-        order, density, window, chosen = self._head["begin"]
-        return Begin(order, np.array(density), window, tuple(chosen))
+        order, density, window, chosen, noise = self._head["begin"]
+        raised = {name: np.array(x) for name, x in noise.items()}
+        return Begin(order, np.array(density), window, tuple(chosen), raised)
 
     def begin(self, what: Begin, first: Stage) -> None:
         """Make the folder of a new run, with where smoothing begins."""
-        begin = [what.order, what.density.tolist(), what.window, list(what.chosen)]
+        noise = {name: x.tolist() for name, x in what.noise.items()}
+        begin = [what.order, what.density.tolist(), what.window, list(what.chosen), noise]
         self._head = {"about": self._about, "begin": begin}
         write_folder(self.folder, {HEAD: json.dumps(self._head).encode(), FIRST: _packed(first, {}, {})})
 
@@ -176,13 +184,14 @@ class Store:
         """The files of successive rows."""
         return sorted(self.folder.glob("rows_*.npz"))
 
-    def add(self, run: Run, after: Stage) -> None:
-        """Write the rows of a window, and where smoothing goes on."""
+    def add(self, run: Run, scales: Mapping[str, np.ndarray], after: Stage) -> None:
+        """Write the rows of a window with its `scales`, and where smoothing goes on."""
         arrays = run.arrays()
         columns = {name: group for name, group in run.columns.items() if name in arrays}
         about = {
             "columns": [[x.name, list(x.shape), list(x.labels), list(x.units)] for x in columns.values()],
             "outputs": list(run.outputs), "events": [list(e) for e in run.events], "missing": dict(run.missing),
+            "scales": {name: x.tolist() for name, x in scales.items()},
         }  # fmt: skip
         kept = {name: arrays[name] for name in columns}
         write_file(self.folder / f"rows_{after.row:012d}.npz", _packed(after, kept, about))
@@ -200,6 +209,21 @@ class Store:
             return arrays, json.loads(str(arrays.pop("about")))
         except (OSError, ValueError, KeyError) as error:
             raise FileError(f"{part} cannot be read: {error}; delete {self.folder} to begin anew") from error
+
+    def checked(
+        self, problem: Problem
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]], tuple[float, int], int]:
+        """(shares of readings that were dropped, scales of windows, χ² with its freedoms, number of impacts)."""
+        events, missing, scales, rows, fit = list[Event](), Counter[str](), list[dict[str, np.ndarray]](), 0, (0.0, 0)
+        for part in self.parts():
+            with np.load(part, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+            events += [Event(*e) for e in about["events"]]
+            missing.update(about["missing"])
+            scales.append({name: np.array(x) for name, x in about["scales"].items()})
+            rows, fit = about["row"], (about["fit"][0], about["fit"][1])
+        shares = dropped_shares(problem, rows, events, missing)
+        return shares, scales, fit, sum(e.measurement == MOTION for e in events)
 
     def _rows(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any], list[Event]]]:
         for part in self.parts():
@@ -250,6 +274,7 @@ class Store:
     def remove(self) -> None:
         """Remove the folder of parts."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._head = {}
 
 
 def events_of(path: File) -> File:

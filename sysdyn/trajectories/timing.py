@@ -26,7 +26,7 @@ POSITIONS = (JointPosition, FramePosition, FramePose, FrameDistance)
 # Samples before and after each over which its rate is taken (chosen).
 AROUND = 5
 # Standard deviations of times that are tried, in units of the steps' (chosen).
-TRIED = (0.5, 1.0, 2.0, 4.0)
+TRIED = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Greatest noise by jitter, in units of the declared noise, that does not count (chosen: 0.5 % of a standard deviation).
 SMALL = 0.1
 # Errors of times, in units of the median step, that are reported (as usual for a clock that is good).
@@ -84,10 +84,14 @@ def jitter_of(problem: Problem, readings: Readings) -> float:
     def likelihood(jitter: float) -> float:
         return float(of_encoders(t, y, on, std, np.arange(len(std)), ORDER, (jitter * rate) ** 2)[1].sum())
 
-    tried = np.array(TRIED) * scale
-    found = [likelihood(x) for x in tried]
+    found = [likelihood(x * scale) for x in TRIED]
     best = int(np.argmax(found))
-    return float(tried[best]) if found[best] > likelihood(0.0) + 0.5 * FAR_SQUARED else 0.0
+    if found[best] <= likelihood(0.0) + 0.5 * FAR_SQUARED:
+        return 0.0
+    if 0 < best < len(TRIED) - 1:  # the greatest of a parabola in the logarithm, of factors of two
+        a, b, c = found[best - 1 : best + 2]
+        return float(TRIED[best] * scale * 2.0 ** (0.5 * (a - c) / (a - 2.0 * b + c)))
+    return float(TRIED[best] * scale)
 
 
 def warn_of_jitter(jitter: float, t: np.ndarray) -> None:

@@ -12,6 +12,7 @@ from sysdyn.errors import LogWarning, warn
 from sysdyn.offline.stages import Stages
 from sysdyn.trajectories.believed import Event, residuals
 from sysdyn.trajectories.contacts import proposed
+from sysdyn.trajectories.densities import BY_MEDIAN
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised
@@ -40,13 +41,15 @@ class Stage(NamedTuple):
 class Window(NamedTuple):
     """Results of successive rows, events and missing values of these, and where smoothing goes on.
 
-    residuals {sensor of the state: (N, m)}: in standard deviations of its noise, NaN where it was not believed.
+    residuals {sensor of the state: (N, m)}: in standard deviations of its noise, NaN where it was not believed. scales
+    {sensor of the state: (m,)}: robust standard deviations of all its residuals, in the same units.
     """
 
     pieces: list[Piece]
     events: list[Event]
     missing: dict[str, int]
     residuals: dict[str, np.ndarray]
+    scales: dict[str, np.ndarray]
     after: Stage
 
 
@@ -71,7 +74,8 @@ def windows(
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         read = trajectory.timed(part(at, min(end + max(1, int(OVERLAP * n)), rows)))
         read = proposed(trajectory, belief, kappa, read)
-        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone), robust)
+        equations = Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone)
+        smoother = Smoother(equations, robust, None if trajectory.impacts else [])
         if learnt is None or len(learnt) != len(read.t):
             learnt = trajectory.first_path(belief, read, kappa)
         found, left = smoother.run(learnt, read)
@@ -100,17 +104,24 @@ def windows(
             if slow is not None:
                 belief = carried(belief, known, (path.part(last), P.part(last).dense()[0]), trajectory.slow)
         events = [e._replace(instant=e.instant + at) for e in dropped]
-        left_over = _left_over(trajectory, path, left_here)
-        gaps = missing(trajectory, read.part(kept))
-        yield Window(pieces, events, gaps, left_over, Stage(end, belief, squares, freedoms))
+        all_here = read.part(kept)
+        whole = _left_over(trajectory, path, all_here)
+        scales = {name: _scale(x, all_here.active[name]) for name, x in whole.items()}
+        left_over = {name: np.where(left_here.active[name], x, np.nan) for name, x in whole.items()}
+        gaps = missing(trajectory, all_here)
+        yield Window(pieces, events, gaps, left_over, scales, Stage(end, belief, squares, freedoms))
         at = end
 
 
 def _left_over(trajectory: Trajectory, path: Path, readings: Readings) -> dict[str, np.ndarray]:
-    """{sensor of the state: (N, m)} residuals along a path in standard deviations, NaN where nothing was believed."""
+    """{sensor of the state: (N, m)} residuals along a path in standard deviations."""
     parts = [found for _, found in residuals(trajectory.states, path, readings)]
-    whole = {name: np.concatenate([x[name] for x in parts]) for name in (parts[0] if parts else ())}
-    return {name: np.where(readings.active[name], x, np.nan) for name, x in whole.items()}
+    return {name: np.concatenate([x[name] for x in parts]) for name in (parts[0] if parts else ())}
+
+
+def _scale(x: np.ndarray, on: np.ndarray) -> np.ndarray:
+    """Standard deviations (m,) of residuals (N, m) by their medians, 0 of those without any."""
+    return np.array([BY_MEDIAN * np.median(np.abs(e[k])) if k.any() else 0.0 for e, k in zip(x.T, on.T, strict=True)])
 
 
 def _begun(belief: Belief, found: Smoothed) -> int:

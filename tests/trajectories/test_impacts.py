@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.errors import LogWarning
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* impacts were found:sysdyn.errors.LogWarning")
 ENCODERS, DT, ROWS, BLOW = 1e-4, 2e-3, 300, 150
 # Time constant by which a controller takes out what a blow did [s].
 BACK = 0.05
@@ -36,7 +38,7 @@ def impacts(run: sd.Run) -> list:
 @pytest.mark.parametrize(("impulse", "density"), [(0.2, 30.0), (1.0, 200.0)])
 def test_a_blow_is_found_and_named(impulse, density, coupled):
     problem, log, qd, jump = hit_arm(impulse)
-    run = sd.smooth(problem, log, order=3, density=density, coupled=coupled)
+    run = sd.smooth(problem, log, order=3, density=density, coupled=coupled, impacts=True)
     (blow,) = impacts(run)
     assert blow.why == "impact" and abs(blow.instant - BLOW) <= 1 and blow.t == run.t[blow.instant]
     assert blow.component in ("joint0", "joint1", "joint2")
@@ -49,20 +51,31 @@ def test_a_blow_is_found_and_named(impulse, density, coupled):
     assert np.abs(error[near]).max() < 0.15 * np.abs(jump).max()
     # elsewhere nothing is less certain for it
     calm, *_ = hit_arm(0.0)
-    before = sd.smooth(calm, hit_arm(0.0)[1], order=3, density=density, coupled=coupled)
+    before = sd.smooth(calm, hit_arm(0.0)[1], order=3, density=density, coupled=coupled, impacts=True)
     far = np.r_[0 : BLOW - 40, BLOW + 40 : ROWS]
     np.testing.assert_allclose(run.std("qd")[far], before.std("qd")[far], rtol=0.1)
 
 
 def test_a_motion_without_a_blow_has_no_impact():
     problem, log, *_ = hit_arm(0.0)
-    assert not impacts(sd.smooth(problem, log, order=3))
+    assert not impacts(sd.smooth(problem, log, order=3, impacts=True))
     log["encoders"][[60, 61, 200], [0, 1, 2]] += 0.05  # readings that are wrong are no jumps
-    run = sd.smooth(problem, log, order=3, density=30.0)
+    run = sd.smooth(problem, log, order=3, density=30.0, impacts=True)
     assert not impacts(run) and {(60, "joint0"), (61, "joint1"), (200, "joint2")} <= {
         (e.instant, e.component) for e in run.events
     }
-    assert not impacts(sd.smooth(problem, hit_arm(1.0)[1], order=3, density=30.0, robust=False))
+    with pytest.warns(LogWarning, match="χ²"):
+        run = sd.smooth(problem, hit_arm(1.0)[1], order=3, density=30.0, robust=False, impacts=True)
+    assert not impacts(run)
+
+
+def test_impacts_are_searched_where_something_may_touch():
+    problem, log, *_ = hit_arm(0.2)
+    assert not impacts(sd.smooth(problem, log, order=3, density=30.0))
+    with pytest.warns(LogWarning, match="1 impacts"):
+        assert len(impacts(sd.smooth(problem, log, order=3, density=30.0, impacts=True))) == 1
+    still = sd.Stance(problem.model.body_names[0], noise=1e-3, name="foot", when="encoders: joint0 > 100.0")
+    assert len(impacts(sd.smooth(problem + still, log, order=3, density=30.0))) == 1
 
 
 @pytest.mark.parametrize("seed", [1, 7])
@@ -70,14 +83,14 @@ def test_a_faint_blow_beside_a_reading_that_is_far_off(seed):
     """Nothing but what is far is dropped, so that the last rounds have nothing to do."""
     problem, log, *_ = hit_arm(0.05, seed)
     log["encoders"][40, 1] += 0.05
-    run = sd.smooth(problem, log, order=3, density=30.0)
+    run = sd.smooth(problem, log, order=3, density=30.0, impacts=True)
     (blow,) = impacts(run)
     assert abs(blow.instant - BLOW) <= 1 and (40, "joint1") in {(e.instant, e.component) for e in run.events}
 
 
 def test_a_blow_in_any_window_of_a_long_log():
     problem, log, *_ = hit_arm(1.0)
-    whole, parts = (sd.smooth(problem, log, order=3, density=200.0, window=n) for n in (None, 120))
+    whole, parts = (sd.smooth(problem, log, order=3, density=200.0, window=n, impacts=True) for n in (None, 120))
     assert [e.instant for e in impacts(parts)] == [e.instant for e in impacts(whole)]
 
 
@@ -104,7 +117,7 @@ def test_a_base_that_a_hammer_hits():
     qdd[:, 3:5] = 1.5 * np.column_stack([c * v[:, 1], -s * v[:, 1]])
     shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
     log = {name: shown[name] + std * rng.standard_normal(shown[name].shape) for name, std in noise.items()}
-    run = sd.smooth(problem, {"t": t, **log}, ["fx"], order=3, density=[30.0] * 6, start=q[0])
+    run = sd.smooth(problem, {"t": t, **log}, ["fx"], order=3, density=[30.0] * 6, start=q[0], impacts=True)
     (blow,) = impacts(run)
     assert abs(blow.instant - BLOW) <= 1
     near = np.r_[BLOW - 8 : BLOW - 1, BLOW + 1 : BLOW + 8]

@@ -41,6 +41,7 @@ def test_a_trot(exact):
     assert min(found[x]["within 2 sigma"] for x in ("tilt", "foot forces", "torques")) > 90.0
 
 
+@pytest.mark.filterwarnings("ignore:more than 1%:sysdyn.errors.LogWarning")  # 1 % of the torques are outliers
 @pytest.mark.parametrize("exact", [False, True], ids=["kinematic", "exact"])
 def test_late_contacts_outliers_and_biases(exact):
     found = rows(exact, spoilt=True)

@@ -1,0 +1,65 @@
+"""Logs that a problem does not describe are reported, with numbers and names."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.errors import LogWarning
+
+ENCODERS, TACHOMETERS, STEP, N = 1e-4, 0.02, 2e-3, 800
+arm = sd.chain(3)
+
+
+def logged():
+    """(log of encoders and tachometers, q̈ (N, 3))."""
+    rng, t = np.random.default_rng(0), STEP * np.arange(N)
+    w, a = np.array([[1.0, 2.5], [0.7, 1.9], [1.3, 3.1]]), np.array([0.8, 0.4])
+    x = w * t[:, None, None] + np.arange(2.0)
+    q, qd, qdd = (a * np.sin(x)).sum(axis=2), (a * w * np.cos(x)).sum(axis=2), (-a * w * w * np.sin(x)).sum(axis=2)
+    noise = rng.standard_normal((2, N, 3))
+    return {"t": t, "encoders": q + ENCODERS * noise[0], "tachometers": qd + TACHOMETERS * noise[1]}, qdd
+
+
+def problem(tachometers=TACHOMETERS):
+    return sd.Problem(arm, [
+        sd.JointPosition("all", noise=ENCODERS, name="encoders"),
+        sd.JointVelocity("all", noise=tachometers, name="tachometers"),
+        sd.ExternalWrench("all", name="nothing touches it"),
+    ])  # fmt: skip
+
+
+def test_a_log_as_declared_is_not_reported():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LogWarning)
+        sd.smooth(problem(), logged()[0])
+
+
+def test_readings_that_are_dropped_often_are_reported():
+    log, _ = logged()
+    log["encoders"][::17, 1] += 0.01
+    with pytest.warns(LogWarning, match=r"encoders.*joint1 6"):
+        run = sd.smooth(problem(), log)
+    assert sum(e.component == "joint1" for e in run.events) >= N // 17
+
+
+def test_chi2_beyond_its_band_is_reported():
+    log, _ = logged()
+    with pytest.warns(LogWarning, match=r"χ².* of its \d+ degrees of freedom"):
+        run = sd.smooth(problem(0.5 * TACHOMETERS), log, robust=False)
+    assert run.chi2() > 1.1 * run.redundancy
+
+
+@pytest.mark.parametrize("out", [None, "run.npz"])
+def test_noise_is_raised_where_many_readings_are_dropped(tmp_path, out):
+    log, qdd = logged()
+    options = {} if out is None else {"out": tmp_path / out}
+    with pytest.warns(LogWarning, match="tachometers.*smoothed again"):
+        run = sd.smooth(problem([0.2 * TACHOMETERS, TACHOMETERS, TACHOMETERS]), log, outputs=["qdd"], **options)
+    noise = next(m.noise for m in run.problem.measurements if m.name == "tachometers")
+    np.testing.assert_allclose(noise, TACHOMETERS, rtol=0.2)
+    right = sd.smooth(problem(), log)
+    error = np.sqrt(np.mean((right.qdd - qdd) ** 2))
+    found = run.qdd if out is None else np.load(run.path)["qdd"]
+    assert np.sqrt(np.mean((found - qdd) ** 2)) < 1.3 * error
