@@ -70,9 +70,9 @@ class Results(NamedTuple, Generic[Key]):
         return self.values[key]
 
 
-def kept(inputs: Arrays, lead: tuple[int, ...]) -> Arrays:
-    """Inputs as results keep them: of one state copies, since callers change their arrays; of a batch the same ones."""
-    return inputs if lead else {name: x.copy() for name, x in inputs.items()}
+def kept(inputs: Arrays) -> Arrays:
+    """Copies of inputs for a result: callers change their arrays."""
+    return {name: x.copy() for name, x in inputs.items()}
 
 
 class Layout(NamedTuple, Generic[Key]):
@@ -98,16 +98,24 @@ class Layout(NamedTuple, Generic[Key]):
 
 
 class Many(Generic[Key]):
-    """Results at many states, all of them solved; inputs are checked and converted on demand."""
+    """Results at many states, all of them solved; inputs are checked and converted on demand.
 
-    __slots__ = ("_arguments", "_calls", "_outputs", "again", "lead")
+    key: of the call, see `Calls._way`. arrays: of its arguments, copied if `Calls.keeps`, or if the program did not
+    solve every state. Else they stay the caller's, as copies would take up to a third of the time of a call: if inputs
+    are asked for, the states are solved once more, to see that the arrays are what they were.
+    """
+
+    __slots__ = ("_arrays", "_batches", "_calls", "_copied", "_inputs", "_key", "_outputs", "again", "lead")
 
     def __init__(
-        self, calls: Calls[Key], arguments: Arguments, n: int, outputs: Mapping[str, np.ndarray],
-        again: np.ndarray | None = None,
+        self, calls: Calls[Key], key: tuple[Any, ...], batches: Batches, arrays: list[np.ndarray], n: int,
+        outputs: Mapping[str, np.ndarray], again: np.ndarray | None = None,
     ):  # fmt: skip
-        self._calls, self._arguments, self._outputs, self.lead = calls, arguments, outputs, (n,)
-        self.again = again
+        self._calls, self._key, self._batches = calls, key, batches
+        self._copied = calls.keeps or again is not None
+        self._arrays = [x.copy() for x in arrays] if self._copied else arrays
+        self._inputs: Arrays | None = None
+        self._outputs, self.lead, self.again = outputs, (n,), again
 
     @property
     def ok(self) -> np.ndarray:
@@ -124,7 +132,25 @@ class Many(Generic[Key]):
 
     @property
     def inputs(self) -> Arrays:
-        return self._calls.inputs.checked(self._arguments)[0]
+        """The inputs of the call. Raises InvalidInput if arrays that are the caller's have changed since."""
+        if self._inputs is None:
+            if not self._copied:
+                self._require_unchanged()
+            *_, names, active = self._key
+            arguments = Arguments((), (), (), {}, active=dict(active) if active else None)
+            arguments = arguments.replaced(zip(slots(names), self._arrays, strict=True))
+            found, _ = self._calls.inputs.checked(arguments)
+            self._inputs = found if self._copied else kept(found)
+        return self._inputs
+
+    def _require_unchanged(self) -> None:
+        """Raise InvalidInput if the arrays lead to other results."""
+        solved = self._batches.solved(self._arrays, 1)
+        if solved is None or not all(np.array_equal(x, self._outputs[name]) for name, x in solved[1].items()):
+            raise InvalidInput(
+                "arrays of this call, or of its results, have changed since, and what is asked for follows from both: "
+                "ask before they change, hand in copies, or compile with outputs='all', whose solutions keep copies"
+            )
 
     def __reduce__(self):
         return Results, (self.inputs, self.lead, self.values, self.ok, self.again)
@@ -133,10 +159,15 @@ class Many(Generic[Key]):
 class Calls(Generic[Key]):
     """A program and the arguments that it takes.
 
-    results: {group of outputs: (what it is called in results, its shape at one state)}.
+    results: {group of outputs: (what it is called in results, its shape at one state)}. keeps: results of many states
+    have copies of the arrays of their call.
     """
 
-    def __init__(self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]]):
+    def __init__(
+        self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]],
+        keeps: bool = False,
+    ):  # fmt: skip
+        self.keeps = keeps
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
@@ -157,18 +188,18 @@ class Calls(Generic[Key]):
         make, about: what these give, see `Shown`. again: solves states whose status is not 0; None: another way has to.
         Raises InvalidInput if `threads` is no number of threads.
         """
-        batches, arrays = self._way(given, threads, on_singular, make, about)
+        batches, arrays, key = self._way(given, threads, on_singular, make, about)
         if batches is None or (solved := batches.solved(arrays, threads)) is None:
             return None
         every, outputs, status = solved
         if every:
-            return Many(self, given, len(status), outputs)
+            return Many(self, key, batches, arrays, len(status), outputs)
         failed = (status != 0).nonzero()[0]  # nine times as fast as that of integers
         if again is None or not again.solves(batches.rows(arrays, failed), outputs, status, failed):
             return None
         marked = np.zeros(len(status), dtype=bool)
         marked[failed] = True
-        return Many(self, given, len(status), outputs, marked)
+        return Many(self, key, batches, arrays, len(status), outputs, marked)
 
     def spread(
         self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: Again
@@ -178,25 +209,25 @@ class Calls(Generic[Key]):
         columns: by what outputs are called in results; those that it lacks are left out. make, about, again: as of
         `shortest`.
         """
-        batches, _ = self._way(given, None, None, make, about)
+        batches, *_ = self._way(given, None, None, make, about)
         groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
         return None if batches is None else batches.spread(slots(given.handed()[0]), groups, again)
 
     def _way(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
-    ) -> tuple[Batches | None, list[Any]]:
-        """(the shortest way of a call, its arrays); None if there is none."""
+    ) -> tuple[Batches | None, list[Any], tuple[Any, ...]]:
+        """(the shortest way of a call, its arrays, (…, their names, switches) by which it is kept); None for none."""
         if threads is not None:
             checked_threads(threads)
         if not entries.built:
-            return None, []
+            return None, [], ()
         noise, active = given.noise, given.active
         if noise is not None:
             noises = self.inputs.noises
             if type(noise) is not dict or any(x not in noises or noises[x].full for x in noise):
-                return None, []
+                return None, [], ()
         if active is not None and (type(active) is not dict or any(type(x) is not bool for x in active.values())):
-            return None, []
+            return None, [], ()
         handed, arrays = given.handed()
         key = (threads, on_singular, handed, None if active is None else tuple(active.items()))
         try:
@@ -205,7 +236,7 @@ class Calls(Generic[Key]):
             own = slots(handed)
             names = _names(given, own, threads=threads, on_singular=on_singular)
             batches = self._arranged(key, given, dict(zip(own, arrays, strict=True)), names, make, about)
-        return batches, arrays
+        return batches, arrays, key
 
     def _arranged(
         self, key: Hashable, given: Arguments, arrays: Mapping[Slot, Any], names: Names, make: type, about: object

@@ -67,6 +67,7 @@ class CheckedSolver(Solver):
         super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
         self.whole, self.left_out, self.tolerance = found.whole, found.left_out, TOLERANCE
         self._calls_of_whole = _CallsOfWhole(found, options)
+        self._calls.keeps = True  # results may be those of all equations, which the program does not give again
         kept = {m.name for m in found.rest.measurements}
         gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
         self._about = self._about._replace(idle=tuple(m for m in gone if m.name not in kept))

@@ -68,7 +68,7 @@ def least_norm(
             raise ProblemError(_contradiction(system, against, residual, k))
     outputs = problem.outputs(problem.quantities)
     values = {x: _shaped(system, d, group, lead) for x, group in outputs.items()}
-    results = Results(kept(arrays, lead), lead, values, np.ones(lead, dtype=bool))
+    results = Results(kept(arrays), lead, values, np.ones(lead, dtype=bool))
     solution = LeastNormSolution(About(problem, outputs), results)
     solution.determined = {x: ~_shaped(system, free, group, lead) for x, group in outputs.items()}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())

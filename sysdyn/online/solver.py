@@ -97,7 +97,9 @@ class Solver(Translated, Called):
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
         results = {name: (name, group.shape) for name, group in outputs.items()}
-        self._calls = Calls(self._inputs, self.executable, results)
+        # covariances, residuals, accelerations of frames and velocities of contacts follow from the inputs, too
+        keeps = bool(problem.noisy or problem.constraints) or "a" in results
+        self._calls = Calls(self._inputs, self.executable, results, keeps)
         self._plain = self._calls.plain  # which `entry` tries first
         posteriors: Posteriors | None = None
         if problem.noisy:
@@ -138,7 +140,9 @@ class Solver(Translated, Called):
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting, whatever has failed); see
             `Solution.ok`. States at which pivots fail and the system is regular are solved again in any case.
         threads: for batches; default as many cores as the batch is worth.
-        Arrays of a batch are read again for later requests to the solution (`std`, `backward_error`).
+        Later requests to the solution (`std`, `backward_error`, …) are answered for the values at the time of the call.
+        Batches without noise, constraints and the output `a` are not copied: a request that needs their arrays raises
+        InvalidInput if these lead to other results than they did.
 
         Digits are checked if a variance is beyond 1e4 times the declared one, or below the inverse of that. States that
         keep fewer than 8 are solved in square-root form; if that keeps no more, they are not ok, or raise LostDigits.
@@ -159,8 +163,7 @@ class Solver(Translated, Called):
             again = run.status != 0
             self.resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        inputs = kept(run.arrays, run.lead)
-        return self._solution(about, Results(inputs, run.lead, self._calls.results(run), ok, again))
+        return self._solution(about, Results(kept(run.arrays), run.lead, self._calls.results(run), ok, again))
 
     def spread(self, given: Arguments, columns: Mapping[str, Columns]) -> Spreading | None:
         """The call by arrays like these, at rows of them, with results in columns of others; None if there is none.

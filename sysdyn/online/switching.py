@@ -37,7 +37,6 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named, Slot, slots
 from sysdyn.online.batches import Columns, Spreading
-from sysdyn.online.calls import kept
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.problem import Problem
@@ -317,13 +316,11 @@ class SwitchingSolver(Solver):
         arguments = Arguments.of(q, qd, known, given)
         rows = self._as_given(arguments)
         as_given = rows is not None
-        if rows is not None:
-            if not rows.lead:  # arrays of one state are kept, those of a batch read again if something is asked for
-                rows = rows._replace(arrays={slot: x.copy() for slot, x in rows.arrays.items()})
-            inputs = partial(_checked, self._inputs, rows.arrays)
-        else:
-            arrays, lead = self._inputs.checked(arguments)
-            rows, inputs = self._by_group(arrays, lead), partial(kept, arrays, lead)
+        if rows is None:
+            rows = self._by_group(*self._inputs.checked(arguments))
+        # the solution keeps the arrays, which callers change
+        rows = rows._replace(arrays={slot: x.copy() for slot, x in rows.arrays.items()})
+        inputs = partial(_checked, self._inputs, rows.arrays)
         by_mode = self._sorted(active, rows.lead)
         self._check_room(by_mode)
         for mode in by_mode:
