@@ -286,7 +286,7 @@ class _Decomposition:
     """Bases of the left and right null spaces of a matrix S (m, n), numerically, and a generalised inverse.
 
     least (n,): a right singular vector of the least singular value.
-    Rows and columns are balanced first; bases are orthonormal, and the inverse is the pseudo-inverse, in these units.
+    Rows and columns are balanced first; the inverse is the pseudo-inverse in these units, bases are orthonormal.
     """
 
     def __init__(self, S: np.ndarray):
@@ -298,9 +298,21 @@ class _Decomposition:
         U, s, Vt = np.linalg.svd(rows[:, None] * S * columns)
         r = int(np.sum(s > RELATIVE_RANK * max(s[0], 1.0)))
         self.left, self.right = (x * involved(x)[:, None] for x in (U[:, r:], Vt[r:].T))
-        self.left, self.right = rows[:, None] * self.left, columns[:, None] * self.right
+        self.left, self.right = _orthonormal(rows[:, None] * self.left), _orthonormal(columns[:, None] * self.right)
         self.least = columns * Vt[-1]
         self.inverse = columns[:, None] * ((Vt[:r].T / s[:r]) @ U[:, :r].T) * rows
+
+
+def _orthonormal(basis: np.ndarray) -> np.ndarray:
+    """Orthonormal columns of the same span, of rows whose sizes differ by any factor.
+
+    Balancing makes an entry of 1e-17, which rounding leaves in a robot's constants, count as much as others. Sorted
+    rows and pivoted columns keep the digits of each row (Cox and Higham 1998).
+    """
+    order = np.argsort(-np.abs(basis).max(axis=1, initial=0.0), kind="stable")
+    Q = np.empty_like(basis)
+    Q[order] = scipy.linalg.qr(basis[order], mode="economic", pivoting=True)[0]
+    return Q
 
 
 def involved(basis: np.ndarray) -> np.ndarray:
