@@ -27,9 +27,14 @@ TURN = 2.0 * np.pi
 # Distance from whole turns up to which a jump counts as whole turns, and up to which it does without doubt, the motion
 # in the step included: a quarter and an eighth of a turn.
 NEAR, CERTAIN = 0.25 * TURN, 0.125 * TURN
-# Steps on either side whose median is the speed there, and share of them that are alike if an encoder counts turns, be
+# Steps on either side whose median is the speed there, and number of them that are alike if an encoder counts turns, be
 # they longer than half a turn; at rest at the seam readings jump back and forth.
-SPEED_STEPS, STEADY = 9, 0.75
+SPEED_STEPS, STEADY = 9, 7
+# Readings of the chunk before that are kept, enough for medians.
+KEPT = 100
+# Distance of a step from where the speed leads, in units of its median, beyond which readings may be outliers, and the
+# least of that median [rad].
+OUTLYING, LEAST_NOISE = 20.0, 1e-3
 # Steps in time up to this multiple of the median have no readings missing.
 NEIGHBOURS = 2.0
 # Reports: turns cannot be counted, or lead beyond the limits of a joint.
@@ -103,15 +108,18 @@ class _Encoder:
         t, q, rows = (np.concatenate(x) for x in ((self.t, t), (self.q, q), (self.rows, rows)))
         turns, reported = self._whole_turns(t, q, last)
         jumps = [Jump(self.angle, int(rows[i]), int(rows[j]), float(q[j] - q[i]), why) for i, j, why in reported]
-        if not last and reference is not None:
-            turns += np.rint(np.median(np.interp(t, *reference) - q - TURN * turns) / TURN)
         q += TURN * turns
-        self.turns += turns[-1]
-        self.t, self.q, self.rows = (x[-SPEED_STEPS - 1 :] for x in (t, q, rows))
+        if not last and reference is not None:
+            first = float(np.rint(np.median(np.interp(t, *reference) - q) / TURN))
+            self.turns, q = self.turns + first, q + TURN * first
+        self.t, self.q, self.rows = (x[-KEPT:] for x in (t, q, rows))
         return q[last:], jumps
 
     def _whole_turns(self, t: np.ndarray, q: np.ndarray, last: int) -> tuple[np.ndarray, list[tuple[int, int, str]]]:
-        """(turns (n,) to add, steps to report: readings before and after, reason); the first `last` have theirs."""
+        """(turns (n,) to add, steps to report: readings before and after, reason); the first `last` have theirs.
+
+        Sets `turns` and `wraps`.
+        """
         n = len(q)
         step, dt = np.abs(np.diff(q)).max(initial=0.0), np.diff(t)
         usual = float(np.median(dt)) if n > 1 else 0.0
@@ -119,24 +127,26 @@ class _Encoder:
         if step <= (NEAR if self.wraps else 0.5 * TURN) and dt.max(initial=0.0) <= longest * usual:
             return np.zeros(n), []
         at = np.arange(n)
-        for _ in range(2):
+        while True:
             d, dt = np.diff(q[at]), np.diff(t[at])
             before, after = _speeds(d, dt, usual)
             ahead = dt * np.where(before * after > 0.0, np.copysign(np.minimum(abs(before), abs(after)), after), 0.0)
             turns = np.rint((ahead - d) / TURN)
             off = np.abs(d + TURN * turns - ahead)
-            # an outlier, which no step leads to or from, says nothing of those behind it
-            near = np.concatenate([[False], off <= NEAR, [False]])
-            joined = near[1:] | near[:-1]
-            if len(at) < n or joined.all() or joined.sum() < 2:
+            moved = dt * np.maximum(abs(before), abs(after))
+            alone = dt > NEIGHBOURS * usual
+            noise = max(float(np.median(off)), LEAST_NOISE)
+            near = off <= np.minimum(NEAR, OUTLYING * noise + np.where(alone, moved, 0.0))
+            # an outlier, which no step leads to or from, says nothing of the readings behind it
+            joined = np.append(near, False) | np.append(False, near)
+            if joined.all() or joined.sum() < 2:
                 break
             at = at[joined]
         turns[: max(int(np.searchsorted(at, last)) - 1, 0)] = 0.0
-        alone, (lower, upper) = dt > NEIGHBOURS * usual, self.angle.limits
+        lower, upper = self.angle.limits
         if upper - lower < TURN:  # the joint does not go round while nothing is measured
             inside = (q[at] >= lower) & (q[at] <= upper)
             turns[alone & inside[1:] & inside[:-1]] = 0.0
-        moved = dt * np.maximum(abs(before), abs(after))
         certain = off + np.where(alone, moved, 0.0) <= CERTAIN
         self.wraps |= bool((certain & (turns != 0.0)).any())
         doubtful = (turns != 0.0) & (~certain | (moved > NEAR)) & (self.wraps | (abs(d) > 0.5 * TURN))
@@ -145,6 +155,10 @@ class _Encoder:
         whole = np.zeros(n)
         whole[at[1:]] = turns
         whole = np.cumsum(whole)
+        self.turns += float(whole[-1])
+        if self.wraps:
+            beside = at[np.maximum(np.searchsorted(at, np.arange(n), side="right") - 1, 0)]
+            whole[last:] += np.rint((q[beside] - q) / TURN)[last:]
         for k in np.flatnonzero(turns).tolist():
             ends = (q + TURN * whole)[at[k : k + 2]]
             self.lowest, self.highest = min(self.lowest, ends.min()), max(self.highest, ends.max())
@@ -158,7 +172,7 @@ def _speeds(d: np.ndarray, dt: np.ndarray, usual: float) -> tuple[np.ndarray, np
     count, k = min(SPEED_STEPS, len(d)), np.arange(len(d))
     plain, unwrapped = (sliding_window_view(x / dt, count) for x in (d, d - TURN * np.rint(d / TURN)))
     medians = np.median(plain, axis=1)
-    alike = np.mean(np.abs(plain - medians[:, None]) * usual <= NEAR, axis=1) >= STEADY
+    alike = np.sum(np.abs(plain - medians[:, None]) * usual <= NEAR, axis=1) >= STEADY
     medians = np.where(alike, medians, np.median(unwrapped, axis=1))
     return medians[np.maximum(k - count, 0)], medians[np.minimum(k + 1, len(medians) - 1)]
 

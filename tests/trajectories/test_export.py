@@ -45,6 +45,19 @@ def chain(**options) -> tuple[sd.Problem, dict, dict[str, np.ndarray]]:
     return problem, {"motion": 300.0, **options}, {"t": t, **log}
 
 
+def wrapped() -> tuple[sd.Problem, dict, dict[str, np.ndarray]]:
+    """Encoders that report angles in [0, 2π), some with a bias: a joint turns, another one swings across the seam."""
+    model, rng, t = sd.chain(3, seed=1), np.random.default_rng(0), STEP * np.arange(ROWS)
+    q = np.column_stack([6.0 + 3.0 * t, 0.02 * np.sin(40.0 * t), 1.0 + 0.0 * t])
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=1e-2, name="encoders"), sd.ExternalWrench("all", name="none"),
+        sd.JointPosition("all", noise=1e-2, bias=sd.Constant(0.5), name="motors"),
+    ])  # fmt: skip
+    noise = 1e-2 * rng.standard_normal((2, *q.shape))
+    log = {"t": t, "encoders": (q + noise[0]) % (2.0 * np.pi), "motors": (q + 0.4 + noise[1]) % (2.0 * np.pi)}
+    return problem, {"motion": 3000.0}, log
+
+
 def walker(**options) -> tuple[sd.Problem, dict, dict[str, np.ndarray]]:
     """A floating base with an IMU, a position that is measured now and then, and a foot that switches."""
     model, rng = floating_tree(3, seed=1), np.random.default_rng(0)
@@ -71,6 +84,7 @@ def walker(**options) -> tuple[sd.Problem, dict, dict[str, np.ndarray]]:
 CASES = {
     "chain": lambda: chain(), "snap": lambda: chain(order=4),
     "coupled": lambda: chain(coupled=True, robust=False), "walker": lambda: walker(),
+    "wrapped": wrapped,
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.errors import LogWarning
+from sysdyn.trajectories.readings import read
 
 NOISE, STEP = 1e-3, 2e-3
 TURN = 2.0 * np.pi
@@ -157,6 +158,25 @@ def test_outliers_change_no_turns():
         warnings.simplefilter("ignore", LogWarning)
         run = sd.smooth(problem_of(sd.chain(2)), {"t": t, "enc": y})
     assert np.abs(run.q - q).max() < 0.02
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_outliers_of_any_density_change_no_turns(wraps):
+    """Up to one of twenty readings, of logs with other readings missing, however it is read in parts."""
+    problem, rng = problem_of(sd.chain(1)), np.random.default_rng(2)
+    for _ in range(30):
+        n, step = int(rng.integers(200, 1500)), 10.0 ** rng.uniform(-3.0, -2.0)
+        t = step * np.arange(n)
+        q = rng.uniform(-4.0, 4.0) + rng.uniform(-0.1, 0.1) / step * t + rng.uniform(0.0, 0.5) * np.sin(6.0 * t)
+        y = q + 10.0 ** rng.uniform(-5.0, -2.0) * rng.standard_normal(n)
+        spikes, missing = rng.random(n) < 0.05, rng.random(n) < rng.uniform(0.0, 0.4)
+        log = np.where(missing, np.nan, (WRAPS["[0, 2π)"](y) if wraps else y) + spikes * rng.uniform(-7.0, 7.0, n))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LogWarning)
+            found = read(problem, {"t": t, "enc": log[:, None]}, rows=int(rng.integers(50, n))).y["enc"][:, 0]
+        turns = (found - y)[~spikes & ~missing] / TURN
+        assert np.ptp(np.rint(turns)) == 0.0 and np.abs(turns - np.rint(turns)).max() < 1e-9
+        assert wraps or not np.rint(turns[0])
 
 
 # ---- several readings of one angle -----------------------------------------------------------------------------------
