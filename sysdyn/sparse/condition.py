@@ -105,10 +105,10 @@ def skeel_condition(matrix: scipy.sparse.spmatrix, pattern: Pattern | None = Non
         rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
         entries = matrix.data / np.repeat(rows, in_row)  # the caller's matrix stays as it is
         lu: Any = None
-        if rows.all() and pattern is None:
-            lu = factors(scipy.sparse.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape))
-        elif rows.all():
+        if rows.all() and pattern is not None:
             lu = pattern.factors(entries)
+        elif rows.all():
+            lu = factors(scipy.sparse.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape))
         norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
 
