@@ -229,7 +229,8 @@ class Inputs:
                 given[switch_group(name)] = x * np.asarray(given.get(switch_group(name), 1.0))
             except ValueError:
                 raise InvalidInput(
-                    f"active[{name!r}] has shape {values[name].shape}, which does not fit the masked y[{name!r}]"
+                    f"active[{name!r}] has shape {values[name].shape}, which does not fit the masked y[{name!r}] of "
+                    f"shape {np.shape(given[switch_group(name)])}"
                 ) from None
 
     def _lead(self, given: Mapping[str, ArrayLike]) -> tuple[int, ...]:

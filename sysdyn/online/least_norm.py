@@ -16,6 +16,7 @@ from sysdyn.online.smallest import Smallest
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
+from sysdyn.program.reals import real
 
 
 class LeastNormSolution(Solution):
@@ -85,11 +86,12 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
         check_among("quantity with a weight", quantity, names)
         chosen = system.layout.quantity_columns(quantity)
         shape = outputs[quantity].shape
+        x = real(f"weights[{quantity!r}]", value)
         try:
-            x = np.broadcast_to(np.asarray(value, dtype=float), shape)
-        except (TypeError, ValueError):
+            x = np.broadcast_to(x, shape)
+        except ValueError:
             raise InvalidInput(
-                f"weights[{quantity!r}] must be a number or an array that broadcasts to {shape}"
+                f"weights[{quantity!r}] has shape {x.shape}, but a number or an array of shape {shape} is needed"
             ) from None
         if not (np.isfinite(x) & (x >= 0.0)).all():
             raise InvalidInput(f"weights[{quantity!r}] must be finite and ≥ 0")

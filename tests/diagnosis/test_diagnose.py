@@ -312,6 +312,8 @@ def test_weights_that_are_none():
     for wrong in ({"fx": np.ones(5)}, {"qdd": -1.0}, {"tau": np.nan}, {"tau": "much"}, [1.0]):
         with pytest.raises(InvalidInput, match="weights"):
             sd.least_norm(problem, q, qd, tau, weights=wrong)
+    with pytest.raises(InvalidInput, match=r"weights\['tau'\] has shape \(4, 3\).*\(2,\)"):
+        sd.least_norm(problem, q, qd, tau, weights={"tau": np.ones((4, 3))})
 
 
 # ---- two feet --------------------------------------------------------------------------------------------------------

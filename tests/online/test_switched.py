@@ -210,3 +210,30 @@ def test_masks_and_switches_combine():
     masked = {**given["y"], "x": np.ma.array(np.broadcast_to(given["y"]["x"], (4, 3)), mask=mask)}
     found = three_components()(**given | {"y": masked}).qdd
     np.testing.assert_allclose(found, one_by_one(given, on, (4,)), rtol=1e-9, atol=1e-9)
+
+
+WRONG = {
+    "active": ({"active": {"x": np.ones((4, 3), dtype=bool)}}, ["active['x'] (4,)", "q (5,)"]),
+    "active by state": ({"active": {"x": np.ones(4, dtype=bool)}}, ["active['x'] (4,)", "q (5,)"]),
+    "deviations": ({"noise": {"encoders": np.ones((4, 3))}}, ["noise['encoders'] (4,)", "q (5,)"]),
+    "too many deviations": ({"noise": {"encoders": np.ones((5, 4))}}, ["'encoders'", "(5, 4)", "3 components"]),
+    "a covariance": ({"noise": {"currents": np.ones((4, 3))}}, ["'currents'", "(4, 3)", "(…, 3, 3)"]),
+    "a parameter": ({"parameters": {"gravity": np.ones((5, 4))}}, ["gravity", "(5, 4)", "(…, 3)"]),
+    "y": ({"y": {"x": np.ones((5, 4))}}, ["y['x']", "(5, 4)", "(…, 3)"]),
+    "y packed": ({"y": np.ones((5, 4))}, ["y has shape (5, 4)", "(…, 28)"]),
+    "a mask": (
+        {"y": {"x": np.ma.array(np.ones((4, 3)), mask=np.eye(4, 3))}},
+        ["active['x']", "(5,)", "y['x']", "(4, 3)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_arguments_of_wrong_shape_are_named_with_both_shapes(case):
+    given, parts = arguments({"q": (5,)}, (5,)), WRONG[case][1]
+    wrong = WRONG[case][0]
+    if isinstance(wrong.get("y"), dict):
+        wrong = {"y": {**given["y"], **wrong["y"]}}
+    with pytest.raises(sd.InvalidInput) as caught:
+        three_components()(**{**given, **wrong})
+    assert all(part in str(caught.value) for part in parts), caught.value
