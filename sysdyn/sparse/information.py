@@ -141,8 +141,7 @@ class OfMatrix(Information):
     def condition(self) -> float:
         """Greatest over least pivot of the exact rows or of the noisy ones, about their condition number."""
         sizes = (np.abs(np.diagonal(R)) for R in (self._triangle, self._R))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(max((x.max() / x.min() for x in sizes if len(x)), default=1.0))
+        return float(np.max([x.max() / x.min() if x.min() else np.inf for x in sizes if len(x)], initial=1.0))
 
     @property
     def units(self) -> np.ndarray:
