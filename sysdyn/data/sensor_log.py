@@ -15,6 +15,7 @@ import numpy as np
 from sysdyn.data.log_columns import STATES, TIME, LogColumns
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
 from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, few, warn
+from sysdyn.files.regular import checked_path
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
@@ -462,8 +463,9 @@ def files_of(source: Any) -> list[Any]:
         return [source] if partitions is None else [source.partitions[k] for k in range(source.npartitions)]
     if hasattr(source, "columns") or isinstance(source, Mapping):
         return [source]
-    if Path(source).exists() or not glob.has_magic(str(source)):
-        return [Path(source)]
+    path = checked_path("a log that is no dict of columns and no DataFrame", source)
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
     found = glob.glob(str(source), recursive=True)
     if not found:
         raise FileError(f"{source} cannot be read: no file has a name like this")

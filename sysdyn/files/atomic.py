@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sysdyn.errors import FileError
+from sysdyn.files.regular import checked_path
 
 
 class Replacement:
@@ -78,11 +79,12 @@ def replace_file(path: Path, payload: bytes, mode: int | None = None) -> None:
 
 def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
     """`replace_file` with a FileError that names the file."""
+    place = checked_path("a file", path)
     try:
-        replace_file(Path(path), payload)
+        replace_file(place, payload)
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
-    return Path(path)
+    return place
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:

@@ -1,11 +1,13 @@
-"""Regular files, and no others: a named pipe is waited for without end, a device may never end."""
+"""Paths of regular files, and no others: a named pipe is waited for without end, a device may never end."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from sysdyn.errors import InvalidInput
 
 # Kinds of files that are never read, in words.
 _KINDS = {
@@ -18,6 +20,13 @@ class IrregularFile(OSError):
     """Error of a name whose file is no regular file."""
 
 
+def checked_path(what: str, path: Any) -> Path:
+    """The path, if it is one: numbers would be open files. Raises InvalidInput."""
+    if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
+        raise InvalidInput(f"{what} must be a path, not {path!r}")
+    return Path(path)
+
+
 def require_regular(path: str | os.PathLike[str]) -> None:
     """Raise OSError unless a regular file has this name, or a link to one; for readers that open files by name."""
     _check(os.stat(path), path)
@@ -25,7 +34,7 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """The regular file of this name, opened to be read in bytes. Raises OSError, and never waits."""
-    return open(path, "rb", opener=_opened)
+    return open(checked_path("a file", path), "rb", opener=_opened)
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:

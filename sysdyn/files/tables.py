@@ -23,7 +23,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput, SysdynError, optional
 from sysdyn.files.bags import read_bag
-from sysdyn.files.regular import require_regular_within
+from sysdyn.files.regular import checked_path, require_regular_within
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES, refused
 
 # Packages that files of these endings need: {ending: (module, package)}.
@@ -63,7 +63,7 @@ class Table:
 
 def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
     """The suffix of a file that is to be read or written. Raises InvalidInput, BackendUnavailable."""
-    suffix = Path(path).suffix.lower()
+    suffix = checked_path(what, path).suffix.lower()
     if not suffix and ".db3" in suffixes and (Path(path) / "metadata.yaml").is_file():
         suffix = ".db3"  # a ROS 2 bag is a folder
     if suffix not in suffixes:

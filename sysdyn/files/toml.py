@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sysdyn.errors import FileError, SysdynError
-from sysdyn.files.regular import read_regular
+from sysdyn.files.regular import checked_path, read_regular
 
 # Most levels of nested tables and lists (chosen).
 DEEPEST = 100
@@ -35,7 +35,7 @@ class Document:
     """A TOML file: its data, and the lines of every key. Raises FileError (unreadable, not UTF-8, not TOML)."""
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
+        self.path = checked_path("a TOML file", path)
         try:
             text = read_regular(self.path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         except OSError as error:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from sysdyn.errors import (
     warn,
 )
 from sysdyn.files import cache
+from sysdyn.files.regular import checked_path
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.certificate import driven
 from sysdyn.offline.choice import Compiled
@@ -234,7 +234,7 @@ def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
 
     A file can be from anybody: nothing in it is executed, and its program reads and writes its own arrays alone.
     """
-    stored = storage.read(Path(path))
+    stored = storage.read(checked_path("a solver file", path))
     assert stored.problem is not None
     made = partial(CheckedSolver, stored.found) if stored.found else partial(Solver, stored.problem)
     return made(stored.options, stored.compiled, on_singular)

@@ -8,15 +8,17 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_renames, load_task
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
-from sysdyn.errors import SysdynError
+from sysdyn.errors import InvalidInput, SysdynError
 from sysdyn.files import cache
 from sysdyn.files.regular import open_regular, read_regular
 from sysdyn.files.tables import READERS
@@ -116,3 +118,21 @@ def test_regular_files_are_read_as_they_are(tmp_path):
     assert read_regular(path) == read_regular(tmp_path / "link") == b"\0content\r\n"
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "none")
+
+
+NO_PATHS = (3, None, b"log.csv", object(), [1, 2], np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("wrong", NO_PATHS, ids=repr)
+def test_what_is_no_path_is_refused(wrong):
+    """Of logs, too, which may be lists; 3 would be an open file."""
+    arm, columns = sd.chain(1), {"t": [0.0, 0.1], "q": [0.0, 0.1]}
+    problem = sd.Problem(arm, [sd.JointPosition("all", noise=1e-3, name="q"), sd.JointTorque("all", noise=1.0)])
+    solver = sd.compile(sd.inverse_dynamics(arm), outputs=["tau"], backend="python")
+    calls = [partial(f, problem, wrong) for f in (sd.smooth, sd.learn_noise, sd.observability)]
+    calls += [partial(f, wrong) for f in (sd.load, sd.load_solver, solver.save, solver.export_c)]
+    if wrong is not None:
+        calls.append(lambda: sd.smooth(problem, columns, out=wrong))
+    for call in calls:
+        with pytest.raises(InvalidInput):
+            call()

@@ -15,6 +15,7 @@ from sysdyn.backends.llvm.objects import TARGETS, Target, compile_object
 from sysdyn.backends.real import DOUBLE, REALS, SINGLE, Real
 from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName, check_among
 from sysdyn.files import atomic
+from sysdyn.files.regular import checked_path
 
 # Number of test vectors in a project; chosen.
 TEST_STATES = 8
@@ -266,7 +267,7 @@ def write_folder(folder: str | os.PathLike, files: Mapping[str, str | bytes]) ->
 
     Raises FileError if that cannot be done, or would replace a file that sysdyn did not write.
     """
-    folder = Path(folder)
+    folder = checked_path("a folder", folder)
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{folder} is a file, but a folder is needed: name another, or one that does not exist yet")
     if not folder.absolute().parent.is_dir():
