@@ -152,7 +152,9 @@ def _annotated(cls: type) -> tuple[inspect.Signature, dict[str, tuple]]:
     except NameError:  # annotations of a user's class that are for type checkers alone
         hints = {}
     types = {name: get_args(x) if get_origin(x) in (Union, UnionType) else (x,) for name, x in hints.items()}
-    return inspect.signature(make), {name: x for name, x in types.items() if all(y in _WORDS for y in x)}
+    signature = inspect.signature(make)
+    several = {name for name, x in signature.parameters.items() if x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD)}
+    return signature, {name: x for name, x in types.items() if name not in several and all(y in _WORDS for y in x)}
 
 
 def _is(x: Any, kind: Any) -> bool:

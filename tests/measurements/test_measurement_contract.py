@@ -158,13 +158,13 @@ def test_wrappers_and_functions_refuse_names_that_are_none():
 
 def test_measurements_of_ones_own_are_checked_by_their_annotations():
     class Own(sd.LoadCells):
-        def __init__(self, side: str, strong: bool = False, other=None):
+        def __init__(self, side: str, strong: bool = False, other=None, *more: str, **named: str):
             super().__init__("body1", name=side)
 
     class Bare(sd.Measurement):
         name = "bare"
 
-    assert Own("left", other={}).name == "left" and Bare().name == "bare"
+    assert Own("left", False, {}, "more", named=1).name == "left" and Bare().name == "bare"
     for arguments in (({},), ("left", 3)):
         with pytest.raises(InvalidInput, match="Own: s"):
             Own(*arguments)
