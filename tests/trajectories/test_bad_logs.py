@@ -223,6 +223,7 @@ def test_the_shortest_logs(start):
     assert np.abs(run.q - log["enc"][:start]).max() < 5e-4
 
 
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
 @pytest.mark.parametrize("way", ["smooth", "coupled", "file", "filter", "exact states"])
 def test_torques_of_free_joints_need_no_column(way, tmp_path):
     """They are zero, as nothing drives these; a column says so, too."""
@@ -267,6 +268,7 @@ pos="0 0 -0.2" contype="0" conaffinity="0"/><body name="l_foot" pos="0 0 -0.4"><
 </worldbody></mujoco>"""
 
 
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
 def test_the_walking_robot_of_the_page_runs_as_it_is_written(tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

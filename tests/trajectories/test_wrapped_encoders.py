@@ -69,7 +69,11 @@ def command_line(problem: sd.Problem, log: dict[str, np.ndarray], folder) -> np.
 
 WAYS = {
     "smoother": lambda problem, log, _: sd.smooth(problem, log)["tau", "joint0"],
-    "coupled": lambda problem, log, _: sd.smooth(problem, log, coupled=True)["tau", "joint0"],
+    "coupled": lambda problem, log, _: sd.smooth(
+        problem + sd.JointTorque("all", noise=1.0, name="motor"),
+        {**log, "motor": 0.0 * log["t"][:, None]},
+        coupled=True,
+    )["tau", "joint0"],
     "windows": lambda problem, log, _: sd.smooth(problem, log, window=400, rows=130)["tau", "joint0"],
     "filter": lambda problem, log, _: live(problem, log),
     "command line": command_line,
@@ -92,10 +96,11 @@ def test_wrapped_logs_are_as_good_as_others(kind, wrap, missing, way, tmp_path):
 
 
 def rows(model: sd.Model, q: np.ndarray, step: float, wrapped: np.ndarray | None = None) -> sd.Run:
-    """The run of positions (N, nq) without noise, read from `wrapped`; a LogWarning is an error."""
+    """The run of positions (N, nq) without noise, read from `wrapped`; reports of jumps are errors."""
     log = {"t": step * np.arange(len(q)), "enc": q if wrapped is None else wrapped}
     with warnings.catch_warnings():
-        warnings.simplefilter("error", LogWarning)
+        warnings.simplefilter("ignore", LogWarning)  # of speeds far beyond the prior
+        warnings.filterwarnings("error", ".*jump by", LogWarning)
         return sd.smooth(problem_of(model), log)
 
 
