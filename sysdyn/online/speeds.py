@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from sysdyn.backends.function import compile_function
 from sysdyn.errors import PlausibilityWarning, few, warn
@@ -212,6 +211,8 @@ def _closures(problem: Statement) -> list[Stabilised]:
 
 def _least_gap(problem: Statement, stated: Sequence[Stabilised], q: np.ndarray) -> float:
     """The least norm of all gaps that a search from q (nq,) and from random states finds."""
+    from scipy.optimize import least_squares  # which takes a while to import, and is rarely needed
+
     model = problem.model
 
     def gap(v: np.ndarray, start: np.ndarray) -> np.ndarray:

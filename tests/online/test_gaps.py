@@ -204,6 +204,30 @@ def test_couplings_that_are_not_stated_are_not_imposed(mimic):
     np.testing.assert_allclose(sd.compile(free, outputs="qdd")(q, qd, LEADING["tau"]).qdd, expected, rtol=1e-12)
 
 
+def test_limits_are_those_of_followers_in_place(mimic):
+    """At 1.6 rad of its leader the follower is at −3.1 rad, beyond −3."""
+    solver = sd.compile(sd.forward_dynamics(mimic), outputs="qdd", check_limits=True)
+    solver([1.5, 0.0], np.zeros(2), np.zeros(2))
+    with pytest.raises(sd.InvalidInput, match="'follow' is at -3.1"):
+        solver([1.6, 0.0], np.zeros(2), np.zeros(2))
+
+
+def test_impacts_and_contacts_that_open_have_followers_in_place(mimic):
+    """A follower that is left at zero counts as one that is where its leader puts it."""
+    end, forward, right = (
+        ("b", np.eye(4) + np.eye(4, k=3)),
+        sd.forward_dynamics(mimic),
+        mimic.imposed([0.4, 0], [-0.7, 0]),
+    )
+    ground = sd.unilateral(forward + sd.Contact(end, "point", "world", name="end"), 0.5)
+    land = sd.impact(forward + sd.Contact(end, ["a_z"], "world", name="end"))
+    pushed, expected = (ground(q, qd, [0.3, 0.1], step=1e-3) for q, qd in (([0.4, 0.0], [-0.7, 0.0]), right[:2]))
+    np.testing.assert_allclose(pushed.qdd, expected.qdd, rtol=1e-9)
+    np.testing.assert_allclose(pushed.qd[1], -2.0 * pushed.qd[0], atol=1e-12)
+    hit = land([0.4, 0.0], right[1])
+    np.testing.assert_allclose(hit.qd, land(right[0], right[1]).qd, atol=1e-12)
+
+
 def test_a_simulation_moves_followers_with_their_leaders():
     """By a polynomial, of which the integrators' steps are no steps."""
     model = sd.chain(3, seed=2).replace(closures=(Coupling("joint2", "joint0", (0.1, -0.5, 0.3, 0.2)),))
