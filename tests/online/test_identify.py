@@ -261,7 +261,7 @@ def panda() -> tuple[sd.Model, list[np.ndarray]]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not RECORDED.is_file(), reason=f"needs {RECORDED}")
+@pytest.mark.skipif(not RECORDED.is_file(), reason="recorded logs are not part of the project")
 @pytest.mark.parametrize("step", [1, 10, 50, 100])
 def test_base_parameters_of_four_quarters_of_a_log_agree(step):
     """57 base parameters of a Panda, every ms and more seldom, within their standard deviations."""
