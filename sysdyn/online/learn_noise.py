@@ -141,7 +141,7 @@ def learn_noise_of_states(
         if converged:
             break
     _warn(solver, error)
-    learned = {name: np.asarray(x) for name, x in others.items()} | point.noise
+    learned = {name: np.array(x) for name, x in others.items()} | point.noise
     return Learned(learned, np.array(history), converged, error)
 
 

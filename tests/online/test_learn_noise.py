@@ -214,3 +214,11 @@ def test_steps_that_are_refused_are_no_convergence(learn, on_singular):
     assert any(x.category is sd.AccuracyWarning and "not converged" in str(x.message) for x in caught)
     assert not found.converged and 2 < len(found.log_likelihood) < 100
     assert (np.diff(found.log_likelihood) > 0.0).all() and all(np.isfinite(x).all() for x in found.noise.values())
+
+
+@pytest.mark.filterwarnings("ignore::sysdyn.AccuracyWarning")
+def test_noise_that_is_not_learnt_is_that_of_the_call():
+    begin = {"imu": np.full(3, 0.5), "torques": np.full(4, 0.4)}
+    found = learnt(problem(imu()), begin, "imu", iterations=1)
+    begin["torques"] *= 2.0
+    assert (found.noise["torques"] == 0.4).all()
