@@ -19,10 +19,11 @@ from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.learning import Learning, Point, errors_of, renewed, sensors_of_motion
+from sysdyn.trajectories.quantisation import quantisation_noise
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
-from sysdyn.trajectories.timing import warn_of_jitter
+from sysdyn.trajectories.timing import timed_sensors, warn_of_jitter
 from sysdyn.trajectories.windows import window_rows
 
 # Times that readings are tested with what was learnt (chosen: of noise that is declared five times too small two to
@@ -109,6 +110,9 @@ def learn_noise_of_log(
     order, start, robust, impacts, progress, options: as of `sysdyn.smooth`; readings that do not fit are dropped before
                 learning, and tested again with what was learnt, until the same are left, ten times at most
 
+    Noise is no less than the rounding of readings on a grid, step / √12. Where an encoder's readings never change its
+    noise stays as declared, and the density of its joint as the encoders' likelihood has it.
+
     It stops where an iteration changes the log-likelihood by less than tolerance times the number of rows, and every
     logarithm by less than 1 % of its statistical error, or after `iterations`, with `converged` False. An
     AccuracyWarning names what the log does not tell. See docs/trajectories.md for when to trust it. Raises what
@@ -123,9 +127,10 @@ def learn_noise_of_log(
     trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
     warn_of_jitter(trajectory.jitter, survey.sample.t)
     stated = np.isfinite(densities.by_joint(problem.model, density)) if density is not None else False
+    floor = {m.name: quantisation_noise(readings.y[m.name], readings.active[m.name]) for m in timed_sensors(problem)}
     readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
     with OneThread():
-        learning = Learning(trajectory, kappa, readings, first, robust, _names(trajectory, learn), stated)
+        learning = Learning(trajectory, kappa, readings, first, robust, _names(trajectory, learn), stated, floor)
         found, history, converged = learning.run(iterations, tolerance, told, CHANGE_LEFT)
         for _ in range(RETESTS):
             if not learning.retested(found):
@@ -168,11 +173,19 @@ def _shown(drift: Drift | None, density: np.ndarray) -> np.ndarray:
 
 
 def _warn_untold(found: LearnedMotion) -> None:
-    worst = {x: float(np.max(error, initial=0.0)) for x, error in found.error.items() if x != "motion"}
-    told = [f"{name} ({x:.2g})" for name, x in worst.items() if x > UNDETERMINED]
+    components = {
+        m.name: m.components(found.problem.model) for m in found.problem.measurements if m.name in found.noise
+    }
+    told = []
+    for name, error in found.error.items():
+        kind, _, sensor = name.partition(":")
+        if kind != "motion" and (error > UNDETERMINED).any():
+            labels = components.get(sensor, [str(k) for k in range(len(error))])
+            worst = few(f"{x} ({e:.2g})" for x, e in zip(labels, error, strict=True) if e > UNDETERMINED)
+            told.append(f"{kind} of {sensor}: {worst}")
     if told:
         warn(
             f"the log does not tell all standard deviations: relative errors beyond {UNDETERMINED:g} have "
-            f"{', '.join(told)}. Learn fewer of them (learn=), take a longer log, or add a sensor that checks them",
+            f"{'; '.join(told)}. Learn fewer of them (learn=), take a longer log, or add a sensor that checks them",
             AccuracyWarning,
         )  # fmt: skip

@@ -29,8 +29,9 @@ from sysdyn.trajectories.contacts import proposed
 from sysdyn.trajectories.equations import OfStates, Readings, in_parts
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path
+from sysdyn.trajectories.quantisation import unchanged
 from sysdyn.trajectories.smoothing import Smoother
-from sysdyn.trajectories.statement import Trajectory
+from sysdyn.trajectories.statement import Trajectory, encoders_of
 
 # Factor by which a step grows if there is no secant, and the greatest one (chosen).
 STRETCHED, MOST_STRETCHED = 2.0, 50.0
@@ -58,7 +59,7 @@ class Learning:
 
     def __init__(
         self, trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None, robust: bool,
-        names: Sequence[str], stated: np.ndarray | bool,
+        names: Sequence[str], stated: np.ndarray | bool, floor: Deviations | None = None,
     ):  # fmt: skip
         own, model = trajectory.unknowns, trajectory.model
         self.trajectory, self.kappa, self._first, self._robust = trajectory, kappa, first, robust
@@ -68,9 +69,16 @@ class Learning:
         measured = sensors_of_motion(trajectory)
         self.sensors = [x for x in names if not noise_of(measured[x], model).full and self.readings.active[x].any()]
         self.drifts = [x for x, b in own.biases.items() if x in names and not isinstance(b.measurement.drift, Constant)]
-        stated = np.broadcast_to(stated, model.nv)
+        stated = np.array(np.broadcast_to(stated, model.nv))
+        # readings that never change determine neither noise nor motion
+        self.still = {x: unchanged(readings.y[x], self.readings.active[x]) for x in self.sensors}
+        for m, places in encoders_of(trajectory.problem):
+            still = unchanged(readings.y[m.name], self.readings.active[m.name])
+            stated[[v for k, (_, v) in enumerate(places) if still[k]]] = True
         self.groups = [g for g in densities.groups(trajectory.motion) if not stated[g].any()]
-        self.noise = {x: noise_of(measured[x], model).declared for x in self.sensors}
+        least = {x: np.square((floor or {}).get(x, 0.0)) for x in self.sensors}
+        self.noise = {x: np.maximum(noise_of(measured[x], model).declared, least[x]) for x in self.sensors}
+        self.floor = {x: np.where(self.still[x], self.noise[x], least[x]) for x in self.sensors}
         self._others = [noise_of(measured[x], model) for x in sorted(set(measured) - set(self.sensors))]
 
     def _test(self, path: Path, readings: Readings, kappa: np.ndarray) -> None:
@@ -113,6 +121,17 @@ class Learning:
         parts += [np.log(self.trajectory.unknowns.biases[x].density) for x in self.drifts]
         return np.concatenate([*parts, np.log([self.kappa[g[0]] for g in self.groups])])
 
+    def limited(self, x: np.ndarray) -> np.ndarray:
+        """Logarithms (p,) with noise at its floor at least, and as declared where readings never change."""
+        least, most = np.full(len(x), -np.inf), np.full(len(x), np.inf)
+        at = 0
+        for s in self.sensors:
+            part = slice(at, at := at + len(self.noise[s]))
+            with np.errstate(divide="ignore"):
+                least[part] = 0.5 * np.log(self.floor[s])
+            most[part] = np.where(self.still[s], least[part], np.inf)
+        return np.clip(x, least, most)
+
     def split(self, x: np.ndarray) -> Deviations:
         """Values by name, of (p,) in the order of `begin`."""
         found, at = Deviations(), 0
@@ -154,7 +173,8 @@ class Learning:
         for ratio, number in (*parts, self._of_motion(path, kappa, solved)):
             new.append(0.5 * np.log(np.maximum(ratio, np.finfo(float).tiny)))
             told.append(number)
-        return Point(x, likelihood, x + np.concatenate([np.zeros(0), *new]), np.concatenate([np.zeros(0), *told]), path)
+        after = self.limited(x + np.concatenate([np.zeros(0), *new]))
+        return Point(x, likelihood, after, np.concatenate([np.zeros(0), *told]), path)
 
     def _of_sensors(self, path: Path, readings: Readings, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
         """(expected squares by their variance (m,), number of readings that tell (m,)) of each sensor.
@@ -171,7 +191,10 @@ class Learning:
                     share = v / (v + some.further.get(s, 0.0))
                     expected, told = 1.0 + share * (squares + left - 1.0), share * np.clip(1.0 - left, 0.0, 1.0)
                     total[s] += [(x * on).sum(axis=0) for x in (expected, told**2, on)]
-        return [(np.where(n > 0, E / np.maximum(n, 1), 1.0), told) for E, told, n in total.values()]
+        return [
+            (np.where(n > 0, E / np.maximum(n, 1), 1.0), np.where(self.still[s], 0.0, told))
+            for s, (E, told, n) in total.items()
+        ]
 
     def _of_drifts(self, path: Path, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
         own, found = self.trajectory.unknowns, []
@@ -213,6 +236,7 @@ class Learning:
                 told.say(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
             step = now.after - now.x
             moved = np.clip(factor * step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)
+            moved = self.limited(now.x + moved) - now.x
             found = self.at(now.x + moved, now.path)
             if found.likelihood < now.likelihood and (factor > 1.0).any():
                 moved = np.clip(step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)

@@ -14,6 +14,7 @@ from sysdyn.trajectories.equations import FAR_SQUARED
 from sysdyn.trajectories.filtering import Filter
 from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.motion import covariance, transition
+from sysdyn.trajectories.quantisation import quantisation_noise
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import with_motion
 from sysdyn.trajectories.smoothing import Smoother
@@ -118,7 +119,7 @@ def test_sensors_of_a_floating_base():
 def test_what_a_log_does_not_tell():
     """Noise of one reading of each joint by its own process: nothing checks it."""
     problem, log = drawn(6, 0)
-    with pytest.warns(AccuracyWarning, match=r"relative errors beyond 1 have .*drift:tachometers"):
+    with pytest.warns(AccuracyWarning, match=r"relative errors beyond 1 have .*drift of tachometers"):
         found = sd.learn_noise(problem, log, order=3, robust=False, density=JERK)
     assert np.isinf(found.error["motion"]).all() and "not told" in repr(found)
 
@@ -346,3 +347,48 @@ def test_logs_of_a_few_rows_tell_their_motion(rows):
     )
     run = sd.smooth(problem, {"t": t, "encoders": q + 1e-4 * rng.standard_normal(q.shape)}, [], order=3)
     assert not run.events and np.sqrt(np.mean((run.qd - qd) ** 2)) < 0.05
+
+
+# ---- encoders that say little --------------------------------------------------------------------------------------
+
+
+def of_encoders(step=0.0, noise=1e-4, still=None):
+    """(problem, log, q̈ (N, 3)) of slow sines whose readings are rounded to a step; still: the reading of joint 0."""
+    rng, t = np.random.default_rng(0), 2e-3 * np.arange(1500)
+    w, x = np.array([1.1, 0.7, 1.6]), np.arange(3.0)
+    q, qdd = 0.5 * np.sin(w * t[:, None] + x), -0.5 * w * w * np.sin(w * t[:, None] + x)
+    y = q + noise * rng.standard_normal(q.shape)
+    y = np.round(y / step) * step if step else y
+    if still is not None:
+        y[:, 0] = still
+    encoders = [sd.JointPosition("all", noise=1e-3, name="encoders"), sd.ExternalWrench("all", name="none")]
+    return sd.Problem(sd.chain(3), encoders), {"t": t, "encoders": y}, qdd
+
+
+@pytest.mark.parametrize("still", [0.0, 0.3])
+def test_an_encoder_that_never_changes_keeps_its_noise(still):
+    problem, log, qdd = of_encoders(still=still)
+    with pytest.warns(AccuracyWarning, match=r"noise of encoders: joint0 \(inf\)"):
+        found = sd.learn_noise(problem, log)
+    assert found.converged and found.noise["encoders"][0] == pytest.approx(1e-3)
+    np.testing.assert_allclose(found.noise["encoders"][1:], 1e-4, rtol=0.1)
+    run = sd.smooth(found.problem, log, density=found.density, order=found.order)
+    assert np.abs(run.q[:, 0] - still).max() < 1e-9 and np.abs((run.qdd - qdd)[50:-50, 1:]).max() < 0.2
+
+
+@pytest.mark.parametrize("digits", [None, np.float32])
+@pytest.mark.parametrize("step", [1e-4, 1e-3])
+def test_noise_is_no_less_than_the_rounding_of_readings(step, digits):
+    problem, log, qdd = of_encoders(step, noise=0.0)
+    log["encoders"] = log["encoders"].astype(digits or float)
+    found = sd.learn_noise(problem, log)
+    assert (found.noise["encoders"] >= 0.95 * step / math.sqrt(12.0)).all()
+    run = sd.smooth(found.problem, log, density=found.density, order=found.order)
+    assert np.sqrt(np.mean((run.qdd - qdd)[50:-50] ** 2)) < 0.1 * np.sqrt(np.mean(qdd**2))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-5, 1e-3])
+def test_readings_that_are_not_rounded_have_no_step(noise):
+    _, log, _ = of_encoders(noise=noise)
+    for y in (log["encoders"], log["encoders"].astype(np.float32).astype(float)):
+        assert not quantisation_noise(y, np.ones(y.shape, dtype=bool)).any()
