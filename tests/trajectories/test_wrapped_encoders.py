@@ -95,6 +95,21 @@ def test_wrapped_logs_are_as_good_as_others(kind, wrap, missing, way, tmp_path):
     assert usual < 0.5 * np.sqrt(np.mean(torque**2)) or way == "filter"
 
 
+def test_a_filter_that_stays_behind():
+    t, plain, wrapped, _ = case("swing", "(−π, π]", "complete")
+    found, expected = (
+        live(problem_of(sd.chain(1)), {"t": t[:400], "enc": y[:400]}, lag=4 * STEP) for y in (wrapped, plain)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_noise_is_learnt_from_wrapped_logs():
+    t, plain, wrapped, _ = case("wheel", "[0, 2π)", "gaps")
+    found, expected = (sd.learn_noise(problem_of(sd.chain(1)), {"t": t, "enc": y}) for y in (wrapped, plain))
+    assert found.converged
+    assert found.density == pytest.approx(expected.density, rel=1e-3)
+
+
 def rows(model: sd.Model, q: np.ndarray, step: float, wrapped: np.ndarray | None = None) -> sd.Run:
     """The run of positions (N, nq) without noise, read from `wrapped`; reports of jumps are errors."""
     log = {"t": step * np.arange(len(q)), "enc": q if wrapped is None else wrapped}
