@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
-from sysdyn.backends.entries.calls import Argument, Called, Names, Shown, entry, one_state
+from sysdyn.backends.entries.calls import Argument, Names, Shown, entry, one_state
+from sysdyn.backends.entries.native import Called
 from sysdyn.backends.executable import Executable, Step, reject_shared
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out

@@ -45,23 +45,10 @@ def rounded_otherwise(x: float) -> Decimal:
 
 
 def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:
-    """Outputs (size,) by group in twice the precision, for inputs (size,) by group.
-
-    Operations are rounded to it, too, if there are native calls; if not, outputs of 50 digits are, in a hundred times
-    the time.
-    """
-    if calls.built:
-        flat = np.concatenate([np.ravel(inputs[name]) for name, _ in program.input_groups])[None]
-        found = calls.twice(program, flat, program.outputs)
-        return {name: Twice(*(x[0, part] for x in found)) for name, part in program.output_places.items()}
-    values = run(program, inputs)
-    high = [float(x) for x in values]
-    with localcontext(DIGITS):
-        low = [float(x - Decimal(y)) if math.isfinite(y) else 0.0 for x, y in zip(values, high, strict=True)]
-    ends = np.cumsum([size for _, size in program.output_groups])[:-1]
-    parts = (np.split(np.array(x), ends) for x in (high, low))
-    names = [name for name, _ in program.output_groups]
-    return {name: Twice(*part) for name, *part in zip(names, *parts, strict=True)}
+    """Outputs (size,) by group in double-double arithmetic, for inputs (size,) by group."""
+    flat = np.concatenate([np.ravel(inputs[name]) for name, _ in program.input_groups])[None]
+    found = calls.twice(program, flat, program.outputs)
+    return {name: Twice(*(x[0, part] for x in found)) for name, part in program.output_places.items()}
 
 
 @lru_cache(maxsize=256)

@@ -72,8 +72,8 @@ class Again:
         inputs (n, n_inputs): of the n states, whose numbers are `states` (n,). outputs by group (N, size), status (N,):
         of the run in double precision.
         """
-        if not calls.built or not len(states):
-            return not len(states)
+        if not len(states):
+            return True
         outputs = {name: outputs[name] for name in self._program.output_places}
         solved = calls.again(self._program, self._doubt, inputs, states, outputs, status)
         if solved == len(states):

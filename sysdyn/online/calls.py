@@ -219,8 +219,6 @@ class Calls(Generic[Key]):
         """(the shortest way of a call, its arrays, (…, their names, switches) by which it is kept); None for none."""
         if threads is not None:
             checked_threads(threads)
-        if not entries.built:
-            return None, [], ()
         noise, active = given.noise, given.active
         if noise is not None:
             noises = self.inputs.noises

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends import precise
-from sysdyn.backends.entries.calls import Called, entry
+from sysdyn.backends.entries.calls import entry
+from sysdyn.backends.entries.native import Called
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out

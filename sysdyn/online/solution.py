@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sysdyn.backends.entries import calls
+from sysdyn.backends.entries import calls, native
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, optional
@@ -109,7 +109,7 @@ class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
-class Solution(calls.Result, SolvedQuantities):
+class Solution(native.Result, SolvedQuantities):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import Called, entry
+from sysdyn.backends.entries.calls import entry
+from sysdyn.backends.entries.native import Called
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.registry import backend_named

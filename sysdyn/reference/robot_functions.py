@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import Called, Names, entry
+from sysdyn.backends.entries.calls import Names, entry
+from sysdyn.backends.entries.native import Called
 from sysdyn.backends.executable import Step
 from sysdyn.backends.function import EXPORT_STATES, Differentiable, Function, compile_function
 from sysdyn.backends.traced import Traced

@@ -569,7 +569,6 @@ def test_shared_pieces_have_guards_with_thresholds_of_their_own():
     assert any(s.shape == t.shape and s.constants != t.constants for s in segments for t in segments)
 
 
-@pytest.mark.skipif(not entries.built, reason="built without a C compiler")
 def test_a_chain_runs_its_first_program_once_for_the_same_inputs():
     """And again for others, or if that failed; nothing of inputs beyond the limits, or that do not fit."""
     graph, more = Graph(), Graph()

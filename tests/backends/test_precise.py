@@ -15,8 +15,6 @@ from sysdyn.backends.entries import calls
 from sysdyn.program.operations import ANGULAR, COS, DIV, OPERATIONS, SIN
 from sysdyn.program.program import Program
 
-needs_native = pytest.mark.skipif(not calls.built, reason="twice the precision needs native calls")
-
 
 def test_every_operation_is_there():
     assert set(precise.FUNCTIONS) == {kind for kind, x in OPERATIONS.items() if x.executed}
@@ -52,7 +50,6 @@ def operation(kind: int) -> Program:
     )  # fmt: skip
 
 
-@needs_native
 @pytest.mark.parametrize("kind", [kind for kind, x in OPERATIONS.items() if x.executed])
 def test_every_operation_has_twice_the_precision(kind):
     """Of operands that have it, too, as quotients do; sines and cosines as these allow."""
@@ -64,7 +61,6 @@ def test_every_operation_has_twice_the_precision(kind):
         assert off < (1e-29 * max(1.0, size) if kind in ANGULAR else 1e-30), size
 
 
-@needs_native
 @pytest.mark.parametrize("seed", range(6))
 def test_programs_have_twice_the_precision(seed):
     program = random_program(seed)
@@ -73,7 +69,6 @@ def test_programs_have_twice_the_precision(seed):
         assert max(distances(program, {x: v[k] if v.ndim == 2 else v for x, v in given.items()})) < 1e-27
 
 
-@needs_native
 @pytest.mark.parametrize("kind", [None, *(kind for kind, x in OPERATIONS.items() if x.executed)])
 def test_states_that_run_together_have_the_bits_of_each_by_itself(kind):
     """Fewer than run at a time, as many, and more; one that is zero or no number changes none of the others."""
@@ -88,7 +83,6 @@ def test_states_that_run_together_have_the_bits_of_each_by_itself(kind):
             np.testing.assert_array_equal(getattr(found, part), expected)
 
 
-@needs_native
 def test_numbers_that_are_none_stay_none():
     program = random_program(1)
     given = {x: np.full(size, math.nan) for x, size in program.input_groups}
@@ -97,10 +91,8 @@ def test_numbers_that_are_none_stay_none():
     assert any(np.isnan(x.high).any() for x in found.values())
 
 
-@pytest.mark.parametrize("built", [pytest.param(True, marks=needs_native), False])
 @pytest.mark.parametrize("joints", [("revolute", "prismatic"), ("spherical", "helical", "free")])
-def test_programs_are_those_of_the_interpreter_but_for_rounding(joints, built, monkeypatch):
-    monkeypatch.setattr(calls, "built", built)
+def test_programs_are_those_of_the_interpreter_but_for_rounding(joints):
     model = sd.random_tree(4, 3, joints)
     system = sd.forward_dynamics(model).system()
     q, qd, tau = model.random_state(seed=1)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends.entries import calls
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
@@ -23,7 +22,6 @@ with pytest.MonkeyPatch.context() as patch:
     import singular
     from digits import Digits, relative
 
-pytestmark = pytest.mark.skipif(not calls.built, reason="twice the precision needs native calls")
 END = np.eye(4)
 END[0, 3] = 0.4
 # A way to stretch the arm: near it the contact holds what hardly moves.
@@ -229,16 +227,6 @@ def test_wrenches_that_are_zero_and_uneven_bodies_are_no_doubt(heavier):
     status[:] = WEAK_PIVOT
     assert again.Again(solver.problem, solver.program).solves(rows_of(solver, inputs), outputs, status, every)
     assert np.allclose(outputs["qdd"], moved, rtol=1e-9)
-
-
-def test_without_calls_in_c_states_are_left_to_pivoting(monkeypatch):
-    monkeypatch.setattr(calls, "built", False)
-    solver, given = pinned(), states(3, {1: 1e-3})
-    inputs = by_group(solver.problem, given)
-    outputs, status = solver.executable.results(inputs, 3)
-    rows, found = rows_of(solver, inputs), again.Again(solver.problem, solver.program)
-    assert not found.solves(rows[[1]], outputs, status, np.array([1])) and status[1]
-    assert found.solves(rows[:0], outputs, status, np.array([], dtype=int))
 
 
 def test_singular_states_are_named():

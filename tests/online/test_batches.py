@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends.entries.calls import built
 from sysdyn.online.batches import Batches
-
-pytestmark = pytest.mark.skipif(not built, reason="built without a C compiler")
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))

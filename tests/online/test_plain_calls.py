@@ -1,6 +1,6 @@
 """Calls of one state, which take the shortest way: the same bits and the same errors as the general one.
 
-Lists go the general way, and arrays the shortest one if the package was built with a C compiler.
+Lists go the general way, and arrays the shortest one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ import solvers
 from solvers import aligning_states, in_threads
 
 import sysdyn as sd
-from sysdyn.backends.entries.calls import built
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
-native = pytest.mark.skipif(not built, reason="built without a C compiler")
 
 
 def called(call: Callable[[], Any]) -> list[str]:
@@ -57,7 +55,6 @@ def goes_shortest(call: Callable[[], Any]) -> bool:
     return not called(call)
 
 
-@native
 @pytest.mark.parametrize("on_singular", ["nan", "raise"])
 def test_frameworks_that_hand_over_numbers_go_the_shortest_way(on_singular):
     """Such as PyTorch, for tensors that nothing differentiates."""
@@ -196,8 +193,7 @@ def test_solvers_give_the_bits_of_the_general_way(name):
     for _ in range(2):
         same(solver(*arguments, **named), expected)
         same(solver(*arguments, **dict(reversed(named.items()))), expected)
-    if built:
-        assert goes_shortest(partial(solver, *arguments, **named))
+    assert goes_shortest(partial(solver, *arguments, **named))
     if isinstance(expected, sd.Estimate):
         found = solver(*arguments, **named)
         assert np.array_equal(found.std("tau"), expected.std("tau")) and found.chi2() == expected.chi2()
@@ -250,8 +246,7 @@ def test_other_results_have_the_bits_of_the_general_way(name):
             x.setflags(write=False)
             x.setflags(write=True)
             x[...] = np.nan  # nobody else's, nor seen by the next call
-    if built:
-        assert goes_shortest(partial(function, *arguments, **named))
+    assert goes_shortest(partial(function, *arguments, **named))
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
@@ -278,7 +273,7 @@ def test_measured_values_are_told_by_their_names():
     expected = general(solver, q, qd, y=y)
     same(solver(q, qd, y=y), expected)
     renamed = {f"{name[:1]}{name[1:]}": x for name, x in y.items()}
-    assert not built or goes_shortest(lambda: solver(q, qd, y=renamed))
+    assert goes_shortest(lambda: solver(q, qd, y=renamed))
     for other in (dict(reversed(y.items())), renamed, y | {"first": y["first"].tolist()}):
         same(solver(q, qd, y=other), expected)
         same(solver(q, qd, y=other), expected)
@@ -317,9 +312,8 @@ def test_noise_near_and_far_from_the_declared_one(size):
     for noise in ({"imu": np.full(3, size * declared)}, {"imu": float(size * declared)}, {"imu": size * declared}):
         for _ in range(2):
             same(solver(q, qd, **named, noise=noise), general(solver, q, qd, **named, noise=noise))
-        if built:
-            near = 1e-2 <= size <= 1e2
-            assert goes_shortest(partial(solver, q, qd, **named, noise=noise)) == near
+        near = 1e-2 <= size <= 1e2
+        assert goes_shortest(partial(solver, q, qd, **named, noise=noise)) == near
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, np.nan, np.inf])
@@ -562,7 +556,6 @@ def test_references_that_do_not_hold_a_result_never_lead_to_a_later_one():
     assert gone and all(np.array_equal(x, y) for found in gone for x, y in zip(found, expected, strict=True))
 
 
-@native
 def test_stored_solvers_take_the_shortest_way_to_their_results(inverse, tmp_path):
     solver = sd.load_solver(inverse.save(tmp_path / "solver"))
     q, qd, qdd = state(ARM)
@@ -710,7 +703,6 @@ def test_interrupted_calls_leave_the_solver_as_it_is(forward):
 
 
 @pytest.mark.slow
-@native
 def test_a_million_calls_leave_nothing_behind():
     solver, (q1, qd1), named = measured(False)
     inverse, x, y = CALLS["inverse"]()[0], state(ARM), named["y"]
@@ -750,53 +742,15 @@ def test_a_million_calls_leave_nothing_behind():
     assert counts == [sys.getrefcount(a) for a in arrays]
 
 
-ABSENT = """
-import sys
-sys.modules["sysdyn.backends.entries.native"] = None  # as if it were not built: importing it raises ImportError
-"""
-
-CALLED = """
-import numpy as np
-import sysdyn as sd
-from sysdyn.backends.entries import calls
-
-model = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
-q, qd, tau = model.random_state(seed=0, batch=9)
-solver = sd.compile(sd.forward_dynamics(model), level="fast")
-imu = sd.Switchable(sd.Accelerometer("body1", noise=0.3, name="imu"))
-problem = sd.Problem(model, [imu, sd.JointAcceleration("all", noise=0.2, name="motion"), sd.ExternalWrench("all")])
-estimator, J, kin = sd.compile(problem, level="fast"), solver.derivatives(wrt="tau"), sd.kinematics(model, "bias")
-y = sd.predict(problem, q[0], qd[0], tau[0], seed=1)
-step = solver.bind(q[0], qd[0], tau[0])
-for _ in range(2):
-    step()
-    found = [
-        solver(q[0], qd[0], tau[0]).qdd, solver(q, qd, tau).qdd, solver(q, qd, tau, threads=2).qdd, step.out["qdd"],
-        J(q[0], qd[0], tau[0])["qdd", "tau"], kin(q[0], qd[0]), kin(q, qd), estimator(q[0], qd[0], y=y).tau,
-        estimator(q[0], qd[0], y=y, active={"imu": False}).tau, solver(np.asfortranarray(q), qd[3], tau).qdd,
-    ]
-print(calls.built, *(x.tobytes().hex() for x in found))
-"""
-
-
-@pytest.mark.slow
-def test_without_the_compiled_calls_the_bits_are_the_same(tmp_path):
-    runs = []
-    for program in (CALLED, ABSENT + CALLED):
-        run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-        runs.append(run.stdout.split())
-    assert runs[1][0] == "False" and runs[0][0] == str(built)
-    assert runs[0][1:] == runs[1][1:] and len(runs[0]) == 11
-
-
-@native
-def test_calls_compiled_from_another_source_are_not_used(tmp_path):
-    """They would be called wrongly: an installation that is changed in place need not be built again."""
+def test_an_extension_of_another_source_is_refused(tmp_path):
+    """It would be called wrongly; the message says how to build it again."""
     shutil.copytree(Path(sd.__file__).parent, tmp_path / "sysdyn", ignore=shutil.ignore_patterns("__pycache__"))
     with open(tmp_path / "sysdyn" / "backends" / "entries" / "native.c", "a") as file:
         file.write("/* changed */")
-    command = "from sysdyn.backends.entries import calls; print(calls.__file__, calls.built)"
-    run = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True,
-                         env=os.environ | {"PYTHONPATH": str(tmp_path)})  # fmt: skip
-    assert run.stdout.startswith(str(tmp_path)) and run.stdout.endswith("False\n")
+    absent = "sys.modules['sysdyn.backends.entries.native'] = None;"
+    for module, reason in (("", "another version"), (absent, "loaded")):
+        command = f"import sys; {module} from sysdyn.backends.entries import calls"
+        run = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True,
+                             env=os.environ | {"PYTHONPATH": str(tmp_path)})  # fmt: skip
+        assert run.returncode and "BackendUnavailable" in run.stderr and reason in run.stderr
+        assert "pip install ." in run.stderr

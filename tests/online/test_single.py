@@ -10,7 +10,6 @@ import pytest
 from solvers import ALIGNED, aligning, aligning_states
 
 import sysdyn as sd
-from sysdyn.backends.entries import calls
 from sysdyn.backends.llvm.target import here
 from sysdyn.backends.real import SINGLE
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
@@ -90,10 +89,8 @@ def test_forward_dynamics_is_that_of_pinocchio(tolerance, most):
         assert np.abs(found - exact).max() < most * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("built", [pytest.param(True, marks=pytest.mark.skipif(not calls.built, reason="no C")), False])
 @pytest.mark.parametrize("name", ["arm, inverse", "floating base"])
-def test_arrays_of_every_kind_are_rounded_alike(name, built, monkeypatch):
-    monkeypatch.setattr(calls, "built", built)
+def test_arrays_of_every_kind_are_rounded_alike(name):
     single = pickle.loads(pickle.dumps(solvers(name)[1]))  # with calls of its own
     (output,), n = single.outputs, 200
     given = arguments(name, n)

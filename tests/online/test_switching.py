@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_task
-from sysdyn.backends.entries.calls import built
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import (
     Inconsistent,
@@ -321,16 +320,15 @@ def test_rows_of_larger_arrays():
         found = status(*args, **changed)
         return found is not None and not found.any()
 
-    assert call() == built and call(threads=2) == built
-    if built:
-        expected = solver(**{x: v[rows] for x, v in given.items()})
-        np.testing.assert_array_equal(qdd[rows], expected.qdd)
-        np.testing.assert_array_equal(w[rows][:, [0, 2]], expected.w)
-        assert (w[:, 1] == 7.0).all() and (np.delete(qdd, rows, axis=0) == 7.0).all()
-        assert call(into={"w": into["w"]})
-        assert call(tau=given["tau"][5])
-        np.testing.assert_array_equal(qdd[rows], solver(**{x: v[rows] for x, v in given.items() if x != "tau"},
-                                                        tau=given["tau"][5]).qdd)  # fmt: skip
+    assert call() and call(threads=2)
+    expected = solver(**{x: v[rows] for x, v in given.items()})
+    np.testing.assert_array_equal(qdd[rows], expected.qdd)
+    np.testing.assert_array_equal(w[rows][:, [0, 2]], expected.w)
+    assert (w[:, 1] == 7.0).all() and (np.delete(qdd, rows, axis=0) == 7.0).all()
+    assert call(into={"w": into["w"]})
+    assert call(tau=given["tau"][5])
+    np.testing.assert_array_equal(qdd[rows], solver(**{x: v[rows] for x, v in given.items() if x != "tau"},
+                                                    tau=given["tau"][5]).qdd)  # fmt: skip
     bad = given["q"].copy()
     bad[rows[17], 2] = np.nan
     short = {"qdd": into["qdd"], "w": (w[: n - 1], np.array([0, 2]))}
@@ -340,9 +338,8 @@ def test_rows_of_larger_arrays():
         {"qd": given["qd"][:-1]}, {"tau": given["tau"].astype(np.float32)},
     ):  # fmt: skip
         assert not call(**wrong)
-    if built:
-        left = status(q=bad)
-        assert left is not None and np.flatnonzero(left).tolist() == [17]
+    left = status(q=bad)
+    assert left is not None and np.flatnonzero(left).tolist() == [17]
 
 
 def test_quaternions_that_are_nearly_normalised():

@@ -1,4 +1,4 @@
-"""Hook of the package's build: compiles native.c beside itself if there is a C compiler; calls are slower without."""
+"""Build hook of the package: compiles native.c into its own folder."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ class Native(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
-        try:
-            library = compiled()
-        except Exception as error:  # no compiler, no headers of Python or NumPy
-            self.app.display_warning(f"sysdyn is built without native calls, which take microseconds longer: {error}")
-            return
+        library = compiled()
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["artifacts"].append(f"/{library.relative_to(self.root)}")
 
 
 def compiled() -> Path:
-    """The library, compiled into the folder of its source."""
+    """Path of the library, compiled next to its source. Raises RuntimeError without a compiler or headers."""
     import numpy
 
     source = FOLDER / "native.c"
@@ -43,9 +39,16 @@ def compiled() -> Path:
     folders = [f"-I{x}" for x in (sysconfig.get_path("include"), numpy.get_include())]
     new = library.with_suffix(".new")
     command = [*compiler, *FLAGS, f"-DSOURCE={zlib.crc32(source.read_bytes())}", *folders, source, *linked, "-o", new]
-    made = subprocess.run([str(x) for x in command], capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise RuntimeError(f"{compiler[0]} failed: {made.stderr[-2000:]}")
+    try:
+        made = subprocess.run([str(x) for x in command], capture_output=True, text=True, check=False)
+        failure = made.stderr[-2000:] if made.returncode else None
+    except OSError as error:
+        failure = str(error)
+    if failure is not None:
+        raise RuntimeError(
+            "sysdyn needs a C compiler and the headers of Python: on Debian and Ubuntu, apt install gcc libc6-dev "
+            f"python3-dev. {compiler[0]} failed: {failure}"
+        )
     new.replace(library)  # whole or not at all, and never in a file that is loaded
     return library
 

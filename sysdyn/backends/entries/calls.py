@@ -1,34 +1,23 @@
-"""Calls of kernels by arrays of a caller: prepared, of one state, and of a batch; and runs in twice the precision.
+"""Calls of kernels by arrays of a caller, made in C (native.c): prepared, of one state, and of a batch.
 
-They are made in C if the package was built with a C compiler; see native.c. If not, prepared calls go through ctypes,
-and all others the general way, `Executable.results`, with the same results.
+It also has runs of programs in double-double arithmetic.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
-import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend
+from sysdyn.backends.entries import native
 from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.real import DOUBLE
 from sysdyn.program.program import Program
 from sysdyn.sparse.twice import Twice
-
-try:
-    from sysdyn.backends.entries import native  # type: ignore[attr-defined]
-except ImportError:  # not built, or for another Python or NumPy
-    built = False
-else:
-    # a library built from another state of the source would be called wrongly
-    built = native.SOURCE == zlib.crc32(Path(__file__).with_name("native.c").read_bytes())
 
 # Most operations of a program with calls of one state, some 0.1 ms, as these hold the interpreter's lock.
 LONGEST_PLAIN = 400_000
@@ -69,7 +58,7 @@ class Names(NamedTuple):
 class Shown(NamedTuple):
     """The results of a call of one state: `make` of its outputs, which have these keys and shapes.
 
-    make: dict, tuple, or None for the array of a single output; or a subclass of `Result`, which gets `about`.
+    make: dict, tuple, or None for the array of a single output; or a subclass of `native.Result`, which gets `about`.
     """
 
     make: type | None
@@ -79,35 +68,14 @@ class Shown(NamedTuple):
     layout: object = None
 
 
-# ---- where there is no C ------------------------------------------------------------------------------------------
-
-
-class Result:
-    """Results as a call of the general way gives them."""
-
-    _about: Any
-    _given: Any
-    _row: Any
-
-
-class Called:
-    """The base of classes whose `__call__` is an `entry`. _plain: calls of one state, which it tries first."""
-
-    _plain: list
-
-
-if built:
-    Called, Result = native.Called, native.Result  # type: ignore[misc]
-
-
 def entry(general: Function) -> Function:
-    """The method of a `Called`, which takes calls that are in the list `_plain` the shortest way."""
-    return native.Entry(general) if built else general  # type: ignore[return-value]
+    """The method of a `native.Called`, which takes calls that are in the list `_plain` the shortest way."""
+    return native.Entry(general)  # type: ignore[return-value]
 
 
 def quantity(name: str, general: Any) -> Any:
-    """An attribute of `Result`; general: the descriptor that gives it if the results are not in a row."""
-    return native.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result))) if built else general
+    """An attribute of `native.Result`; general: the descriptor that gives it if the results are not in a row."""
+    return native.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result)))
 
 
 def held(program: Program) -> bool:
@@ -133,13 +101,11 @@ def prepared(
     alone = single and held(backend.program)
     array, work = kernel.shared_work if alone else kernel.work()
     own = words(backend.program, work, inputs, outputs, status, start)
-    if not alone:
-        call: Callable[[], None] = partial(kernel.run, address(own), size)
-    elif built:
+    call: Callable[[], None]
+    if alone:
         call = native.prepared(kernel.address, address(own), size)
     else:
-        function = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)
-        call = partial(function, address(own), size)
+        call = partial(kernel.run, address(own), size)
     return call, (kernel, array, own)
 
 
@@ -174,7 +140,7 @@ class Chains:
 
 def chains(backend: Backend, limits: Mapping[int, tuple[float, float]]) -> Chains | None:
     """The chains that begin with this program; None if its calls do not hold the interpreter's lock."""
-    whole = built and backend.kernels and backend.real is DOUBLE and held(backend.program)
+    whole = backend.kernels and backend.real is DOUBLE and held(backend.program)
     return Chains(backend, limits) if whole else None
 
 
@@ -192,7 +158,7 @@ def one_state(
     Calls go the general way if a quaternion is of another norm, arrays do not fit, or the status is not zero, and all
     of them unless numbers are doubles.
     """
-    program, kernel = backend.program, backend.kernel(True) if built and backend.real is DOUBLE else None
+    program, kernel = backend.program, backend.kernel(True) if backend.real is DOUBLE else None
     shapes = [*(x.shape for x in arguments), *shown.shapes]
     if not kernel or not held(program) or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
         return None
@@ -284,7 +250,7 @@ def batch(
         turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
         begin += size
     whole = [None if x.deviations else places.get(tuple(x.inputs.tolist())) for x in arguments]
-    kernel = backend.kernel(False) if built and None not in whole else None  # values may have to be put together
+    kernel = backend.kernel(False) if None not in whole else None  # values may have to be put together
     if not kernel:
         return None
     outputs, status = backend.new(1)
@@ -297,7 +263,7 @@ def batch(
 
 
 def twice(program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None) -> Twice:
-    """Values (n, wanted) of a program, operation by operation in twice the precision; only if `built`.
+    """Values (n, wanted) of a program, operation by operation in double-double arithmetic.
 
     inputs (n, n_inputs). wanted: numbers of values. constants: in place of the program's.
     """
@@ -333,7 +299,7 @@ def again(
 ) -> int:
     """Number of states that count in twice the precision, whose outputs are written and whose status is 0 then.
 
-    inputs (n, n_inputs) of the states of these numbers (n,). outputs by group (N, size), status (N,). Only if `built`.
+    inputs (n, n_inputs) of the states of these numbers (n,). outputs by group (N, size), status (N,).
     """
     *found, able = doubt
     return native.again(
