@@ -56,15 +56,15 @@ def compile_kernel(
             real,
         )
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
-        stored = _unpacked(key, cache.load(key))
+        stored = cache.load(key)  # n_slots, object code
         if stored is None:
             ordered = arranged(program, processor.registers) if level else angles_first(program)[0]
             emitter = Emitter(ordered, width, zeros, clears, twins=level > 0, processor=processor, real=real)
             text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
-            cache.store(key, _packed(key, n_slots, code))
+            cache.store(key, struct.pack("<q", n_slots) + code)
         else:
-            n_slots, code = stored
+            (n_slots,), code = struct.unpack_from("<q", stored), stored[8:]
         # code and constants within reach of each other, which the memory manager of MCJIT does not promise
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
         engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
@@ -73,22 +73,3 @@ def compile_kernel(
         address = engine.get_function_address("run")
         by_number = engine.get_function_address("by_number") if width > 1 else 0
     return Kernel(address, width, n_slots, engine, stored is not None, real, by_number)
-
-
-def _packed(key: str, n_slots: int, code: bytes) -> bytes:
-    """An entry of the cache: sha256 of the key and of the rest, n_slots, object code."""
-    content = struct.pack("<q", n_slots) + code
-    return _digest(key, content) + content
-
-
-def _unpacked(key: str, stored: bytes | None) -> tuple[int, bytes] | None:
-    """(n_slots, object code) of an entry; None if it is not an entry of the key, as LLVM dies of other bytes."""
-    if stored is None or stored[:32] != _digest(key, stored[32:]):
-        return None
-    return *struct.unpack("<q", stored[32:40]), stored[40:]
-
-
-def _digest(key: str, content: bytes) -> bytes:
-    digest = hashlib.sha256(key.encode())
-    digest.update(content)
-    return digest.digest()
