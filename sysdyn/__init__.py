@@ -13,7 +13,6 @@ from importlib import import_module
 from pkgutil import get_data
 
 from sysdyn.errors import VERSION as __version__  # noqa: F401, N811
-from sysdyn.renames import NAMES, warn_of_name
 
 _places = {
     imported.name: line.module
@@ -25,9 +24,6 @@ __all__ = sorted(name for name, place in _places.items() if place != __name__)  
 
 
 def __getattr__(name: str) -> object:
-    if name in NAMES:
-        place, name = warn_of_name(name)
-        return getattr(import_module(place), name)
     if name not in _places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place = _places[name]

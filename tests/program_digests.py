@@ -76,8 +76,11 @@ def icub() -> sd.Model:
 
 # What is compiled, by name: arms, humanoids and random trees, from files of both kinds and from tables.
 PROBLEMS: dict[str, Callable[[], tuple[sd.Problem, dict]]] = {
-    "inverse, iCub": lambda: (sd.inverse_dynamics(icub()), {"outputs": ["tau"], "wrenches": False, "level": "best"}),
-    "forward, iCub": lambda: (sd.forward_dynamics(icub()), {"outputs": ["qdd"], "wrenches": False}),
+    "inverse, iCub": lambda: (
+        sd.inverse_dynamics(icub()),
+        {"outputs": ["tau"], "external_wrenches": False, "level": "best"},
+    ),
+    "forward, iCub": lambda: (sd.forward_dynamics(icub()), {"outputs": ["qdd"], "external_wrenches": False}),
     "contact, iCub": lambda: (walker(), {"outputs": ["qdd"]}),
     "hybrid, iCub": lambda: (hybrid(icub()), {"outputs": ["tau", "qdd"]}),
     "forward, Puma": lambda: (sd.forward_dynamics(load_arm("puma560")[0]), {"outputs": ["qdd"], "level": "best"}),

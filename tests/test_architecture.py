@@ -14,7 +14,7 @@ PACKAGE = ROOT / "sysdyn"
 
 # From the ground up: a part may import those before it and no others.
 ORDER = (
-    "errors", "passes", "renames", "program", "files", "model", "sparse", "backends", "reference", "recursions",
+    "errors", "passes", "program", "files", "model", "sparse", "backends", "reference", "recursions",
     "measurements", "equations", "diagnosis", "problem", "offline", "online", "views", "data", "simulation",
     "trajectories", "papers", "app", "__main__",
 )  # fmt: skip

@@ -27,7 +27,6 @@ CALLS = {
     "a bias that is left out": lambda: sd.compile(
         sd.inverse_dynamics(ARM) - sd.JointAcceleration("all") + ENCODER, backend="python"
     ),
-    "an old keyword": lambda: sd.compile(sd.inverse_dynamics(ARM), outputs="tau", wrenches=False, backend="python"),
     "velocities that a log lacks": velocities_of_a_log,
     "an inertia that nothing has": negative_inertia,
 }
@@ -35,7 +34,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_line_is_the_callers(name):
-    with pytest.warns((UserWarning, DeprecationWarning)) as caught:
+    with pytest.warns(UserWarning) as caught:
         CALLS[name]()
     assert {Path(x.filename).name for x in caught} == {Path(__file__).name}
 

@@ -44,13 +44,11 @@ from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.switching import SwitchingSolver, check_switches
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
-from sysdyn.renames import renamed
 
 # An order of the caller's own: (row_perm, col_perm), or a function from the pattern (CSR) to these.
 Given = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]
 
 
-@renamed(wrenches="external_wrenches")
 def compile(
     problem: Problem,
     ordering: str | Given = "auto",
