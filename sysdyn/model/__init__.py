@@ -84,7 +84,7 @@ def load(
     if suffix == ".urdf":
         return load_urdf(source, base=base, **options)
     if suffix == ".xml":
-        if others := set(options) - {"strict", "patience", "snap"}:
+        if others := set(options) - {"strict", "snap"}:
             raise InvalidInput(f"{shown!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
         return _with_base(load_mjcf(source, **options), base, repr(shown))
     raise ModelError(f"{shown!r} has the suffix {suffix!r}; readable: .urdf, .xacro, .xml (MJCF)")

@@ -33,19 +33,15 @@ _PARTS = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
 
 
-def load_mjcf(
-    source: str | os.PathLike[str], strict: bool = False, patience: float | None = None, snap: bool = True
-) -> Model:
+def load_mjcf(source: str | os.PathLike[str], strict: bool = False, snap: bool = True) -> Model:
     """Model of the MJCF file (or text, if it begins with "<") `source`: MuJoCo compiles it, `from_mujoco` converts it.
 
     snap: as for `from_mujoco`.
-    patience: for files of strangers, the seconds that MuJoCo may take. It compiles them in a forked process first, so
-    that what crashes it or keeps it busy for longer raises ModelError; None: in this process alone.
 
-    Raises BackendUnavailable if `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
-    and as `from_mujoco`.
+    Raises BackendUnavailable if `mujoco` is not installed; ModelError for a file larger than 64 MiB, for what MuJoCo
+    cannot read, with its message, and as `from_mujoco`.
     """
-    return remember(_convert(compiled(source, patience), strict, snap), origin_of(source))
+    return remember(_convert(compiled(source), strict, snap), origin_of(source))
 
 
 def from_mujoco(mj_model: Any, strict: bool = False, snap: bool = True) -> Model:

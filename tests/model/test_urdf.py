@@ -634,8 +634,9 @@ def test_limits_are_said_before_memory_is_gone(tmp_path):
     with (tmp_path / "long.urdf").open("w") as file:
         file.write("<robot>")
         file.truncate(2**26 + 1)
-    with pytest.raises(ModelError, match="is longer than 64 MiB"):
-        load_urdf(tmp_path / "long.urdf")
+    for read in (load_urdf, sd.load_mjcf):
+        with pytest.raises(ModelError, match="is longer than 64 MiB"):
+            read(tmp_path / "long.urdf")
     for many in (auto_tree, chain, random_tree):
         with pytest.raises(ModelError, match="1,000,000 bodies; a robot may have 100,000"):
             many(10**6)
