@@ -23,7 +23,7 @@ from sysdyn.trajectories.quantisation import quantisation_noise
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
 from sysdyn.trajectories.statement import Trajectory
-from sysdyn.trajectories.timing import timed_sensors, warn_of_jitter
+from sysdyn.trajectories.timing import timed_sensors, warn_of_jitter, warn_of_stale
 from sysdyn.trajectories.windows import window_rows
 
 # Times that readings are tested with what was learnt (chosen: of noise that is declared five times too small two to
@@ -125,6 +125,7 @@ def learn_noise_of_log(
     told.say("compiling the equations of an instant", 0.05)
     survey = Survey.of(readings)
     trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
+    warn_of_stale(survey.sample, trajectory.still)
     warn_of_jitter(trajectory.jitter, survey.sample.t)
     stated = np.isfinite(densities.by_joint(problem.model, density)) if density is not None else False
     floor = {m.name: quantisation_noise(readings.y[m.name], readings.active[m.name]) for m in timed_sensors(problem)}

@@ -45,8 +45,10 @@ def _rounding(y: np.ndarray) -> float:
 
 
 def _step(gaps: np.ndarray, rounding: float, repeated: bool) -> float:
-    """The least of the gaps if all are multiples of it but for rounding, as far as they tell this, else 0."""
-    step = float(gaps.min())
+    """Greatest divisor of the gaps but for rounding, as far as they tell this, else 0."""
+    # steady motion has gaps of two sizes, whose difference is the step
+    apart = np.diff(np.sort(gaps))
+    step = float(min(gaps.min(), apart[apart > 2.0 * rounding].min(initial=np.inf)))
     times = np.round(gaps / step)
     error = rounding * (1.0 + times)
     clear = error < TELLING * step

@@ -34,7 +34,14 @@ from sysdyn.trajectories.readings import Rolling, Survey, opened, read, surveyed
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.statement import Trajectory
 from sysdyn.trajectories.stored import Begin, Store, StoredRun
-from sysdyn.trajectories.timing import jitter_of, warn_of_jitter, with_jitter
+from sysdyn.trajectories.timing import (
+    jitter_of,
+    stillness,
+    warn_of_jitter,
+    warn_of_stale,
+    with_jitter,
+    without_stale,
+)
 from sysdyn.trajectories.windows import WRITTEN_NUMBERS, Stage, window_rows, windows
 
 # Shares of the work that is done when a log is surveyed, and when compiling, learning and writing begin (chosen).
@@ -138,6 +145,7 @@ def smooth(
             warn_of_raised(problem, shares, noise)
             run, _, _ = _smoothed(renewed(problem, noise), readings, survey, asked, told)
             shares = dropped_shares(problem, len(run), run.events, run.missing)
+        warn_of_stale(survey.sample, stillness(problem, survey.sample))
         warn_of_jitter(run.jitter, survey.sample.t)
         impacts_found = sum(e.measurement == MOTION for e in run.events)
         warn_of_run(problem, shares, Fit(run.chi2(), run.redundancy, coupled), impacts_found, touched)
@@ -210,6 +218,7 @@ def smooth_into(
                 own = renewed(problem, noise)
                 trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
                 shares, _, fit, impacts = store.checked(own)
+            warn_of_stale(survey.sample, trajectory.still)
             warn_of_jitter(trajectory.jitter, survey.sample.t)
             warn_of_run(own, shares, Fit(*fit, asked.coupled), impacts, trajectory.touched)
         told.say("writing the file", WRITING)
@@ -293,12 +302,14 @@ def with_motion(
     given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
     stated = np.isfinite(given)
     wanted = ~stated | (order is None)  # likelihoods of all encoders tell the order
-    jitter = jitter_of(problem, log.sample)
-    sample = with_jitter(problem, log.sample, jitter)
+    still = stillness(problem, log.sample)
+    sample = without_stale(log.sample, still)
+    jitter = jitter_of(problem, sample)
+    sample = with_jitter(problem, sample, jitter)
     tried = {p: Trajectory.encoders(problem, sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter, impacts)
+    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter, impacts, still)
     return trajectory, np.where(stated, given, kappa), known | stated
 
 

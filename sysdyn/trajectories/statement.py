@@ -21,7 +21,7 @@ from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.gauge import SEEN_AT, Unseen, unseen
 from sysdyn.trajectories.motion import Motion
 from sysdyn.trajectories.path import Path, Unknowns, deviations
-from sysdyn.trajectories.timing import with_jitter
+from sysdyn.trajectories.timing import with_jitter, without_stale
 
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
 # accelerations [rad/s², m/s²], and their rates (chosen).
@@ -47,14 +47,17 @@ class Trajectory:
 
     outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
     components that a log has at some instant; None: any. jitter: standard deviation of the errors of its times [s].
-    impacts: search for jumps of velocities; None: if the problem states a stance or a contact. Raises ProblemError if
+    impacts: search for jumps of velocities; None: if the problem states a stance or a contact. still: see
+    `sysdyn.trajectories.timing.stillness`. Raises ProblemError if
     no sensor tells the states.
     """
 
     def __init__(
         self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool,
         measured: Mapping[str, np.ndarray] | None = None, jitter: float = 0.0, impacts: bool | None = None,
+        still: Mapping[str, np.ndarray] | None = None,
     ):  # fmt: skip
+        self.still = still or {}
         self.jitter, self.touched = jitter, any(isinstance(m.of, (Stance, Contact)) for m in problem.measurements)
         self.impacts = self.touched if impacts is None else impacts
         self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
@@ -88,8 +91,8 @@ class Trajectory:
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
     def timed(self, readings: Readings) -> Readings:
-        """The readings with the variances that the errors of their times add."""
-        return with_jitter(self.problem, readings, self.jitter)
+        """The readings without stale ones, with the variances that the errors of their times add."""
+        return with_jitter(self.problem, without_stale(readings, self.still), self.jitter)
 
     @cached_property
     def groups(self) -> dict[str, Group]:

@@ -8,6 +8,7 @@ finds σ_t.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,8 @@ from sysdyn.problem import Problem
 from sysdyn.trajectories.densities import of_encoders
 from sysdyn.trajectories.equations import FAR_SQUARED, Readings
 from sysdyn.trajectories.motion import ORDER
+from sysdyn.trajectories.path import deviations
+from sysdyn.trajectories.quantisation import quantisation_noise
 
 # Sensors by which errors of times are found: of velocities, noise that is declared too small would pass for them.
 POSITIONS = (JointPosition, FramePosition, FramePose, FrameDistance)
@@ -29,20 +32,50 @@ AROUND = 5
 TRIED = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Greatest noise by jitter, in units of the declared noise, that does not count (chosen: 0.5 % of a standard deviation).
 SMALL = 0.1
-# Errors of times, in units of the median step, that are reported (as usual for a clock that is good).
-MUCH = 0.02
+# Errors of times, in units of the median step, and share of stale samples that are reported (as usual for good ones).
+MUCH, MANY = 0.02, 0.01
+# Steps of quantisation that a joint moves by, at least, if readings that are the same are stale (chosen).
+ROUNDED = 3.0
 
 
 def rates(t: np.ndarray, y: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Slopes (N, m) of readings y (N, m) that are `on`, by least squares over the samples AROUND each."""
     n, (w, x, xx, z, xz) = len(t), np.zeros((5, *y.shape))
-    for shift in range(-AROUND, AROUND + 1):
+    for shift in range(-min(AROUND, n - 1), min(AROUND, n - 1) + 1):
         here, there = slice(max(-shift, 0), n - max(shift, 0)), slice(max(shift, 0), n - max(-shift, 0))
         dt, dy = (t[there] - t[here])[:, None], np.where(on[there], y[there] - y[here], 0.0)
         for total, term in ((w, 1.0), (x, dt), (xx, dt * dt), (z, dy), (xz, dt * dy)):
             total[here] += term * on[there]
     spread = w * xx - x * x
     return np.divide(w * xz - x * z, spread, out=np.zeros_like(y), where=spread > 0.0)
+
+
+def stillness(problem: Problem, readings: Readings) -> dict[str, np.ndarray]:
+    """{encoders: (m,)} motion in a step beyond which readings that are the same as before are stale."""
+    return {
+        m.name: ROUNDED * np.sqrt(12.0) * quantisation_noise(readings.y[m.name], readings.active[m.name])
+        + SMALL * deviations(m, problem.model)
+        for m in problem.state_sensors if isinstance(m.of, JointPosition)
+    }  # fmt: skip
+
+
+def stale(readings: Readings, still: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(N,) bool: samples that repeat the positions of all encoders though one moves by more than `still` in a step."""
+    t = readings.t
+    same, moved, compared = np.ones(len(t), dtype=bool), np.zeros(len(t), dtype=bool), np.zeros(len(t), dtype=bool)
+    for name, least in still.items():
+        y, on = readings.y[name], readings.active[name]
+        both = on[1:] & on[:-1]
+        same[1:] &= ((y[1:] == y[:-1]) | ~both).all(axis=1)
+        moved[1:] |= (both & (np.abs(rates(t, y, on)[1:]) * np.diff(t)[:, None] > least)).any(axis=1)
+        compared[1:] |= both.any(axis=1)
+    return same & moved & compared
+
+
+def without_stale(readings: Readings, still: Mapping[str, np.ndarray]) -> Readings:
+    """The readings without those of encoders at stale samples."""
+    off = stale(readings, still)[:, None]
+    return readings.without({name: off & readings.active[name] for name in still}) if off.any() else readings
 
 
 def step_spread(t: np.ndarray) -> float:
@@ -102,6 +135,17 @@ def warn_of_jitter(jitter: float, t: np.ndarray) -> None:
             f"the times of the log jitter: their errors have a standard deviation of {jitter:.2g} s, "
             f"{jitter / step:.0%} of a step of {step:.3g} s. Sensors of the state get the noise √(σ² + (ḣ σ_t)²), "
             "σ_t being this one and ḣ the rate of the reading. Log the clock of the sensors, if they have one",
+            LogWarning,
+        )  # fmt: skip
+
+
+def warn_of_stale(readings: Readings, still: Mapping[str, np.ndarray]) -> None:
+    """Warn of samples that repeat the positions of the one before, if they are more than MANY of all."""
+    count = int(stale(readings, still).sum())
+    if count > MANY * len(readings.t):
+        warn(
+            f"{count} of {len(readings.t)} samples, {count / len(readings.t):.1%}, repeat all positions of the sample "
+            "before although the robot moves: the encoders are not used at these. Log at the rate of the robot",
             LogWarning,
         )  # fmt: skip
 

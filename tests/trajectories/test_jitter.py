@@ -13,10 +13,14 @@ from sysdyn.errors import LogWarning
 STEP, N, NOISE = 2e-3, 1500, 1e-4
 arm = sd.chain(3)
 torques = sd.compile(sd.inverse_dynamics(arm))
-problem = sd.Problem(
-    arm,
-    [sd.JointPosition("all", noise=NOISE, name="encoders"), sd.ExternalWrench("all", name="nothing touches it")],
-)
+
+
+def problem_of(noise):
+    wrench = sd.ExternalWrench("all", name="nothing touches it")
+    return sd.Problem(arm, [sd.JointPosition("all", noise=noise, name="encoders"), wrench])
+
+
+problem = problem_of(NOISE)
 
 
 def motion(t):
@@ -98,6 +102,30 @@ def test_times_that_are_right_stay_as_they_are(schedule):
     assert run.jitter == 0.0 and error(run, tau) < 0.02
 
 
+@pytest.mark.parametrize("out", [None, "run.npz"])
+def test_samples_that_repeat_the_one_before_are_not_used(tmp_path, out):
+    """A log at twice the rate of the robot: every other sample is stale by a step."""
+    log, tau = logged(0.0, noise=1e-5)
+    twice = {"t": STEP * np.arange(1, N + 1), "encoders": np.repeat(log["encoders"][::2], 2, axis=0)}
+    options = {} if out is None else {"out": tmp_path / out}
+    with pytest.warns(LogWarning, match="repeat all positions"):
+        run = sd.smooth(problem, twice, **options)
+    found = run["tau"] if out is None else np.load(run.path)["tau"]
+    assert rms((found - tau)[20:-20]) < 0.01 * rms(tau)
+
+
+@pytest.mark.parametrize("quantum", [1e-4, 2e-3])
+def test_a_robot_at_rest_repeats_its_readings(quantum):
+    """Quantised readings of a robot that stands, creeps and moves."""
+    t = STEP * np.arange(N)
+    q = np.where(t > 1.0, 0.5 * (1.0 - np.cos(0.6 * (t - 1.0))), 0.0)[:, None] * np.array([1.0, 0.5, 0.2])
+    log = {"t": t, "encoders": np.round(q / quantum) * quantum}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LogWarning)
+        run = sd.smooth(problem_of(quantum), log)
+    assert run.missing == {}
+
+
 # ---- recorded by a Franka Emika Panda ------------------------------------------------------------------------------
 
 PANDA = Path(__file__).parents[2].parent / "shared/data/panda/panda.npz"
@@ -124,7 +152,7 @@ def test_the_log_of_a_panda(learnt):
     wrench = sd.ExternalWrench("all", name="nothing touches it")
     encoders = sd.Problem(seven, [sd.JointPosition("all", noise=1e-4, name="encoders"), wrench])
     data, options = {"t": t, "encoders": q}, {}
-    with pytest.warns(LogWarning, match="jitter"):
+    with pytest.warns(LogWarning, match="jitter|repeat"):
         if learnt:
             found = sd.learn_noise(encoders, data)
             encoders, options = found.problem, {"density": found.density, "order": found.order}
