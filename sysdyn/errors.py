@@ -8,9 +8,11 @@ from __future__ import annotations
 import copyreg
 import difflib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Collection, Hashable, Iterable
+from pathlib import Path
 from types import FrameType, ModuleType
 
 # Most characters of a name that are shown, and compared with other names (chosen).
@@ -87,6 +89,13 @@ def check_among(kind: str, name: object, valid: Collection[str]) -> None:
     """Raise UnknownName unless the name is a valid one."""
     if not isinstance(name, Hashable) or name not in valid:
         raise UnknownName(kind, name, valid)
+
+
+def checked_path(what: str, path: object) -> Path:
+    """`path`, a str or os.PathLike, as a Path. Raises InvalidInput for other types, such as file descriptors."""
+    if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
+        raise InvalidInput(f"{what} must be a path, not {path!r}")
+    return Path(path)
 
 
 class ModelError(SysdynError, ValueError):

@@ -14,8 +14,7 @@ import numpy as np
 
 from sysdyn.data.log_columns import STATES, TIME, LogColumns
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
-from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, few, warn
-from sysdyn.files.regular import checked_path
+from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, checked_path, few, warn
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable

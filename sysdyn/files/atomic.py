@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sysdyn.errors import FileError
-from sysdyn.files.regular import checked_path
+from sysdyn.errors import FileError, checked_path
 
 
 class Replacement:

@@ -21,9 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from sysdyn.errors import FileError, InvalidInput, SysdynError, optional
+from sysdyn.errors import FileError, InvalidInput, SysdynError, checked_path, optional
 from sysdyn.files.bags import read_bag
-from sysdyn.files.regular import checked_path, require_regular_within
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES, refused
 
 # Packages that files of these endings need: {ending: (module, package)}.
@@ -108,7 +107,6 @@ def read_table(source: Any, arrays: Arrays, rows: int = ROWS, apart: bool = Fals
         return _read_frame(source, rows)
     suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
     with _reading(path, suffix):
-        require_regular_within(path)
         if apart and READERS[suffix] is _read_bag:
             return _read_bag(path, arrays, rows, apart)
         return READERS[suffix](path, arrays, rows)

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sysdyn.errors import FileError, SysdynError
-from sysdyn.files.regular import checked_path, read_regular
+from sysdyn.errors import FileError, SysdynError, checked_path
 
 # Most levels of nested tables and lists (chosen).
 DEEPEST = 100
@@ -37,7 +36,7 @@ class Document:
     def __init__(self, path: str | Path):
         self.path = checked_path("a TOML file", path)
         try:
-            text = read_regular(self.path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+            text = self.path.read_bytes().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName, few
-from sysdyn.files.regular import open_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import ANGLE_SNAP, snap, unit_axis
@@ -136,7 +135,7 @@ def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
     else:
         name = str(source)
         try:
-            with open_regular(source) as file:
+            with open(source, "rb") as file:
                 text = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 
 from sysdyn.errors import ModelError, install, optional
-from sysdyn.files.regular import IrregularFile, require_regular
 from sysdyn.model.urdf import MadeText
 
 # Held to expand a file: one at a time, as xacro keeps its state in module variables.
@@ -22,13 +21,6 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
     """
     missing = f"xacro files are expanded by the package xacro, which is not available ({{error}}): {install('xacro')}"
     xacro = optional("xacro", missing)
-    if not text:
-        try:
-            require_regular(source)
-        except IrregularFile as error:
-            raise ModelError(f"cannot read {str(source)!r}: {error.strerror}") from None
-        except (OSError, ValueError):
-            pass  # which xacro says
     values = {name: str(value) for name, value in (mappings or {}).items()}
     shown = "<string>" if text else str(source)
     with _ONE_AT_A_TIME:

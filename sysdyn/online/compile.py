@@ -21,10 +21,10 @@ from sysdyn.errors import (
     StructurallySingular,
     SysdynError,
     check_among,
+    checked_path,
     warn,
 )
 from sysdyn.files import cache
-from sysdyn.files.regular import checked_path
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.certificate import driven
 from sysdyn.offline.choice import Compiled

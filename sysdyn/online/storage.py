@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
-from sysdyn.files.regular import read_regular
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
@@ -194,7 +193,7 @@ def digest_of(arrays: Mapping[str, np.ndarray]) -> bytes:
 def read(path: Path) -> Stored:
     """The solver and problem in a file of `Solver.save`. Raises FileError naming the file."""
     try:
-        payload = read_regular(path)
+        payload = path.read_bytes()
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     try:

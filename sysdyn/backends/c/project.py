@@ -13,9 +13,8 @@ from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.objects import TARGETS, Target, compile_object
 from sysdyn.backends.real import DOUBLE, REALS, SINGLE, Real
-from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName, check_among
+from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName, check_among, checked_path
 from sysdyn.files import atomic
-from sysdyn.files.regular import checked_path
 
 # Number of test vectors in a project; chosen.
 TEST_STATES = 8
