@@ -170,7 +170,7 @@ def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
     found = source if isinstance(source, Origin) else origin_of(source)
     text, name = read_text(found.source)
     if root_element(text.decode(errors="replace")) == "mujoco":
-        return _of_mujoco(compiled(found.source, None))
+        return _of_mujoco(compiled(found.source))
     return _of_urdf(text, name, found.folder, faults)
 
 
