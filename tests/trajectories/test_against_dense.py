@@ -99,6 +99,7 @@ def thinned(log: dict[str, np.ndarray], rates: bool) -> None:
         (floating, "gap", True, False), (arm, "regular", True, True),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")  # of χ²: the readings are not those of a process
 def test_exact_level(robot, kind, rates, biased):
     dense, problem = robot(kind, rates, biased)
     answer = dense.solved()
