@@ -11,7 +11,7 @@ from sysdyn.errors import LogWarning, few, warn
 from sysdyn.problem import Problem
 from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.overview import BAND, Fit
-from sysdyn.trajectories.path import deviations
+from sysdyn.trajectories.path import before, deviations
 from sysdyn.trajectories.timing import timed_sensors
 
 # Shares of the readings that are dropped beyond which a sensor is reported, and the noise of a component is raised; a
@@ -23,6 +23,8 @@ LEAST_RAISED = 1.1
 # most 1.05 from 500 degrees of freedom on, and all have less by probability). Below 1 standard deviations are too wide,
 # as of readings without errors, which costs no one the truth.
 GREATEST_FIT, SURE = 1.1, 1.0 - 1e-6
+# Bias, in prior standard deviations, beyond which it is reported (chosen: of true ones one in two million is).
+FAR_BIAS = 5.0
 
 
 def dropped_shares(
@@ -69,6 +71,24 @@ def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Ma
                 f"more than {RAISED:.0%} of the readings of {m.name!r} were dropped: the log was smoothed again with "
                 f"the noise that their residuals show: {few(changed)}. Declare that noise, or see what is wrong with "
                 "these readings",
+                LogWarning,
+            )  # fmt: skip
+
+
+def warn_of_biases(problem: Problem, biases: Mapping[str, np.ndarray]) -> None:
+    """Warn of biases (m,) at the start that are far beyond their prior standard deviations."""
+    for m in problem.biased:
+        labels, prior = m.components(problem.model), before(m, problem.model)
+        far = [
+            f"{label} {x:.3g} {unit} (± {std:.2g} declared)"
+            for label, x, std, unit in zip(labels, biases[m.name], prior, m.component_units(problem.model), strict=True)
+            if abs(x) > FAR_BIAS * std
+        ]  # fmt: skip
+        if far:
+            warn(
+                f"the bias of {m.name!r} is more than {FAR_BIAS:g} times its prior standard deviation: {few(far)}. "
+                "Another statement is wrong, such as a stance, a pose of a sensor or an exact measurement, or the bias "
+                "is larger than declared",
                 LogWarning,
             )  # fmt: skip
 

@@ -26,11 +26,15 @@ _STATE = ("q", "qd", "qdd")
 
 
 class Fit(NamedTuple):
-    """χ² and its degrees of freedom; coupled: of all sensors, else of those of motion."""
+    """χ² and its degrees of freedom; coupled: of all sensors, else of those of motion.
+
+    forces: χ² and freedoms of the other measurements at the states that sensors of motion find.
+    """
 
     squares: float
     freedoms: int
     coupled: bool
+    forces: tuple[float, int] = (0.0, 0)
 
     def band(self, share: float = BAND) -> tuple[float, float]:
         """(least, greatest) χ² with this probability if all is as declared."""
@@ -152,6 +156,11 @@ class Overview:
         low, high = fit.band()
         parts = [f"  outputs   {', '.join(self.outputs) or 'none'}"]
         parts.append(f"  χ²        {fit.squares:.0f}; of {BAND:.0%} of logs as declared {low:.0f} to {high:.0f}")
+        if fit.forces[1]:
+            low, high = Fit(*fit.forces, fit.coupled).band()
+            parts.append(
+                f"  forces    χ² {fit.forces[0]:.0f}; of {BAND:.0%} of logs as declared {low:.0f} to {high:.0f}"
+            )
         if self.jitter:
             parts.append(
                 f"  times     jitter by {self.jitter:.2g} s (σ), which adds to the noise of sensors of the state"
@@ -177,5 +186,8 @@ class Overview:
 def _of_fit(fit: Fit) -> Table:
     low, high = fit.band()
     what = "all sensors" if fit.coupled else "sensors of motion"
-    row = (what, f"{fit.squares:.0f}", f"{fit.freedoms}", f"{low:.0f} to {high:.0f}")
-    return Table("fit", ("", "χ²", "degrees of freedom", f"{BAND:.0%} of logs as declared"), [row])
+    rows = [(what, f"{fit.squares:.0f}", f"{fit.freedoms}", f"{low:.0f} to {high:.0f}")]
+    if fit.forces[1]:
+        (squares, freedoms), (low, high) = fit.forces, Fit(*fit.forces, fit.coupled).band()
+        rows.append(("forces, at these states", f"{squares:.0f}", f"{freedoms}", f"{low:.0f} to {high:.0f}"))
+    return Table("fit", ("", "χ²", "degrees of freedom", f"{BAND:.0%} of logs as declared"), rows)

@@ -12,7 +12,7 @@ from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
 from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.covariances import Covariances
-from sysdyn.trajectories.equations import EXACT_SHARE, Readings, in_parts
+from sysdyn.trajectories.equations import EXACT_SHARE, Lines, Readings, in_parts
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.run import Run
@@ -23,12 +23,16 @@ ROUNDS_OF_BIASES = 3
 
 
 class Piece(NamedTuple):
-    """Results of the instants of a window: path, standard deviations of the unknowns, outputs with theirs, switches."""
+    """Results of the instants of a window: path, standard deviations of the unknowns, outputs with theirs, switches.
+
+    forces: χ² of the measurements of dynamic variables at the states that sensors of motion find, with its freedoms.
+    """
 
     path: Path
     std: np.ndarray
     values: dict[str, tuple[np.ndarray, np.ndarray]]
     active: Mapping[str, np.ndarray]
+    forces: tuple[float, int] = (0.0, 0)
 
 
 def pieces_of(
@@ -47,22 +51,29 @@ def pieces_of(
         path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
         if told is not None:
             path, P = told.without(path, P, part)
+        forces = 0.0, 0
         if not trajectory.coupled:
-            path, P, read, dropped = _tested(trajectory, path, P, read, robust)
+            path, P, read, dropped, forces = _tested(trajectory, path, P, read, robust)
             events += [e._replace(instant=e.instant + part.start) for e in dropped]
         std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
-        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active))
+        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active, forces))
     return pieces
 
 
 def _tested(
     trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
-) -> tuple[Path, np.ndarray, Readings, list[Event]]:
-    """(states and covariances of single instants with their dynamic variables, readings that are left, the others)."""
+) -> tuple[Path, np.ndarray, Readings, list[Event], tuple[float, int]]:
+    """(states and covariances of single instants with their dynamic variables, inliers, outliers, `Piece.forces`)."""
     left, events = readings, list[Event]()
     if robust:
         left, events = snooped(trajectory.dynamics, before, readings, of_before)
-    return *_informed(trajectory, before, of_before, left), left, events
+    lines = trajectory.dynamics.at(before, left)
+    noisy = ~lines.exact
+    J, r = lines.J[:, noisy], lines.r[:, noisy]
+    S = J @ of_before @ J.swapaxes(1, 2) + np.eye(J.shape[1])
+    squares = float(np.vdot(r, np.linalg.solve(S, r[..., None])[..., 0]))
+    freedoms = trajectory.dynamics.counted(left) - len(before) * int(lines.exact.sum())
+    return *_informed(trajectory, before, of_before, lines), left, events, (squares, freedoms)
 
 
 class Told(NamedTuple):
@@ -165,11 +176,10 @@ def missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
     return {name: n for name, n in found.items() if n}
 
 
-def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings) -> tuple[Path, np.ndarray]:
-    """The states of single instants after what the dynamic variables say of them."""
+def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, lines: Lines) -> tuple[Path, np.ndarray]:
+    """The states of single instants after what the rows of dynamic variables say of them."""
     if not len(trajectory.dynamics.exact):
         return path, P
-    lines = trajectory.dynamics.at(path, readings)
     told = (lines.J != 0.0).any(axis=(0, 2))
     J, r = lines.J[:, told], lines.r[:, told]
     if not J.shape[1]:
@@ -210,5 +220,6 @@ def joined(
         motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
         coupled=trajectory.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
-        _fit=fit, jitter=trajectory.jitter,
+        _fit=fit, _forces=(sum(x.forces[0] for x in pieces), sum(x.forces[1] for x in pieces)),
+        jitter=trajectory.jitter,
     )  # fmt: skip

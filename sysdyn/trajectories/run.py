@@ -58,6 +58,7 @@ class Run:
     _groups: Mapping[str, Group] = field(repr=False)
     _fit: tuple[float, int] = field(repr=False)
     _residuals: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
+    _forces: tuple[float, int] = field(repr=False, default=(0.0, 0))
     jitter: float = 0.0
 
     @property
@@ -120,7 +121,7 @@ class Run:
 
     @property
     def _measure(self) -> Fit:
-        return Fit(*self._fit, self.coupled)
+        return Fit(*self._fit, self.coupled, self._forces)
 
     @property
     def _overview(self) -> Overview:

@@ -24,7 +24,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count, real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import MOTION, Event
-from sysdyn.trajectories.checks import dropped_shares, raised_noise, warn_of_raised, warn_of_run
+from sysdyn.trajectories.checks import dropped_shares, raised_noise, warn_of_biases, warn_of_raised, warn_of_run
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.learning import Learning, renewed
 from sysdyn.trajectories.overview import Fit
@@ -147,6 +147,7 @@ def smooth(
             shares = dropped_shares(problem, len(run), run.events, run.missing)
         warn_of_stale(survey.sample, stillness(problem, survey.sample))
         warn_of_jitter(run.jitter, survey.sample.t)
+        warn_of_biases(problem, {m.name: run.bias(m.name)[0] for m in problem.biased})
         impacts_found = sum(e.measurement == MOTION for e in run.events)
         warn_of_run(problem, shares, Fit(run.chi2(), run.redundancy, coupled), impacts_found, touched)
         return run
@@ -211,15 +212,16 @@ def smooth_into(
             noise = store.motion.noise if store.motion is not None else {}
             own = renewed(problem, noise) if noise else problem
             trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
-            shares, scales, fit, impacts = store.checked(own)
+            shares, scales, fit, impacts, biases = store.checked(own)
             if not noise and (noise := raised_noise(problem, shares, scales)):
                 warn_of_raised(problem, shares, noise)
                 store.remove()
                 own = renewed(problem, noise)
                 trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
-                shares, _, fit, impacts = store.checked(own)
+                shares, _, fit, impacts, biases = store.checked(own)
             warn_of_stale(survey.sample, trajectory.still)
             warn_of_jitter(trajectory.jitter, survey.sample.t)
+            warn_of_biases(own, biases)
             warn_of_run(own, shares, Fit(*fit, asked.coupled), impacts, trajectory.touched)
         told.say("writing the file", WRITING)
         return store.finish(own, asked.coupled, resumed, seen, trajectory.jitter)

@@ -191,7 +191,7 @@ class Store:
         about = {
             "columns": [[x.name, list(x.shape), list(x.labels), list(x.units)] for x in columns.values()],
             "outputs": list(run.outputs), "events": [list(e) for e in run.events], "missing": dict(run.missing),
-            "scales": {name: x.tolist() for name, x in scales.items()},
+            "scales": {name: x.tolist() for name, x in scales.items()}, "forces": list(run._forces),
         }  # fmt: skip
         kept = {name: arrays[name] for name in columns}
         write_file(self.folder / f"rows_{after.row:012d}.npz", _packed(after, kept, about))
@@ -212,18 +212,21 @@ class Store:
 
     def checked(
         self, problem: Problem
-    ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]], tuple[float, int], int]:
-        """(shares of readings that were dropped, scales of windows, χ² with its freedoms, number of impacts)."""
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]], tuple[float, int], int, dict[str, np.ndarray]]:
+        """(shares of readings that were dropped, scales of windows, χ² with its freedoms, impacts, first biases)."""
+        biases = dict[str, np.ndarray]()
         events, missing, scales, rows, fit = list[Event](), Counter[str](), list[dict[str, np.ndarray]](), 0, (0.0, 0)
         for part in self.parts():
             with np.load(part, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
+                if not biases:
+                    biases = {m.name: file[f"bias:{m.name}"][0] for m in problem.biased}
             events += [Event(*e) for e in about["events"]]
             missing.update(about["missing"])
             scales.append({name: np.array(x) for name, x in about["scales"].items()})
             rows, fit = about["row"], (about["fit"][0], about["fit"][1])
         shares = dropped_shares(problem, rows, events, missing)
-        return shares, scales, fit, sum(e.measurement == MOTION for e in events)
+        return shares, scales, fit, sum(e.measurement == MOTION for e in events), biases
 
     def _rows(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any], list[Event]]]:
         for part in self.parts():
@@ -256,7 +259,8 @@ class Store:
                     for name, n in about["missing"].items():
                         missing[name] = missing.get(name, 0) + n
                     squares, freedoms = about["fit"]
-                    fit = Fit(squares, freedoms, coupled)
+                    forces = fit.forces[0] + about["forces"][0], fit.forces[1] + about["forces"][1]
+                    fit = Fit(squares, freedoms, coupled, forces)
                     if seen is not None:
                         seen(arrays)
             assert writer is not None

@@ -63,3 +63,34 @@ def test_noise_is_raised_where_many_readings_are_dropped(tmp_path, out):
     error = np.sqrt(np.mean((right.qdd - qdd) ** 2))
     found = run.qdd if out is None else np.load(run.path)["qdd"]
     assert np.sqrt(np.mean((found - qdd) ** 2)) < 1.3 * error
+
+
+@pytest.mark.parametrize("out", [None, "run.npz"])
+def test_a_bias_beyond_its_prior_is_reported(tmp_path, out):
+    """A bias of 10 m/s², as a false stance makes of an accelerometer's, of 0.1 that is declared."""
+    log, _ = logged()
+    imu = sd.Accelerometer(arm.body_names[-1], noise=0.1, name="imu", bias=sd.Constant(0.1))
+    whole = problem() + imu
+    state = sd.smooth(problem(), log)
+    value = sd.predict(sd.Problem(arm, [imu]), state.q, state.qd, state.qdd)["imu"]
+    log["imu"] = value + np.array([0.0, 0.0, -10.0]) + 0.1 * np.random.default_rng(1).standard_normal(value.shape)
+    options = {} if out is None else {"out": tmp_path / out}
+    with pytest.warns(LogWarning, match="χ²"), pytest.warns(LogWarning, match=r"bias of 'imu'.* -(9\.|10)"):
+        run = sd.smooth(whole, log, robust=False, **options)
+    assert "bias:imu" in np.load(run.path) if out else abs(run.bias("imu")[0, 2] + 10.0) < 0.5
+
+
+@pytest.mark.parametrize("out", [None, "run.npz"])
+@pytest.mark.parametrize("share", [1.0, 3.0])
+def test_chi2_of_forces_is_shown(tmp_path, out, share):
+    """Torques whose noise is declared `share` times too small; a wrench is unknown with a prior."""
+    log, _ = logged()
+    state = sd.smooth(problem(), log)
+    tau = sd.compile(sd.inverse_dynamics(arm))(state.q, state.qd, state.qdd)["tau"]
+    log["torques"] = tau + 0.5 * np.random.default_rng(2).standard_normal(tau.shape)
+    whole = problem() + sd.JointTorque("all", noise=0.5 / share, name="torques")
+    run = sd.smooth(whole, log, robust=False, **({} if out is None else {"out": tmp_path / out}))
+    (fit,) = (x for x in run.tables() if x.title == "fit")
+    label, squares, freedoms, _ = fit.rows[1]
+    assert "forces" in label and "forces" in repr(run) and int(freedoms) == 3 * N
+    assert float(squares) / int(freedoms) == pytest.approx(share**2, rel=0.15)
