@@ -200,7 +200,7 @@ def test_arrays_larger_than_their_file_are_refused(tmp_path):
 def test_missing_files_and_unwritable_targets(tmp_path, monkeypatch):
     with pytest.raises(FileError, match=r"absent\.solver cannot be read: No such file"):
         load_solver(tmp_path / "absent.solver")
-    with pytest.raises(FileError, match="cannot be read: it is a directory"):
+    with pytest.raises(FileError, match="cannot be read"):
         load_solver(tmp_path)
     with pytest.raises(FileError, match=r"nowhere/x\.solver cannot be written: No such file"):
         small().save(tmp_path / "nowhere" / "x.solver")
