@@ -1,79 +1,47 @@
-"""Files and folders that are written whole or not at all, and leave nothing else behind."""
+"""Files that are written whole or stay as they were."""
 
 from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from sysdyn.errors import FileError, checked_path
 
 
 class Replacement:
-    """The future file `path`: written at `temporary` and put into its place in one step.
+    """The future file `path`: written at `temporary`, a hidden name in the same folder, and renamed by `put`.
 
-    Whoever has written calls `put`, or `drop`, which leaves `path` as it was. Several may write one path at a time. The
-    file has no name until then where the system can do that (O_TMPFILE), so that a process that is killed leaves
-    nothing; elsewhere it has a hidden one in `folder`, by default that of `path`, on whose disk it is written.
+    `drop` deletes what was written, and does nothing after `put`. Several may write one path at a time. A process that
+    is killed leaves the hidden file.
     """
 
-    def __init__(self, path: Path, folder: Path | None = None):
+    def __init__(self, path: Path):
         self.path = path
-        folder = folder or path.parent
-        self._named = hidden(folder / path.name)
-        self._file = _nameless(folder)
-        self.temporary = self._named if self._file is None else Path(f"/proc/self/fd/{self._file}")
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
 
     def put(self) -> None:
-        """Put it into its place. Raises OSError, and is dropped then."""
-        try:
-            if self._file is not None:
-                # a folder, though absolute paths need none, makes link follow what /proc shows as a link
-                os.link(self.temporary, self._named, src_dir_fd=self._file, follow_symlinks=True)
-            os.replace(self._named, self.path)
-        finally:
-            self.drop()
+        """Replace `path` in one step. Raises OSError."""
+        os.replace(self.temporary, self.path)
 
     def drop(self) -> None:
-        self._named.unlink(missing_ok=True)
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self.temporary.unlink(missing_ok=True)
 
 
-def hidden(path: Path) -> Path:
-    """A name beside `path` that nobody else takes."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-
-
-def _nameless(folder: Path) -> int | None:
-    """Descriptor of a new file without a name on the disk of a folder; None if the system has no such files."""
-    with suppress(OSError, AttributeError):
-        file = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666)
-        if os.path.exists(f"/proc/self/fd/{file}"):
-            return file
-        os.close(file)
-    return None
-
-
-def replace_file(path: Path, payload: bytes, mode: int | None = None) -> None:
+def replace_file(path: Path, payload: bytes, mode: int = 0o666) -> None:
     """Make `payload` the content of the file, in one step. Raises OSError, after which the file is as it was.
 
-    mode: of the file; by default as of every new file.
+    mode: permissions of the file, less the umask of the process.
     """
     new = Replacement(path)
     try:
-        with open(new.temporary, "wb") as file:
+        with open(new.temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(payload)
-        if mode is not None:
-            os.chmod(new.temporary, mode)
-    except BaseException:
+        new.put()
+    finally:
         new.drop()
-        raise
-    new.put()
 
 
 def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
@@ -87,27 +55,14 @@ def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files, by name, into a folder, which is made if it does not exist: none is put into its place half-written.
+    """Write files, by name, one after the other into a folder, which is made if it does not exist.
 
-    Raises FileError, after which a new folder is not there. Files of another name stay.
+    Raises FileError, after which earlier files are written. Files of other names stay.
     """
-    new = not folder.exists()
-    place = folder.absolute()
-    temporary = hidden(place)
-    parts = [Replacement((temporary if new else place) / name, place.parent if new else place) for name in files]
     try:
-        for part, payload in zip(parts, files.values(), strict=True):
-            part.temporary.write_bytes(payload)
-        if new:
-            temporary.mkdir()
-        for part in parts:
-            part.put()
-        if new:
-            os.rename(temporary, folder)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error
-    finally:
-        for part in parts:
-            part.drop()
-        shutil.rmtree(temporary, ignore_errors=True)
+    for name, payload in files.items():
+        write_file(folder / name, payload)
     return folder

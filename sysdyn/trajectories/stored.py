@@ -178,7 +178,8 @@ class Store:
         noise = {name: x.tolist() for name, x in what.noise.items()}
         begin = [what.order, what.density.tolist(), what.window, list(what.chosen), noise]
         self._head = {"about": self._about, "begin": begin}
-        write_folder(self.folder, {HEAD: json.dumps(self._head).encode(), FIRST: _packed(first, {}, {})})
+        # HEAD last: a folder with it is complete
+        write_folder(self.folder, {FIRST: _packed(first, {}, {}), HEAD: json.dumps(self._head).encode()})
 
     def parts(self) -> list[File]:
         """The files of successive rows."""

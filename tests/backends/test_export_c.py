@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from disk import FULL, no_room
 from oracles import icub
 from typer.testing import CliRunner
 from values import random_groups
@@ -357,22 +358,17 @@ def test_an_earlier_export_is_replaced_and_nothing_else(tmp_path):
     assert not (tmp_path / "arm.c").exists() and (tmp_path / "CMakeLists.txt").read_text() == "project(mine)"
 
 
-def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
+def test_places_that_cannot_be_written_are_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="file is a file, but a folder is needed"):
         write_folder(tmp_path / "file", {"a": "x"})
     with pytest.raises(FileError, match="does not exist"):
         write_folder(tmp_path / "no" / "such", {"a": "x"})
 
-    def full(self, *arguments, **options):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
-        for folder in (tmp_path / "new", tmp_path):
-            with pytest.raises(FileError, match="No space left on device"):
-                write_folder(folder, {"a": "x"})
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    for folder in (tmp_path / "full", tmp_path):
+        with no_room(), pytest.raises(FileError, match=f"a cannot be written: {FULL}"):
+            write_folder(folder, {"a": "too long"})
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "full"]
     if os.geteuid():
         tmp_path.chmod(0o500)
         with pytest.raises(FileError, match="Permission denied"):
