@@ -413,10 +413,6 @@ def export(
     outputs: Outputs = None,
     ordering: Ordering = None,
     real: Annotated[str, typer.Option(help="Type of its numbers: double or float.")] = "double",
-    target: Annotated[
-        str | None,
-        typer.Option(help="Microcontroller of which NAME.o is made, too: cortex-m4 or cortex-m7.", show_default=False),
-    ] = None,
     force: Force = False,
     seconds: Seconds = None,
 ) -> None:
@@ -429,7 +425,7 @@ def export(
     """
     check_output(out, force)
     solver = compile_task(asked_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
-    path = solver.export_c(out, name, real, target)
+    path = solver.export_c(out, name, real)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
     output().print(f"wrote {path}: {files}", soft_wrap=True)
 

@@ -241,18 +241,18 @@ class Function(Translated, Differentiable, Called):
         return {group: np.reshape(states[group], (-1, size)) for group, size in self.program.input_groups}
 
     def export_c(
-        self, folder: str | os.PathLike, name: str | None = None, real: str = "double", target: str | None = None,
+        self, folder: str | os.PathLike, name: str | None = None, real: str = "double",
         states: Mapping[str, np.ndarray] | None = None,
     ) -> Path:  # fmt: skip
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
 
-        name: by default the function's. real, target: as there. states: {input: (N, …)}, among which the test vectors
-        are found; by default standard normal ones. Raises InvalidInput for the name, FileError if the folder cannot be
+        name: by default the function's. real: as there. states: {input: (N, …)}, from which the test vectors are taken;
+        by default standard normal ones. Raises InvalidInput for the name, FileError if the folder cannot be
         written, SingularState if no test vector has a finite result.
         """
         source = self.source(name)
         given = source.states() if states is None else self.rows(states)
-        return project.export(folder, source.name, source.executable, source.description, given, real, target)
+        return project.export(folder, source.name, source.executable, source.description, given, real)
 
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,

@@ -42,9 +42,7 @@ class Translated(ABC):
     def source(self, name: str | None = None) -> Source:
         """The program under this name, or under one of its own."""
 
-    def export_c(
-        self, folder: str | os.PathLike, name: str | None = None, real: str = "double", target: str | None = None
-    ) -> Path:  # fmt: skip
+    def export_c(self, folder: str | os.PathLike, name: str | None = None, real: str = "double") -> Path:
         """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
 
         NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
@@ -53,16 +51,13 @@ class Translated(ABC):
         tolerance of at most 1e-6 ("double") or 0.1 ("float") of the greatest entry of each. name: a C identifier that
         is no keyword, header of C or POSIX, or target of CMake, by default from the robot and the problem, or that of
         the function. real: type of its numbers, "double" or "float", whose header says how far results in it are
-        from those in double. target: "cortex-m4" (float alone) or "cortex-m7" writes NAME.o, too: the function as
-        machine code of this processor, made here, with sines of our own; the header has the number of instructions
-        that a call executes at most. Files of an earlier export are replaced.
+        from those in double. Files of an earlier export are replaced.
 
-        Raises InvalidInput for the name, UnknownName for type or target, ProblemError for a target without numbers of
-        the type, BackendUnavailable if no code can be made for it, FileError if the folder cannot be written,
+        Raises InvalidInput for the name, UnknownName for the type, FileError if the folder cannot be written,
         SingularState if no test vector has a finite result, or rounding errors exceed a tenth of that tolerance.
         """
         source = self.source(name)
-        return project.export(folder, source.name, source.executable, source.description, source.states(), real, target)
+        return project.export(folder, source.name, source.executable, source.description, source.states(), real)
 
     def to_casadi(self, name: str | None = None) -> Any:
         """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.

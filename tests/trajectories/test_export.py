@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from microcontrollers import BOARDS, in_double, needs_board
-from microcontrollers import run as run_on_board
 
 import sysdyn as sd
 from sysdyn.errors import FileError, InvalidInput, UnknownName
@@ -246,19 +244,3 @@ def test_what_is_not_exported_is_said(tmp_path):
     problem, options, _ = chain(coupled=True)
     with pytest.raises(InvalidInput, match="robust=False"):
         sd.filter(problem, ["tau"], **options).export_c(tmp_path / "out")
-
-
-@pytest.mark.slow
-@needs_board
-@pytest.mark.parametrize("real", ["double", "float"])
-@pytest.mark.parametrize("target", BOARDS)
-def test_filters_run_on_microcontrollers(target, real, tmp_path):
-    """In double precision, by instructions of a Cortex-M7 and functions on a Cortex-M4; in single without either."""
-    problem, options, log = walker()
-    live = sd.filter(problem, [], **options)
-    for row in list(rows(log))[:BEFORE]:
-        live(*row)
-    folder = live.export_c(tmp_path / "out", "robot", real=real)
-    assert "all checks passed" in run_on_board(folder, target, sorted(x.name for x in folder.glob("*.c")))
-    doubles = [x for name in folder.glob("robot*.c") for x in in_double(name, target)]
-    assert bool(doubles) == (real == "double"), doubles[:5]

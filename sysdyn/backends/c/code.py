@@ -124,8 +124,7 @@ class Code:
     def __init__(
         self, name: str, program: Program, description: Description, real: Real = DOUBLE, about: Sequence[str] = ()
     ):  # fmt: skip
-        self.about = list(about)
-        self.name, self.program, self.description, self.real = name, program, description, real
+        self.name, self.program, self.description, self.real, self.about = name, program, description, real, about
         self.inputs, self.outputs = _members(program.input_groups), _members(program.output_groups)
         self.plan: Schedule = schedule(program)
         self.n_work = self.plan.n_slots - program.n_inputs - program.n_outputs

@@ -11,9 +11,8 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
-from sysdyn.backends.llvm.objects import TARGETS, Target, compile_object
 from sysdyn.backends.real import DOUBLE, REALS, SINGLE, Real
-from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName, check_among, checked_path
+from sysdyn.errors import FileError, InvalidInput, SingularState, check_among, checked_path
 from sysdyn.files import atomic
 
 # Number of test vectors in a project; chosen.
@@ -28,20 +27,17 @@ LARGEST_TOLERANCE = {DOUBLE: 1e-6, SINGLE: 0.1}
 
 def export(
     folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping,
-    real: str = "double", target: str | None = None,
+    real: str = "double",
 ) -> Path:  # fmt: skip
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs: by group (N, size). real: name of the type of numbers. target: processor of which NAME.o holds the machine
-    code, too. Raises UnknownName for both, InvalidInput, FileError, ProblemError and BackendUnavailable for a target
-    that cannot be, and SingularState if no state has a result or the interpreter's results differ too much.
+    inputs: by group (N, size). real: name of the type of numbers. Raises UnknownName for the type, InvalidInput,
+    FileError, and SingularState if no state has a result or the interpreter's results differ too much.
     """
     program = executable.program
     if not program.n_outputs:
         raise InvalidInput("there is nothing to export: no result has any entries")
     check_among("type of numbers", real, REALS)
-    if target is not None and target not in TARGETS:
-        raise UnknownName("target", target, TARGETS)
     n = len(next(iter(inputs.values())))
     outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
     status = np.empty(n, dtype=np.int64)
@@ -60,30 +56,16 @@ def export(
             f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
         ]
     code = Code(check_name(name), program, description, REALS[real], about)
-    objects = {f"{name}.o": _object(code, TARGETS[target])} if target else {}
     inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
     tolerance = _tolerance(executable, inputs, outputs, REALS[real])
-    files: dict[str, str | bytes] = {
+    files = {
         f"{name}.h": code.header(),
         f"{name}.c": code.source(),
         "test_vectors.h": _test_vectors(code, inputs, outputs, tolerance),
         "main.c": _main(code),
         "CMakeLists.txt": cmake(code.name, code.description.title, [f"{code.name}.c"]),
     }
-    return write_folder(folder, files | objects)
-
-
-def _object(code: Code, target: Target) -> bytes:
-    """The machine code of a target, of which the header tells then."""
-    made = compile_object(code.name, code.program, target, code.real, MARK)
-    code.n_work = max(code.n_work, made.n_work)
-    code.about += [
-        f"{code.name}.o holds the same function for a {target.says}, to be linked in place of {code.name}.c "
-        "(EABI, numbers in",
-        f"registers of the floating-point unit). A call executes at most {made.instructions} instructions: there are "
-        "no loops.",
-    ]
-    return made.code
+    return write_folder(folder, files)
 
 
 def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> float:
@@ -261,7 +243,7 @@ add_test(NAME {name}_test_vectors COMMAND {name}_main)
 """
 
 
-def write_folder(folder: str | os.PathLike, files: Mapping[str, str | bytes]) -> Path:
+def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
     """Write files into `folder`, which is made if it does not exist; a failure leaves no half-written file.
 
     Raises FileError if that cannot be done, or would replace a file that sysdyn did not write.
@@ -277,12 +259,9 @@ def write_folder(folder: str | os.PathLike, files: Mapping[str, str | bytes]) ->
                 raise FileError(f"{path} was not written by sysdyn and would be replaced: name another folder")
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error
-    return atomic.write_folder(
-        folder, {name: x if isinstance(x, bytes) else x.encode("ascii") for name, x in files.items()}
-    )
+    return atomic.write_folder(folder, {name: text.encode("ascii") for name, text in files.items()})
 
 
 def _is_ours(path: Path) -> bool:
-    """True if a file bears our mark: texts at their beginning, objects somewhere."""
-    content = path.read_bytes()
-    return MARK.encode() in (content if path.suffix == ".o" else content[:200])
+    """True if our mark is at the beginning of a file."""
+    return MARK.encode() in path.read_bytes()[:200]

@@ -71,14 +71,8 @@ class Processor:
     def _is_x86(self) -> bool:
         return self.triple.startswith(("x86_64", "i386", "i686", "amd64"))
 
-    @property
-    def _is_cortex_m(self) -> bool:
-        return self.triple.startswith("thumb")
-
     def lanes(self, real: Real = DOUBLE) -> int:
-        """Numbers in the widest vector register, or 1 if there are none."""
-        if self._is_cortex_m:
-            return 1
+        """Numbers in the widest vector register."""
         return (64 if self.has("avx512f") else 32 if self.has("avx") else 16) // real.size
 
     @property
@@ -89,8 +83,6 @@ class Processor:
     @property
     def fuses(self) -> bool:
         """True if one instruction multiplies and adds with one rounding."""
-        if self._is_cortex_m:
-            return self.has("vfp4d16sp")  # a Cortex-M4 has such an instruction, which takes longer than two others
         return self.has("fma") if self._is_x86 else self.triple.startswith(("aarch64", "arm64"))
 
     def machine(self, level: int) -> Any:
