@@ -25,7 +25,6 @@ from sysdyn.model.library import find, robots
 from sysdyn.model.mjcf import from_mujoco, load_mjcf
 from sysdyn.model.mujoco_files import root_element
 from sysdyn.model.mujoco_state import MujocoState
-from sysdyn.model.origins import origin, origin_of, remember
 from sysdyn.model.pinocchio_models import PinocchioState, from_pinocchio
 from sysdyn.model.screws import from_screws
 from sysdyn.model.tree import Model
@@ -38,7 +37,7 @@ __all__ = [
     "Planar", "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree",
     "chain", "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco",
     "from_pinocchio", "from_screws", "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf",
-    "origin", "pose_and_jacobian", "random_tree", "read_urdf", "robots", "velocities",
+    "pose_and_jacobian", "random_tree", "read_urdf", "robots", "velocities",
 ]  # fmt: skip
 
 
@@ -77,8 +76,7 @@ def load(
         source = find(shown)
         suffix = source.suffix
     if suffix == ".xacro":
-        whole = expanded(source, mappings, text)
-        return remember(load_urdf(whole, base=base, **options), origin_of(whole, origin_of(source).folder))
+        return load_urdf(expanded(source, mappings, text), base=base, **options)
     if mappings is not None:
         raise InvalidInput(f"{shown!r} is no xacro file: only these take mappings")
     if suffix == ".urdf":

@@ -1,14 +1,23 @@
-"""Named frames and sensors of a robot description."""
+"""Named frames and sensors of a robot description, and the file that has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.model.checks import checked_array, frozen
 from sysdyn.model.spatial import rotation, translation
+
+
+class Origin(NamedTuple):
+    """A robot file: its path or text, and the folder that relative paths in it start from."""
+
+    file: str
+    folder: Path
 
 
 @dataclass(frozen=True, eq=False, repr=False)

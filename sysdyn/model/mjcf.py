@@ -15,14 +15,14 @@ import numpy as np
 from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning, warn
 from sysdyn.model.checks import check_count, unique
 from sysdyn.model.closures import Coupling, Loop
-from sysdyn.model.frames import Sensor
+from sysdyn.model.frames import Origin, Sensor
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import ANGLE_SNAP, SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.mujoco_files import check_type, compiled, imported
-from sysdyn.model.origins import origin_of, remember
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
+from sysdyn.model.urdf import origin_of
 from sysdyn.program.plain import product
 
 # Orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
@@ -41,7 +41,7 @@ def load_mjcf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     Raises BackendUnavailable if `mujoco` is not installed; ModelError for a file larger than 64 MiB, for what MuJoCo
     cannot read, with its message, and as `from_mujoco`.
     """
-    return remember(_convert(compiled(source), strict, snap), origin_of(source))
+    return _convert(compiled(source), strict, snap, origin_of(source))
 
 
 def from_mujoco(mj_model: Any, strict: bool = False, snap: bool = True) -> Model:
@@ -93,7 +93,7 @@ class _Step:
     limits: Limits
 
 
-def _convert(m: Any, strict: bool, right: bool) -> Model:
+def _convert(m: Any, strict: bool, right: bool, source: Origin | None = None) -> Model:
     check_type(m)
     check_count(m.nbody - 1)
     try:
@@ -125,6 +125,7 @@ def _convert(m: Any, strict: bool, right: bool) -> Model:
         base="floating" if tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free) else "fixed",
         strict=strict,
         sensors=_sensors(m, links, joint_names, right),
+        source=source,
         **tree.parts(np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity),
     )
     warn_of_idle_joints(model, strict)

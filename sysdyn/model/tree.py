@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, fields
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +44,7 @@ from sysdyn.model.closures import (
     restored,
     stored,
 )
-from sysdyn.model.frames import Frame, Sensor
+from sysdyn.model.frames import Frame, Origin, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
 from sysdyn.program.groups import common, leading, slices
 from sysdyn.program.reals import real
@@ -81,6 +81,7 @@ class Model:
     damping [N m s/rad or N s/m], friction [N m or N] (nv,): ≥ 0; no equation has them unless `passive_torque` or
         `MotorTorque(…, passive=True)` is used.
     closures: `Coupling`s of joints and `Loop`s of frames, which problems impose and algorithms of trees do not.
+    source: the robot file that it was read from, for its shapes; None for a changed or stored model.
     strict: raise ModelError for implausible inertias instead of warning (None: do not look).
 
     Raises ModelError naming the body or field that is wrong; warns with PlausibilityWarning of inertias no rigid body
@@ -106,6 +107,7 @@ class Model:
     damping: np.ndarray = None  # type: ignore[assignment]
     friction: np.ndarray = None  # type: ignore[assignment]
     closures: tuple[Closure, ...] = ()
+    source: Origin | None = field(default=None, compare=False)
     strict: InitVar[bool | None] = False
 
     def __post_init__(self, strict: bool | None):
@@ -354,7 +356,7 @@ class Model:
 
     def replace(self, **changes: Any) -> Model:
         """A new validated model with the given fields changed. Raises UnknownName for a field that does not exist."""
-        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        known = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         for name in changes:
             if name not in known and name != "strict":
                 raise UnknownName("field of Model", name, known)
@@ -397,7 +399,7 @@ class Model:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Model:
         """The model of `to_dict`. Raises ModelError for a missing or unknown field."""
-        known = {f.name for f in fields(cls)}
+        known = {f.name for f in fields(cls) if f.compare}
         data = {"damping": None, "friction": None, "closures": (), **data}  # since 0.2
         if set(data) != known:
             missing, extra = sorted(known - set(data)), sorted(set(data) - known)

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName, few
 from sysdyn.model.checks import MOST_BODIES
-from sysdyn.model.frames import Sensor
+from sysdyn.model.frames import Origin, Sensor
 from sysdyn.model.joints import ANGLE_SNAP, snap, unit_axis
 from sysdyn.model.spatial import (
     X_inverse,
@@ -115,14 +116,26 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
 
 
 class MadeText(str):
-    """The text of a robot file that was made of another one. name: of this one, in messages."""
+    """The text of a robot file that was made of another one.
+
+    name: of this one, in messages. folder: of the other one.
+    """
 
     name: str
+    folder: Path
 
 
 def is_text(source: str | os.PathLike[str]) -> bool:
     """True for the text of a robot file, False for its path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+
+
+def origin_of(source: str | os.PathLike[str]) -> Origin:
+    """The origin for a path or a text."""
+    if is_text(source):
+        return Origin(str(source), source.folder if isinstance(source, MadeText) else Path.cwd())
+    path = Path(source).absolute()
+    return Origin(str(path), path.parent)
 
 
 def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:

@@ -13,10 +13,9 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
-from sysdyn.model.origins import origin_of, remember
 from sysdyn.model.spatial import X_motion, transform_inertia
 from sysdyn.model.tree import GRAVITY, Model
-from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
+from sysdyn.model.urdf import UrdfJoint, UrdfRobot, origin_of, read_urdf
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
@@ -108,9 +107,12 @@ def load_urdf(
         tree.weld(place.body, I)
         tree.name(j.child, place, j.name if lumped else "")
         places[j.child] = place
-    model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
+    model = Model(
+        name=robot.name, base=base, sensors=robot.sensors, source=origin_of(source), strict=strict,
+        **tree.parts(gravity),
+    )  # fmt: skip
     warn_of_idle_joints(model, strict)
-    return remember(model, origin_of(source))
+    return model
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:

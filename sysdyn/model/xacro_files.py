@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from sysdyn.errors import ModelError, install, optional
-from sysdyn.model.urdf import MadeText
+from sysdyn.model.urdf import MadeText, origin_of
 
 # Held to expand a file: one at a time, as xacro keeps its state in module variables.
 _ONE_AT_A_TIME = threading.Lock()
@@ -40,5 +40,5 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
                 )
             raise ModelError(f"{shown}: xacro cannot expand it: {reason}") from None
     made = MadeText(document.toprettyxml(indent="  "))
-    made.name = f"{shown}, expanded"
+    made.name, made.folder = f"{shown}, expanded", origin_of(source).folder
     return made

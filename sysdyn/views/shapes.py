@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, few, install, optional, warn
-from sysdyn.model import Model, origin
+from sysdyn.model import Model
+from sysdyn.model.frames import Origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.mjcf import TO_XYZW, names_of
 from sysdyn.model.mujoco_files import compiled, imported, root_element
-from sysdyn.model.origins import Origin, origin_of
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import quaternion_to_E, rotation, translation
-from sysdyn.model.urdf import UrdfReader, read_text
+from sysdyn.model.urdf import UrdfReader, origin_of, read_text
 
 Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
 
@@ -112,7 +112,7 @@ def shapes_of(model: Model, source: Any = None) -> list[Visual]:
     Raises InvalidInput for a file of another robot, ModelError for one that cannot be read.
     """
     if source is None:
-        source = origin(model)
+        source = model.source
     found: list[Visual] = []
     if source is not None and source is not False:
         faults: list[str] = []
@@ -168,9 +168,9 @@ def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
     if not isinstance(source, (str, os.PathLike, Origin)):
         return _of_mujoco(source)
     found = source if isinstance(source, Origin) else origin_of(source)
-    text, name = read_text(found.source)
+    text, name = read_text(found.file)
     if root_element(text.decode(errors="replace")) == "mujoco":
-        return _of_mujoco(compiled(found.source))
+        return _of_mujoco(compiled(found.file))
     return _of_urdf(text, name, found.folder, faults)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 
 import mujoco
@@ -12,7 +13,6 @@ import pytest
 import sysdyn as sd
 from sysdyn.model import forward_kinematics
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.origins import origin
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, inertia, rotation, rotx, transform_inertia, translation
 from sysdyn.views.shapes import BONE, INERTIA, PLAIN, Box, Cylinder, Ellipsoid, Mesh, find_mesh, shapes_of
@@ -137,7 +137,8 @@ def test_models_remember_their_files_while_they_live(robot, tmp_path, monkeypatc
     path = robot()
     model = sd.load(path)
     changed = model.replace(gravity=np.zeros(3))
-    assert origin(model).source == path and origin(changed) is None
+    assert model.source.file == path and changed.source is None
+    assert pickle.loads(pickle.dumps(model)).source is None
     assert {x.colour for x in shapes_of(changed)} <= {INERTIA, BONE}
     assert len(shapes_of(changed, path)) == len(shapes_of(model))
     assert {x.colour for x in shapes_of(model, False)} <= {INERTIA, BONE}
