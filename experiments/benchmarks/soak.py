@@ -130,7 +130,7 @@ def killed(processes: int, seconds: float) -> dict:
         answers = log.read_text().split("\n")
         wrong = [line for line in answers if line]
         entries = cache.entries()
-        whole = sum(entry.path.name.startswith(".") or cache.load(entry.path.name) is not None for entry in entries)
+        whole = sum(entry.name.startswith(".") or cache.load(entry.name) is not None for entry in entries)
         size = sum(entry.size for entry in entries) / MEBI
         print(
             *wrong[-9:],

@@ -201,16 +201,6 @@ def test_the_folder_and_its_entries_are_the_users_alone(folder):
     assert cache.load("key") == b"payload"
 
 
-@posix
-def test_the_folder_of_the_user_is_closed_to_others(monkeypatch, tmp_path):
-    monkeypatch.delenv("SYSDYN_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "sysdyn").mkdir()
-    (tmp_path / "sysdyn").chmod(0o777)
-    cache.store("key", b"payload")
-    assert (tmp_path / "sysdyn").stat().st_mode & 0o777 == 0o700 and cache.load("key") == b"payload"
-
-
 def open_to_the_group(folder: Path, monkeypatch) -> None:
     folder.chmod(0o770)
 
@@ -232,28 +222,8 @@ def test_folders_that_others_can_write_to_are_not_used(folder, monkeypatch, chan
         assert cache.load("key") is None
         cache.store("other", b"payload")
         assert cache.load("key") is None
-    assert len({str(x.message) for x in found}) == len(found) and any(str(folder) in str(x.message) for x in found)
+    assert len(found) == 1 and str(folder) in str(found[0].message)
     assert [p.name for p in folder.iterdir()] == ["key"]
-
-
-@posix
-def test_entries_that_others_can_write_to_are_not_used(folder):
-    cache.store("key", b"payload")
-    (folder / "key").chmod(0o666)
-    with pytest.warns(CacheWarning, match=r"the cache entry .*key cannot be used .*mode 666: chmod go-w") as found:
-        assert cache.load("key") is None and cache.load("key") is None
-    assert len(found) == 1
-    cache.store("key", b"new")  # in a folder of the user's own it is replaced
-    assert cache.load("key") == b"new"
-
-
-@posix
-def test_links_and_pipes_are_no_entries(folder, tmp_path):
-    cache.store("key", b"payload")
-    (folder / "link").symlink_to(folder / "key")
-    os.mkfifo(folder / "pipe", 0o600)
-    (folder / "folder").mkdir()
-    assert [cache.load(name) for name in ("link", "pipe", "folder")] == [None] * 3  # at once: nobody writes the pipe
 
 
 def test_an_entry_under_another_key_is_ignored(folder):
@@ -270,7 +240,7 @@ def entry(k: int) -> str:
     return f"{k:064x}.o"
 
 
-def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
+def test_the_least_recently_used_entries_are_deleted(folder, monkeypatch):
     monkeypatch.setenv("SYSDYN_CACHE_LIMIT", "0.1")
     now = time.time()
     for k in range(9):
@@ -279,15 +249,14 @@ def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
     strange = [folder / "notes.txt", folder / "0.o"]
     for path in strange:
         path.write_bytes(bytes(200_000))
-    dead, busy = folder / f".{entry(5)}.123-0123abcd", folder / f".{entry(6)}.124-4567abcd"
-    for path, age in ((dead, 10_000), (busy, 100)):  # what another process is about to put into its place stays
-        path.write_bytes(b"half")
-        os.utime(path, (now - age, now - age))
+    dead = folder / f".{entry(5)}.123-0123abcd"  # of a process that was killed
+    dead.write_bytes(b"half")
+    os.utime(dead, (now - 100, now - 100))
     assert cache.load(entry(1)) is not None  # used just now
     cache.store(entry(9), bytes(10_000))
     cache.store(entry(10), bytes(10_000))
-    left = {x.path.name for x in cache.entries()}
-    assert left == {busy.name, *(entry(k) for k in (1, 3, 4, 5, 6, 7, 8, 9, 10))}
+    left = {x.name for x in cache.entries()}
+    assert left == {entry(k) for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)}
     assert all(path.exists() for path in strange)
     assert sum(x.size for x in cache.entries()) <= 0.1 * cache.MEBIBYTE
     cache.clear()
