@@ -25,11 +25,6 @@ def function(program: Program, name: str):
     for _, size in program.output_groups:
         outputs.append(casadi.vertcat(*(value[k] for k in program.outputs[at : at + size].tolist())))
         at += size
-    return casadi.Function(name, inputs, outputs, *names(program))
-
-
-def names(program: Program) -> tuple[list[str], list[str]]:
-    """Names of the inputs and of the results of a program in CasADi."""
     results: list[str] = []
     for group, _ in program.output_groups:
         result = identifier(group)
@@ -37,4 +32,4 @@ def names(program: Program) -> tuple[list[str], list[str]]:
             result += "_"
         results.append(result)
     given = [identifier(group) for group, _ in program.input_groups]
-    return [f"known_{x}" if x in results else x for x in given], results
+    return casadi.Function(name, inputs, outputs, [f"known_{x}" if x in results else x for x in given], results)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.backends import casadi, jax, torch
-from sysdyn.backends.c import external, project
+from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.real import DOUBLE
@@ -66,19 +66,6 @@ class Translated(ABC):
         """
         source = self.source(name)
         return casadi.function(source.executable.program, source.name)
-
-    def export_casadi(self, folder: str | os.PathLike, name: str | None = None) -> Path:
-        """Write the program and its derivatives in C for casadi.external, as the sources of one shared library.
-
-        casadi.external(NAME, "libNAME.so", {"jac_penalty": 1}) finds J, J v, w^T J and the derivative of the latter in
-        it, programs of their own, so that gradients, Jacobians and Hessians are exact (without the option Jacobians are
-        swept through, column by column); derivatives by q are those of its entries, with
-        quaternions divided by their norms. Names of inputs and results, and `name`: as for `to_casadi`. A call fails
-        where a pivot is zero or a result is not finite.
-
-        Raises InvalidInput for the name, FileError if the folder cannot be written.
-        """
-        return external.export(folder, self.source(name).name, self.traced("nan"))
 
     @abstractmethod
     def traced(self, on_singular: str) -> Traced:

@@ -1,4 +1,4 @@
-"""Products of a program's derivatives with vectors, by forward and reverse mode through its operations, and Jacobians.
+"""Products of a program's derivatives with vectors, by forward and reverse mode through its operations.
 
 A further group of inputs holds a vector: `tangents:NAME` of an input, `cotangents:NAME` of an output.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.program.evaluate import derivative, evaluate, gradient
-from sysdyn.program.expr import SHARING, Graph, is_zero
+from sysdyn.program.expr import SHARING, Graph
 from sysdyn.program.groups import Group
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Guard, Program
@@ -182,39 +182,6 @@ class ByProgram:
                 for scalar, rate in direction.items():
                     found[scalar] = found.get(scalar, 0.0) + rate * x
         return found
-
-
-# Nonzero entries of a block of a Jacobian: (row, column), by columns.
-Places = list[tuple[int, int]]
-
-
-def jacobian(program: Program, product: Program, kind: str) -> tuple[Program, dict[tuple[str, str], Places]]:
-    """(the program of ∂y/∂x of all outputs y by all inputs x, places of its entries by (y, x)).
-
-    product: of J v along all inputs (kind "jvp"), or of wᵀ J with all outputs ("vjp"). It is repeated for each unit
-    vector in one graph, where most of it is shared or zero. Output groups are the blocks, y after y, without entries
-    that are always zero.
-    """
-    graph, before = Graph(SHARING), len(program.input_groups)
-    own = {name: list(graph.inputs(name, size)) for name, size in program.input_groups}
-    inputs, outputs = program.input_groups, program.output_groups
-    seeds = inputs if kind == "jvp" else outputs
-    blocks: dict[tuple[str, str], dict[tuple[int, int], Any]] = {(y, x): {} for y, _ in outputs for x, _ in inputs}
-    vectors = [name for name, _ in product.input_groups[before:]]
-    zeros = {name: [0.0] * size for name, size in product.input_groups[before:]}
-    for (name, size), vector in zip(seeds, vectors, strict=True):
-        for k in range(size):
-            unit = [float(j == k) for j in range(size)]
-            again = replayed(product, graph, own | zeros | {vector: unit})
-            for other, column in again.outputs.items():
-                block = blocks[(other, name) if kind == "jvp" else (name, other)]
-                for j, x in enumerate(column):
-                    if not is_zero(x):
-                        block[(j, k) if kind == "jvp" else (k, j)] = x
-    places = {key: sorted(block, key=lambda at: at[::-1]) for key, block in blocks.items()}
-    results = {f"{y} by {x}": [block[at] for at in places[y, x]] for (y, x), block in blocks.items()}
-    whole = Replay(graph, own, {}, again.guarded)
-    return whole.program({}, results, program.ranges), places
 
 
 # ---- vectors in calls ----------------------------------------------------------------------------------------------

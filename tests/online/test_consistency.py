@@ -531,7 +531,6 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "traced": traced, "to_jax": to_jax,
         "to_torch": traced,
         "source": lambda: found.source("x").name == "x", "to_casadi": lambda: found.to_casadi("x").name() == "x",
-        "export_casadi": lambda: any(found.export_casadi(tmp_path / "casadi").glob("*.c")),
         "outputs": outputs, "measured": outputs, "report": report, "safety": report, "choice": report,
         "ordering": report, "flops": lambda: found.flops.end_to_end.total > 0, "passes": report,
         "fill_in": lambda: found.fill_in == found.choice.fill_in,

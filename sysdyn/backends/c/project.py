@@ -210,8 +210,8 @@ static int differs(const char *what, int {row}, const {real.name} *found, const 
 """
 
 
-def library(name: str, title: str, sources: Sequence[str], shared: bool = False) -> str:
-    """CMakeLists.txt of a library of these sources."""
+def cmake(name: str, title: str, sources: Sequence[str]) -> str:
+    """CMakeLists.txt of a library of these sources with NAME.h, and of main.c, which is its test."""
     return f"""# {MARK}: {comment(title)}
 cmake_minimum_required(VERSION 3.10)
 project({name} C)
@@ -223,18 +223,13 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
-add_library({name} {"SHARED " if shared else ""}{" ".join(sources)})
+add_library({name} {" ".join(sources)} {name}.h)
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 set_target_properties({name} PROPERTIES POSITION_INDEPENDENT_CODE ON) # for shared libraries, such as plugins
 if(UNIX)
   target_link_libraries({name} PUBLIC m)
 endif()
-"""
 
-
-def cmake(name: str, title: str, sources: Sequence[str]) -> str:
-    """CMakeLists.txt of a library of these sources beside NAME.h, and of main.c, which is its test."""
-    return f"""{library(name, title, [*sources, f"{name}.h"])}
 add_executable({name}_main main.c test_vectors.h)
 target_link_libraries({name}_main {name})
 
