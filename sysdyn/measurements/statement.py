@@ -449,7 +449,7 @@ class Statement:
         """Inverse of `to_dict`. Raises ProblemError if `data` is something else."""
         try:
             measurements = [restored(m) for m in data["measurements"]]
-            problem = cls(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
+            problem = cls(Model.from_dict(data["model"]), measurements, data["parameters"])
             for m in measurements:
                 if isinstance(m.of, RawMeasurement):
                     every = known(m.of.quantity).pairs(problem.model)

@@ -400,15 +400,13 @@ class Model:
     def from_dict(cls, data: Mapping[str, Any]) -> Model:
         """The model of `to_dict`. Raises ModelError for a missing or unknown field."""
         known = {f.name for f in fields(cls) if f.compare}
-        data = {"damping": None, "friction": None, "closures": (), **data}  # since 0.2
         if set(data) != known:
             missing, extra = sorted(known - set(data)), sorted(set(data) - known)
             raise ModelError(f"not the data of a Model: missing fields {missing}, unknown fields {extra}")
         values = dict(data)
         values["joints"] = tuple(_joint_from_dict(joint) for joint in data["joints"])
         values["frames"] = {
-            f["name"]: Frame(f["name"], f["body"], np.array(f["X"]), f.get("joint", ""))  # joint: since 0.3
-            for f in data["frames"]
+            f["name"]: Frame(f["name"], f["body"], np.array(f["X"]), f["joint"]) for f in data["frames"]
         }
         values["sensors"] = tuple(Sensor(**{**s, "X": np.array(s["X"])}) for s in data["sensors"])
         values["closures"] = tuple(restored(c) for c in data["closures"])

@@ -87,21 +87,20 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
         for scope in ("end_to_end", "solve"):
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
-        choice["joined"] = tuple((int(k), tuple(map(int, rows))) for k, rows in choice.get("joined", ()))
-        known = {x.name for x in fields(Safety)}  # earlier versions stored figures that there are no more
-        choice["safety"] = Safety(**{name: x for name, x in choice["safety"].items() if name in known})
+        choice["joined"] = tuple((int(k), tuple(map(int, rows))) for k, rows in choice["joined"])
+        choice["safety"] = Safety(**choice["safety"])
         for name in ("row_perm", "col_perm"):
             choice[name] = tuple(arrays[name].astype(np.int32, casting="safe").tolist())
         considered = tuple((str(name), str(what)) for name, what in head["considered"])
-        stages = tuple((str(name), float(spent)) for name, spent in head.get("stages", ()))
+        stages = tuple((str(name), float(spent)) for name, spent in head["stages"])
         compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"], stages)
         outputs = outputs or from_described(head["options"]["outputs"])
         options = Options.from_dict({**head["options"], "outputs": outputs})
         found = None
         if problem is None and head["problem"] is not None:
             problem = Problem.from_dict(head["problem"])
-            if head.get("left_out"):
-                found = without(problem, head["left_out"], bool(head.get("loosened")))
+            if head["left_out"]:
+                found = without(problem, head["left_out"], bool(head["loosened"]))
                 problem = found.rest
         _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.judged)
         _check_choice(compiled.choice)

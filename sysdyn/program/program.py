@@ -236,7 +236,7 @@ class Program:
                 found = f"the stored program has format {head['format']}"
                 raise FileError(f"{found}, this version reads {PROGRAM_FORMAT}: compile it again")
             guards = [Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
-            ranges = tuple((k, float(most)) for k, most in head.get("ranges", ()))
+            ranges = tuple((k, float(most)) for k, most in head["ranges"])
             program = Program(
                 tuple((str(n), s) for n, s in head["inputs"]),
                 tuple((str(n), s) for n, s in head["outputs"]),
