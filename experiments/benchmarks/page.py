@@ -143,7 +143,7 @@ TABLES = (
     Table(
         "single", "Errors in single precision",
         "The greatest difference to double precision at random states with random torques, over the state's greatest "
-        "entry, with `tolerance=` and without.",
+        "entry.",
         {
             "": ("what", str), "states": ("states", number), "error": ("error", str), "reach": ("target", str),
             "solved again in double": ("again", number),

@@ -4,7 +4,7 @@
 
 Needs icub-models and example-robot-data. States a second of float32 over float64 on one thread: batches that are
 bound, plain calls by arrays of the solver's own type, and by float64 for both. Errors are the greatest, over random
-states with random torques, of the difference to float64 over the state's greatest entry, with `tolerance=` and without.
+states with random torques, of the difference to float64 over the state's greatest entry.
 Writes experiments/results/single.csv.
 """
 
@@ -23,8 +23,8 @@ import sysdyn as sd
 
 # States of a bound batch and of a plain one; twice as many lanes are to give so many times as many states a second.
 BOUND, PLAIN, TARGET = 1024, 10_000, 1.7
-# Tolerances, and the greatest error that is to be left by them; None: without a certificate.
-TOLERANCES = {None: 1e-5, 1e-5: 1e-5, 1e-8: 1e-8}
+# The greatest error of a state.
+ERROR = 1e-5
 # States whose errors are looked at together.
 TOGETHER = 10_000
 
@@ -48,9 +48,9 @@ def states(model: sd.Model, n: int, seed: int, dtype: type = np.float64) -> list
     return [np.ascontiguousarray(x, dtype) for x in model.random_state(seed=seed, batch=n)]
 
 
-def speeds(name: str, double: sd.Solver, others: dict[float | None, sd.Solver]) -> Iterator[dict]:
+def speeds(name: str, double: sd.Solver, single: sd.Solver) -> Iterator[dict]:
     """Ratios of states a second."""
-    model, single = double.model, others[None]
+    model = double.model
     bound = [
         solver.bind(*states(model, BOUND, 0, dtype), fx=np.zeros((model.nb, 6), dtype))
         for solver, dtype in ((single, np.float32), (double, np.float64))
@@ -60,37 +60,22 @@ def speeds(name: str, double: sd.Solver, others: dict[float | None, sd.Solver]) 
     for what, dtype, goal in (("plain", np.float32, TARGET), ("plain, float64 handed in", np.float64, None)):
         call = partial(single, *states(model, PLAIN, 0, dtype), threads=1)
         yield compared(call, plain, each=(PLAIN, PLAIN), repeat=25).row(f"{name}, {what}", goal, states=PLAIN)
-    for tolerance, solver in others.items():
-        if tolerance is not None:
-            call = partial(solver, *states(model, PLAIN, 0), threads=1)
-            what = f"{name}, tolerance {tolerance:g}"
-            yield compared(call, plain, each=(PLAIN, PLAIN), repeat=15).row(what, None, states=PLAIN)
 
 
-def errors(name: str, double: sd.Solver, others: dict[float | None, sd.Solver], n: int) -> Iterator[dict]:
-    """The greatest error of n states, and the share of states that were solved again in double precision."""
-    worst, again = dict.fromkeys(others, 0.0), dict.fromkeys(others, 0)
+def error(name: str, double: sd.Solver, single: sd.Solver, n: int) -> dict:
+    """The greatest error of n states, and the number of states that were solved again in double precision."""
+    worst, again = 0.0, 0
     for k in range(0, n, TOGETHER):
         given = states(double.model, min(TOGETHER, n - k), k)
-        exact = double(*given)
-        for tolerance, solver in others.items():
-            found = solver(*given)
-            for x in solver.outputs:
-                off, size = np.abs(found[x] - exact[x]).max(axis=1), np.abs(exact[x]).max(axis=1)
-                worst[tolerance] = max(worst[tolerance], float(np.max(off / size)))
-            failed = found._found.again
-            again[tolerance] += 0 if failed is None else int(np.count_nonzero(failed))
-    for tolerance, error in worst.items():
-        what = f"{name}, error" + (f" at tolerance {tolerance:g}" if tolerance else "")
-        goal = TOLERANCES[tolerance]
-        print(f"  {what:<52}{error:9.1e} of {n:,} states, {again[tolerance]} solved again  target {goal:g}")
-        yield {
-            "what": what,
-            "states": n,
-            "target": TOLERANCES[tolerance],
-            "error": f"{error:.2g}",
-            "again": again[tolerance],
-        }
+        exact, found = double(*given), single(*given)
+        for x in single.outputs:
+            off, size = np.abs(found[x] - exact[x]).max(axis=1), np.abs(exact[x]).max(axis=1)
+            worst = max(worst, float(np.max(off / size)))
+        failed = found._found.again
+        again += 0 if failed is None else int(np.count_nonzero(failed))
+    what = f"{name}, error"
+    print(f"  {what:<52}{worst:9.1e} of {n:,} states, {again} solved again  target {ERROR:g}")
+    return {"what": what, "states": n, "target": ERROR, "error": f"{worst:.2g}", "again": again}
 
 
 def main() -> None:
@@ -100,11 +85,8 @@ def main() -> None:
     for name, problem, outputs in problems():
         options = {"outputs": outputs, "external_wrenches": True, "progress": False}
         double = sd.compile(problem, **options)
-        others = {
-            x: sd.compile(problem, real="float32", tolerance=x, **options)
-            for x in (TOLERANCES if "qdd" in outputs else (None,))
-        }
-        rows += [*speeds(name, double, others), *errors(name, double, others, n)]
+        single = sd.compile(problem, real="float32", **options)
+        rows += [*speeds(name, double, single), error(name, double, single, n)]
     columns = dict.fromkeys(x for row in rows for x in row)
     write_csv("single", [{x: row.get(x, "") for x in columns} for row in rows])
 

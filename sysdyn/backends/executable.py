@@ -129,8 +129,6 @@ class Executable:
         single: of one state, by the kernel of one state. Raises ProblemError if the back end has no prepared calls.
         """
         self.require_binding()
-        if self.backend.kernel(single) is None:
-            return Step(partial(self.run, inputs, outputs, status, threads), out, status, (inputs, outputs))
         made = [
             calls.prepared(self.backend, inputs, outputs, status, *share, single)
             for share in _shares(len(status), self.threads(len(status), threads), self.backend.width)

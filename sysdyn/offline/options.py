@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from sysdyn.backends.real import DOUBLE, Real, real_of
+from sysdyn.backends.real import Real, real_of
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
-from sysdyn.program.reals import is_count, is_number
+from sysdyn.program.reals import is_count
 
 # Name of the caller's own ordering.
 GIVEN = "given"
@@ -60,7 +60,6 @@ class Equations:
 class Options:
     """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 
-    tolerance: error beyond which results in single precision are corrected; None: they are not.
     given: the permutations of the ordering GIVEN; unsafe: it is taken whatever the judge says.
     """
 
@@ -69,7 +68,6 @@ class Options:
     level: str = "best"
     backend: str = "llvm"
     real: str = "float64"
-    tolerance: float | None = None
     formulation: str = "auto"
     external_wrenches: bool = True
     passes: tuple[str, ...] = ALL
@@ -82,14 +80,6 @@ class Options:
         object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
         check_among("level", self.level, LEVELS)
         object.__setattr__(self, "real", real_of(self.real).dtype.name)
-        if self.tolerance is not None:
-            if not is_number(self.tolerance) or not 0.0 < self.tolerance < math.inf:
-                raise InvalidInput(
-                    f"tolerance is {self.tolerance!r}, but a number > 0 is needed, or None for no corrections"
-                )
-            if self.numbers is DOUBLE:
-                raise InvalidInput("tolerance= is for results in single precision: add real='float32', or leave it out")
-            object.__setattr__(self, "tolerance", float(self.tolerance))
         check_among("formulation", self.formulation, FORMULATIONS)
 
     @property
@@ -111,11 +101,6 @@ class Options:
     def numbers(self) -> Real:
         """Type of the numbers of the machine code."""
         return real_of(self.real)
-
-    @property
-    def results(self) -> Real:
-        """Type of the numbers of results."""
-        return self.numbers if self.tolerance is None else DOUBLE
 
     @property
     def code_level(self) -> int:

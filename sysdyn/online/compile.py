@@ -26,7 +26,6 @@ from sysdyn.errors import (
 )
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
-from sysdyn.offline.certificate import driven
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import GIVEN, Budget, Equations, Options
@@ -59,7 +58,6 @@ def compile(
     known: str = "rows",
     backend: str = "llvm",
     real: str | type = "float64",
-    tolerance: float | None = None,
     on_singular: str = "raise",
     formulation: str = "auto",
     external_wrenches: bool = True,
@@ -86,10 +84,6 @@ def compile(
                  float32, arrays of float64 are rounded when they are handed in, and `solver.report()` tells the error.
                  States at which the judge saw large losses are solved again in double precision, as those near zero
                  pivots are. Of exact problems only; derivatives stay in double precision
-    tolerance    with real="float32", for forward dynamics, outputs="qdd" (["qdd", "w"] with constraints): each state
-                 gets a residual in double precision, and corrections if results are off by more than this fraction of
-                 their greatest entry. States beyond it after that are solved again in double precision; bound calls
-                 tell of them by status 64. Results are float64
     on_singular  action of a call if the order fails at a state: "raise", "nan" or "repivot"
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
                  "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
@@ -145,7 +139,7 @@ def compile(
 
     options = Options(
         ordering=ordering if isinstance(ordering, str) else GIVEN, outputs=asked, level=level, backend=backend,
-        real=real_of(real).dtype.name, tolerance=tolerance, formulation=formulation,
+        real=real_of(real).dtype.name, formulation=formulation,
         external_wrenches=bool(external_wrenches), passes=named_passes(passes), equations=Equations(layout, known),
         budget=Budget(effort, seconds, seed),
     )  # fmt: skip
@@ -201,9 +195,7 @@ def _solver(
     if not isinstance(ordering, str):
         given = given_order(problem, ordering, options.equations)
         options = replace(options, given=given, unsafe=on_singular == "repivot")
-    if options.tolerance is not None:
-        driven(problem, options)  # outputs without a certificate are told before the search
-    key = cache_key(problem, replace(options, tolerance=None))  # the program is the same
+    key = cache_key(problem, options)
     compiled = _kept(key, problem, options)
     if compiled is None:
         try:

@@ -23,15 +23,7 @@ from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
-from sysdyn.program.status import (
-    BAD_INPUT,
-    BAD_OUTPUT,
-    BAD_PIVOT,
-    BEYOND_TOLERANCE,
-    LOST_DIGITS,
-    OUT_OF_RANGE,
-    WEAK_PIVOT,
-)
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
 # Greatest backward error of a state that pivoting has solved (chosen).
 REPIVOTED_ERROR = 1e-9
@@ -60,7 +52,7 @@ class Resolver:
         # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
         lost = WEAK_PIVOT | OUT_OF_RANGE
         if self._options.numbers is not DOUBLE:  # numbers too large for single precision are not for double
-            lost |= BAD_INPUT | BAD_OUTPUT | BEYOND_TOLERANCE
+            lost |= BAD_INPUT | BAD_OUTPUT
         pivots = lost | BAD_PIVOT | BAD_OUTPUT
         left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))
         if len(left):

@@ -20,7 +20,7 @@ from sysdyn.backends.real import DOUBLE
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
+from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
@@ -35,7 +35,7 @@ from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.offline.verdict import Safety
-from sysdyn.online import export, precision, storage
+from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.calls import Calls, Results, Run, kept
@@ -93,7 +93,8 @@ class Solver(Translated, Called):
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
-        self.executable = Executable(precision.backend(problem, options, compiled))
+        backend = backend_named(options.backend)
+        self.executable = Executable(backend(self.program, options.code_level, real=options.numbers))
         self.executable.backend.kernel(True)
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
@@ -325,6 +326,10 @@ class Solver(Translated, Called):
     def report(self) -> str:
         """Text of the offline decisions and their reasons."""
         s, counts = self.safety, self.flops
+        single = [
+            f"  {self.options.real}      error ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at "
+            f"half of the states; ≤ {s.single_loss:.2g} times what rounding of the inputs changes"
+        ]
         lines = [
             repr(self),
             f"  end to end   {counts.end_to_end!r}",
@@ -334,7 +339,7 @@ class Solver(Translated, Called):
             f"  safety       over {s.states} states, every joint at multiples of π/2 and its limits among them: "
             f"backward error ≤ {s.backward_error:.1e} row by row, growth ≤ {s.growth:.3g}",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
-            *precision.said(self.problem, self.options, s, self.executable, self._in_double),
+            *([] if self.options.numbers is DOUBLE else single),
             f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
             f"  passes       {', '.join(self.passes) or 'none'}",
             f"  offline      {self._offline()}",
@@ -400,9 +405,6 @@ class Solver(Translated, Called):
         return export.source(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
     def traced(self, on_singular: str) -> Traced:
-        if self.options.tolerance is not None:
-            raise ProblemError("functions of JAX and PyTorch have no certificates: compile without tolerance=")
-
         def settle(_: Program, run: Run) -> None:
             dead = run.status & BAD_INPUT != 0
             if dead.any() and on_singular == "raise":

@@ -7,7 +7,5 @@ from __future__ import annotations
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT, OUT_OF_RANGE = 1, 2, 4, 8, 16
 # Bit that a solver adds if digits are lost to covariances far from the declared ones.
 LOST_DIGITS = 32
-# Bit that a solver adds if results in single precision are off by more than its tolerance after a correction.
-BEYOND_TOLERANCE = 64
 # Largest angle [rad] with a sine and a cosine; both are NaN beyond it, as doubles are 1.2e-7 rad apart there.
 LARGEST_ANGLE = 1e9

@@ -17,7 +17,6 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.model import Model
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import WRENCHES
-from sysdyn.offline.certificate import SOLVED
 from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
 from sysdyn.program.expr import SHARING, Graph
@@ -29,6 +28,8 @@ from sysdyn.simulation.torques import fed_back
 
 # Groups of a step beside those of the solver: coefficients of the stage, signs of margins, normal forces.
 STAGE, SIGNS, NORMALS = "stage", "signs", "normals"
+# Prefix of the groups of solved quantities among the inputs of a step.
+SOLVED = "solved:"
 
 
 class Integrator(NamedTuple):
