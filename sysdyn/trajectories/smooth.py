@@ -139,24 +139,24 @@ def smooth(
     told, readings = Stages(None, progress), read(problem, log, **options)
     with OneThread():
         survey = Survey.of(readings)
-        run, scales, touched = _smoothed(problem, readings, survey, asked, told)
+        run, scales, trajectory = _smoothed(problem, readings, survey, asked, told)
         shares = dropped_shares(problem, len(run), run.events, run.missing)
         if noise := raised_noise(problem, shares, scales):
             warn_of_raised(problem, shares, noise)
             run, _, _ = _smoothed(renewed(problem, noise), readings, survey, asked, told)
             shares = dropped_shares(problem, len(run), run.events, run.missing)
-        warn_of_stale(survey.sample, stillness(problem, survey.sample))
+        warn_of_stale(survey.sample, trajectory.still)
         warn_of_jitter(run.jitter, survey.sample.t)
         warn_of_biases(problem, {m.name: run.bias(m.name)[0] for m in problem.biased})
         impacts_found = sum(e.measurement == MOTION for e in run.events)
-        warn_of_run(problem, shares, Fit(run.chi2(), run.redundancy, coupled), impacts_found, touched)
+        warn_of_run(problem, shares, Fit(run.chi2(), run.redundancy, coupled), impacts_found, trajectory.touched)
         return run
 
 
 def _smoothed(
     problem: Problem, readings: Readings, survey: Survey, asked: Request, told: Stages
-) -> tuple[Run, list[dict[str, np.ndarray]], bool]:  # fmt: skip
-    """(the run of readings, `Window.scales` of its windows, whether something may touch the robot)."""
+) -> tuple[Run, list[dict[str, np.ndarray]], Trajectory]:  # fmt: skip
+    """(the run of readings, `Window.scales` of its windows, its trajectory)."""
     trajectory, kappa, learnt = _begun(problem, survey, asked, told)
     belief, chosen = trajectory.belief(readings, asked.start, kappa)
     after, n = Stage(0, belief), asked.window or window_rows(trajectory)
@@ -170,7 +170,7 @@ def _smoothed(
             left.setdefault(name, []).append(e)
     run = joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
     run = replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
-    return run, scales, trajectory.touched
+    return run, scales, trajectory
 
 
 class Request(NamedTuple):

@@ -62,14 +62,16 @@ def stillness(problem: Problem, readings: Readings) -> dict[str, np.ndarray]:
 def stale(readings: Readings, still: Mapping[str, np.ndarray]) -> np.ndarray:
     """(N,) bool: samples that repeat the positions of all encoders though one moves by more than `still` in a step."""
     t = readings.t
-    same, moved, compared = np.ones(len(t), dtype=bool), np.zeros(len(t), dtype=bool), np.zeros(len(t), dtype=bool)
-    for name, least in still.items():
+    same, moved = np.zeros(len(t), dtype=bool), np.zeros(len(t), dtype=bool)
+    same[1:] = len(still) > 0
+    for name in still:
         y, on = readings.y[name], readings.active[name]
-        both = on[1:] & on[:-1]
-        same[1:] &= ((y[1:] == y[:-1]) | ~both).all(axis=1)
-        moved[1:] |= (both & (np.abs(rates(t, y, on)[1:]) * np.diff(t)[:, None] > least)).any(axis=1)
-        compared[1:] |= both.any(axis=1)
-    return same & moved & compared
+        same[1:] &= ((y[1:] == y[:-1]) | ~(on[1:] & on[:-1])).all(axis=1)
+    for name, least in still.items() if same.any() else ():
+        y, on = readings.y[name], readings.active[name]
+        further = np.abs(rates(t, y, on)[1:]) * np.diff(t)[:, None] > least
+        moved[1:] |= (on[1:] & on[:-1] & further).any(axis=1)
+    return same & moved
 
 
 def without_stale(readings: Readings, still: Mapping[str, np.ndarray]) -> Readings:

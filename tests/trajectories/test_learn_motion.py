@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -392,3 +393,16 @@ def test_readings_that_are_not_rounded_have_no_step(noise):
     _, log, _ = of_encoders(noise=noise)
     for y in (log["encoders"], log["encoders"].astype(np.float32).astype(float)):
         assert not quantisation_noise(y, np.ones(y.shape, dtype=bool)).any()
+
+
+TX40 = Path(__file__).parents[2].parent / "shared/data/tx40/tx40.npz"
+
+
+@pytest.mark.skipif(not TX40.exists(), reason="recorded logs are not part of the project")
+def test_rounding_of_recorded_encoders():
+    """Motor positions of five digits, in float32: of 10 to 100 rad, as of joints 1, 2 and 5, three of them decimals."""
+    with np.load(TX40) as log:
+        motors = log["motor_position"].astype(float)[:, [0, 1, 4]]
+    joints = motors / np.array([32.0, 32.0, 45.0])
+    found = quantisation_noise(joints, np.ones(joints.shape, dtype=bool))
+    np.testing.assert_allclose(found, 1e-3 / np.array([32.0, 32.0, 45.0]) / math.sqrt(12.0), rtol=0.02)
