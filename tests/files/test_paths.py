@@ -35,7 +35,7 @@ def test_readers_refuse_folders(name, tmp_path):
         READ[name](tmp_path / name)
 
 
-@pytest.mark.parametrize("wrong", (3, None, b"log.csv", object(), [1, 2], np.zeros((3, 3))), ids=repr)
+@pytest.mark.parametrize("wrong", (3, None, b"log.csv", {}, [1, 2], np.zeros((3, 3))), ids=lambda x: type(x).__name__)
 def test_what_is_no_path_is_refused(wrong):
     """Of logs, too, which may be lists; 3 would be an open file."""
     arm, columns = sd.chain(1), {"t": [0.0, 0.1], "q": [0.0, 0.1]}
