@@ -143,7 +143,7 @@ def _counts(console: Console, model: Model, solvers: dict[str, Solver], fastest:
     console.print(
         "RNEA and ABA are the classical recursive algorithms in our own implementation, counted by the same rules: "
         "products with 0 and ±1, changes and copies of signs, the reduction of angles by whole turns and the checks of "
-        "pivots are free. Every other operation that is executed is counted; none is estimated."
+        "pivots are not counted. Every other executed operation is counted; none is estimated."
     )
 
 

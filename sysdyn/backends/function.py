@@ -246,8 +246,8 @@ class Function(Translated, Differentiable, Called):
     ) -> Path:  # fmt: skip
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
 
-        name: by default the function's. real: as there. states: {input: (N, …)}, from which the test vectors are taken;
-        by default standard normal ones. Raises InvalidInput for the name, FileError if the folder cannot be
+        name: by default the function's. real: as there. states {input: (N, …)}: source of the test vectors, by default
+        standard normal. Raises InvalidInput for the name, FileError if the folder cannot be
         written, SingularState if no test vector has a finite result.
         """
         source = self.source(name)

@@ -48,10 +48,10 @@ class Translated(ABC):
         NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
         entries are named in the header; blocks of derivatives are members such as dqdd_dq, row by row) and a workspace
         of the caller, and returns the status bits of the kernel. main checks it against results computed here, to a
-        tolerance of at most 1e-6 ("double") or 0.1 ("float") of the greatest entry of each. name: a C identifier that
-        is no keyword, header of C or POSIX, or target of CMake, by default from the robot and the problem, or that of
-        the function. real: type of its numbers, "double" or "float", whose header says how far results in it are
-        from those in double. Files of an earlier export are replaced.
+        tolerance of at most 1e-6 ("double") or 0.1 ("float") of the greatest entry of each. name: a C identifier,
+        but no keyword, header of C or POSIX, or target of CMake; by default made from the robot and the problem, or
+        the name of the function. real: number type, "double" or "float"; the header of a "float" export reports the
+        greatest difference to double. Files of an earlier export are replaced.
 
         Raises InvalidInput for the name, UnknownName for the type, FileError if the folder cannot be written,
         SingularState if no test vector has a finite result, or rounding errors exceed a tenth of that tolerance.

@@ -21,7 +21,7 @@ TEST_STATES = 8
 VECTOR_TOLERANCE = 1e-12
 # Allowed error at ill-conditioned test vectors, in multiples of the difference made by rounding alone (chosen).
 WORST_ROUNDING = 10.0
-# Greatest tolerance of a test by type of numbers (chosen): a larger one would accept wrong results.
+# Greatest tolerance of an exported test by number type (chosen): a larger one would accept wrong results.
 LARGEST_TOLERANCE = {DOUBLE: 1e-6, SINGLE: 0.1}
 
 
@@ -31,8 +31,8 @@ def export(
 ) -> Path:  # fmt: skip
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs: by group (N, size). real: name of the type of numbers. Raises UnknownName for the type, InvalidInput,
-    FileError, and SingularState if no state has a result or the interpreter's results differ too much.
+    inputs {group: (N, size)}. real: number type, "double" or "float". Raises UnknownName for the type, InvalidInput,
+    FileError, and SingularState if no state has a result, or if interpreter and compiled code differ too much.
     """
     program = executable.program
     if not program.n_outputs:
@@ -48,7 +48,7 @@ def export(
             f"none of {n} sampled states has a finite result, so there is nothing to test an export with"
         )
     inputs, outputs = ({group: x[good] for group, x in part.items()} for part in (inputs, outputs))
-    _tolerance(executable, inputs, outputs, DOUBLE)  # at all states: the machine code is right
+    _tolerance(executable, inputs, outputs, DOUBLE)  # at all states: raises if machine code and interpreter disagree
     about = []
     if REALS[real] is not DOUBLE:
         worst = max(error for error, _, _ in _rounding(executable, inputs, outputs, REALS[real]))
@@ -74,23 +74,23 @@ def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping, real: 
     tolerance = max(VECTOR_TOLERANCE * real.rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
     if not tolerance <= LARGEST_TOLERANCE[real]:
         advice = (
-            "the system is near singular there, or the machine code is wrong: compare with backend='python'"
+            "The system is near singular there, or the machine code is wrong: compare with backend='python'"
             if real is DOUBLE
-            else "export in double"
+            else "Export in double"
         )
         state = "; ".join(f"{x} = {values[k].tolist()}" for x, values in inputs.items())
         raise SingularState(
-            f"{group!r} by the interpreter in {real.name} differs by {worst:.1g} of its greatest entry from the "
-            f"compiled result, at most {LARGEST_TOLERANCE[real] / WORST_ROUNDING:.0e} is allowed in an exported test; "
-            f"{advice}. State: {state}"
+            f"{group!r} cannot be tested in {real.name}: interpreter and compiled code differ by {worst:.1g} of its "
+            f"greatest entry, more than the {LARGEST_TOLERANCE[real] / WORST_ROUNDING:.0e} that an exported test "
+            f"allows. {advice}. State: {state}"
         )
     return tolerance
 
 
 def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> list[tuple[float, str, int]]:
-    """Differences of the interpreter's results in this type from `outputs`, as fractions of their greatest entry.
+    """Differences between the interpreter's results in this number type and `outputs`, relative to the greatest entry.
 
-    Returns (greatest fraction, group, state at which it occurs) of each group.
+    Returns (greatest relative difference, group, index of its state) for each group.
     """
     columns = [x.astype(real.dtype) for group, _ in executable.program.input_groups for x in inputs[group].T]
     found = iter(interpreter.run(executable.program, columns, constant=real.dtype.type))
@@ -211,7 +211,7 @@ static int differs(const char *what, int {row}, const {real.name} *found, const 
 
 
 def cmake(name: str, title: str, sources: Sequence[str]) -> str:
-    """CMakeLists.txt of a library of these sources with NAME.h, and of main.c, which is its test."""
+    """CMakeLists.txt that builds a library from the sources and NAME.h, and its test from main.c."""
     return f"""# {MARK}: {comment(title)}
 cmake_minimum_required(VERSION 3.10)
 project({name} C)
@@ -258,5 +258,5 @@ def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """True if our mark is at the beginning of a file."""
+    """True if the file begins with the mark of sysdyn."""
     return MARK.encode() in path.read_bytes()[:200]

@@ -1,4 +1,4 @@
-"""Calls of kernels by arrays of a caller, in C. Importing it raises BackendUnavailable unless native.c is compiled."""
+"""C extension that calls compiled kernels on NumPy arrays. Its import raises BackendUnavailable if it is not built."""
 
 import zlib
 from pathlib import Path

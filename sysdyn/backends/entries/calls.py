@@ -1,6 +1,6 @@
-"""Calls of kernels by arrays of a caller, made in C (native.c): prepared, of one state, and of a batch.
+"""Calls of compiled kernels on NumPy arrays by the C extension (native.c): prepared, of one state, and of a batch.
 
-It also has runs of programs in double-double arithmetic.
+The module also runs programs in double-double arithmetic.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Names(NamedTuple):
 class Shown(NamedTuple):
     """The results of a call of one state: `make` of its outputs, which have these keys and shapes.
 
-    make: dict, tuple, or None for the array of a single output; or a subclass of `native.Result`, which gets `about`.
+    make: dict, tuple, None (the array of a single output), or a subclass of `native.Result`, which receives `about`.
     """
 
     make: type | None
@@ -69,12 +69,12 @@ class Shown(NamedTuple):
 
 
 def entry(general: Function) -> Function:
-    """The method of a `native.Called`, which takes calls that are in the list `_plain` the shortest way."""
+    """`__call__` of a `native.Called`: the prepared calls in its list `_plain` are tried first, then `general`."""
     return native.Entry(general)  # type: ignore[return-value]
 
 
 def quantity(name: str, general: Any) -> Any:
-    """An attribute of `native.Result`; general: the descriptor that gives it if the results are not in a row."""
+    """Attribute of a `native.Result`, read from its row of results; general: the descriptor used if it has no row."""
     return native.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result)))
 
 
@@ -299,7 +299,7 @@ def again(
 ) -> int:
     """Number of states that count in twice the precision, whose outputs are written and whose status is 0 then.
 
-    inputs (n, n_inputs) of the states of these numbers (n,). outputs by group (N, size), status (N,).
+    states (n,): their numbers among all N; inputs (n, n_inputs). outputs {group: (N, size)}, status (N,).
     """
     *found, able = doubt
     return native.again(

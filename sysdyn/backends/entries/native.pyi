@@ -13,7 +13,7 @@ class Called:
     _plain: list
 
 class Result:
-    """Base of results of such a call."""
+    """Base of the solutions that such a call returns."""
 
     _about: Any
     _given: Any
