@@ -135,9 +135,9 @@ class Inconsistent(SysdynError, ValueError):
 
 
 class NoSafeOrdering(ProblemError):
-    """No elimination order keeps its digits at every sampled state.
+    """No elimination order is numerically stable at every sampled state.
 
-    tried: one line for each order, with the reason against it. The message shows the first ones.
+    tried: one line for each order, with the reason why it was rejected. The message shows the first ones.
     """
 
     def __init__(self, message: str, tried: tuple[str, ...] = ()):

@@ -9,8 +9,8 @@
 If q and q̇ are unknown, their columns are those of sensors: q.l_knee is that of the one `JointPosition` of the joint,
 qd.l_knee that of its `JointVelocity`, and every measurement with noise may be switched.
 
-A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one. Brackets of a
-joint called "knee [rad]" are part of its name. Arrays of a file hold several columns: q, qd, a quantity (N, nb, 6), a
+A unit may follow in brackets, as in "q.l_knee [rad]"; it is checked, not converted. Brackets of a joint called
+"knee [rad]" are part of its name. Arrays of a file hold several columns: q, qd, a quantity (N, nb, 6), a
 measurement, or y, the packed values of all.
 """
 
@@ -264,7 +264,7 @@ def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> N
 
 
 def _with_unit(name: str, known: Collection[str]) -> tuple[str, str | None]:
-    """(name without the unit in brackets behind it, the unit); brackets of a known name are no unit."""
+    """(name without its unit in brackets, the unit or None); brackets that are part of a known name are no unit."""
     split = _UNIT.fullmatch(name) if name not in known else None
     return (split[1], split[2]) if split else (name, None)
 

@@ -408,10 +408,10 @@ def _additions(
 
 
 def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
-    """Rows of exact measurements, those stated last first: they are the likeliest to be one too many.
+    """Rows of exact measurements, the last stated first, because these are the likeliest to be redundant.
 
-    Rows of constraints follow those of all others: whether the rest determines a constraint's wrench or not, a
-    reading can be removed without it.
+    Rows of constraints come after all others: removing a measurement never leaves a constraint's wrench
+    undetermined, removing a constraint may.
     """
     numbered = (*problem.raw, *problem.custom)
     place = {m.name: (not isinstance(m, Constraint), k) for k, m in enumerate(problem.measurements)}

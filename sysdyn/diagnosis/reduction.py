@@ -286,7 +286,7 @@ class _Decomposition:
     """Bases of the left and right null spaces of a matrix S (m, n), numerically, and a generalised inverse.
 
     least (n,): a right singular vector of the least singular value.
-    Rows and columns are balanced first; the inverse is the pseudo-inverse in these units, bases are orthonormal.
+    Rows and columns are balanced first; the inverse is the pseudo-inverse in balanced units, bases are orthonormal.
     """
 
     def __init__(self, S: np.ndarray):
@@ -304,10 +304,10 @@ class _Decomposition:
 
 
 def _orthonormal(basis: np.ndarray) -> np.ndarray:
-    """Orthonormal columns of the same span, of rows whose sizes differ by any factor.
+    """Orthonormal basis of the column span, accurate in each row even if rows differ by orders of magnitude.
 
-    Balancing makes an entry of 1e-17, which rounding leaves in a robot's constants, count as much as others. Sorted
-    rows and pivoted columns keep the digits of each row (Cox and Higham 1998).
+    They do: balancing scales an entry of 1e-17, a rounding error in a robot's constants, as much as any other.
+    Sorted rows and column pivoting make the QR factorisation row-wise stable (Cox and Higham 1998).
     """
     order = np.argsort(-np.abs(basis).max(axis=1, initial=0.0), kind="stable")
     Q = np.empty_like(basis)

@@ -29,7 +29,7 @@ class Structure:
     over_unknowns: tuple[str, ...]
     excess: int
     idle: tuple[str, ...] = ()  # joints that move no inertia, which makes their accelerations free, in words
-    twice: tuple[str, ...] = ()  # constraints that hold the same motion, in words
+    twice: tuple[str, ...] = ()  # constraints that fix the same motion, in words
     system: System = field(repr=False, compare=False)
 
     @property

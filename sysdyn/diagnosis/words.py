@@ -84,7 +84,7 @@ def held_twice(problem: Statement) -> tuple[str, ...]:
 
 
 def undetermined_by_motion(problem: Statement, undetermined: Collection[str]) -> str:
-    """Remedies, in words, if known accelerations leave wrenches of constraints and torques undetermined; else ""."""
+    """Advice if known accelerations leave wrenches of constraints and torques undetermined; else ""."""
     model, torques = problem.model, _joints_of(undetermined, "tau")
     moved = {i for i, _ in problem.knows("qdd") if model.joint_names[i] in torques}
     open_ = [m for m in problem.constraints if any(x.startswith(f"w({m.name})") for x in undetermined)]
@@ -103,6 +103,6 @@ def undetermined_by_motion(problem: Statement, undetermined: Collection[str]) ->
 
 
 def _joints_of(unknowns: Collection[str], quantity: str = "qdd") -> set[str]:
-    """The joints among whose unknowns of this quantity some are named."""
+    """Names of the joints that occur in unknowns of this quantity, such as "qdd(knee)"."""
     begin = f"{quantity}("
     return {name[len(begin) :].partition(")")[0] for name in unknowns if name.startswith(begin)}

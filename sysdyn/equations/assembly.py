@@ -63,7 +63,7 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Given:
-    """Inputs of the equations: the state with followers in place, partly known quantities, varied parameters."""
+    """Inputs of the equations: the state (coupled joints included), partly known quantities, varied parameters."""
 
     q: np.ndarray
     qd: np.ndarray

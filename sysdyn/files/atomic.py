@@ -1,4 +1,4 @@
-"""Files that are written whole or stay as they were."""
+"""Atomic writes: a file is replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sysdyn.errors import FileError, checked_path
 
 
 class Replacement:
-    """The future file `path`: written at `temporary`, a hidden name in the same folder, and renamed by `put`.
+    """Atomic replacement of the file `path`: write `temporary`, a hidden file in the same folder, then call `put`.
 
-    `drop` deletes what was written, and does nothing after `put`. Several may write one path at a time. A process that
-    is killed leaves the hidden file.
+    `drop` deletes the temporary file, and does nothing after `put`. Several processes may replace one path at a time.
+    A process that is killed leaves the hidden file.
     """
 
     def __init__(self, path: Path):
@@ -33,7 +33,7 @@ class Replacement:
 def replace_file(path: Path, payload: bytes, mode: int = 0o666) -> None:
     """Make `payload` the content of the file, in one step. Raises OSError, after which the file is as it was.
 
-    mode: permissions of the file, less the umask of the process.
+    mode: permissions of the file, masked by the umask of the process.
     """
     new = Replacement(path)
     try:
@@ -55,9 +55,9 @@ def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files, by name, one after the other into a folder, which is made if it does not exist.
+    """Write {name: content} into a folder, which is created if it does not exist.
 
-    Raises FileError, after which earlier files are written. Files of other names stay.
+    Raises FileError; files written before the failure stay, and so do files with other names.
     """
     try:
         folder.mkdir(exist_ok=True)

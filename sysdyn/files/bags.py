@@ -1,11 +1,11 @@
 """ROS bags as tables: joint states, wrenches and inertial units of ROS 2 (and ROS 1), brought together in time.
 
-A row is a message of the topic with the joints (of several the busiest), at the time in its header; successive messages
-of one time share a row. Of every other topic it has the latest values, if they are no more than `FRESH` seconds older,
-else NaN. Apart, every message is in the row of its own time, with NaN elsewhere, so that a value measured once is there
-once. A topic has the joints of all its messages, in the order in which they appear, with NaN for those that a message
-lacks. Columns are called by topic and field, as "/joint_states/position[0]", and have a second name by what the message
-says of itself:
+The topic of joint states (if there are several, the one with the most messages) sets the rows: one row for each of its
+messages, at the time in the message's header; successive messages with the same time share a row. Every other topic
+adds its latest values, or NaN if they are more than `FRESH` seconds older than the row. If topics are read apart, every
+message has a row at its own time, with NaN in the columns of other topics, so that no value is repeated. A topic has
+the joints of all its messages, in order of appearance, with NaN for joints that a message lacks. Columns are named
+after topic and field, such as "/joint_states/position[0]", and have a second name from the contents of the message:
 
     sensor_msgs/JointState          q.NAME, qd.NAME, tau:NAME       by the names in the messages
     geometry_msgs/WrenchStamped     TOPIC: nx … fz                  by the topic without its first slash
@@ -45,7 +45,7 @@ _FIELDS: dict[str, dict[str, str]] = {
 _OF_JOINTS = {"position": "q.", "velocity": "qd.", "effort": "tau:"}
 
 
-# Number of a message: its field, and of joint states the joint, by name, or by place in messages without names.
+# Key of a number in a message: its field, and in joint states the joint (its index in messages without names).
 _Key = tuple[str, str | int]
 
 
@@ -70,7 +70,7 @@ def read_bag(path: Path, apart: bool) -> tuple[list[str], list[str], Callable[[S
             columns += names.values()
 
     def messages() -> Iterator[tuple[str, float, dict[int, float]]]:
-        """(topic, time [s], {column: number}) of each message, in the order in which they were recorded."""
+        """(topic, time [s], {column: number}) of each message, in the order of recording."""
         with _opened(path) as bag:
             for x, received, raw in bag.messages([x for x in bag.connections if x.topic in topics]):
                 message = bag.deserialize(raw, x.msgtype)
@@ -130,7 +130,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _names(path: Path, bag: Any, connections: Sequence[Any]) -> dict[_Key, tuple[str, str]]:
-    """{number of the messages of a topic: (column, second name or "")}, of joint states over all messages."""
+    """{key: (column, second name or "")} of the numbers in a topic's messages; joint states: in all its messages."""
     topic, kind = connections[0].topic, connections[0].msgtype
     if kind != _JOINTS:
         name = topic.lstrip("/")
@@ -154,8 +154,8 @@ def _numbers(path: Path, connection: Any, message: Any) -> dict[_Key, float]:
             x, names = getattr(message, field), message.name
             if names and (len(x) not in (0, len(names)) or len(set(names)) < len(names)):
                 raise FileError(
-                    f"{path}: a message of {connection.topic} has {len(x)} numbers of {field} of the joints "
-                    f"{', '.join(names)}: every joint must be there once, with a number or none for all"
+                    f"{path}: a message of {connection.topic} has {len(x)} values of {field} for the joints "
+                    f"{', '.join(names)}: joints must have different names, and all of them a value, or none"
                 )
             found |= {(field, joint): float(value) for joint, value in zip(names or range(len(x)), x, strict=False)}
         return found

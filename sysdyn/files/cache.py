@@ -1,9 +1,9 @@
 """Cache folder for compiled things: atomic writes, checked reads, and never an error.
 
-Entries are run later: a folder that belongs to another user, or that others can write to, is reported once and not
-used; an entry that is damaged, or was stored under another key, is ignored. The folder is SYSDYN_CACHE if set (empty or
-off: no cache), else the user's cache folder. Where it is larger than SYSDYN_CACHE_LIMIT, each store deletes the least
-recently used entries.
+Entries contain code that will be executed: a folder that belongs to another user, or that others can write to, is not
+used, with one warning; an entry that is damaged, or was stored under another key, is ignored. The folder is
+SYSDYN_CACHE if set (empty or off: no cache), else the user's cache folder. If it is larger than SYSDYN_CACHE_LIMIT,
+each store deletes the least recently used entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sysdyn.files.atomic import replace_file
 
 # First bytes of every entry: a word with the version; sha256 of the key and the content follows.
 _MAGIC = b"sysdyn2\n"
-# Names of entries and of their temporary files, see `Replacement`. No other file is deleted.
+# Names of entries and of their temporary files, see `Replacement`. No other file is ever deleted.
 _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
 # Values of SYSDYN_CACHE that stand for no cache.
 OFF = ("", "off")
@@ -32,7 +32,7 @@ MEBIBYTE = 2**20
 # Size of the folder [MiB] if SYSDYN_CACHE_LIMIT is not set; chosen.
 LIMIT = 1024.0
 
-_complained: set[str] = set()  # Folders and variables that a warning was given of.
+_complained: set[str] = set()  # Folders and environment variables that a warning has named already.
 
 
 class Entry(NamedTuple):
@@ -156,7 +156,7 @@ def _usable(where: Path) -> bool:
 
 
 def _complain(where: Path, why: str) -> None:
-    """Warn once that the folder is not used."""
+    """Warn, once per folder, that it is not used."""
     _warn(
         str(where),
         f"the cache folder {where} cannot be used ({why}); compiling without it. "

@@ -36,7 +36,7 @@ WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody kno
 MOST_WHOLE = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
 # Words, in any case, of fields that hold no number.
 _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
-# A date and time of ISO 8601, with hours and minutes from UTC; in UTC without them.
+# Date and time of ISO 8601, with an optional offset from UTC in hours and minutes.
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T]?([\d:.]+))?(?: ?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d)?))?")
 
 Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN for missing numbers.
@@ -179,7 +179,7 @@ def _number(text: str, separator: str, allowed: str, where: str) -> float:
 
 
 def _times(texts: Iterable[Any], where: str) -> np.ndarray:
-    """Seconds of the texts, times or missing values of a column."""
+    """Times [s] of a column of texts, NaN for missing values."""
     return np.array([_number(str(x), ",", TIMES, where) for x in texts])
 
 
