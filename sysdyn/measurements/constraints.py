@@ -58,7 +58,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
 AXES = ("x", "y", "z")
 # Multiple of the size of a robot beyond which a point is not on one of its bodies (chosen).
 OFF_BODY = 10.0
-# What a user of "rolling" needs instead.
+# Advice for users who ask for a rolling contact.
 _ROLLING = (
     "A contact constrains one point of a body, and a body that rolls changes that point: in a plane "
     "JointCoupling(slide, wheel, (0.0, radius)) couples the joint along which the axle moves to that of the wheel; "
@@ -150,7 +150,7 @@ class FrameConstraint(Stabilised):
         return 0.5 * unskew(R - R.T)
 
     def cosine(self, ctx: Context) -> Any:
-        """Cosine of the angle whose sines are in `error`."""
+        """Cosine of the rotation error, whose sines are in `error`."""
         R, free = self._attitude(ctx), [k for k, c in enumerate(ACCELERATION[:3]) if c not in self.chosen]
         if len(free) == 1:
             return R[free[0], free[0]]
@@ -160,7 +160,7 @@ class FrameConstraint(Stabilised):
         return sqrt(1.0 - sum(x * x for x in sines)) if sines else 1.0
 
     def _attitude(self, ctx: Context) -> np.ndarray:
-        """Rotation (3, 3) that the constraint keeps at 1, but for turns that it leaves free."""
+        """Rotation error (3, 3): the identity if the constraint is satisfied, except for rotations about free axes."""
         raise NotImplementedError
 
     def spread(self, w: np.ndarray) -> np.ndarray:
@@ -209,7 +209,7 @@ class Contact(FrameConstraint, FrameAcceleration):
     at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
                it velocities are taken out alone. Attitudes count as the sine of the angle between them
 
-    A wheel that rolls is no contact of these kinds: its point of contact moves over the body. In a plane,
+    A rolling wheel is none of these contacts: its point of contact moves over the body. In a plane,
     `JointCoupling` couples the joint along which the axle moves to the joint of the wheel.
 
     Raises InvalidInput if the frame cannot move, or if e is not known since the axes of the held components turn with
@@ -424,11 +424,11 @@ class JointCoupling(Stabilised):
     q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
     if there is no leader. A value y that is handed in is added. The transmission exerts w [N m or N] on the joint and
     −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. If the coupling is one of the
-    model's closures, solvers do not read q and q̇ of the joint and take the demanded ones. If not, q and q̇ are taken as
-    they are and should be as demanded.
+    model's closures, solvers ignore q and q̇ of the joint and compute them from the leader. Otherwise q and q̇ are used
+    verbatim, and should satisfy the coupling.
 
-    A wheel of radius r that rolls without slip in a plane is such a transmission from its joint, the leader, to the
-    slide of its axle: coefficients (offset, r), and w is the force of the ground along the slide.
+    A wheel of radius r that rolls without slip in a plane is such a transmission from its joint (the leader) to the
+    prismatic joint of its axle: coefficients (offset, r), and w is the force of the ground along that joint.
 
     joint, leader  names of joints with one degree of freedom
     coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF
@@ -548,7 +548,7 @@ def _named(what: str, kind: Kind, kinds) -> Sequence[str]:
 
 
 def checked_kind(what: str, kind: str, kinds: Collection[str]) -> str:
-    """The name of a kind. Raises UnknownName, which says how a wheel rolls."""
+    """Return a valid kind. Raises UnknownName, with advice for rolling contacts."""
     if kind not in kinds:
         raise UnknownName(what, kind, kinds, _ROLLING if "roll" in kind.lower() else "")
     return kind

@@ -123,7 +123,7 @@ def moving_frame(model: Model, frame: Place) -> Frame:
     return found
 
 
-# What an argument has to be, by its annotation; others are checked where they are used.
+# Annotated types that are checked, in the words of messages; arguments of other types are checked at their use.
 _WORDS = {
     str: "a name", bool: "True or False", int: "an integer", float: "a number", type(None): "None",
     Sequence[str]: "a list of names", Sequence[int]: "a list of integers",
@@ -131,11 +131,11 @@ _WORDS = {
 
 
 def check_arguments(cls: type, arguments: Sequence, named: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for an argument of a class that is none of the types of its annotation."""
+    """Raise InvalidInput for an argument whose type does not match its annotation in `cls.__init__`."""
     signature, alternatives = _annotated(cls)
     try:
         given = signature.bind_partial(None, *arguments, **named).arguments
-    except TypeError:  # which a call of the class raises itself
+    except TypeError:  # raised by the call of the class itself
         return
     for name, types in alternatives.items():
         if name in given and not any(_is(given[name], x) for x in types):
@@ -145,11 +145,11 @@ def check_arguments(cls: type, arguments: Sequence, named: Mapping[str, Any]) ->
 
 @functools.cache
 def _annotated(cls: type) -> tuple[inspect.Signature, dict[str, tuple]]:
-    """The signature of a class's __init__, and the types of arguments whose types can all be checked."""
+    """(signature of `cls.__init__`, {argument: types} of the arguments whose types can all be checked)."""
     make = cls.__init__  # type: ignore[misc]
     try:
         hints = get_type_hints(make)
-    except NameError:  # annotations of a user's class that are for type checkers alone
+    except NameError:  # annotations of a user's class may exist for type checkers only
         hints = {}
     types = {name: get_args(x) if get_origin(x) in (Union, UnionType) else (x,) for name, x in hints.items()}
     signature = inspect.signature(make)
@@ -192,7 +192,7 @@ class Measurement:
     of_state: bool = False
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
-        """Raises InvalidInput for arguments of other types than the annotations of the class say."""
+        """Raises InvalidInput for arguments whose types do not match the annotations of the class."""
         check_arguments(cls, arguments, named)
         return super().__new__(cls)
 

@@ -169,7 +169,7 @@ class Wrapped(Measurement):
         return self._of
 
     def around(self, of: Measurement) -> Wrapped:
-        """The same, holding another measurement."""
+        """The same wrapper around another measurement."""
         return type(self)(of, name=self.name)
 
     def components(self, model: Model) -> tuple[str, ...]:

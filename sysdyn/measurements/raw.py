@@ -55,7 +55,7 @@ class RawMeasurement(Measurement):
             object.__setattr__(self, key, value)
 
     def _identity(self) -> tuple[Any, ...]:
-        """What equal measurements have in common, hashable."""
+        """Hashable key: measurements with equal keys are equal."""
         noise = None if self.noise is None else _nested(np.asarray(self.noise).tolist())
         return type(self), self.quantity, self.targets, self.chosen, self.name, noise, self.drift
 
@@ -101,7 +101,7 @@ class RawMeasurement(Measurement):
         return [labels[k] for k in self.places(model)]
 
     def undriven(self, model: Model) -> bool:
-        """True for torques of free joints alone: they are zero, as nothing drives these."""
+        """True if all components are torques of free joints, which are zero because nothing drives these joints."""
         return self.quantity == "tau" and all(model.joints[i].kind == "free" for i, _ in self.pairs(model))
 
     def components(self, model: Model) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ class JointAcceleration(RawMeasurement):
 
 
 class JointTorque(RawMeasurement):
-    """Known τ of joints [N m or N]; of a free joint, which nothing drives, logs need no column: it is zero."""
+    """Known τ of joints [N m or N]. Logs need no column for a free joint: nothing drives it, so its τ is zero."""
 
     quantity = "tau"
 

@@ -310,7 +310,7 @@ class Statement:
         return tuple(link for link in self.model.couplings if link.coupling in stated)
 
     def imposed(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(q (…, nq), q̇ (…, nv)) with followers where `couplings` put them: entries of followers are not read."""
+        """(q (…, nq), q̇ (…, nv)) with followers computed from their leaders; entries of followers are ignored."""
         if not self.couplings:
             return q, qd
         lead = np.broadcast_shapes(q.shape[:-1], qd.shape[:-1])

@@ -1,4 +1,4 @@
-"""Named frames and sensors of a robot description, and the file that has it."""
+"""Named frames and sensors of a robot description, and its source file."""
 
 from __future__ import annotations
 

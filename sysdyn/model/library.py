@@ -10,7 +10,7 @@ from pathlib import Path
 from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 from sysdyn.files.shipped import shipped
 
-# Packages with robots, and their files that are robots.
+# Packages that contain robots, with patterns of their robot files.
 PACKAGES: dict[str, re.Pattern] = {
     "icub-models": re.compile(r".*/iCub/robots/(?P<name>[^/]+)/model\.urdf"),
     "example-robot-data": re.compile(r".*/example-robot-data/robots/.*/(?P<name>[^/]+)\.urdf"),
@@ -76,7 +76,7 @@ def find(name: str) -> Path:
 
 
 def _all_files() -> tuple[dict[str, Path], dict[str, list[str]]]:
-    """{"package:name": file}, and {name without a package: the robots that it may mean, "package:name"}."""
+    """({"package:name": file}, {name without a package: all "package:name" that it may mean})."""
     qualified: dict[str, Path] = {}
     plain: dict[str, list[str]] = {}
     for package in (OWN, *PACKAGES):

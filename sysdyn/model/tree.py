@@ -480,12 +480,12 @@ class Model:
         self._check_base()
 
     def _check_labels(self) -> None:
-        """Raise ModelError for a joint that is called like a variable of another one, which columns are named by."""
+        """Raise ModelError for a joint named like a variable of another one ("hip[0]"): columns would be ambiguous."""
         taken = set(self.joint_names)
         for name, joint in zip(self.joint_names, self.joints, strict=True):
             for label in (f"{name}[{k}]" for k in range(joint.nq) if joint.nv > 1):
                 if label in taken:
-                    raise ModelError(f"{label!r} is a joint, and a variable of joint {name!r}: give one another name")
+                    raise ModelError(f"{label!r} is a joint, and a variable of joint {name!r}: rename one of them")
 
     def _check_base(self) -> None:
         if self.base not in ("fixed", "floating"):

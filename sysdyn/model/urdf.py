@@ -2,8 +2,8 @@
 
 Every error carries file, line and element. `<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and
 extensions of other tools are ignored, and those that act on the robot are listed; `<sensor>` elements are kept in
-`Model.sensors`, and so are those of `<gazebo reference=…>` whose name no other has. What other tools read in spite of
-the format is read, too, and noted as a departure, as are names that the format does not have.
+`Model.sensors`, and so are those of `<gazebo reference=…>` unless another sensor has the name. Input that violates the
+format, but that other tools accept, is read and listed as a departure, as are unknown attributes and elements.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class UrdfJoint:
 class UrdfRobot:
     """A URDF file, checked to be one tree: links and joints by name in document order, the name of the root link.
 
-    departures: from the format, in words with file, line and element. ignored: what acts on the robot in other tools,
-    with its lines.
+    departures: violations of the format, one message each, with file, line and element. ignored: elements that act on
+    the robot in other tools only, with their lines.
     """
 
     name: str
@@ -108,17 +108,18 @@ class UrdfRobot:
 def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool = True) -> UrdfRobot:
     """The URDF file (or text, if it begins with "<") `source` as dataclasses, lines kept; as for `load_urdf`.
 
-    Departures from the format that leave the robot known are in `departures`, with file, line and element; what acts on
-    the robot in other tools is in `ignored`. strict: departures are errors. Raises ModelError.
+    Departures from the format that leave the robot unambiguous are in `departures`, with file, line and element;
+    elements that act on the robot in other tools only are in `ignored`. strict: departures are errors.
+    Raises ModelError.
     """
     text, name = read_text(source)
     return UrdfReader(name, strict, snap).robot(text)
 
 
 class MadeText(str):
-    """The text of a robot file that was made of another one.
+    """Text of a robot file that was generated from another file, such as a xacro file.
 
-    name: of this one, in messages. folder: of the other one.
+    name: of this text, in messages. folder: of the other file.
     """
 
     name: str
@@ -215,7 +216,7 @@ class UrdfReader:
         )
 
     def check_names(self, root) -> None:
-        """Note names that the format does not have; those of one kind at the first of them."""
+        """Record unknown attributes and elements as departures; equal ones once, with all their lines."""
         names = [e.get("name", "") for e in root.iterchildren("link", "joint")]
         faults = [*unknown_names(root)]
         for e in root.iterchildren("gazebo"):
@@ -225,7 +226,7 @@ class UrdfReader:
         for fault in faults:
             groups.setdefault(fault.kind, []).append(fault)
         for first, *others in groups.values():
-            also = f", nor in {_lines([fault.element.sourceline for fault in others])}" if others else ""
+            also = f", also in {_lines([fault.element.sourceline for fault in others])}" if others else ""
             self.depart(self.told(first.element, first.message), f"not read{also}")
 
     def root(self, text: bytes):
@@ -434,7 +435,7 @@ class UrdfReader:
     def sensor(
         self, element, carrier: str | None, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]
     ) -> Sensor:
-        """A sensor within `<gazebo reference=carrier>`, or (None) with a `<parent>`."""
+        """A sensor on `carrier`, the reference of its `<gazebo>`; None: on the link or joint of its `<parent>`."""
         from lxml import etree  # see `root`
 
         name, type = self.attribute(element, "name"), element.get("type", "")
@@ -465,8 +466,8 @@ class UrdfReader:
     ) -> np.ndarray:
         """X (6, 6) from the link to its sensor, by `<origin>` or by SDFormat's `<pose>`.
 
-        A pose is x y z roll pitch yaw, or x y z and a quaternion x y z w, in the frame of the link, or by `relative_to`
-        (before SDFormat 1.7: `frame`) of another link or the child of a joint, where the robot has it at q = 0.
+        A pose is x y z roll pitch yaw, or x y z and a quaternion x y z w, in the frame of the link. `relative_to`
+        (before SDFormat 1.7: `frame`) names another link, or a joint for its child link, at its position at q = 0.
         """
         pose = self.child(element, "pose")
         if pose is None:

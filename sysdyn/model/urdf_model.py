@@ -53,12 +53,12 @@ def load_urdf(
     `<inertial>` without `<mass>` (no inertia) or `<inertia>` (a point mass), a second `<inertial>`, `<mass>`,
     `<inertia>`, `<origin>` or `<axis>` (the first is taken), a lower limit above the upper (no limits), negative
     damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none), duplicate and malformed
-    sensors (an error where one is asked for by name), a `<gazebo reference=>` that the file does not have, and names
-    that are not read: an attribute that its element does not have, a child element that is in a wrong place or
-    resembles a known one. Extensions of other tools pass.
+    sensors (an error where one is asked for by name), a `<gazebo reference=>` to an unknown link or joint, and names
+    that are not read: unknown attributes, and child elements that are in a wrong place or resemble a known one.
+    Extensions of other tools cause no warning.
 
-    One IgnoredWarning names what acts on the robot in other tools and is not part of the model, with its lines, where
-    its value has an effect: `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`,
+    One IgnoredWarning names elements that act on the robot in other tools only, with their lines, if their values have
+    an effect: `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`,
     `springStiffness`, `turnGravityOff`, `gravity`, `kinematic`, `static`, `dampingFactor`, `velocity_decay`, the plugin
     of a `mimicJoint`; `rotor_inertia`, `gear_ratio`, bushings, springs and constraints of Drake; `inertia_scaling` of
     Bullet. Contacts, limits and controllers are not named.
@@ -74,7 +74,7 @@ def load_urdf(
     if base == "floating" and ROOT_JOINT in robot.joints:
         raise ModelError(
             f'{robot.source}:{robot.joints[ROOT_JOINT].line}: <joint name="{ROOT_JOINT}">: the free joint of a '
-            "floating base has this name: give the joint another one in the file"
+            "floating base has this name: rename the joint in the file"
         )
     kept = _kept(fixed_joints, robot)
     tree = GrowingTree()

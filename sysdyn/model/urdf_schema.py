@@ -61,8 +61,8 @@ _CLOSED = ("inertial", *(tag for tag, children in CHILDREN.items() if not childr
 # Similarity of a misspelt element to a known one (chosen: "intertial" has 0.94, "axes" 0.75, other tools' less).
 _SIMILARITY = 0.7
 
-# What acts on the bodies in other tools: the parent of the element or attribute (None: any), its name, and the value
-# without effect (None: it always acts).
+# Elements and attributes that act on the bodies in other tools: {(parent, None for any; name): neutral value, without
+# effect; None if every value acts}.
 ACTING: dict[tuple[str | None, str], float | None] = {
     (None, "mechanicalReduction"): 1.0,
     (None, "mechanical_reduction"): 1.0,  # ros2_control
@@ -94,7 +94,7 @@ ACTING: dict[tuple[str | None, str], float | None] = {
 
 
 class Fault(NamedTuple):
-    """An element of the file that is not of the schema, and why; `kind` is the same for faults of one kind."""
+    """An element of the file that violates the schema, and how; faults with equal `kind` are reported together."""
 
     element: Any
     message: str
@@ -102,10 +102,10 @@ class Fault(NamedTuple):
 
 
 def unknown_names(root: Any) -> Iterator[Fault]:
-    """Attributes, children and text that the elements of a file must not have, in document order.
+    """Faults of a file in document order: attributes, children and text that its elements must not have.
 
-    Extensions of other tools (names with a prefix, unknown elements that resemble no known one) are passed over with
-    all that they contain.
+    Extensions of other tools (names with a prefix, unknown elements that resemble no known one) are skipped with all
+    their contents.
     """
     pending = [root]
     while pending:
@@ -129,7 +129,7 @@ def unknown_names(root: Any) -> Iterator[Fault]:
 
 
 def acting_elements(root: Any) -> dict[str, list[int]]:
-    """{name: lines} of what acts on the bodies in other tools and is no part of the schema."""
+    """{name: lines} of the elements and attributes in `ACTING` whose values have an effect."""
     found: dict[str, list[int]] = {}
 
     def note(parent: str, name: str, value: str, line: int, shown: str) -> None:
@@ -158,7 +158,7 @@ def _local(name: str) -> str:
 
 
 def _is_misplaced(parent: str, tag: str) -> bool:
-    """True for a child that is no extension: a name of the schema, or one that resembles a child of this parent."""
+    """True for a child that is a mistake, not an extension: its name is in the schema, or resembles a valid child."""
     if parent in _CLOSED or tag in CHILDREN or any(tag in keys for keys in ATTRIBUTES.values()):
         return True
     return bool(difflib.get_close_matches(tag.casefold(), CHILDREN[parent], 1, _SIMILARITY))

@@ -670,7 +670,7 @@ def test_external_entities_are_not_read(tmp_path):
 def test_root_joint_name_is_reserved_on_a_floating_base():
     text = robot(*PAIR, joint("root_joint", "a", "b"))
     assert load_urdf(text).nv == 1
-    with pytest.raises(ModelError, match='^<string>:4: <joint name="root_joint">: .*give the joint another'):
+    with pytest.raises(ModelError, match='^<string>:4: <joint name="root_joint">: .*rename the joint'):
         load_urdf(text, base="floating")
 
 
