@@ -110,14 +110,14 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
     has to keep those at rest that stand.
 
     Coupled joints follow: q̈ is known of the others alone, and τ of theirs includes what the followers need, which have
-    none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, for they leave no single τ, with an
-    IgnoredWarning: torques of motors are those of `hybrid_dynamics` with τ = 0 at the joints without a motor.
+    none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, with an IgnoredWarning, as they
+    do not determine τ: for motor torques use `hybrid_dynamics` with τ = 0 at the joints without a motor.
     """
     if loops := [c.name for c in model.closures if isinstance(c, Loop)]:
         warn(
             f"the loops of {model.name!r} are left open: {few(map(repr, loops))}. The torques are those of the tree. "
-            "For those of motors: sd.hybrid_dynamics(model, torque=[…]) with the joints that no motor drives, and tau "
-            "zero there",
+            "For motor torques use sd.hybrid_dynamics(model, torque=[…]) with the joints without a motor, and tau = 0 "
+            "there",
             IgnoredWarning,
         )
     led = _led(model)

@@ -48,7 +48,7 @@ class AcceptedOrder:
     def __init__(self, system: System, options: Options, stages: Stages):
         self.system, self.options, self.stages = system, options, stages
         self.considered: list[tuple[str, str]] = []
-        self._unsafe: list[tuple[str, str]] = []  # of these the ones that were checked and refused
+        self._unsafe: list[tuple[str, str]] = []  # those that were checked and rejected
         self.accepted: Choice | None = None
         self.stable: Choice | None = None
         self._singular: dict[int, bool] = {}
@@ -227,7 +227,7 @@ class AcceptedOrder:
             self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
 
     def _failure(self) -> NoSafeOrdering:
-        """Error that names the orders, those that were checked first."""
+        """The error, which lists the rejected orders: first those whose numerical check failed."""
         tried = tuple(dict.fromkeys(f"{name}: {what}" for name, what in (*self._unsafe, *self.considered)))
         shown = [f"  {line}" for line in tried[:MOST_TRIED]]
         if len(tried) > MOST_TRIED:
@@ -236,7 +236,7 @@ class AcceptedOrder:
         if not diagnosis.well_posed:
             shown.append(str(diagnosis))
         if self.options.ordering == GIVEN:
-            shown.append("on_singular='repivot' takes the order all the same: it pivots anew at states where it fails")
+            shown.append("on_singular='repivot' takes the order all the same: states at which it fails get new pivots")
         return NoSafeOrdering("\n".join(["no elimination order is safe at every sampled state:", *shown]), tried)
 
 

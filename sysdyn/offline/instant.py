@@ -127,9 +127,9 @@ class Instant:
     def error(self) -> float:
         """Greatest difference of residuals of noisy equations from those of dense matrices, at sampled states.
 
-        Relative to the greatest residual of a state, at least 1. Without noisy equations it is that of the unknowns, in
-        units that make them comparable, relative to the greatest one. States at which no digits are left do not count.
-        Raises NoSafeOrdering if these are all.
+        Each difference is relative to the greatest residual of its state, or to 1 if that is smaller. If no equation is
+        noisy, scaled unknowns are compared instead, relative to the greatest one. States whose matrix is singular to
+        working precision are excluded. Raises NoSafeOrdering if all are.
         """
         system, noise = self.system, self.system.plain.noise_by_row
         states = sample_states(self.problem, JUDGED, SAFETY_SEED)
@@ -158,8 +158,8 @@ class Instant:
             differences.append(np.abs((found[k] - expected) / units).max(initial=0.0) / size)
         if not differences:
             raise NoSafeOrdering(
-                f"the equations of an instant cannot be checked: their condition number is beyond {WITHOUT_DIGITS:g} "
-                f"at all of {JUDGED} sampled states. Choose units in which noise and inertias are nearer to each other"
+                f"the equations of a time step cannot be checked: their condition number exceeds {WITHOUT_DIGITS:g} at "
+                f"all of {JUDGED} sampled states. Choose units in which noise and inertias are of similar magnitude"
             )
         return float(np.max(differences))
 

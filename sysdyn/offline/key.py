@@ -42,7 +42,7 @@ def _key(kind: str, problem: Problem, outputs: Sequence[Output], options: Mappin
 
 
 def version_digest(*further: str) -> str:
-    """Digest of the code that decides a program, of further parts of the package, and of NumPy, SciPy and UMFPACK."""
+    """Digest of the sources that a program depends on (`further`: more of them), and of NumPy, SciPy and UMFPACK."""
     # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
     about = [sources_digest(*DECIDING, *further), version("numpy"), version("scipy"), umfpack]

@@ -70,7 +70,7 @@ def product(
         system = ordered_system(problem, options, choice)
         elimination = Elimination(system, *choice.pivots, refined=choice.refined)
         ways.append(_ByFactors(program, of, wrt, directions, system, elimination))
-    # the residual of a tree has no derivatives by leaders of followers
+    # the residual of a tree lacks the derivatives through couplings
     free, w = None if problem.couplings else recursion.applies(problem), problem.wrenches.name
     solved = {"qdd", w} if problem.constraints else {"qdd"}
     if free and choice.is_recursion and not solved <= set(dict(program.output_groups)):

@@ -151,15 +151,15 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
     compared = error < FIRM_ERROR
     if not compared.any():
         raise NoSafeOrdering(
-            f"readings of a recursion cannot be compared: its backward error is {np.min(error):.1e} or more at "
-            f"{READ} sampled states"
+            f"measurements computed by a recursion cannot be checked: its backward error is {np.min(error):.1e} or "
+            f"more at all of {READ} sampled states"
         )
     shown = system.shown(inputs, d)
     for m in measured:
         y, size = shown[m.name]
         off = np.abs(values[m.name] - y).max(axis=1) / size.max(axis=1, initial=VANISHING)
         if not (worst := float(np.max(off[compared]))) <= UNCHANGED:
-            raise NoSafeOrdering(f"a recursion reads {m.name!r} with an error of {worst:.1e}")
+            raise NoSafeOrdering(f"a recursion computes measurement {m.name!r} with an error of {worst:.1e}")
 
 
 def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
@@ -239,7 +239,7 @@ def _program(problem: Problem, written: Written, groups: Sequence, guards: Seque
 
 
 def coupled(problem: Statement, program: Program) -> Program:
-    """The program of a tree, at states whose followers are where the problem's couplings put them."""
+    """The program of a tree, with q and q̇ of followers computed from their leaders by the problem's couplings."""
     if not problem.couplings:
         return program
     graph, sizes = Graph(SHARING), dict(program.input_groups)

@@ -169,7 +169,7 @@ class Search:
             if best is not self.best:
                 best, least = self.best, float(self.least)
                 rows, columns, joined = best.pivots
-                order = Pivots([*rows], [*columns], joined)  # lists, as `reordered` has them: the two are compared
+                order = Pivots([*rows], [*columns], joined)  # lists, as in the result of `reordered`, compared below
             size = int(rng.choice(WINDOWS))
             first = int(rng.integers(max(1, self.sampled.n - size + 1)))
             trial, total = order, least

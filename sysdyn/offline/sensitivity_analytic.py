@@ -85,7 +85,7 @@ def analytic(
 
 
 def _by_leaders(problem: Problem, found: Expressions, of: Sequence[str], wrt: Sequence[str]) -> Expressions:
-    """The derivatives with those by followers, q_f = p(q_l) and q̇_f = p' q̇_l, as part of those by their leaders."""
+    """Derivatives by leaders, with the chain rule through followers, q_f = p(q_l), q̇_f = p' q̇_l; 0 by followers."""
     inputs, blocks = dict(found.inputs), {key: block.copy() for key, block in found.blocks.items()}
     q, qd = problem.imposed(inputs["q"], inputs["qd"])
     for link, x in itertools.product(reversed(problem.couplings), of):

@@ -69,8 +69,8 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
     if not seen.any():
         raise NoSafeOrdering(
             f"single precision fails at all of {n} sampled states: at {int((~np.isfinite(error)).sum())} results are "
-            "not finite, at the others pivots lose their digits. Choose units in which inertias and lengths are near "
-            "1, or leave real= out"
+            "not finite, at the others pivots are too small. Choose units in which inertias and lengths are near 1, or "
+            "leave real= out"
         )
     safety = replace(
         safety, single_loss=float(loss[seen].max()), single_error=float(error[seen].max()),

@@ -48,7 +48,8 @@ def written(system: System, elimination: Elimination, choice: Choice, options: O
 def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[Output], passes: Sequence[str]) -> None:
     """Raise NoSafeOrdering if outputs differ from the solution of the paper's own system at sampled states.
 
-    Near singular states do not count, unless all are: then the refined solve, whose digits remain, is the only measure.
+    Near singular states are excluded. If all states are near singular, the reference is the solve with iterative
+    refinement alone.
     """
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
     regular = ~is_singular(system_of(problem, outputs=_with_measured(outputs)), inputs)

@@ -196,7 +196,7 @@ class Inputs:
         for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
             given.update(taken(role, self.vectors[role], values))
         given |= {"q": q, "qd": qd}
-        if active is not None:  # after all others, whose batch axes say what an axis means
+        if active is not None:  # last: the batch axes of all other arguments decide what its axes mean
             self._add_switches(given, active)
         self._add_switched(given)
         return given
@@ -213,7 +213,7 @@ class Inputs:
     def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
         """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
 
-        given: all other values. Components that masks of y switch off stay off.
+        given: all other arguments. Components that are masked in y stay switched off.
         """
         values = {}
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
@@ -345,7 +345,7 @@ class Inputs:
             )  # fmt: skip
 
     def look_at_followers(self, q: np.ndarray, qd: np.ndarray) -> None:
-        """Warn once of followers that contradict their leaders."""
+        """Warn once if q or q̇ of a follower contradicts its leader."""
         if not self._told_of_followers:
             self._told_of_followers = warn_of_followers(self.problem, q, qd)
 
@@ -362,9 +362,9 @@ def _positional(problem: Problem) -> tuple[str, ...]:
 
 
 def _by_state(name: str, shape: tuple[int, ...], size: int, lead: tuple[int, ...]) -> bool:
-    """True if an array (…, size) has an axis for each batch axis and none of components.
+    """True if the last axis of an array (…, size) is a batch axis; False if it is the axis of components.
 
-    lead: the batch axes of all other arguments. Raises InvalidInput if both readings fit them.
+    lead: the batch axes of all other arguments. Raises InvalidInput if both interpretations fit them.
     """
     states, components = (
         len(x) <= len(lead) and all(a in (1, b) for a, b in zip(x[::-1], lead[::-1], strict=False))
@@ -373,8 +373,8 @@ def _by_state(name: str, shape: tuple[int, ...], size: int, lead: tuple[int, ...
     same = shape == lead and (len(lead) > 1 or size == 1)
     if states and components and not same:
         raise InvalidInput(
-            f"{name} has shape {shape}, whose last axis may mean {size} states or {size} components: hand it in as "
-            f"{(*lead, size)}, states by components"
+            f"{name} has shape {shape}, whose last axis may mean {size} states or {size} components: pass an array of "
+            f"shape {(*lead, size)}, states by components"
         )
     return states and (same or not components)
 

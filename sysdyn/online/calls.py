@@ -71,7 +71,7 @@ class Results(NamedTuple, Generic[Key]):
 
 
 def kept(inputs: Arrays) -> Arrays:
-    """Copies of inputs for a result: callers change their arrays."""
+    """Copies of inputs, to be kept by a result: callers may overwrite their arrays."""
     return {name: x.copy() for name, x in inputs.items()}
 
 
@@ -98,11 +98,11 @@ class Layout(NamedTuple, Generic[Key]):
 
 
 class Many(Generic[Key]):
-    """Results at many states, all of them solved; inputs are checked and converted on demand.
+    """Results of a batch of states; its inputs are checked and converted when a request needs them.
 
-    key: of the call, see `Calls._way`. arrays: of its arguments, copied if `Calls.keeps`, or if the program did not
-    solve every state. Else they stay the caller's, as copies would take up to a third of the time of a call: if inputs
-    are asked for, the states are solved once more, to see that the arrays are what they were.
+    key: of the call, see `Calls._way`. arrays: its arguments, copied if `Calls.keeps` or if the program did not solve
+    every state. Otherwise no copies are made, because they take up to a third of the time of a call: a request for the
+    inputs then solves the batch once more, to check that the caller has not overwritten the arrays.
     """
 
     __slots__ = ("_arrays", "_batches", "_calls", "_copied", "_inputs", "_key", "_outputs", "again", "lead")
@@ -132,7 +132,7 @@ class Many(Generic[Key]):
 
     @property
     def inputs(self) -> Arrays:
-        """The inputs of the call. Raises InvalidInput if arrays that are the caller's have changed since."""
+        """The inputs of the call. Raises InvalidInput if the caller has overwritten arrays that were not copied."""
         if self._inputs is None:
             if not self._copied:
                 self._require_unchanged()
@@ -144,12 +144,12 @@ class Many(Generic[Key]):
         return self._inputs
 
     def _require_unchanged(self) -> None:
-        """Raise InvalidInput if the arrays lead to other results."""
+        """Raise InvalidInput if solving the arrays once more gives other results."""
         solved = self._batches.solved(self._arrays, 1)
         if solved is None or not all(np.array_equal(x, self._outputs[name]) for name, x in solved[1].items()):
             raise InvalidInput(
-                "arrays of this call, or of its results, have changed since, and what is asked for follows from both: "
-                "ask before they change, hand in copies, or compile with outputs='all', whose solutions keep copies"
+                "arrays of this call, or of its results, have changed since, and this request needs both: make it "
+                "before they change, pass copies, or compile with outputs='all', whose solutions keep copies"
             )
 
     def __reduce__(self):
@@ -159,8 +159,8 @@ class Many(Generic[Key]):
 class Calls(Generic[Key]):
     """A program and the arguments that it takes.
 
-    results: {group of outputs: (what it is called in results, its shape at one state)}. keeps: results of many states
-    have copies of the arrays of their call.
+    results: {group of outputs: (its key in results, its shape at one state)}. keeps: results of batches store copies of
+    the arguments of their call.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Calls(Generic[Key]):
     def _way(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
     ) -> tuple[Batches | None, list[Any], tuple[Any, ...]]:
-        """(the shortest way of a call, its arrays, (…, their names, switches) by which it is kept); None for none."""
+        """(prepared batch call, None if there is none; its arrays; its cache key (…, names of arrays, switches))."""
         if threads is not None:
             checked_threads(threads)
         noise, active = given.noise, given.active

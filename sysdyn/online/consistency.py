@@ -67,7 +67,7 @@ class CheckedSolver(Solver):
         super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
         self.whole, self.left_out, self.tolerance = found.whole, found.left_out, TOLERANCE
         self._calls_of_whole = _CallsOfWhole(found, options)
-        self._calls.keeps = True  # results may be those of all equations, which the program does not give again
+        self._calls.keeps = True  # results may be those of all equations, which the program cannot repeat
         kept = {m.name for m in found.rest.measurements}
         gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
         self._about = self._about._replace(idle=tuple(m for m in gone if m.name not in kept))
@@ -88,7 +88,7 @@ class CheckedSolver(Solver):
             if policy != "nan" and not solution.ok.all():
                 lost = ~solution.ok
                 run = self._calls.run(Arguments.of(found.pop("q"), found.pop("qd"), (), found), threads)
-                run.status[np.ravel(solution.ok)] = 0  # all equations have solved these
+                run.status[np.ravel(solution.ok)] = 0  # states that were solved with all equations
                 self.resolve(run, policy)  # whose error names the singular equations
                 for name, x in self._calls.results(run).items():
                     solution._values[name][lost] = x[lost]

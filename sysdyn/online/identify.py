@@ -5,9 +5,9 @@ depend on each other, for every motion or for those of a log. Of the columns in 
 before are left out, and their parameters counted to the others': base parameters, estimated by least squares with a
 covariance (Gautier, Numerical calculation of the base inertial parameters of robots, J. Robotic Systems 8, 1991).
 
-Residuals of a log are correlated from row to row, as errors of models and of filtered motions last. The covariance of
-least squares with independent errors, C = (Σ_j Y_j^T Y_j / σ_j²)⁻¹, becomes C (Σ_j κ_j Y_j^T Y_j / σ_j²) C, κ_j the
-integrated autocorrelation of the residuals of joint j.
+Residuals of successive samples are correlated, because model errors and filtering errors vary slowly. The least-squares
+covariance C = (Σ_j Y_j^T Y_j / σ_j²)⁻¹, of independent errors, becomes C (Σ_j κ_j Y_j^T Y_j / σ_j²) C, where κ_j is the
+integrated autocorrelation time of the residuals of joint j.
 
 Among the parameters that bodies can have, with positive semidefinite pseudo-inertias P, are taken those that fit best
 (Wensing, Kim, Slotine, Linear matrix inequalities for physically consistent inertial parameter identification, RA-L 3,
@@ -57,10 +57,10 @@ GAP = 1e-7
 WORSE = 1.0
 # Most steps of Newton's method (chosen).
 NEWTON_STEPS = 50
-# Window of a sum of autocorrelations, in units of the sum (Sokal), and its excess over that of independent residuals
-# that is significant, in standard deviations.
+# Window of the sum of autocorrelations, in units of the sum (Sokal 1997), and the least significant excess of the sum
+# over 1, its value for independent residuals, in standard deviations.
 WINDOW, SIGNIFICANT = 5.0, 3.0
-# Most of the independent residuals of a joint that may count as taken by the fit (chosen).
+# Greatest share of a joint's independent residuals that the fitted parameters may use up (chosen).
 MOST_TAKEN = 0.5
 # Parameters by number, and B with Σ_k x_k B_k positive semidefinite for physically consistent ones.
 Block = tuple[np.ndarray, np.ndarray]
@@ -95,8 +95,8 @@ class Identified:
     change        (p,) of these from the declared ones: what is a payload's where `added`
     std           (p,) standard deviations; inf if the log does not tell a scalar by itself
     combinations  the base parameters (r), whatever bodies can be: all that the log tells
-    covariance    (r, r) of these, for errors that are independent between joints, and correlated from row to row
-    correlation   (nv,) integrated autocorrelation of the residuals [rows]: of so many rows one is independent
+    covariance    (r, r) of these, for errors that are independent between joints and correlated in time
+    correlation   (nv,) integrated autocorrelation time of the residuals [samples]: N / correlation are independent
     unseen        changes of parameters that change no torque of the log (p − r)
     noise         (nv,) standard deviations of τ, given or found
     chi2, redundancy  Σ (error of τ / noise)² of the base parameters, and its expectation
@@ -153,8 +153,8 @@ def identify(
     noise: standard deviation of τ, one or (nv,), inf if τ is not known. Default: the residual of each after the fit
     added: the difference from the declared parameters is a body by itself, such as a payload
 
-    States are rows of a log in order of time, at about equal steps: standard deviations and covariance count the
-    autocorrelation of the residuals. Of independent states, in any order, it is 1, so that nothing need be said.
+    States must be in order of time, at about equal steps: standard deviations and covariance take account of the
+    autocorrelation of the residuals. For independent states, in any order, it is 1.
 
     Base parameters by least squares (Gautier 1991), and of the parameters that have them those of bodies that can be,
     with positive semidefinite pseudo-inertias (Wensing, Kim and Slotine 2018); where the log says nothing, as near to
@@ -192,7 +192,7 @@ def identify(
     for j, e in enumerate(chosen.residuals(x, seen, *states).T):
         if measured[j]:
             correlation[j] = _autocorrelation(e)
-            # of N / κ independent residuals the fit takes as many as there are parameters
+            # the fit uses up as many of N / κ independent residuals as there are parameters
             share = np.clip(taken[j] * correlation[j], taken[j], max(taken[j], MOST_TAKEN))
             inflation[j] = correlation[j] * (1.0 - taken[j]) / (1.0 - share) if taken[j] < 1.0 else 1.0
     covariance = inverse @ np.einsum("j,jki,jkl->il", inflation, of_joints, of_joints) @ inverse.T
@@ -349,12 +349,12 @@ def _deviations(noise: ArrayLike, nv: int) -> np.ndarray:
 
 
 def _autocorrelation(e: np.ndarray) -> float:
-    """Integrated autocorrelation Σ_k ρ_k, over all lags, of residuals (N,), in rows; at least 1.
+    """Integrated autocorrelation time Σ_k ρ_k, over all lags, of residuals (N,) [samples]; at least 1.
 
-    Their mean counts: an offset is an error that lasts.
-    The larger of two estimates, as the fit takes part of what is slow: the sum over an automatic window if it is
-    significant (Sokal 1997, Monte Carlo methods in statistical mechanics, section 3), and the spectral density at
-    frequency 0 of an autoregressive model, whose order has the least BIC (Heidelberger and Welch 1981).
+    Their mean is not subtracted: an offset is a persistent error.
+    The larger of two estimates, because the fit removes part of the slow residuals: the sum over an automatic window
+    if it is significant (Sokal 1997, Monte Carlo methods in statistical mechanics, section 3), and the spectral density
+    at frequency 0 of an autoregressive model, whose order has the least BIC (Heidelberger and Welch 1981).
     """
     n = len(e)
     size = scipy.fft.next_fast_len(2 * n)
@@ -366,7 +366,7 @@ def _autocorrelation(e: np.ndarray) -> float:
     beyond = np.arange(len(r)) >= WINDOW * total
     lag = int(beyond.argmax()) if beyond.any() else len(r) - 1
     found = float(total[lag]) if total[lag] - 1.0 > SIGNIFICANT * 2.0 * np.sqrt(lag / n) else 1.0
-    # recursion of Levinson and Durbin; v: variance of the innovations
+    # Levinson-Durbin recursion; v: variance of the innovations
     phi, v, least, spectral = np.zeros(0), 1.0, 0.0, 1.0
     for order in range(1, min(int(10.0 * np.log10(n)), n // 4) + 1):
         k = (r[order] - phi @ r[order - 1 : 0 : -1]) / v

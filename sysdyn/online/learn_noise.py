@@ -84,7 +84,7 @@ def learn_noise_of_states(
 
     It stops where an iteration changes the log-likelihood by less than tolerance times the number of states, and every
     log σ that is determined by less than 1 % of its statistical error; with `converged` False after `iterations`, or,
-    with an AccuracyWarning, where both steps lead to covariances with which digits are lost.
+    with an AccuracyWarning, if the problem is near singular with the covariances of both steps.
     A component that no other equation checks keeps its covariance, and the sum of covariances that cannot be told apart
     is shared out about as at the beginning. An AccuracyWarning names the standard deviations that the log does not
     determine: their relative error is beyond 1.
@@ -122,11 +122,11 @@ def learn_noise_of_states(
                 refused = refused or too_far
                 continue
             point = max(point, found, key=lambda x: x.likelihood)
-        if point is before and refused:  # no change, but not because the likelihood is greatest here
+        if point is before and refused:  # no change, although this need not be the maximum
             if damping == GREATEST:
                 warn(
                     f"the covariances have not converged: after {len(history) - 1} iterations the next ones are "
-                    f"refused ({refused}). Compile the problem with noise= near those found so far and go on from "
+                    f"rejected ({refused}). Compile the problem with noise= near those found so far and go on from "
                     "there, or learn fewer of them (learn=)",
                     AccuracyWarning,
                 )  # fmt: skip
@@ -149,7 +149,7 @@ def _point(
     noises: Mapping[str, Noise], others: Named, noise: Covariances, estimate: Callable[[Named], Estimate],
     ok: np.ndarray,
 ) -> _Point:  # fmt: skip
-    """The likelihood of the states that count. Raises LostDigits if one of these is not solved any more."""
+    """The likelihood of the states `ok`. Raises LostDigits if one of these is not solved any more."""
     solution = estimate({**others, **noise})
     likelihoods = np.reshape(solution.log_likelihood(), -1)
     if lost := np.flatnonzero(ok & ~(np.reshape(solution.ok, -1) & np.isfinite(likelihoods))).tolist():

@@ -67,8 +67,8 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
     """The redundant equations of a problem that has one solution without them; None for any other problem.
 
     by_value: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular at
-    every state. If constraints repeat each other, their wrenches are undetermined: components that are left out exert
-    none, unless other measurements determine all of them.
+    every state. If constraints are redundant, their wrenches are undetermined: omitted components exert none,
+    unless other measurements determine all of them.
 
     Raises StructurallySingular if known accelerations leave torques undetermined, too.
     """

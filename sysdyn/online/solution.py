@@ -247,11 +247,11 @@ class Solution(native.Result, SolvedQuantities):
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
 
     def gaps(self) -> dict[str, np.ndarray]:
-        """{constraint: (…, m)} gaps [m, rad] of the positions that loops, couplings and contacts with `at=` fix.
+        """{constraint: (…, m)} position errors [m, rad] of loops, couplings and contacts with `at=`; zero if closed.
 
-        Zero where q is closed: the position of frame_b in the axes of frame_a and the rotation vector between them of a
-        loop, the follower's q less the one that its leader demands of a coupling. Loops are taken with followers where
-        couplings put them. An open loop does not close by the accelerations that keep it.
+        Of a loop: the position of frame_b in the axes of frame_a and the rotation vector between them, with q of
+        followers computed from their leaders. Of a coupling: q of the follower minus the value that its leader demands.
+        Constraints fix accelerations only, so that an open loop stays open.
         """
         q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
         found = gaps(self._problem, q, self._about.idle)
@@ -395,7 +395,7 @@ class Solution(native.Result, SolvedQuantities):
     # ---- shapes -------------------------------------------------------------------------------------------------
 
     def _state(self) -> tuple[np.ndarray, np.ndarray]:
-        """(q (N, nq), q̇ (N, nv)) with followers where couplings put them."""
+        """(q (N, nq), q̇ (N, nv)) with followers computed from their leaders."""
         q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
         return self._problem.imposed(q, qd)
 

@@ -99,7 +99,7 @@ class Solver(Translated, Called):
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
         results = {name: (name, group.shape) for name, group in outputs.items()}
-        # covariances, residuals, accelerations of frames and velocities of contacts follow from the inputs, too
+        # covariances, residuals, accelerations of frames and velocities of contacts need the inputs later
         keeps = bool(problem.noisy or problem.constraints) or "a" in results
         self._calls = Calls(self._inputs, self.executable, results, keeps)
         self._plain = self._calls.plain  # which `entry` tries first
@@ -133,18 +133,18 @@ class Solver(Translated, Called):
         needed may go by position, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is
         zero if it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
         and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
-        entries that `active` switches off may be NaN. q and q̇ of coupled joints of the model are not read: they follow
-        from their leaders, and a warning names those that contradict these and are not zero, once a solver.
+        entries that `active` switches off may be NaN. q and q̇ of coupled joints of the model are ignored
+        and computed from their leaders; a warning, one per solver, names nonzero entries that contradict these.
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
             declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements. The batch
-            axes of all other arguments decide which of the two it is; a shape that fits as both is refused.
+            axes of all other arguments decide which shape it has; an ambiguous one raises InvalidInput.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting, whatever has failed); see
             `Solution.ok`. States at which pivots fail and the system is regular are solved again in any case.
         threads: for batches; default as many cores as the batch is worth.
-        Later requests to the solution (`std`, `backward_error`, …) are answered for the values at the time of the call.
-        Batches without noise, constraints and the output `a` are not copied: a request that needs their arrays raises
-        InvalidInput if these lead to other results than they did.
+        Later requests to the solution (`std`, `backward_error`, …) refer to the values at the time of the call.
+        Arguments of batches without noise, constraints and the output `a` are not copied: a request that needs them
+        raises InvalidInput if they have been overwritten.
 
         Digits are checked if a variance is beyond 1e4 times the declared one, or below the inverse of that. States that
         keep fewer than 8 are solved in square-root form; if that keeps no more, they are not ok, or raise LostDigits.
@@ -327,8 +327,8 @@ class Solver(Translated, Called):
         """Text of the offline decisions and their reasons."""
         s, counts = self.safety, self.flops
         single = [
-            f"  {self.options.real}      error ≤ {s.single_error:.1e} of the greatest entry, {s.single_median:.1e} at "
-            f"half of the states; ≤ {s.single_loss:.2g} times what rounding of the inputs changes"
+            f"  {self.options.real}      error ≤ {s.single_error:.1e} of the greatest entry, median "
+            f"{s.single_median:.1e}; ≤ {s.single_loss:.2g} times the effect of rounded inputs"
         ]
         lines = [
             repr(self),

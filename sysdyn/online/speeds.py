@@ -17,19 +17,19 @@ from sysdyn.measurements.statement import Statement
 MOVES = 1e-3
 # Gap [m, rad] of a loop or coupling above which it counts as open (chosen: files round anchors to 1e-4 or less).
 OPEN = 1e-3
-# Random states from which a position that closes all loops is searched, besides the given one (chosen).
+# Random starts of the search for a position that closes all loops, in addition to the given one (chosen).
 SEARCHES = 8
 
 
 class _Errors(NamedTuple):
-    """Of one constraint: rotation vectors [rad] and distances [m] (N, m), their rates (N, m), True for angles (m,)."""
+    """Errors of one constraint: gap [m, rad] (N, m), its rate (N, m), and angular (m,), True for rotations."""
 
     gap: np.ndarray
     rate: np.ndarray
     angular: np.ndarray
 
     def greatest(self, x: np.ndarray) -> list[tuple[float, str, int]]:
-        """(norm, unit, state) of the greatest x (N, m), by unit."""
+        """(greatest norm over the states, unit, state) of x (N, m), for each unit."""
         found = []
         for unit, own in (("m", ~self.angular), ("rad", self.angular)):
             size = np.linalg.norm(x[:, own], axis=1)
@@ -41,9 +41,9 @@ class _Errors(NamedTuple):
 def _errors(
     problem: Statement, q: np.ndarray, qd: np.ndarray, idle: Sequence[Constraint] = ()
 ) -> dict[Stabilised, _Errors]:
-    """Errors of the constraints at q (N, nq), q̇ (N, nv); idle: redundant ones that the problem does not have.
+    """Errors of the constraints at q (N, nq), q̇ (N, nv); idle: redundant constraints that the problem omits.
 
-    Those of couplings are of q and q̇ as they are given, all others have followers where couplings put them.
+    Errors of couplings use q and q̇ verbatim; all others use followers that are computed from their leaders.
     """
     stated = [m for m in (*problem.constraints, *idle) if isinstance(m, Stabilised) and m.noise is None]
     if not stated:
@@ -71,7 +71,7 @@ def _errors(
             angle = np.arctan2(sine, cosine)
             x = x.copy()
             x[:, own] *= (angle / np.where(sine > 0.0, sine, 1.0))[:, None]
-            if own.any():  # half a turn has no sine, and any axis
+            if own.any():  # half a turn: the sine is zero, the axis arbitrary
                 x[:, np.argmax(own)] += np.where(sine > 0.0, 0.0, angle)
         found[m] = _Errors(x, rate, own)
     return found
@@ -83,7 +83,7 @@ def speeds(problem: Statement, q: np.ndarray, qd: np.ndarray, idle: Sequence[Con
 
 
 def gaps(problem: Statement, q: np.ndarray, idle: Sequence[Constraint] = ()) -> dict[str, np.ndarray]:
-    """{constraint: (N, m)} gaps [m, rad] of its components at q (N, nq), of those that state a position."""
+    """{constraint: (N, m)} gaps [m, rad] of its components at q (N, nq); contacts without `at=` have none."""
     found = _errors(problem, q, np.zeros((len(q), problem.model.nv)), idle)
     return {m.name: x.gap for m, x in found.items() if not (isinstance(m, Contact) and m.at is None)}
 
@@ -116,9 +116,10 @@ def warn_if_moving(
 def warn_of_gaps(
     problem: Statement, q: np.ndarray, what: str = "state", numbers: np.ndarray | None = None
 ) -> str:  # fmt: skip
-    """Warn of loops and couplings that are open at q (N, nq), and return the words; empty if all are closed.
+    """Warn of loops and couplings that are open at q (N, nq), and return the message; empty if all are closed.
 
-    Couplings that put their followers where they belong are closed. what, numbers: of the states in the words.
+    Couplings of the model are always closed, as their followers are computed. what, numbers: name and numbers of the
+    states in the message.
     """
     if not (stated := _closures(problem)):
         return ""
@@ -133,19 +134,19 @@ def warn_of_gaps(
     if not words:
         return ""
     least = _least_gap(problem, stated, q[worst[1]])
-    said = f"closures are open: {few(words)}"
+    message = f"closures are open: {few(words)}"
     if least > OPEN:
-        said += f". They cannot close: no position was found at which their gap is less than {least:.3g} (m, rad)"
+        message += f". They cannot close: no position was found at which their gap is less than {least:.3g} (m, rad)"
     else:
-        said += ", and the problem fixes their accelerations only. Start from a q at which solution.gaps() is zero"
-    warn(said, PlausibilityWarning)
-    return said
+        message += ", and the problem fixes their accelerations only. Start from a q at which solution.gaps() is zero"
+    warn(message, PlausibilityWarning)
+    return message
 
 
 def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: str = "state") -> bool:
-    """Warn of followers whose entries of q (…, nq) and q̇ (…, nv) contradict their leaders; True if there are some.
+    """Warn of followers whose entries of q (…, nq) and q̇ (…, nv) contradict their leaders; True if there are any.
 
-    Entries that are zero count as left out.
+    Entries that are zero count as omitted.
     """
     if not problem.couplings:
         return False
@@ -163,7 +164,7 @@ def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: s
                 )
     if words:
         warn(
-            f"{few(words, between='; ')}: the demanded values are taken. model.imposed(q, qd) gives them",
+            f"{few(words, between='; ')}: the demanded values are used; model.imposed(q, qd) returns them",
             PlausibilityWarning,
         )
     return bool(words)
@@ -195,13 +196,13 @@ def warn_if_opened(problem: Statement, q: np.ndarray, t: np.ndarray) -> None:
                 )
     if words:
         warn(
-            f"closures have opened: {few(words)}. Nothing takes the drift out: give stabilise=, or a smaller step",
+            f"closures have opened: {few(words)}. Nothing corrects the drift: set stabilise=, or take a smaller step",
             PlausibilityWarning,
         )
 
 
 def _closures(problem: Statement) -> list[Stabilised]:
-    """Loops, and couplings that do not put their followers where they belong."""
+    """Loops, and couplings that are no closures of the model: these may be open."""
     followers = {link.coupling for link in problem.couplings}
     return [
         m for m in problem.constraints
@@ -210,8 +211,8 @@ def _closures(problem: Statement) -> list[Stabilised]:
 
 
 def _least_gap(problem: Statement, stated: Sequence[Stabilised], q: np.ndarray) -> float:
-    """The least norm of all gaps that a search from q (nq,) and from random states finds."""
-    from scipy.optimize import least_squares  # which takes a while to import, and is rarely needed
+    """Least norm of all gaps by nonlinear least squares, started from q (nq,) and from random states."""
+    from scipy.optimize import least_squares  # slow to import, and rarely needed
 
     model = problem.model
 

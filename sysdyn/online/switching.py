@@ -318,7 +318,7 @@ class SwitchingSolver(Solver):
         as_given = rows is not None
         if rows is None:
             rows = self._by_group(*self._inputs.checked(arguments))
-        # the solution keeps the arrays, which callers change
+        # copies, because callers may overwrite their arrays
         rows = rows._replace(arrays={slot: x.copy() for slot, x in rows.arrays.items()})
         inputs = partial(_checked, self._inputs, rows.arrays)
         by_mode = self._sorted(active, rows.lead)

@@ -185,8 +185,8 @@ class Unilateral:
 
         By the implicit function theorem, while no point opens, closes, begins or ends to slide. Rows are those of the
         contacts one after the other; columns by q are in the tangent space, as `Model.integrate` steps. Gaps and
-        coefficients are constants. Of redundant points the smallest changes of forces are given. Columns of coupled
-        joints are those of the tree, whose product with `Model.coupling_matrix` is that of the coupled robot.
+        coefficients are constants. If points are redundant, the changes of forces have least norm. Columns are those of
+        the tree; their product with `Model.coupling_matrix` has the columns of a robot with coupled joints.
 
         Raises UnknownName.
         """

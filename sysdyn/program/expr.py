@@ -176,7 +176,7 @@ class Graph:
                      symmetric and cancelled fill-in found zero. A wrong merge in a graph of N nodes has a
                      probability of at most N² d / p (Schwartz-Zippel: N² pairs, as values are compared up to sign;
                      d: degree of their difference in the random numbers; p = 2^61 − 2373), which is 4e-7 d for a
-                     million nodes. The random numbers are the same in every graph, and so is a wrong merge.
+                     million nodes. The random numbers are the same in every graph, so that a wrong merge would recur.
     """
 
     def __init__(self, sharing: str = "structural"):

@@ -67,8 +67,8 @@ def simulate(
 
     A state at which the program meets a guard is solved the general way, as by a call of the solver. No equation
     has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps. Warnings give the
-    speed of contacts, loops and couplings that move at the start, the gap of loops that are open there, and gaps that
-    grow where nothing stabilises. Coupled joints of the model follow their leaders at every step.
+    speed of contacts, loops and couplings that move at the start, the gap of loops that are open there, and the gap of
+    loops without stabilise= that has grown by the end. Coupled joints of the model follow their leaders at every step.
 
     Raises ProblemError for a problem that cannot be simulated, InvalidInput naming the argument, UnknownName,
     SingularState with the time and the robots.
@@ -125,7 +125,7 @@ def simulate(
     except SingularState as error:
         if not opened:
             raise
-        ended = f"the motion ends before its time, and at the start {opened}"
+        ended = f"the simulation failed before its end; at its start {opened}"
         raise SingularState(ended, error.equation, error.unknown, error.states) from error
     shapes: dict[str, tuple[int, ...]] = {"q": (model.nq,), "qd": (model.nv,)}
     shapes |= {name: group.shape for name, group in solver.problem.outputs(asked).items()}

@@ -103,7 +103,7 @@ def skeel_condition(matrix: scipy.sparse.spmatrix, pattern: Pattern | None = Non
         return math.inf
     with np.errstate(all="ignore"):
         rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
-        entries = matrix.data / np.repeat(rows, in_row)  # the caller's matrix stays as it is
+        entries = matrix.data / np.repeat(rows, in_row)  # a copy: the caller's matrix is not changed
         lu: Any = None
         if rows.all() and pattern is not None:
             lu = pattern.factors(entries)
