@@ -1,4 +1,4 @@
-"""Checks of a run: what its log, its dropped readings and its χ² say of the problem, as warnings."""
+"""Checks of a smoothed run: warnings of dropped readings, of biases, of impacts and of χ²."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from sysdyn.trajectories.overview import BAND, Fit
 from sysdyn.trajectories.path import before, deviations
 from sysdyn.trajectories.timing import timed_sensors
 
-# Shares of the readings that are dropped beyond which a sensor is reported, and the noise of a component is raised; a
-# few more are dropped of a short log (chosen: 0.1 % of true ones are).
+# Share of dropped readings above which a sensor is reported, and above which the noise of a component is raised. Up to
+# FEW dropped readings of a component do not count, for short logs (chosen: 0.1 % of inliers are dropped).
 REPORTED, RAISED, FEW = 0.01, 0.1, 3
 # Least factor by which noise is raised (chosen).
 LEAST_RAISED = 1.1
-# χ² by its degrees of freedom, and its probability, beyond which it is reported (measured: 400 logs as declared have at
-# most 1.05 from 500 degrees of freedom on, and all have less by probability). Below 1 standard deviations are too wide,
-# as of readings without errors, which costs no one the truth.
-GREATEST_FIT, SURE = 1.1, 1.0 - 1e-6
-# Bias, in prior standard deviations, beyond which it is reported (chosen: of true ones one in two million is).
+# χ² over its degrees of freedom, and its probability, above which it is reported (measured: 400 logs that match their
+# problem have at most 1.05 from 500 degrees of freedom on, and none reaches the probability). Small values are not
+# reported: standard deviations are then too wide, which is conservative.
+GREATEST_FIT, PROBABILITY = 1.1, 1.0 - 1e-6
+# Bias, in prior standard deviations, above which it is reported (chosen: one true bias in two million is larger).
 FAR_BIAS = 5.0
 
 
 def dropped_shares(
     problem: Problem, rows: int, events: Iterable[Event], missing: Mapping[str, int]
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """{measurement: shares (m,) of the readings of its components that were dropped}; stances have no readings."""
+    """{measurement: share (m,) of the readings of each component that was dropped}; stances have no readings."""
     counts, found = Counter((e.measurement, e.component) for e in events), dict[str, np.ndarray]()
     for m in (*problem.state_sensors, *problem.custom):
         if m.noise is None or m.has_default or m.name in problem.opposites:
@@ -45,9 +45,9 @@ def dropped_shares(
 def raised_noise(
     problem: Problem, shares: Mapping[str, np.ndarray], scales: Sequence[Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """{sensor of the state: standard deviations (m,)} as residuals show them, if more than RAISED was dropped of one.
+    """{sensor of the state: standard deviations (m,) by its residuals}, if a component lost more than RAISED.
 
-    scales: of windows, robust standard deviations of all residuals in units of the noise.
+    scales: for each window, robust standard deviations of all residuals, in units of the declared noise.
     """
     found = {}
     for m in timed_sensors(problem):
@@ -59,7 +59,7 @@ def raised_noise(
 
 
 def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray]) -> None:
-    """Warn of noise that was raised to these standard deviations (m,)."""
+    """Warn of sensors whose noise was raised to these standard deviations (m,)."""
     for m in timed_sensors(problem):
         if m.name in noise:
             before, labels = deviations(m, problem.model), m.components(problem.model)
@@ -68,8 +68,8 @@ def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Ma
                 for label, a, b, share in zip(labels, before, noise[m.name], shares[m.name], strict=True) if a != b
             ]  # fmt: skip
             warn(
-                f"more than {RAISED:.0%} of the readings of {m.name!r} were dropped: the log was smoothed again with "
-                f"the noise that their residuals show: {few(changed)}. Declare that noise, or see what is wrong with "
+                f"more than {RAISED:.0%} of the readings of {m.name!r} were dropped: the log was smoothed once more "
+                f"with the noise that their residuals show: {few(changed)}. Declare that noise, or find the fault of "
                 "these readings",
                 LogWarning,
             )  # fmt: skip
@@ -96,28 +96,29 @@ def warn_of_biases(problem: Problem, biases: Mapping[str, np.ndarray]) -> None:
 def warn_of_run(
     problem: Problem, shares: Mapping[str, np.ndarray], fit: Fit, impacts: int, touched: bool
 ) -> None:  # fmt: skip
-    """Warn of readings that were dropped, impacts of a robot that nothing touches, and χ² out of its band."""
+    """Warn of dropped readings, of impacts although no contact is declared, and of χ² above its band."""
     for m in (*problem.state_sensors, *problem.custom):
         if m.name in shares and shares[m.name].mean() > REPORTED:
             labels = m.components(problem.model)
             many = [f"{x} {s:.1%}" for x, s in zip(labels, shares[m.name], strict=True) if s > REPORTED]
             warn(
                 f"more than {REPORTED:.0%} of the readings of {m.name!r} were dropped ({few(many)}): its noise is "
-                "declared too small, it is not what the problem states, or it fails. run.events has them; raise "
+                "declared too small, the sensor is not the declared one, or it fails. run.events lists them; raise "
                 "noise=, or learn it with sysdyn.learn_noise",
                 LogWarning,
             )  # fmt: skip
     if impacts and not touched:
         warn(
-            f"{impacts} impacts were found, but the problem states nothing that touches the robot: they are blows, or "
-            "noise that is declared too small. State a stance or a contact, or omit impacts=True",
+            f"{impacts} impacts were found, but the problem declares no stance and no contact: they are collisions, or "
+            "the noise is declared too small. Declare a stance or a contact, or omit impacts=True",
             LogWarning,
         )  # fmt: skip
     ratio, high = fit.squares / max(fit.freedoms, 1), fit.band()[1]
-    if ratio > GREATEST_FIT and fit.squares > fit.band(SURE)[1]:
+    if ratio > GREATEST_FIT and fit.squares > fit.band(PROBABILITY)[1]:
         warn(
-            f"χ² is {fit.squares:.5g}, {ratio:.3g} of its {fit.freedoms} degrees of freedom ({BAND:.0%} of logs as "
-            f"declared have less than {high:.5g}): standard deviations are too narrow. Raise noise=, learn it with "
-            "sysdyn.learn_noise, or state what the problem lacks, such as biases, drifts, contacts or outliers",
+            f"χ² is {fit.squares:.5g}, {ratio:.3g} times its {fit.freedoms} degrees of freedom ({BAND:.0%} of logs "
+            f"that match their problem have less than {high:.5g}): standard deviations are too narrow. Raise noise=, "
+            "learn it with sysdyn.learn_noise, or state what the problem lacks, such as biases, drifts, contacts "
+            "or outliers",
             LogWarning,
         )  # fmt: skip

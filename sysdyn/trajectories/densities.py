@@ -19,10 +19,10 @@ from sysdyn.trajectories.path import Path
 LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
 # Stretches of a log from which densities are taken, and most instants of each (chosen).
 STRETCHES, STRETCH = 4, 1000
-# First readings of an encoder in a stretch that do not count, while the filter forgets where it began: the most, the
-# most as a share of its readings, and the least, which is that of the highest order for all orders (chosen).
-FORGOTTEN, MOST_FORGOTTEN, LEAST_FORGOTTEN = 20, 0.25, 4
-# Log-likelihood below the greatest at which a density is rejected: that of one standard deviation (chosen).
+# Burn-in: first readings of an encoder in a stretch, which the likelihood omits until the filter has forgotten its
+# initial state. At most BURN_IN, at most a share of the readings, and at least the highest order (chosen).
+BURN_IN, BURN_IN_SHARE, LEAST_BURN_IN = 20, 0.25, 4
+# Densities whose log-likelihood is this much below the maximum are rejected: one standard deviation (chosen).
 REJECTED = 0.5
 # Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
 LONGEST_STEP = 20.0
@@ -47,12 +47,12 @@ def of_encoders(
     t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, joint: np.ndarray, order: int,
     further: np.ndarray | float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """(κ (m,), log-likelihood (m,)) of processes of an order, of m joints, by the innovations of encoders.
+    """Maximum-likelihood densities κ (m,) of m joints, and log-likelihoods (m,), by the innovations of encoders.
 
-    t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): number of the joint of each encoder, below m,
-    further: variances (N, k) of the readings in addition to std². Log-likelihoods of all encoders of a joint are added.
-    κ has the greatest sum; if the least density that is tried is not rejected, as of a joint at rest, κ is the greatest
-    that is not, and NaN if none is rejected. Filters of all encoders, densities and stretches run in parallel.
+    t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): index of each encoder's joint, order: of the
+    process, further (N, k): variances of the readings in addition to std². Log-likelihoods of the encoders of a joint
+    are added. If the least density tried is accepted, as for a joint at rest, κ is the greatest accepted density; it is
+    NaN if the greatest density tried is accepted. Filters of all encoders, densities and stretches run in parallel.
     """
     (n, k), m = z.shape, int(joint.max()) + 1
     starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
@@ -67,8 +67,8 @@ def of_encoders(
     y, seen = z[at] / std, on[at]  # (stretches, length, k), in units of the noise
     noise = np.broadcast_to(1.0 + further / std**2, z.shape)[at]
     number = seen.cumsum(axis=1)
-    forgotten = np.clip(MOST_FORGOTTEN * number[:, -1], LEAST_FORGOTTEN, FORGOTTEN)
-    counted = seen & (number > forgotten[:, None])
+    burn_in = np.clip(BURN_IN_SHARE * number[:, -1], LEAST_BURN_IN, BURN_IN)
+    counted = seen & (number > burn_in[:, None])
     shape = (len(starts), DENSITIES, k)
     x, P = np.zeros((order, *shape)), np.zeros((order, order, *shape))
     x[0] = np.take_along_axis(y, seen.argmax(axis=1)[:, None], axis=1)

@@ -54,8 +54,8 @@ class Readings:
     """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
 
     known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
-    variances {name: (m,)}: of the noise, as declared if not named. further {name: (N, m)}: variances of sensors of
-    states in addition, 0 if not named, see `sysdyn.trajectories.timing`.
+    variances {name: (m,)}: of the noise, as declared if not named. further {name: (N, m)}: variances that are
+    added for sensors of states, 0 if not named, see `sysdyn.trajectories.timing`.
     """
 
     t: np.ndarray

@@ -330,7 +330,7 @@ def _written(
 def _unwrapped(
     code: TapeCode, step: Step, name: str, value: str, tables: list[str], filter_: Filter
 ) -> list[str]:  # fmt: skip
-    """Statements that bring the angles of a sensor to the turn nearest to the state; see `Filter`."""
+    """C statements that shift the angles of a sensor by whole turns, nearest to the state; see `Filter`."""
     angles = [(i, x) for i, x in enumerate(filter_.angles) if x.name == name]
     if not angles:
         return []

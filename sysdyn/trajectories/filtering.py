@@ -37,8 +37,8 @@ class Filter:
 
     events: innovations that it did not believe. squares, freedoms: of the innovations of the last instant, normalised,
     and how many they are. Sensors of states beyond CONFIDENCE count as if they were at it; of
-    dynamic variables of the coupled level the farthest are dropped. angles: whose readings may wrap; turns (angles,):
-    that were added to the last ones, NaN before the first.
+    dynamic variables of the coupled level the farthest are dropped. angles: those whose readings may wrap; turns
+    (angles,): whole turns that were added to their last readings, NaN before the first.
     """
 
     unknowns: Unknowns
@@ -124,7 +124,7 @@ class Filter:
         return self._given(t)
 
     def _unwrapped(self, readings: Readings, t: float) -> Readings:
-        """The readings with angles at the turn nearest to the state, or at that of before where it is uncertain."""
+        """Readings with angles shifted by whole turns, nearest to the state, or as before if the state is uncertain."""
         calls, shifted, (limited, q) = self._calls, dict[str, np.ndarray](), self._limited
         if len(limited):
             now = np.where(np.isnan(self.turns[limited]), np.nan, calls.state[POSITION][q])
@@ -143,7 +143,7 @@ class Filter:
         return replace(readings, y={**readings.y, **shifted}) if shifted else readings
 
     def _count_turns(self, angle: Angle, number: int, away: float, nearest: float, t: float) -> None:
-        """Set the turns of an angle that is `away` from the state, nearest to it by other turns than before."""
+        """Update the turns of an angle; away: its distance from the state, nearest: the turns that minimise it."""
         first, certain = np.isnan(self.turns[number]), self._calls.P[angle.v, angle.v] <= CERTAIN**2
         before = 0.0 if first else self.turns[number]
         moved = abs(self._calls.state[RATES][angle.v] * self._calls.given["dt"][0])
@@ -164,7 +164,7 @@ class Filter:
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """(2, limited angles) the least and the greatest since the first reading."""
+        """(2, limited angles) least and greatest angles since the first reading."""
         return np.full((2, len(self._limited[0])), np.nan)
 
     @cached_property

@@ -18,7 +18,7 @@ from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count
 from sysdyn.trajectories import densities
-from sysdyn.trajectories.learning import Learning, Point, errors_of, renewed, sensors_of_motion
+from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_motion, with_noise
 from sysdyn.trajectories.quantisation import quantisation_noise
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import OneThread, first_position, with_motion
@@ -107,11 +107,11 @@ def learn_noise_of_log(
                 and noise with correlations, stay as declared
     density     of degrees of freedom that are known; None: all are learnt
     rows        most rows that it learns from, the first ones
-    order, start, robust, impacts, progress, options: as of `sysdyn.smooth`; readings that do not fit are dropped before
-                learning, and tested again with what was learnt, until the same are left, ten times at most
+    order, start, robust, impacts, progress, options: as of `sysdyn.smooth`; outliers are dropped before learning, and
+                tested again with the learnt noise until the inliers stay the same, ten times at most
 
-    Noise is no less than the rounding of readings on a grid, step / √12. Where an encoder's readings never change its
-    noise stays as declared, and the density of its joint as the encoders' likelihood has it.
+    Noise is at least the quantisation noise of the readings, step / √12. If an encoder's readings never change, its
+    noise stays as declared, and the density of its joint is that of greatest likelihood of the encoders.
 
     It stops where an iteration changes the log-likelihood by less than tolerance times the number of rows, and every
     logarithm by less than 1 % of its statistical error, or after `iterations`, with `converged` False. An
@@ -160,7 +160,7 @@ def _result(learning: Learning, found: Point, history: np.ndarray, converged: bo
     biases = trajectory.unknowns.biases
     drift = {x: _shown(biases[x].measurement.drift, np.exp(values[f"drift:{x}"])) for x in learning.drifts}
     result = LearnedMotion(
-        renewed(trajectory.problem, noise, drift),
+        with_noise(trajectory.problem, noise, drift),
         dict(zip(model.dof_names, kappa.tolist(), strict=True)), trajectory.motion.order, noise, drift, history,
         converged, {**errors, "motion": of_motion},
     )  # fmt: skip
@@ -177,16 +177,17 @@ def _warn_untold(found: LearnedMotion) -> None:
     components = {
         m.name: m.components(found.problem.model) for m in found.problem.measurements if m.name in found.noise
     }
-    told = []
+    undetermined = []
     for name, error in found.error.items():
         kind, _, sensor = name.partition(":")
         if kind != "motion" and (error > UNDETERMINED).any():
             labels = components.get(sensor, [str(k) for k in range(len(error))])
             worst = few(f"{x} ({e:.2g})" for x, e in zip(labels, error, strict=True) if e > UNDETERMINED)
-            told.append(f"{kind} of {sensor}: {worst}")
-    if told:
+            undetermined.append(f"{kind} of {sensor}: {worst}")
+    if undetermined:
         warn(
             f"the log does not tell all standard deviations: relative errors beyond {UNDETERMINED:g} have "
-            f"{'; '.join(told)}. Learn fewer of them (learn=), take a longer log, or add a sensor that checks them",
+            f"{'; '.join(undetermined)}. Learn fewer of them (learn=), take a longer log, or add a sensor that checks "
+            "them",
             AccuracyWarning,
         )  # fmt: skip

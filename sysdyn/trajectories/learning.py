@@ -122,7 +122,7 @@ class Learning:
         return np.concatenate([*parts, np.log([self.kappa[g[0]] for g in self.groups])])
 
     def limited(self, x: np.ndarray) -> np.ndarray:
-        """Logarithms (p,) with noise at its floor at least, and as declared where readings never change."""
+        """Logarithms (p,), clipped: noise is at least its floor, and as declared if the readings never change."""
         least, most = np.full(len(x), -np.inf), np.full(len(x), np.inf)
         at = 0
         for s in self.sensors:
@@ -177,9 +177,9 @@ class Learning:
         return Point(x, likelihood, after, np.concatenate([np.zeros(0), *told]), path)
 
     def _of_sensors(self, path: Path, readings: Readings, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(expected squares by their variance (m,), number of readings that tell (m,)) of each sensor.
+        """(expected squares over their variance (m,), effective number of readings (m,)) of each sensor.
 
-        Of the noise alone: of a variance v + w with a known w the share v / (v + w) of the residual is noise.
+        Both of the noise alone: of a variance v + w with a known w, the share v / (v + w) of the residual is noise.
         """
         total = {s: np.zeros((3, len(self.noise[s]))) for s in self.sensors}
         for source in self.trajectory.kinematic:
@@ -270,20 +270,20 @@ def sensors_of_motion(trajectory: Trajectory) -> dict[str, Measurement]:
     return found
 
 
-def renewed(
+def with_noise(
     problem: Problem, noise: Mapping[str, np.ndarray], drift: Mapping[str, np.ndarray] | None = None
 ) -> Problem:
     """The problem with these standard deviations (m,) and drifts of its measurements."""
-    own = [_renewed(m, noise.get(m.name), (drift or {}).get(m.name)) for m in problem.measurements]
+    own = [_with_noise(m, noise.get(m.name), (drift or {}).get(m.name)) for m in problem.measurements]
     return Problem(problem.model, own, [p.name for p in problem.parameters])
 
 
-def _renewed(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | None) -> Measurement:
-    """The measurement with what was learnt."""
+def _with_noise(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | None) -> Measurement:
+    """The measurement with this noise and drift."""
     if noise is None and drift is None:
         return m
     if isinstance(m, Wrapped):
-        return m.around(_renewed(m.of, noise, drift))
+        return m.around(_with_noise(m.of, noise, drift))
     changed, own = copy.copy(m), m.drift
     if noise is not None:
         object.__setattr__(changed, "noise", noise)  # raw ones are frozen

@@ -48,8 +48,8 @@ def filter(
 ) -> Live:
     """A filter: `live = filter(problem, motion=run)`, then `live(t, y)` at each instant, a Run without an axis N.
 
-    motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None). Of a
-              Run it takes over, too, by how much the times jitter
+    motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None). A
+              Run also provides the jitter of the times
     lag       seconds that estimates stay behind readings, smoothed by what came since; 0 for the present
     coupled, start, robust: as of `smooth`; robust: innovations beyond 99.9 % count as if they were at it. Impacts are
               not looked for: what shows is one innovation after the other, see docs/trajectories.md
@@ -145,9 +145,9 @@ class Live:
 
         NAME_step(now) takes the readings of an instant, NAME_now(out) gives q, its rates, biases and their standard
         deviations, NAME_start begins elsewhere; torques and wrenches follow from the export of a compiled problem.
-        Conditions of stances are the caller's, and so are names of readings beyond belief; times count as right. main
-        checks it against steps computed here. name: a C identifier. real: type of its numbers, "double", or "float", in
-        which readings tell the time since those before instead of that of the clock.
+        The caller evaluates conditions of stances; outliers are not reported; times count as exact. main checks the
+        filter against steps computed here. name: a C identifier. real: number type, "double", or "float", for which
+        readings have the time since the previous ones instead of the time of the clock.
 
         Raises InvalidInput for the name, before the first reading, if it stays behind or drops readings of dynamic
         variables (coupled and robust); UnknownName for the type, FileError if the folder cannot be written.
@@ -186,7 +186,7 @@ class Live:
         return _Later(result)
 
     def _timed(self, now: Readings) -> Readings:
-        """The readings with the variances that the errors of their times add, by the rates of the state before."""
+        """The readings with the variances that jitter adds, from the rates of the previous state."""
         states, path, nv = self._trajectory.states, self.belief.path, self.problem.model.nv
         lines, further = states.at(path, now), {}
         rate = lines.J[0, :, : 2 * nv] @ path.rates[0, :2].reshape(-1)

@@ -26,9 +26,9 @@ _STATE = ("q", "qd", "qdd")
 
 
 class Fit(NamedTuple):
-    """χ² and its degrees of freedom; coupled: of all sensors, else of those of motion.
+    """χ² and its degrees of freedom; coupled: of all sensors, else of sensors of motion only.
 
-    forces: χ² and freedoms of the other measurements at the states that sensors of motion find.
+    forces: χ² and degrees of freedom of the other measurements, at the states estimated from sensors of motion.
     """
 
     squares: float
@@ -52,7 +52,7 @@ class _Range(NamedTuple):
 
 
 class Overview:
-    """Parts of a run are added in order, arrays (N, …) by the names of its columns; jitter: see `Run`."""
+    """Summary of a run, whose parts are added in order as {column: array (N, …)}; jitter: see `Run`."""
 
     def __init__(self, columns: Mapping[str, Group], outputs: Sequence[str], jitter: float = 0.0):
         self.jitter = jitter

@@ -23,9 +23,9 @@ ROUNDS_OF_BIASES = 3
 
 
 class Piece(NamedTuple):
-    """Results of the instants of a window: path, standard deviations of the unknowns, outputs with theirs, switches.
+    """Results of the time steps of a window: path, standard deviations of the unknowns, outputs with theirs, switches.
 
-    forces: χ² of the measurements of dynamic variables at the states that sensors of motion find, with its freedoms.
+    forces: χ² of measured dynamic variables at the states estimated from sensors of motion, and degrees of freedom.
     """
 
     path: Path
@@ -177,7 +177,7 @@ def missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
 
 
 def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, lines: Lines) -> tuple[Path, np.ndarray]:
-    """The states of single instants after what the rows of dynamic variables say of them."""
+    """The states of single time steps, updated by the measurements of dynamic variables."""
     if not len(trajectory.dynamics.exact):
         return path, P
     told = (lines.J != 0.0).any(axis=(0, 2))

@@ -1,4 +1,4 @@
-"""Quantisation of readings: the step of their values, below which no noise of theirs can be."""
+"""Quantisation of readings: the step of their values, which is a lower bound of their noise."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import math
 import numpy as np
 from scipy.ndimage import median_filter
 
-# Gaps between successive values that are compared with each other (chosen).
+# Number of gaps between sorted values that are compared with each other (chosen).
 GAPS = 100
-# Readings by value from which on few gaps, or gaps of one size, are a grid, too: steady motion has these (chosen).
+# Readings per distinct value from which few gaps, or gaps of one size, count as a grid, as in steady motion (chosen).
 REPEATED = 2
 # Rounding of values in files (float32) and of calculations, relative to the greatest of them.
 ROUNDING, SMALLEST = 2.0 * float(np.finfo(np.float32).eps), 1e-12
-# Rounding of a multiple of a step, in units of it, up to which the multiple is one, and least number of these (chosen).
-TELLING, CLEAR = 0.2, 6
+# A gap is a clear multiple if its rounding error is below this share of the step; least number of these (chosen).
+CLEAR_ERROR, LEAST_CLEAR = 0.2, 6
 
 
 def quantisation_noise(y: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Standard deviations (m,) of the rounding of readings y (N, m) that are `on`: step / √12, 0 without a grid.
 
-    Steps may differ from value to value, as those of a fixed number of digits.
+    Steps may depend on the value, as with a fixed number of significant digits.
     """
     return np.array([_rounding(x[k]) for x, k in zip(y.T, on.T, strict=True)])
 
@@ -38,19 +38,19 @@ def _rounding(y: np.ndarray) -> float:
     if not len(gaps) or (len(gaps) < GAPS and not repeated):
         return 0.0
     parts = np.array_split(gaps, max(len(gaps) // GAPS, 1))
-    # of five parts that follow each other, as a few gaps may be multiples of a step by chance
+    # median of five neighbouring parts: a few gaps may be multiples of a step by chance
     steps = median_filter([_step(x, ROUNDING * greatest, repeated) for x in parts], 5, mode="nearest")
     found = steps[steps > 0.0]
     return math.sqrt(float(np.mean(np.square(found))) / 12.0) if 2 * len(found) > len(steps) else 0.0
 
 
 def _step(gaps: np.ndarray, rounding: float, repeated: bool) -> float:
-    """Greatest divisor of the gaps but for rounding, as far as they tell this, else 0."""
+    """Greatest common divisor of the gaps up to rounding, 0 if they do not determine it."""
     # steady motion has gaps of two sizes, whose difference is the step
     apart = np.diff(np.sort(gaps))
     step = float(min(gaps.min(), apart[apart > 2.0 * rounding].min(initial=np.inf)))
     times = np.round(gaps / step)
     error = rounding * (1.0 + times)
-    clear = error < TELLING * step
-    on_grid = clear.sum() >= min(CLEAR, len(gaps)) and (np.abs(gaps - times * step) <= error)[clear].all()
+    clear = error < CLEAR_ERROR * step
+    on_grid = clear.sum() >= min(LEAST_CLEAR, len(gaps)) and (np.abs(gaps - times * step) <= error)[clear].all()
     return step if on_grid and (repeated or times.max() > 1.0) else 0.0

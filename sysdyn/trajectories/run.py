@@ -37,7 +37,7 @@ class Run:
     does not look. contacts: {stance: (N,) bool} as they were used. chosen: coordinates that nothing tells, which are as
     at the start. motion: {degree of freedom: density of its jerk, or of its snap if order is 4}, in the unit of q by
     s^order and √Hz. missing: {measurement: values that the log does not have}. jitter: standard deviation of the errors
-    of the log's times [s], 0 if its times are right.
+    of the log's times [s], 0 if its times are exact.
     """
 
     problem: Problem

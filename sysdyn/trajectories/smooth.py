@@ -26,7 +26,7 @@ from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import MOTION, Event
 from sysdyn.trajectories.checks import dropped_shares, raised_noise, warn_of_biases, warn_of_raised, warn_of_run
 from sysdyn.trajectories.equations import Readings
-from sysdyn.trajectories.learning import Learning, renewed
+from sysdyn.trajectories.learning import Learning, with_noise
 from sysdyn.trajectories.overview import Fit
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import Piece, joined
@@ -115,7 +115,7 @@ def smooth(
     start     q (nq,) near the first position; None: as the first readings say at rest
     robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`;
               stances have Student's distribution
-    impacts   search for jumps of velocities, as by a blow, at which the density of the motion is raised; None: if the
+    impacts   detect jumps of velocities, such as collisions, and raise the density of the motion there; None: if the
               problem states a stance or a contact. Not with robust=False
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
     out       a .csv, .parquet, .npz or .h5 file for the run, of a log of any length: rows are read and smoothed in
@@ -143,7 +143,7 @@ def smooth(
         shares = dropped_shares(problem, len(run), run.events, run.missing)
         if noise := raised_noise(problem, shares, scales):
             warn_of_raised(problem, shares, noise)
-            run, _, _ = _smoothed(renewed(problem, noise), readings, survey, asked, told)
+            run, _, _ = _smoothed(with_noise(problem, noise), readings, survey, asked, told)
             shares = dropped_shares(problem, len(run), run.events, run.missing)
         warn_of_stale(survey.sample, trajectory.still)
         warn_of_jitter(run.jitter, survey.sample.t)
@@ -210,13 +210,13 @@ def smooth_into(
     try:
         with OneThread():
             noise = store.motion.noise if store.motion is not None else {}
-            own = renewed(problem, noise) if noise else problem
+            own = with_noise(problem, noise) if noise else problem
             trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
             shares, scales, fit, impacts, biases = store.checked(own)
             if not noise and (noise := raised_noise(problem, shares, scales)):
                 warn_of_raised(problem, shares, noise)
                 store.remove()
-                own = renewed(problem, noise)
+                own = with_noise(problem, noise)
                 trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
                 shares, _, fit, impacts, biases = store.checked(own)
             warn_of_stale(survey.sample, trajectory.still)
@@ -235,7 +235,7 @@ def _written(
     problem: Problem, log: Log, survey: Survey, store: Store, asked: Request, told: Stages,
     noise: Mapping[str, np.ndarray],
 ) -> tuple[Trajectory, int]:  # fmt: skip
-    """(trajectory, rows of an earlier call) of a log whose windows are in the store; noise: raised for `problem`."""
+    """Complete the windows in the store; (trajectory, rows of an earlier call). noise: raised ones of `problem`."""
     before = store.motion
     if before is not None:
         asked = asked._replace(order=before.order, density=before.density)
@@ -298,8 +298,8 @@ def with_motion(
 ) -> tuple[Trajectory, np.ndarray, np.ndarray]:
     """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
 
-    order, density, impacts: as of `smooth`. Degrees of freedom without an encoder have densities from which learning
-    begins.
+    order, density, impacts: as of `smooth`. Degrees of freedom without an encoder have initial values of the
+    densities, for learning.
     """
     given = np.full(problem.model.nv, np.nan) if density is None else densities.by_joint(problem.model, density)
     stated = np.isfinite(given)

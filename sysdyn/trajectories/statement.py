@@ -48,8 +48,7 @@ class Trajectory:
     outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
     components that a log has at some instant; None: any. jitter: standard deviation of the errors of its times [s].
     impacts: search for jumps of velocities; None: if the problem states a stance or a contact. still: see
-    `sysdyn.trajectories.timing.stillness`. Raises ProblemError if
-    no sensor tells the states.
+    `sysdyn.trajectories.timing.stillness`. Raises ProblemError if no sensor determines the states.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Trajectory:
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
     def timed(self, readings: Readings) -> Readings:
-        """The readings without stale ones, with the variances that the errors of their times add."""
+        """The readings without stale ones, with the variances that jitter adds."""
         return with_jitter(self.problem, without_stale(readings, self.still), self.jitter)
 
     @cached_property
@@ -218,9 +217,9 @@ class Trajectory:
     def encoders(
         problem: Problem, readings: Readings, order: int, wanted: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """(κ (nv,) by the encoders, (nv,) bool: of joints whose encoders determine it, log-likelihood).
+        """(densities κ (nv,) by the encoders, (nv,) bool: encoders determine it, log-likelihood).
 
-        wanted (nv,) bool: of these.
+        wanted (nv,) bool: degrees of freedom to estimate, others are NaN.
         """
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0

@@ -191,7 +191,7 @@ class Update:
             self._row_by_row(P)
 
     def _row_by_row(self, P: np.ndarray) -> None:
-        """Update the belief by one row after the other in Joseph's form, which keeps digits that P − X X^T loses."""
+        """Update the belief row by row in Joseph form, which stays accurate where P − X X^T cancels."""
         step, J = self._step, np.zeros((self.rows, len(P)))
         J[tuple(self.source.places)] = self.entries
         change = np.zeros(len(P))
@@ -199,7 +199,7 @@ class Update:
             PJ = P @ row
             variance = float(row @ PJ + noise)
             if not 0.0 < variance < np.inf:
-                raise np.linalg.LinAlgError(f"the covariance of row {i} of the readings is not positive")
+                raise np.linalg.LinAlgError(f"the innovation variance of row {i} of the readings is not positive")
             gain, innovation = PJ / variance, self.r[i] + row @ change
             change -= gain * innovation
             self._z[i] = innovation / variance**0.5

@@ -38,7 +38,7 @@ from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.windows import Stage
 
-# Parts of the package, besides those that decide programs, that decide a run: parts of other sources are not joined.
+# Packages whose sources a run depends on, besides those of programs: parts by other versions of them are not merged.
 DECIDING = ("backends", "data", "files", "online", "trajectories")
 # Files of a folder of parts that say what they are parts of, and where smoothing begins.
 HEAD, FIRST = "run.json", "begin.npz"
@@ -120,7 +120,7 @@ class StoredRun:
 class Begin(NamedTuple):
     """Begin of a run: order and densities (nv,) of its motion, rows of a window, coordinates that are chosen.
 
-    noise: standard deviations of sensors that were raised, see `sysdyn.trajectories.checks`.
+    noise: raised standard deviations by sensor, see `sysdyn.trajectories.checks`.
     """
 
     order: int
@@ -186,7 +186,7 @@ class Store:
         return sorted(self.folder.glob("rows_*.npz"))
 
     def add(self, run: Run, scales: Mapping[str, np.ndarray], after: Stage) -> None:
-        """Write the rows of a window with its `scales`, and where smoothing goes on."""
+        """Write the rows of a window with its `scales`, and the state from which smoothing continues."""
         arrays = run.arrays()
         columns = {name: group for name, group in run.columns.items() if name in arrays}
         about = {

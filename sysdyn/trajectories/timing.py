@@ -1,9 +1,8 @@
-"""Errors of the times of a log, and the noise that they add to sensors of the state.
+"""Jitter: errors of the times of a log, and the noise that they add to sensors of the state.
 
-The clock of a computer that logs readings jitters: a sample of h(q, q̇) at t + ε, ε ~ N(0, σ_t²), is logged at t, and
-its error by that is ḣ ε. Its variance is σ² + (ḣ σ_t)². The rate ḣ is the slope of the readings around a sample. Steps
-of a log that are no multiples of each other are jitter or a schedule; the likelihood of the readings decides, and it
-finds σ_t.
+The clock of a computer that logs readings jitters: a sample of h(q, q̇) at t + ε, ε ~ N(0, σ_t²), is logged at t,
+which adds the error ḣ ε, and its variance becomes σ² + (ḣ σ_t)². The rate ḣ is the slope of the readings around a
+sample. Irregular steps of a log are jitter or a schedule: the likelihood of the readings decides, and determines σ_t.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from sysdyn.trajectories.motion import ORDER
 from sysdyn.trajectories.path import deviations
 from sysdyn.trajectories.quantisation import quantisation_noise
 
-# Sensors by which errors of times are found: of velocities, noise that is declared too small would pass for them.
+# Sensors from which jitter is estimated. Not those of velocities: noise that is declared too small looks like jitter.
 POSITIONS = (JointPosition, FramePosition, FramePose, FrameDistance)
-# Samples before and after each over which its rate is taken (chosen).
+# Samples on either side over which a rate is fitted (chosen).
 AROUND = 5
-# Standard deviations of times that are tried, in units of the steps' (chosen).
+# Standard deviations of times that are tried, in units of the spread of the steps (chosen).
 TRIED = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Greatest noise by jitter, in units of the declared noise, that does not count (chosen: 0.5 % of a standard deviation).
-SMALL = 0.1
-# Errors of times, in units of the median step, and share of stale samples that are reported (as usual for good ones).
-MUCH, MANY = 0.02, 0.01
-# Steps of quantisation that a joint moves by, at least, if readings that are the same are stale (chosen).
-ROUNDED = 3.0
+# Noise by jitter that is neglected, in units of the declared noise (chosen: it changes that by 0.5 %).
+NEGLIGIBLE = 0.1
+# Jitter, in median steps, and share of stale samples, above which they are reported (chosen: good logs have less).
+REPORTED_JITTER, REPORTED_STALE = 0.02, 0.01
+# Repeated readings are stale if a joint moves by more quantisation steps than this (chosen).
+STALE_STEPS = 3.0
 
 
 def rates(t: np.ndarray, y: np.ndarray, on: np.ndarray) -> np.ndarray:
@@ -51,16 +50,16 @@ def rates(t: np.ndarray, y: np.ndarray, on: np.ndarray) -> np.ndarray:
 
 
 def stillness(problem: Problem, readings: Readings) -> dict[str, np.ndarray]:
-    """{encoders: (m,)} motion in a step beyond which readings that are the same as before are stale."""
+    """{encoders: (m,)} motion in a step above which repeated readings are stale."""
     return {
-        m.name: ROUNDED * np.sqrt(12.0) * quantisation_noise(readings.y[m.name], readings.active[m.name])
-        + SMALL * deviations(m, problem.model)
+        m.name: STALE_STEPS * np.sqrt(12.0) * quantisation_noise(readings.y[m.name], readings.active[m.name])
+        + NEGLIGIBLE * deviations(m, problem.model)
         for m in problem.state_sensors if isinstance(m.of, JointPosition)
     }  # fmt: skip
 
 
 def stale(readings: Readings, still: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(N,) bool: samples that repeat the positions of all encoders though one moves by more than `still` in a step."""
+    """(N,) bool: samples that repeat the positions of all encoders although a joint moves by more than `still`."""
     t = readings.t
     same, moved = np.zeros(len(t), dtype=bool), np.zeros(len(t), dtype=bool)
     same[1:] = len(still) > 0
@@ -88,7 +87,7 @@ def step_spread(t: np.ndarray) -> float:
 
 
 def with_jitter(problem: Problem, readings: Readings, jitter: float) -> Readings:
-    """The readings with the variances that times wrong by this standard deviation [s] add."""
+    """The readings with the variances that jitter (standard deviation [s]) adds."""
     if not jitter or len(readings.t) < 2:
         return readings
     further = {
@@ -99,10 +98,10 @@ def with_jitter(problem: Problem, readings: Readings, jitter: float) -> Readings
 
 
 def jitter_of(problem: Problem, readings: Readings) -> float:
-    """Standard deviation of the errors of a log's times [s] of greatest likelihood; 0: its times are as they are.
+    """Maximum-likelihood standard deviation of the errors of a log's times [s]; 0 if the times count as exact.
 
-    By the innovations of sensors of positions, each a process of its own. It is beyond 0 if the readings are more
-    likely by CONFIDENCE.
+    From the innovations of position sensors, each a process of its own. It is above 0 only if the likelihood ratio
+    to exact times is significant (FAR_SQUARED, the χ² threshold of outliers).
     """
     t = readings.t
     sensors = [m for m in timed_sensors(problem) if isinstance(m.of, POSITIONS) and readings.active[m.name].any()]
@@ -111,7 +110,7 @@ def jitter_of(problem: Problem, readings: Readings) -> float:
     y, on = (np.concatenate([x[m.name] for m in sensors], axis=1) for x in (readings.y, readings.active))
     std = np.concatenate([np.sqrt(noise_of(m, problem.model).declared) for m in sensors])
     scale, rate = step_spread(t), rates(t, y, on)
-    counts = (TRIED[-1] * scale * np.abs(rate) > SMALL * std).any(axis=0)
+    counts = (TRIED[-1] * scale * np.abs(rate) > NEGLIGIBLE * std).any(axis=0)
     if not counts.any():
         return 0.0
     y, on, std, rate = y[:, counts], on[:, counts], std[counts], rate[:, counts]
@@ -123,31 +122,32 @@ def jitter_of(problem: Problem, readings: Readings) -> float:
     best = int(np.argmax(found))
     if found[best] <= likelihood(0.0) + 0.5 * FAR_SQUARED:
         return 0.0
-    if 0 < best < len(TRIED) - 1:  # the greatest of a parabola in the logarithm, of factors of two
+    if 0 < best < len(TRIED) - 1:  # vertex of a parabola in log₂ of the jitter
         a, b, c = found[best - 1 : best + 2]
         return float(TRIED[best] * scale * 2.0 ** (0.5 * (a - c) / (a - 2.0 * b + c)))
     return float(TRIED[best] * scale)
 
 
 def warn_of_jitter(jitter: float, t: np.ndarray) -> None:
-    """Warn of times t that are wrong by this standard deviation [s], more than MUCH of their median step."""
+    """Warn of times t that are wrong by this standard deviation [s], more than REPORTED_JITTER of their median step."""
     step = float(np.median(np.diff(t)))
-    if jitter > MUCH * step:
+    if jitter > REPORTED_JITTER * step:
         warn(
             f"the times of the log jitter: their errors have a standard deviation of {jitter:.2g} s, "
-            f"{jitter / step:.0%} of a step of {step:.3g} s. Sensors of the state get the noise √(σ² + (ḣ σ_t)²), "
-            "σ_t being this one and ḣ the rate of the reading. Log the clock of the sensors, if they have one",
+            f"{jitter / step:.0%} of a step of {step:.3g} s. The noise of sensors of the state becomes "
+            "√(σ² + (ḣ σ_t)²), with this σ_t and the rate ḣ of the reading. Log the clock of the sensors, if they have "
+            "one",
             LogWarning,
         )  # fmt: skip
 
 
 def warn_of_stale(readings: Readings, still: Mapping[str, np.ndarray]) -> None:
-    """Warn of samples that repeat the positions of the one before, if they are more than MANY of all."""
+    """Warn of samples that repeat the positions of the one before, if they are more than REPORTED_STALE of all."""
     count = int(stale(readings, still).sum())
-    if count > MANY * len(readings.t):
+    if count > REPORTED_STALE * len(readings.t):
         warn(
             f"{count} of {len(readings.t)} samples, {count / len(readings.t):.1%}, repeat all positions of the sample "
-            "before although the robot moves: the encoders are not used at these. Log at the rate of the robot",
+            "before although the robot moves: their encoder readings are ignored. Log at the rate of the robot",
             LogWarning,
         )  # fmt: skip
 

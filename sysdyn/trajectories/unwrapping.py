@@ -1,9 +1,9 @@
 """Phase unwrapping of encoders: many drives report angles in (−π, π] or [0, 2π), whose jumps are no motion.
 
 A jump of about a turn between neighbouring readings of a rotating joint is a wrap: the readings after it are shifted by
-whole turns. Turns are counted from where the speed on both sides leads, so that wheels that turn fast are unwrapped and
-readings of encoders that count turns stay. Where the count is ambiguous, or leads beyond the limits of a joint, a
-LogWarning names joint, rows and jump.
+whole turns. Their number makes the step agree with the speed before and after it, so that fast wheels are unwrapped and
+readings of encoders that count turns stay unchanged. If the number is ambiguous, or leads beyond the limits of a joint,
+a LogWarning names joint, rows and jump.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from sysdyn.problem import Problem
 from sysdyn.trajectories.densities import LONGEST_STEP
 
 TURN = 2.0 * np.pi
-# Distance from whole turns up to which a jump counts as whole turns, and up to which it does without doubt, the motion
-# in the step included: a quarter and an eighth of a turn.
+# Greatest distance of a step, after unwrapping, from the step that the speed predicts: of a possible wrap, and of a
+# certain one, the motion during a gap included.
 NEAR, CERTAIN = 0.25 * TURN, 0.125 * TURN
-# Steps on either side whose median is the speed there, and number of them that are alike if an encoder counts turns, be
-# they longer than half a turn; at rest at the seam readings jump back and forth.
+# Steps on either side whose median is the speed there. If STEADY of them agree, they are motion, even if longer than
+# half a turn: the encoder counts turns. (At rest at the seam, readings jump back and forth instead.)
 SPEED_STEPS, STEADY = 9, 7
-# Readings of the chunk before that are kept, enough for medians.
+# Readings of the previous chunk that are kept, enough for medians.
 KEPT = 100
-# Distance of a step from where the speed leads, in units of its median, beyond which readings may be outliers, and the
-# least of that median [rad].
+# Distance of a step from the predicted one, in units of its median, above which a reading may be an outlier, and the
+# least median [rad].
 OUTLYING, LEAST_NOISE = 20.0, 1e-3
-# Steps in time up to this multiple of the median have no readings missing.
+# Steps in time up to this multiple of the median are no gaps.
 NEIGHBOURS = 2.0
-# Reports: turns cannot be counted, or lead beyond the limits of a joint.
+# Reasons of reports: the number of turns is ambiguous, or leads beyond the limits of the joint.
 AMBIGUOUS, BEYOND = "ambiguous", "beyond"
 
 
@@ -52,7 +52,7 @@ class Angle(NamedTuple):
     limits: tuple[float, float]
 
     def allows(self, lowest: float, highest: float) -> bool:
-        """True if the joint can go from one of these angles to the other, whatever its turn at one of them."""
+        """True if both angles are within the limits of the joint after a shift by some whole number of turns."""
         lower, upper = self.limits
         return bool(np.ceil((lower - lowest) / TURN) <= np.floor((upper - highest) / TURN))
 
@@ -71,7 +71,7 @@ def angles_of(model: Model, sensors: Sequence[Measurement]) -> list[Angle]:
 
 
 class Jump(NamedTuple):
-    """A jump of readings to report: rows before and after it, size [rad], and what is wrong with it."""
+    """A jump of readings to report: rows before and after it, size [rad], and the reason."""
 
     angle: Angle
     before: int
@@ -82,10 +82,10 @@ class Jump(NamedTuple):
 
 @dataclass
 class _Encoder:
-    """Unwrapping of an angle.
+    """State of the unwrapping of one angle.
 
-    t, q, rows (n,): its last readings; turns: shift of these; wraps: True if it has jumped by turns; lowest, highest:
-    of the angles at which it has.
+    t, q, rows (n,): its last readings; turns: their shift; wraps: True once a certain wrap was detected; lowest,
+    highest: range of the unwrapped angles at its wraps.
     """
 
     angle: Angle
@@ -100,9 +100,9 @@ class _Encoder:
     def unwrapped(
         self, t: np.ndarray, y: np.ndarray, rows: np.ndarray, reference: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[np.ndarray, list[Jump]]:
-        """(readings (n,) that follow the last ones, jumps to report).
+        """(unwrapped readings (n,) of the next chunk, jumps to report).
 
-        reference: times and values of the same angle by another encoder, to whose turn the first readings are shifted.
+        reference: times and values of the same angle by another encoder; the first readings are shifted to its turn.
         """
         last, q = len(self.t), y + TURN * self.turns
         t, q, rows = (np.concatenate(x) for x in ((self.t, t), (self.q, q), (self.rows, rows)))
@@ -116,9 +116,9 @@ class _Encoder:
         return q[last:], jumps
 
     def _whole_turns(self, t: np.ndarray, q: np.ndarray, last: int) -> tuple[np.ndarray, list[tuple[int, int, str]]]:
-        """(turns (n,) to add, steps to report: readings before and after, reason); the first `last` have theirs.
+        """(turns (n,) to add, steps to report: (reading before, reading after, reason)).
 
-        Sets `turns` and `wraps`.
+        The first `last` readings are unwrapped already. Updates `turns`, `wraps`, `lowest` and `highest`.
         """
         n = len(q)
         step, dt = np.abs(np.diff(q)).max(initial=0.0), np.diff(t)
@@ -130,35 +130,37 @@ class _Encoder:
         while True:
             d, dt = np.diff(q[at]), np.diff(t[at])
             before, after = _speeds(d, dt, usual)
-            ahead = dt * np.where(before * after > 0.0, np.copysign(np.minimum(abs(before), abs(after)), after), 0.0)
-            turns = np.rint((ahead - d) / TURN)
-            off = np.abs(d + TURN * turns - ahead)
+            predicted = dt * np.where(
+                before * after > 0.0, np.copysign(np.minimum(abs(before), abs(after)), after), 0.0
+            )
+            turns = np.rint((predicted - d) / TURN)
+            off = np.abs(d + TURN * turns - predicted)
             moved = dt * np.maximum(abs(before), abs(after))
-            alone = dt > NEIGHBOURS * usual
+            gap = dt > NEIGHBOURS * usual
             noise = max(float(np.median(off)), LEAST_NOISE)
-            near = off <= np.minimum(NEAR, OUTLYING * noise + np.where(alone, moved, 0.0))
-            # an outlier, which no step leads to or from, says nothing of the readings behind it
-            joined = np.append(near, False) | np.append(False, near)
-            if joined.all() or joined.sum() < 2:
+            near = off <= np.minimum(NEAR, OUTLYING * noise + np.where(gap, moved, 0.0))
+            # remove outliers: readings that the speed predicts neither from the reading before nor to the one after
+            inlier = np.append(near, False) | np.append(False, near)
+            if inlier.all() or inlier.sum() < 2:
                 break
-            at = at[joined]
+            at = at[inlier]
         turns[: max(int(np.searchsorted(at, last)) - 1, 0)] = 0.0
         lower, upper = self.angle.limits
-        if upper - lower < TURN:  # the joint does not go round while nothing is measured
+        if upper - lower < TURN:  # a joint with less than a turn of travel does not wrap during a gap
             inside = (q[at] >= lower) & (q[at] <= upper)
-            turns[alone & inside[1:] & inside[:-1]] = 0.0
-        certain = off + np.where(alone, moved, 0.0) <= CERTAIN
+            turns[gap & inside[1:] & inside[:-1]] = 0.0
+        certain = off + np.where(gap, moved, 0.0) <= CERTAIN
         self.wraps |= bool((certain & (turns != 0.0)).any())
-        doubtful = (turns != 0.0) & (~certain | (moved > NEAR)) & (self.wraps | (abs(d) > 0.5 * TURN))
-        report = dict.fromkeys(np.flatnonzero(doubtful).tolist(), AMBIGUOUS)
+        ambiguous = (turns != 0.0) & (~certain | (moved > NEAR)) & (self.wraps | (abs(d) > 0.5 * TURN))
+        report = dict.fromkeys(np.flatnonzero(ambiguous).tolist(), AMBIGUOUS)
         turns[~(certain | ((off <= NEAR) & self.wraps))] = 0.0
         whole = np.zeros(n)
         whole[at[1:]] = turns
         whole = np.cumsum(whole)
         self.turns += float(whole[-1])
         if self.wraps:
-            beside = at[np.maximum(np.searchsorted(at, np.arange(n), side="right") - 1, 0)]
-            whole[last:] += np.rint((q[beside] - q) / TURN)[last:]
+            inlier_before = at[np.maximum(np.searchsorted(at, np.arange(n), side="right") - 1, 0)]
+            whole[last:] += np.rint((q[inlier_before] - q) / TURN)[last:]
         for k in np.flatnonzero(turns).tolist():
             ends = (q + TURN * whole)[at[k : k + 2]]
             self.lowest, self.highest = min(self.lowest, ends.min()), max(self.highest, ends.max())
@@ -168,7 +170,7 @@ class _Encoder:
 
 
 def _speeds(d: np.ndarray, dt: np.ndarray, usual: float) -> tuple[np.ndarray, np.ndarray]:
-    """Medians (n,) of the speeds of the steps d in dt before and after each of n; usual: median of dt."""
+    """Median speeds (n,) before and after each of n steps d (n,) of durations dt (n,); usual: median of dt."""
     count, k = min(SPEED_STEPS, len(d)), np.arange(len(d))
     plain, unwrapped = (sliding_window_view(x / dt, count) for x in (d, d - TURN * np.rint(d / TURN)))
     medians = np.median(plain, axis=1)
@@ -178,7 +180,7 @@ def _speeds(d: np.ndarray, dt: np.ndarray, usual: float) -> tuple[np.ndarray, np
 
 
 class Unwrapping:
-    """Unwrapping of the encoders of a log, chunk by chunk. told: reports that were given; see `Log`."""
+    """Unwrapping of the encoders of a log, chunk by chunk. told: reports that were already given; see `Log`."""
 
     def __init__(self, problem: Problem, told: set[str] | None = None):
         self._couplings = {link.q: link for link in problem.model.couplings if link.leader_q >= 0}
@@ -221,8 +223,8 @@ class Unwrapping:
 def report(angle: Angle, where: str, size: float, why: str) -> None:
     """Warn of a jump [rad] that cannot be unwrapped."""
     reasons = {
-        AMBIGUOUS: "the number of turns between them is ambiguous: hand in more samples, or readings that count turns",
-        BEYOND: "a wrap there leads beyond the limits of the joint, {:.4g} to {:.4g} rad: correct one of them",
+        AMBIGUOUS: "the number of turns between them is ambiguous: provide more samples, or readings that count turns",
+        BEYOND: "a wrap there leads beyond the limits of the joint, {:.4g} to {:.4g} rad: correct limits or readings",
     }  # fmt: skip
     warn(
         f"{where}: readings of joint {angle.joint!r} by {angle.name!r} jump by {size:.4g} rad, and "

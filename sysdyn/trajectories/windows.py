@@ -41,7 +41,7 @@ class Stage(NamedTuple):
 class Window(NamedTuple):
     """Results of successive rows, events and missing values of these, and where smoothing goes on.
 
-    residuals {sensor of the state: (N, m)}: in standard deviations of its noise, NaN where it was not believed. scales
+    residuals {sensor of the state: (N, m)}: in standard deviations of its noise, NaN at outliers. scales
     {sensor of the state: (m,)}: robust standard deviations of all its residuals, in the same units.
     """
 
@@ -120,7 +120,7 @@ def _left_over(trajectory: Trajectory, path: Path, readings: Readings) -> dict[s
 
 
 def _scale(x: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """Standard deviations (m,) of residuals (N, m) by their medians, 0 of those without any."""
+    """Robust standard deviations (m,) of residuals (N, m), from the median of |e|; 0 of components without readings."""
     return np.array([BY_MEDIAN * np.median(np.abs(e[k])) if k.any() else 0.0 for e, k in zip(x.T, on.T, strict=True)])
 
 

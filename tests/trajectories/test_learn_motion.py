@@ -175,7 +175,7 @@ def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
         np.diff(t),
         10.0 ** np.linspace(densities.LEAST_DENSITY, densities.GREATEST_DENSITY, densities.DENSITIES),
     )
-    forgotten = np.minimum(densities.MOST_FORGOTTEN * on.sum(axis=0), densities.FORGOTTEN)
+    forgotten = np.minimum(densities.BURN_IN_SHARE * on.sum(axis=0), densities.BURN_IN)
     for j in range(2):
         found = []
         for density in tried / np.median(dt) ** (order - 0.5):
