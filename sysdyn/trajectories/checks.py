@@ -1,4 +1,4 @@
-"""Checks of a smoothed run: warnings of dropped readings, of biases, of impacts and of χ²."""
+"""Checks of a smoothed run: warnings of noise that is declared too small, dropped readings, biases, impacts and χ²."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from sysdyn.errors import LogWarning, few, warn
+from sysdyn.measurements.state_sensors import JointPosition
 from sysdyn.problem import Problem
 from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.densities import STRETCH, of_encoders
+from sysdyn.trajectories.equations import FAR_SQUARED, Readings
 from sysdyn.trajectories.overview import BAND, Fit
 from sysdyn.trajectories.path import before, deviations
 from sysdyn.trajectories.timing import timed_sensors
@@ -25,6 +28,8 @@ LEAST_RAISED = 1.1
 GREATEST_FIT, PROBABILITY = 1.1, 1.0 - 1e-6
 # Bias, in prior standard deviations, above which it is reported (chosen: one true bias in two million is larger).
 FAR_BIAS = 5.0
+# Factors of the declared noise of encoders that are compared by their likelihood (chosen).
+NOISE_FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 def dropped_shares(
@@ -75,6 +80,36 @@ def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Ma
             )  # fmt: skip
 
 
+def warn_of_noise(problem: Problem, readings: Readings, order: int, shares: Mapping[str, np.ndarray]) -> None:
+    """Warn of encoders whose readings are likelier with a multiple of their declared noise.
+
+    White noise that is declared too small passes for motion: χ² looks right, and accelerations are wrong. The
+    likelihoods are those of innovations (`of_encoders`) of at most STRETCH samples; order: of the motion. Components of
+    which many readings were dropped (shares) are reported by `warn_of_run`.
+    """
+    part = readings.part(slice(STRETCH))
+    for m in timed_sensors(problem):
+        on = part.active[m.name]
+        if not isinstance(m.of, JointPosition) or not on.any():
+            continue
+        std, further = deviations(m, problem.model), part.further.get(m.name, 0.0)
+        each = np.arange(len(std))
+        likelihoods = np.stack([
+            of_encoders(part.t, part.y[m.name], on, std, each, order, further + (factor**2 - 1.0) * std**2)[1]
+            for factor in NOISE_FACTORS
+        ])  # fmt: skip
+        clear = (likelihoods.max(axis=0) > likelihoods[0] + 0.5 * FAR_SQUARED) & (shares[m.name] <= REPORTED)
+        labels, best = m.components(problem.model), likelihoods.argmax(axis=0)
+        many = [f"{labels[k]} {NOISE_FACTORS[best[k]]:.0f} times" for k in np.flatnonzero(clear)]
+        if many:
+            warn(
+                f"the readings of {m.name!r} look noisier than declared, by their likelihood: about {few(many)}. Their "
+                "noise passes for motion, so that velocities, accelerations and torques may be wrong. Raise noise=, or "
+                "learn it with sysdyn.learn_noise",
+                LogWarning,
+            )  # fmt: skip
+
+
 def warn_of_biases(problem: Problem, biases: Mapping[str, np.ndarray]) -> None:
     """Warn of biases (m,) at the start that are far beyond their prior standard deviations."""
     for m in problem.biased:
@@ -113,12 +148,14 @@ def warn_of_run(
             "the noise is declared too small. Declare a stance or a contact, or omit impacts=True",
             LogWarning,
         )  # fmt: skip
-    ratio, high = fit.squares / max(fit.freedoms, 1), fit.band()[1]
-    if ratio > GREATEST_FIT and fit.squares > fit.band(PROBABILITY)[1]:
+    for of, part in (("", fit), (" of the forces", Fit(*fit.forces, fit.coupled))):
+        ratio, high = part.squares / max(part.freedoms, 1), part.band()[1]
+        if ratio <= GREATEST_FIT or part.squares <= part.band(PROBABILITY)[1]:
+            continue
         warn(
-            f"χ² is {fit.squares:.5g}, {ratio:.3g} times its {fit.freedoms} degrees of freedom ({BAND:.0%} of logs "
-            f"that match their problem have less than {high:.5g}): standard deviations are too narrow. Raise noise=, "
-            "learn it with sysdyn.learn_noise, or state what the problem lacks, such as biases, drifts, contacts "
-            "or outliers",
+            f"χ²{of} is {part.squares:.5g}, {ratio:.3g} times its {part.freedoms} degrees of freedom ({BAND:.0%} of "
+            f"logs that match their problem have less than {high:.5g}): standard deviations are too narrow. Raise "
+            "noise=, learn it with sysdyn.learn_noise, or state what the problem lacks, such as biases, drifts or "
+            "contacts",
             LogWarning,
         )  # fmt: skip

@@ -117,10 +117,11 @@ class Run:
 
     def chi2_band(self, share: float = BAND) -> tuple[float, float]:
         """(least, greatest) χ² with this probability if noise, motion and biases are as declared or learnt."""
-        return self._measure.band(share)
+        return self.fit.band(share)
 
     @property
-    def _measure(self) -> Fit:
+    def fit(self) -> Fit:
+        """χ² of the sensors of motion and of the others, with degrees of freedom."""
         return Fit(*self._fit, self.coupled, self._forces)
 
     @property
@@ -253,7 +254,7 @@ class Run:
 
     def tables(self) -> list[Table]:
         """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
-        return self._overview.tables(self._measure)
+        return self._overview.tables(self.fit)
 
     def _repr_html_(self) -> str:
         return html.whole(html.text(repr(self)), *map(html.table, self.tables()))
@@ -262,7 +263,7 @@ class Run:
         t = np.atleast_1d(self.t)
         parts = [f"Run of {self.problem.model.name!r}: {len(t)} instants over {t[-1] - t[0]:.4g} s, "
                  f"{'coupled' if self.coupled else 'kinematic'} level"]  # fmt: skip
-        return "\n".join([*parts, *self._overview.lines(self._measure, self.chosen, self.missing)])
+        return "\n".join([*parts, *self._overview.lines(self.fit, self.chosen, self.missing)])
 
 
 def _renamed(role: str, group: Group) -> Group:

@@ -24,10 +24,16 @@ from sysdyn.problem import Problem
 from sysdyn.program.reals import is_count, real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import MOTION, Event
-from sysdyn.trajectories.checks import dropped_shares, raised_noise, warn_of_biases, warn_of_raised, warn_of_run
+from sysdyn.trajectories.checks import (
+    dropped_shares,
+    raised_noise,
+    warn_of_biases,
+    warn_of_noise,
+    warn_of_raised,
+    warn_of_run,
+)
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.learning import Learning, with_noise
-from sysdyn.trajectories.overview import Fit
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import Piece, joined
 from sysdyn.trajectories.readings import Rolling, Survey, opened, read, surveyed
@@ -143,13 +149,16 @@ def smooth(
         shares = dropped_shares(problem, len(run), run.events, run.missing)
         if noise := raised_noise(problem, shares, scales):
             warn_of_raised(problem, shares, noise)
-            run, _, _ = _smoothed(with_noise(problem, noise), readings, survey, asked, told)
+            problem = with_noise(problem, noise)
+            run, _, _ = _smoothed(problem, readings, survey, asked, told)
             shares = dropped_shares(problem, len(run), run.events, run.missing)
+        sample = without_stale(survey.sample, trajectory.still)
         warn_of_stale(survey.sample, trajectory.still)
         warn_of_jitter(run.jitter, survey.sample.t)
+        warn_of_noise(problem, with_jitter(problem, sample, run.jitter), run.order, shares)
         warn_of_biases(problem, {m.name: run.bias(m.name)[0] for m in problem.biased})
         impacts_found = sum(e.measurement == MOTION for e in run.events)
-        warn_of_run(problem, shares, Fit(run.chi2(), run.redundancy, coupled), impacts_found, trajectory.touched)
+        warn_of_run(problem, shares, run.fit, impacts_found, trajectory.touched)
         return run
 
 
@@ -212,17 +221,19 @@ def smooth_into(
             noise = store.motion.noise if store.motion is not None else {}
             own = with_noise(problem, noise) if noise else problem
             trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
-            shares, scales, fit, impacts, biases = store.checked(own)
+            shares, scales, fit, impacts, biases = store.checked(own, asked.coupled)
             if not noise and (noise := raised_noise(problem, shares, scales)):
                 warn_of_raised(problem, shares, noise)
                 store.remove()
                 own = with_noise(problem, noise)
                 trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
-                shares, _, fit, impacts, biases = store.checked(own)
+                shares, _, fit, impacts, biases = store.checked(own, asked.coupled)
             warn_of_stale(survey.sample, trajectory.still)
             warn_of_jitter(trajectory.jitter, survey.sample.t)
+            sample = without_stale(survey.sample, trajectory.still)
+            warn_of_noise(own, with_jitter(own, sample, trajectory.jitter), trajectory.motion.order, shares)
             warn_of_biases(own, biases)
-            warn_of_run(own, shares, Fit(*fit, asked.coupled), impacts, trajectory.touched)
+            warn_of_run(own, shares, fit, impacts, trajectory.touched)
         told.say("writing the file", WRITING)
         return store.finish(own, asked.coupled, resumed, seen, trajectory.jitter)
     except BaseException:
@@ -273,6 +284,8 @@ def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | No
     if start is None:
         return None
     q = real("start", start)
+    if q.ndim > 1:
+        raise InvalidInput(f"start has shape {q.shape}, but one position, ({problem.model.nq},), is needed")
     if not np.isfinite(q).all():
         raise InvalidInput(f"start has an entry that is {q[~np.isfinite(q)][0]}: positions must be finite")
     return problem.model.normalise(q)

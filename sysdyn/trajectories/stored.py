@@ -212,11 +212,11 @@ class Store:
             raise FileError(f"{part} cannot be read: {error}; delete {self.folder} to begin anew") from error
 
     def checked(
-        self, problem: Problem
-    ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]], tuple[float, int], int, dict[str, np.ndarray]]:
-        """(shares of readings that were dropped, scales of windows, χ² with its freedoms, impacts, first biases)."""
-        biases = dict[str, np.ndarray]()
-        events, missing, scales, rows, fit = list[Event](), Counter[str](), list[dict[str, np.ndarray]](), 0, (0.0, 0)
+        self, problem: Problem, coupled: bool
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]], Fit, int, dict[str, np.ndarray]]:
+        """(shares of readings that were dropped, scales of windows, χ² of the run, impacts, first biases)."""
+        biases, fit = dict[str, np.ndarray](), Fit(0.0, 0, coupled)
+        events, missing, scales, rows = list[Event](), Counter[str](), list[dict[str, np.ndarray]](), 0
         for part in self.parts():
             with np.load(part, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
@@ -225,7 +225,8 @@ class Store:
             events += [Event(*e) for e in about["events"]]
             missing.update(about["missing"])
             scales.append({name: np.array(x) for name, x in about["scales"].items()})
-            rows, fit = about["row"], (about["fit"][0], about["fit"][1])
+            rows, (squares, freedoms), (more, further) = about["row"], about["fit"], about["forces"]
+            fit = Fit(squares, freedoms, coupled, (fit.forces[0] + more, fit.forces[1] + further))
         shares = dropped_shares(problem, rows, events, missing)
         return shares, scales, fit, sum(e.measurement == MOTION for e in events), biases
 

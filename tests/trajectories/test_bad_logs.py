@@ -92,6 +92,7 @@ OPTIONS = {
     ),
     "density of nobody": ({"density": {"elbow": 1.0}}, UnknownName, "elbow"),
     "start": ({"start": [0.0, 0.0]}, InvalidInput, r"q has shape \(2,\)"),
+    "start of states": ({"start": np.zeros((4, 3))}, InvalidInput, r"start has shape \(4, 3\).*\(3,\)"),
     "window of none": ({"window": 0}, InvalidInput, "window is 0"),
     "window of one": ({"window": 1}, InvalidInput, "window is 1"),
     "window of parts": ({"window": 2.5}, InvalidInput, "window is 2.5"),

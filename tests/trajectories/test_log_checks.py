@@ -44,6 +44,21 @@ def test_readings_that_are_dropped_often_are_reported():
     assert sum(e.component == "joint1" for e in run.events) >= N // 17
 
 
+@pytest.mark.parametrize("out", [None, "run.npz"])
+@pytest.mark.parametrize("factor", [10.0, 30.0])
+def test_noise_that_passes_for_motion_is_reported(tmp_path, out, factor):
+    """White noise that is declared far too small: densities of the motion fit it, so that few readings are dropped."""
+    log, _ = logged()
+    log["encoders"] += factor * ENCODERS * np.random.default_rng(3).standard_normal((N, 3))
+    stated = sd.Problem(arm, [x for x in problem().measurements if x.name != "tachometers"])
+    options = {} if out is None else {"out": tmp_path / out}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sd.smooth(stated, {"t": log["t"], "encoders": log["encoders"]}, **options)
+    (said,) = (str(x.message) for x in caught if "noisier than declared" in str(x.message))
+    assert all(f"{joint} {factor:.0f} times" in said for joint in arm.joint_names)
+
+
 def test_chi2_beyond_its_band_is_reported():
     log, _ = logged()
     with pytest.warns(LogWarning, match=r"χ².* times its \d+ degrees of freedom"):
@@ -82,14 +97,17 @@ def test_a_bias_beyond_its_prior_is_reported(tmp_path, out):
 
 @pytest.mark.parametrize("out", [None, "run.npz"])
 @pytest.mark.parametrize("share", [1.0, 3.0])
-def test_chi2_of_forces_is_shown(tmp_path, out, share):
+def test_chi2_of_forces_is_shown_and_reported(tmp_path, out, share):
     """Torques whose noise is declared `share` times too small; a wrench is unknown with a prior."""
     log, _ = logged()
     state = sd.smooth(problem(), log)
     tau = sd.compile(sd.inverse_dynamics(arm))(state.q, state.qd, state.qdd)["tau"]
     log["torques"] = tau + 0.5 * np.random.default_rng(2).standard_normal(tau.shape)
     whole = problem() + sd.JointTorque("all", noise=0.5 / share, name="torques")
-    run = sd.smooth(whole, log, robust=False, **({} if out is None else {"out": tmp_path / out}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = sd.smooth(whole, log, robust=False, **({} if out is None else {"out": tmp_path / out}))
+    assert any("χ² of the forces" in str(x.message) for x in caught) == (share > 1.0)
     (fit,) = (x for x in run.tables() if x.title == "fit")
     label, squares, freedoms, _ = fit.rows[1]
     assert "forces" in label and "forces" in repr(run) and int(freedoms) == 3 * N
