@@ -120,7 +120,7 @@ def test_what_is_refused():
         problem(unless="feet")
     with pytest.raises(ProblemError, match="'air' is on unless 'foot' stands, but that follows from its motion"):
         problem(when="kinematics")
-    with pytest.raises(InvalidInput, match="unless of 'air' is 3"):
+    with pytest.raises(InvalidInput, match="unless must be a name"):
         problem(unless=3)
     with pytest.raises(InvalidInput, match="no sensor of the state"):
         sd.Switchable(sd.Stance("body2", noise=1.0), "air", unless="foot")

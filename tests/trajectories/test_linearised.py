@@ -17,6 +17,9 @@ from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.smoothing import Smoother
 from sysdyn.trajectories.statement import Trajectory
 
+# Readings are of no motion, so that their steps may be taken for whole turns.
+pytestmark = pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
+
 KINDS = ("free", "spherical", "planar", "revolute")
 INSTANTS = 4
 # Standard deviation of a direction of the first position that is held, as those that nothing tells are.
