@@ -83,9 +83,9 @@ def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Ma
 def warn_of_noise(problem: Problem, readings: Readings, order: int, shares: Mapping[str, np.ndarray]) -> None:
     """Warn of encoders whose readings are likelier with a multiple of their declared noise.
 
-    White noise that is declared too small passes for motion: χ² looks right, and accelerations are wrong. The
-    likelihoods are those of innovations (`of_encoders`) of at most STRETCH samples; order: of the motion. Components of
-    which many readings were dropped (shares) are reported by `warn_of_run`.
+    White noise that is declared too small passes for motion if the density of the motion is learnt: χ² looks right, and
+    accelerations are wrong. The likelihoods are those of innovations (`of_encoders`) of at most STRETCH samples. order:
+    of the motion. shares: of dropped readings; components that lost many are reported by `warn_of_run`.
     """
     part = readings.part(slice(STRETCH))
     for m in timed_sensors(problem):

@@ -120,8 +120,7 @@ class Run:
         return self.fit.band(share)
 
     @property
-    def fit(self) -> Fit:
-        """χ² of the sensors of motion and of the others, with degrees of freedom."""
+    def fit(self) -> Fit:  # χ² of the sensors of motion and of the others; for checks and pages
         return Fit(*self._fit, self.coupled, self._forces)
 
     @property

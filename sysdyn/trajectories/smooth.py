@@ -155,7 +155,8 @@ def smooth(
         sample = without_stale(survey.sample, trajectory.still)
         warn_of_stale(survey.sample, trajectory.still)
         warn_of_jitter(run.jitter, survey.sample.t)
-        warn_of_noise(problem, with_jitter(problem, sample, run.jitter), run.order, shares)
+        if density is None:
+            warn_of_noise(problem, with_jitter(problem, sample, run.jitter), run.order, shares)
         warn_of_biases(problem, {m.name: run.bias(m.name)[0] for m in problem.biased})
         impacts_found = sum(e.measurement == MOTION for e in run.events)
         warn_of_run(problem, shares, run.fit, impacts_found, trajectory.touched)
@@ -231,7 +232,8 @@ def smooth_into(
             warn_of_stale(survey.sample, trajectory.still)
             warn_of_jitter(trajectory.jitter, survey.sample.t)
             sample = without_stale(survey.sample, trajectory.still)
-            warn_of_noise(own, with_jitter(own, sample, trajectory.jitter), trajectory.motion.order, shares)
+            if asked.density is None:
+                warn_of_noise(own, with_jitter(own, sample, trajectory.jitter), trajectory.motion.order, shares)
             warn_of_biases(own, biases)
             warn_of_run(own, shares, fit, impacts, trajectory.touched)
         told.say("writing the file", WRITING)

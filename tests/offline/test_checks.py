@@ -52,7 +52,7 @@ def test_readings_of_a_recursion_that_no_state_can_show(monkeypatch):
 
     monkeypatch.setattr(recursion, "_unknowns", doubtful)
     monkeypatch.setenv("SYSDYN_CACHE", "")
-    with pytest.raises(NoSafeOrdering, match="cannot be compared"):
+    with pytest.raises(NoSafeOrdering, match="cannot be checked"):
         sd.compile(problem, outputs=["qdd", imu], formulation="recursive", **FAST)
     assert not sd.compile(problem, outputs=["qdd", imu], **FAST).choice.is_recursion
 
