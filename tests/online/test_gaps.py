@@ -108,6 +108,7 @@ def mimic() -> sd.Model:
     return sd.load(MIMIC)
 
 
+@pytest.mark.slow(after=12)
 @pytest.mark.parametrize("way", WAYS, ids=lambda x: x.__name__)
 @pytest.mark.parametrize("state", [*STATES, *CONTRADICTING])
 def test_followers_are_where_their_leaders_put_them(mimic, state, way, tmp_path):

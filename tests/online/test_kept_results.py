@@ -141,6 +141,7 @@ def require_equal(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow(after=20)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("n", [None, N])
 @pytest.mark.parametrize("layout", ["C", "F"])

@@ -80,6 +80,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow(after=10)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("kind", "wrap", "missing"), VARIANTS)
 def test_wrapped_logs_are_as_good_as_others(kind, wrap, missing, way, tmp_path):
