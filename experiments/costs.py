@@ -16,8 +16,8 @@ from sysdyn.model.spatial import X_motion, cross, cross_force, cross_motion, rot
 from sysdyn.papers.nori.counters import RBDA, Cost, total
 from sysdyn.papers.nori.curves import sizes as in_words
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
-from sysdyn.program.expr import Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import Flops
 from sysdyn.reference.aba import symmetric
 
 TITLE = "The cost of the classical algorithms: counted here, and by the book"

@@ -23,8 +23,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 import sysdyn as sd
 from sysdyn.app import matrix_plot as drawing
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.llvm.machine_code import MachineCode
+from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.equations.assembly import Assembly, generic
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
@@ -54,9 +53,10 @@ from sysdyn.papers.nori.curves import (
 )
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
-from sysdyn.program.expr import Graph, is_zero
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Graph, is_zero
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 from sysdyn.sparse import tearing, umfpack
 from sysdyn.sparse.lu import eliminate
 

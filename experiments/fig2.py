@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import is_singular, order_samples, sample_states

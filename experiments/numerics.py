@@ -22,9 +22,8 @@ from matplotlib.lines import Line2D
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.app.robots import load_robot
-from sysdyn.backends import interpreter
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.llvm.machine_code import MachineCode
+from sysdyn.codegen import interpreter
+from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import AccuracyWarning, BackendUnavailable
 from sysdyn.model.quantities import QUANTITIES
@@ -36,8 +35,9 @@ from sysdyn.papers.nori.counters import umfpack_pivots
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
-from sysdyn.program.expr import is_constant
+from sysdyn.program.graph import is_constant
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import Sampled

@@ -9,8 +9,6 @@ from sysdyn import papers as papers
 from sysdyn import problem as problem
 from sysdyn import program as program
 from sysdyn import reference as reference
-from sysdyn.backends.function import Function as Function
-from sysdyn.backends.function import compile_function as compile_function
 from sysdyn.data.estimates import estimate_log as estimate_log
 from sysdyn.data.sensor_log import Log as Log
 from sysdyn.diagnosis.diagnose import Diagnosis as Diagnosis
@@ -34,6 +32,8 @@ from sysdyn.errors import SingularState as SingularState
 from sysdyn.errors import StructurallySingular as StructurallySingular
 from sysdyn.errors import SysdynError as SysdynError
 from sysdyn.errors import UnknownName as UnknownName
+from sysdyn.frameworks.function import Function as Function
+from sysdyn.frameworks.function import compile_function as compile_function
 from sysdyn.measurements.acceleration_sensors import Accelerometer as Accelerometer
 from sysdyn.measurements.acceleration_sensors import AngularAccelerometer as AngularAccelerometer
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration as FrameAcceleration
@@ -128,9 +128,9 @@ from sysdyn.problem import Problem as Problem
 from sysdyn.problem import forward_dynamics as forward_dynamics
 from sysdyn.problem import hybrid_dynamics as hybrid_dynamics
 from sysdyn.problem import inverse_dynamics as inverse_dynamics
-from sysdyn.program.expr import Expr as Expr
-from sysdyn.program.expr import Graph as Graph
-from sysdyn.program.operations import Flops as Flops
+from sysdyn.program.graph import Expr as Expr
+from sysdyn.program.graph import Graph as Graph
+from sysdyn.program.opcodes import Flops as Flops
 from sysdyn.reference import Factor as Factor
 from sysdyn.reference import IKResult as IKResult
 from sysdyn.reference import Kinematics as Kinematics

@@ -234,7 +234,7 @@ def unexpected_skips(reporter: pytest.TerminalReporter) -> list[str]:
 @pytest.fixture
 def installed(tmp_path_factory, monkeypatch) -> Callable[[str, str, str], None]:
     """Puts files into packages with robots, which hide those that are installed: installed(package, name, text)."""
-    from sysdyn.model.library import PACKAGES
+    from sysdyn.model.readers.robots import PACKAGES
 
     folder = tmp_path_factory.mktemp("packages")
     facts = {package: folder / f"{package.replace('-', '_')}-1.dist-info" for package in PACKAGES}

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import ClassVar
 
-from sysdyn.program.expr import Graph
-from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, SIN, SQRT, SUB, Flops
+from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import ADD, COPYSIGN, COS, DIV, MUL, SIN, SQRT, SUB, Flops
 
 _COUNTED = ("mul", "add", "div", "sqrt", "trig")
 

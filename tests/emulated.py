@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.backends.llvm.target import here
+from sysdyn.codegen.llvm.target import here
 
 # States of a batch: more than fit in the widest register, and no multiple of these.
 STATES = 11

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.model import Model
 from sysdyn.program.program import Program
 from sysdyn.recursions.write import Written

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.backends.kernel import Kernel
-from sysdyn.backends.llvm.kernel import compile_kernel
+from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.program.program import Program
+from sysdyn.runtime.kernel import Kernel
 
 CANARY = -7.25  # around every output; nobody may write there
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.backends import interpreter
-from sysdyn.program.expr import Graph, cos, sin, sqrt
-from sysdyn.program.operations import (
+from sysdyn.codegen import interpreter
+from sysdyn.program.graph import Graph, cos, sin, sqrt
+from sysdyn.program.opcodes import (
     ADD,
     COPYSIGN,
     COS,
@@ -23,8 +23,8 @@ from sysdyn.program.operations import (
     WRAP,
     Flops,
 )
-from sysdyn.program.plain import wrapped
 from sysdyn.program.program import Program
+from sysdyn.program.reproducible import wrapped
 
 # Well conditioned, and bounded for bounded operands, so that any number of them can follow each other.
 STEPS = (

@@ -13,7 +13,7 @@ from oracles import icub
 from robots import load_robot
 
 import sysdyn as sd
-from sysdyn.backends.registry import BACKENDS
+from sysdyn.codegen.registry import BACKENDS
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.model import (
     Model,

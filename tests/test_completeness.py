@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends.real import DTYPES
-from sysdyn.backends.registry import BACKENDS
+from sysdyn.codegen.registry import BACKENDS
 from sysdyn.equations.passes import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import DISTRIBUTION
@@ -26,6 +25,7 @@ from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import FORMULATIONS, LEVELS
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.passes import PASSES
+from sysdyn.runtime.real import DTYPES
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.orderings import ORDERINGS
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends.registry import BACKENDS
+from sysdyn.codegen.registry import BACKENDS
 from sysdyn.measurements.registry import MEASUREMENTS, SENSORS
 from sysdyn.model.joints import JOINTS
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.operations import OPERATIONS
+from sysdyn.program.opcodes import OPERATIONS
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 from sysdyn.sparse.orderings import ORDERINGS
 

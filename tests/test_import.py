@@ -84,7 +84,7 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(tmp_path):
     scripts = {f"sysdyn/experiments/{path.name}" for path in (root / "experiments").glob("*.py")}
     assert "sysdyn/py.typed" in names and sources <= names
     libraries = [name for name in names if name.endswith(".so")]
-    assert [x.rpartition("/")[0] for x in libraries] == ["sysdyn/backends/entries"]
+    assert [x.rpartition("/")[0] for x in libraries] == ["sysdyn/runtime/native"]
     assert {name for name in names if name.startswith("sysdyn/experiments/")} == scripts
     problems = {f"sysdyn/problems/{path.name}" for path in (root / "problems").iterdir()}
     assert {name for name in names if name.startswith("sysdyn/problems/")} == problems

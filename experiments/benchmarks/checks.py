@@ -20,8 +20,8 @@ import numpy as np
 from common import write_csv
 
 import sysdyn as sd
-from sysdyn.backends.executable import Executable
 from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.runtime.runner import Executable
 
 # A call may take so many milliseconds.
 TARGET = 10.0

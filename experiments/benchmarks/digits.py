@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.backends import precise
+from sysdyn.codegen import precise
 from sysdyn.equations.augmented import AugmentedSystem, System
 from sysdyn.measurements.groups import value_group
 from sysdyn.offline.safety import VANISHING

@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 from common import write_csv
 
-from sysdyn.program.expr import Graph, cos, sin
+from sysdyn.program.graph import Graph, cos, sin
 
 # Graphs share equal results in one of these ways.
 SHARING = ("none", "structural", "algebraic")

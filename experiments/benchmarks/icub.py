@@ -20,7 +20,7 @@ import pinocchio as pin
 from common import timed, write_csv
 
 import sysdyn as sd
-from sysdyn.backends.kernel import words
+from sysdyn.runtime.kernel import words
 
 # The iCub's description.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))

@@ -17,10 +17,10 @@ import pinocchio as pin
 from common import timed, write_csv
 
 import sysdyn as sd
-from sysdyn.backends.function import compile_function
+from sysdyn.frameworks.function import compile_function
 from sysdyn.model.kinematics import frame_pose, pose_and_jacobian
 from sysdyn.model.poses import pose
-from sysdyn.model.screws import from_screws
+from sysdyn.model.product_of_exponentials import from_screws
 from sysdyn.model.spatial import rotx, rotz
 from sysdyn.reference.ik import inverse_kinematics
 

@@ -27,8 +27,8 @@ from rivals.exact import forward, inverse
 from rivals.frax import Frax
 
 import sysdyn as sd
-from sysdyn.backends import interpreter
-from sysdyn.program.operations import ANGULAR, OPERATIONS
+from sysdyn.codegen import interpreter
+from sysdyn.program.opcodes import ANGULAR, OPERATIONS
 
 # Times are of so many states, errors of the first few of them.
 STATES, EXACT = 128, 3

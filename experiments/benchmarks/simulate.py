@@ -22,8 +22,8 @@ import pinocchio as pin
 from common import ROOT, write_csv
 
 import sysdyn as sd
-from sysdyn.backends.kernel import words
-from sysdyn.backends.llvm.loop import Plan
+from sysdyn.codegen.llvm.loop import Plan
+from sysdyn.runtime.kernel import words
 from sysdyn.simulation.steps import INTEGRATORS
 
 # The iCub's description, and a posture with bent knees, at which two feet that hold are not singular.

@@ -32,13 +32,13 @@ from digits import Digits, left_over
 from random_sensors import regular_at
 
 import sysdyn as sd
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.joints import Helical
 from sysdyn.online.accuracy import forward_errors
-from sysdyn.program.operations import WRAP
+from sysdyn.program.opcodes import WRAP
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import equilibration
 

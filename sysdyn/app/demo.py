@@ -12,13 +12,13 @@ from rich.console import Console
 
 from sysdyn.app.tasks import REFERENCES, WANTED, make_problem
 from sysdyn.app.terminal import count_cells, new_table
-from sysdyn.backends.executable import Step
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
 from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
+from sysdyn.runtime.runner import Step
 
 # States at which solutions are compared with other algorithms (chosen).
 CHECKED = 1000

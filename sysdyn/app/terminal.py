@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sysdyn.program.operations import Flops
+from sysdyn.program.opcodes import Flops
 
 # Width in characters of output that goes to no terminal (chosen).
 PIPED_WIDTH = 120

@@ -33,7 +33,7 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.state_sensors import JointSensor
 from sysdyn.model.quantities import QUANTITY, stated
 from sysdyn.problem import Problem
-from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES
+from sysdyn.program.arrays import NUMBERS, SWITCHES, TIMES
 
 # Ways of a log with the state: q and q̇ are columns, exact, or unknown and measured by sensors.
 STATES = ("exact", "unknown")

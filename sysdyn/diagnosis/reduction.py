@@ -19,7 +19,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.program.expr import constant_value, is_constant
+from sysdyn.program.graph import constant_value, is_constant
 from sysdyn.sparse.condition import balance, condition
 from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces

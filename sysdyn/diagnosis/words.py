@@ -14,7 +14,7 @@ from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
-from sysdyn.model.idle import idle_joints, without_inertia
+from sysdyn.model.massless import idle_joints, without_inertia
 
 JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Begins of names that are shown first.
 

@@ -19,7 +19,7 @@ from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.spatial import X_inverse, cross
-from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
+from sysdyn.program.graph import Expr, Graph, constant_value, is_constant, is_zero
 
 Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.
 

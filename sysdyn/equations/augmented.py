@@ -29,7 +29,7 @@ from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 from sysdyn.sparse.condition import equilibration, rank_condition
 from sysdyn.sparse.superlu import factors
 

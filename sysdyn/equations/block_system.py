@@ -19,7 +19,7 @@ from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
-from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.graph import SHARING, Graph
 from sysdyn.sparse.lu import is_unit
 
 

@@ -12,18 +12,18 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 from numpy.typing import ArrayLike
 
-from sysdyn.backends import interpreter
-from sysdyn.backends.precise import run_twice
+from sysdyn.codegen import interpreter
+from sysdyn.codegen.precise import run_twice
 from sysdyn.equations.assembly import Assembly, Combination
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, is_spatial
-from sysdyn.program.expr import Graph, is_constant
+from sysdyn.program.arrays import real
+from sysdyn.program.graph import Graph, is_constant
 from sysdyn.program.groups import named, reject_not_finite, shown
 from sysdyn.program.program import Program
-from sysdyn.program.reals import real
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 from sysdyn.sparse.superlu import Pattern
 from sysdyn.sparse.twice import Twice

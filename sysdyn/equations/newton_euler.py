@@ -24,7 +24,7 @@ from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import joint_placement, joint_transforms, velocities
 from sysdyn.model.spatial import X_inverse, cross, cross_force
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 
 
 @dataclass

@@ -19,7 +19,7 @@ from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
-from sysdyn.program.expr import Graph, sqrt
+from sysdyn.program.graph import Graph, sqrt
 
 
 class WhitenedSystem(LinearSystem):

@@ -23,7 +23,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput, SysdynError, checked_path, optional
 from sysdyn.files.bags import read_bag
-from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES, refused
+from sysdyn.program.arrays import NUMBERS, SWITCHES, TIMES, refused
 
 # Packages that files of these endings need: {ending: (module, package)}.
 _PACKAGES = {
@@ -40,7 +40,7 @@ _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T]?([\d:.]+))?(?: ?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d)?))?")
 
 Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN for missing numbers.
-# Columns that are read, by number, and the kinds of types allowed for each, see `sysdyn.program.reals`.
+# Columns that are read, by number, and the kinds of types allowed for each, see `sysdyn.program.arrays`.
 Used = Mapping[int, str]
 # {array: columns} as a function; several lists if an array may have different lengths, none if it is unknown.
 Arrays = Callable[[str], Sequence[list[str]]]

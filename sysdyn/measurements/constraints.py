@@ -32,7 +32,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
 from sysdyn.model.spatial import cross, translation, unskew
-from sysdyn.program.expr import sqrt
+from sysdyn.program.graph import sqrt
 
 # A kind of contact or joint: its name, or the components that it holds.
 Kind = str | Sequence[str]

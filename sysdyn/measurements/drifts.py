@@ -15,7 +15,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.files.toml import stored
-from sysdyn.program.reals import real
+from sysdyn.program.arrays import real
 
 # Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
 SMALLEST, LARGEST = 1e-60, 1e60

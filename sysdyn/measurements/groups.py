@@ -16,8 +16,8 @@ import numpy as np
 
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.model import Model
+from sysdyn.program.derivatives import COTANGENTS, TANGENTS
 from sysdyn.program.groups import Group
-from sysdyn.program.products import COTANGENTS, TANGENTS
 
 # Roles of groups of measurements.
 VALUE, NOISE, SWITCH = "y", "noise", "active"

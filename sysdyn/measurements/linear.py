@@ -14,10 +14,10 @@ from sysdyn.measurements.drifts import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
+from sysdyn.model.model import SLIP
 from sysdyn.model.quantities import QUANTITY, stated
-from sysdyn.model.tree import SLIP
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import reject_not_finite, slices
-from sysdyn.program.reals import real
 
 # Coefficients: numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]

@@ -19,7 +19,7 @@ from sysdyn.measurements.groups import noise_group, switch_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names, with_drift
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.program.reals import real
+from sysdyn.program.arrays import real
 
 # Greatest difference of opposite entries of a symmetric covariance, relative to the standard deviations: 4,500 rounding
 # units (chosen).

@@ -13,9 +13,9 @@ from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Holder, group
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.inertia import PARAMETER_UNITS, PARAMETERS, with_parameters
-from sysdyn.program.expr import Expr
+from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Group
-from sysdyn.program.plain import exp, norm, product
+from sysdyn.program.reproducible import exp, norm, product
 
 # Names of the parameters that can be inputs.
 KINDS = (GRAVITY, str(Holder(INERTIA, "BODY")), str(Holder(ARMATURE, "JOINT")))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.state_sensors import Stance, disturbed
@@ -17,10 +17,10 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 from sysdyn.program.groups import named
-from sysdyn.program.plain import product
 from sysdyn.program.program import Program
+from sysdyn.program.reproducible import product
 from sysdyn.reference.generic import checked_array
 from sysdyn.reference.rnea import newton_euler
 

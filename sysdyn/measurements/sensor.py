@@ -30,7 +30,7 @@ from sysdyn.model.kinematics import REFERENCES
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import UNIT_OF
 from sysdyn.model.spatial import X_inverse, cross_force
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 
 # Coefficients (m, size) of an equation, by quantity and the name of its joint or body.
 Blocks = Mapping[tuple[str, str], np.ndarray]

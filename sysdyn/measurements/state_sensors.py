@@ -32,7 +32,7 @@ from sysdyn.model.manifolds import smooth, unturned
 from sysdyn.model.poses import se3_log
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
 from sysdyn.model.spatial import cross, vector
-from sysdyn.program.expr import Expr, sqrt
+from sysdyn.program.graph import Expr, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
 TWIST = ("omega_x", "omega_y", "omega_z", "v_x", "v_y", "v_z")

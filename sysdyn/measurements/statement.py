@@ -28,8 +28,8 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.closures import Link, impose
 from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import Group, Groups, common, leading
-from sysdyn.program.reals import real
 
 MOST_SYSTEMS = 8  # Most layouts and systems of equations that a statement keeps (chosen).
 

@@ -21,16 +21,16 @@ from sysdyn.model.kinematics import (
     pose_and_jacobian,
     velocities,
 )
-from sysdyn.model.library import find, robots
-from sysdyn.model.mjcf import from_mujoco, load_mjcf
-from sysdyn.model.mujoco_files import root_element
+from sysdyn.model.model import Model
 from sysdyn.model.mujoco_state import MujocoState
-from sysdyn.model.pinocchio_models import PinocchioState, from_pinocchio
-from sysdyn.model.screws import from_screws
-from sysdyn.model.tree import Model
-from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, is_text, read_urdf
-from sysdyn.model.urdf_model import load_urdf
-from sysdyn.model.xacro_files import expanded
+from sysdyn.model.product_of_exponentials import from_screws
+from sysdyn.model.readers.mjcf import from_mujoco, load_mjcf
+from sysdyn.model.readers.mujoco import root_element
+from sysdyn.model.readers.pinocchio import PinocchioState, from_pinocchio
+from sysdyn.model.readers.robots import find, robots
+from sysdyn.model.readers.urdf import UrdfJoint, UrdfLink, UrdfRobot, is_text, read_urdf
+from sysdyn.model.readers.urdf_model import load_urdf
+from sysdyn.model.readers.xacro import expanded
 
 __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "PinocchioState",

@@ -16,10 +16,10 @@ from sysdyn.model.canonical import to_z
 from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import parameters, pseudo_inertia, spatial_inertia
 from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical, agreed
+from sysdyn.model.model import Model
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, rotation, translation
-from sysdyn.model.tree import Model
-from sysdyn.program.plain import product
+from sysdyn.program.reproducible import product
 
 # Rounding of pseudo-inertias: a parameter below this fraction of the greatest entry of its own counts as zero.
 NEGLIGIBLE = 1e-14

@@ -16,9 +16,9 @@ import numpy as np
 
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, agreed, snap
+from sysdyn.model.model import Model
 from sysdyn.model.spatial import X_inverse, X_motion, rotation, skew, translation
-from sysdyn.model.tree import Model
-from sysdyn.program.plain import atan2, dot, norm, product
+from sysdyn.program.reproducible import atan2, dot, norm, product
 
 PARALLEL = 1e-12  # Sine of the angle between two axes below which they are parallel (chosen).
 # Frames are not slid to the common perpendicular of two axes if the sine of their angle is below this: its foot may be

@@ -15,7 +15,7 @@ import numpy as np
 
 from sysdyn.errors import ModelError, check_among
 from sysdyn.files import toml
-from sysdyn.program.expr import sqrt
+from sysdyn.program.graph import sqrt
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.model.checks import checked_array, frozen
 from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.validate import checked_array, frozen
 
 
 class Origin(NamedTuple):

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, check_among
 from sysdyn.model import spatial
-from sysdyn.model.checks import check_count
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
+from sysdyn.model.model import GRAVITY, Model
 from sysdyn.model.spatial import X_motion, rotx, rotz
-from sysdyn.model.tree import GRAVITY, Model
-from sysdyn.program.plain import dot, product
-from sysdyn.program.reals import is_count, real
+from sysdyn.model.validate import check_count
+from sysdyn.program.arrays import is_count, real
+from sysdyn.program.reproducible import dot, product
 
 # The gravity of the paper's planar robots [m/s²], whose joints turn about z.
 ALONG_Y = (0.0, -9.81, 0.0)

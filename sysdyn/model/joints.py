@@ -28,9 +28,9 @@ from sysdyn.model.manifolds import (
     turn,
 )
 from sysdyn.model.spatial import dtype_of, quaternion_to_E, rot_axis, vector
-from sysdyn.program.expr import cos, sin
-from sysdyn.program.plain import dot, norm
-from sysdyn.program.reals import real
+from sysdyn.program.arrays import real
+from sysdyn.program.graph import cos, sin
+from sysdyn.program.reproducible import dot, norm
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint without one.
 AGREED = 1e-13  # Largest relative difference between constants that are made the same (chosen).

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.model.joints import snap
 from sysdyn.model.manifolds import quaternion_product, quaternion_step
+from sysdyn.model.model import Frame, Model
 from sysdyn.model.poses import adjoint, pose, se3_log
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
-from sysdyn.model.tree import Frame, Model
-from sysdyn.program.plain import product
-from sysdyn.program.reals import is_scalar, real
+from sysdyn.program.arrays import is_scalar, real
+from sysdyn.program.reproducible import product
 
 Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
 # Axes of a value at a frame: its own, those of the world, or those of the world with the origin as reference point.

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.expr import SHARING, Graph, copysign, sqrt
-from sysdyn.program.plain import cos, norm, sin
-from sysdyn.program.products import replayed
+from sysdyn.program.derivatives import replayed
+from sysdyn.program.graph import SHARING, Graph, copysign, sqrt
 from sysdyn.program.program import Program
+from sysdyn.program.reproducible import cos, norm, sin
 
 
 def sinc(x: np.ndarray) -> np.ndarray:

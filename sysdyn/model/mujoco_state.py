@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import normalised, rotate, turning
-from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
-from sysdyn.model.mujoco_files import check_type
+from sysdyn.model.readers.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
+from sysdyn.model.readers.mujoco import check_type
 from sysdyn.program.groups import finite
 
 

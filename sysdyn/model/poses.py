@@ -10,8 +10,8 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model.spatial import dtype_of, skew
-from sysdyn.program.plain import product
-from sysdyn.program.reals import real
+from sysdyn.program.arrays import real
+from sysdyn.program.reproducible import product
 
 POSE_ERROR = 1e-6  # Largest |R^T R − 1| of a rotation that was written with few digits (chosen).
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.model.tree import Model
-from sysdyn.program.expr import is_zero
+from sysdyn.model.model import Model
+from sysdyn.program.graph import is_zero
 from sysdyn.program.groups import Group
 
 # Names of the components of a wrench.

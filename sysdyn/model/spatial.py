@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.program.expr import cos, sin
-from sysdyn.program.plain import product
+from sysdyn.program.graph import cos, sin
+from sysdyn.program.reproducible import product
 
 OFFSET_ROUNDING = 1e-15  # Rounding of entries of E r×, as a fraction of |r|: a few times the rounding unit.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sysdyn.offline.verdict import Safety
 from sysdyn.passes import PAPER
-from sysdyn.program.operations import Flops
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Pivots
 

@@ -17,7 +17,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.spatial import rotation
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 from sysdyn.recursions.constraints import Blocks, Constraint, Foothold, Seen
 
 # Seed of the state at which loads are compared with rows, and the greatest difference of the two (chosen).

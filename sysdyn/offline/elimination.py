@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import Assembly, Combination, generic
 from sysdyn.equations.augmented import System
 from sysdyn.equations.linear_system import LinearSystem
@@ -18,10 +18,10 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import Behaviour, Candidate, Safety
-from sysdyn.program.expr import Expr, Graph, is_constant, unsigned
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Expr, Graph, is_constant, unsigned
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.rewrite import rewritten
+from sysdyn.program.simplify import rewritten
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
 # Nodes that an elimination builds for one operation that stays, with room to spare (chosen).

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.groups import value_group
@@ -26,7 +26,7 @@ from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.sensitivity_implicit import rates
 from sysdyn.offline.square_root import LARGEST_ERROR, from_leaves, sampled_rows
 from sysdyn.problem import Problem
-from sysdyn.program.expr import SHARING, Graph, is_zero
+from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
 from sysdyn.sparse.information import OfFactors, OfMatrix, product
 from sysdyn.sparse.least_squares import Order, least_squares

@@ -17,8 +17,8 @@ from sysdyn.problem import Problem
 
 # Parts of the package whose code decides the program of a problem: a change of one changes every key.
 DECIDING = (
-    "passes.py", "problem.py", "program", "model", "sparse", "backends/entries/calls.py", "backends/interpreter.py",
-    "backends/kernel.py", "backends/precise.py", "backends/real.py", "reference", "recursions", "measurements",
+    "passes.py", "problem.py", "program", "model", "sparse", "runtime/native_calls.py", "codegen/interpreter.py",
+    "runtime/kernel.py", "codegen/precise.py", "runtime/real.py", "reference", "recursions", "measurements",
     "equations", "diagnosis", "offline", "online/posterior.py",
 )  # fmt: skip
 

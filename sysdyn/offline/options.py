@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from sysdyn.backends.real import Real, real_of
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
-from sysdyn.program.reals import is_count
+from sysdyn.program.arrays import is_count
+from sysdyn.runtime.real import Real, real_of
 
 # Name of the caller's own ordering.
 GIVEN = "given"

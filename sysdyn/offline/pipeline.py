@@ -12,7 +12,6 @@ import contextlib
 import time
 from dataclasses import replace
 
-from sysdyn.backends.real import DOUBLE
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.offline.accepted import ORDER_SAMPLES
 from sysdyn.offline.choice import Compiled
@@ -27,7 +26,8 @@ from sysdyn.offline.single import judged_single
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.offline.writing import written
 from sysdyn.problem import Problem
-from sysdyn.program.collector import no_collection
+from sysdyn.program.garbage_collection import no_collection
+from sysdyn.runtime.real import DOUBLE
 
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:

@@ -29,9 +29,7 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.problem import Problem
-from sysdyn.program.evaluate import derivative, gradient
-from sysdyn.program.expr import SHARING, Graph, unsigned
-from sysdyn.program.products import (
+from sysdyn.program.derivatives import (
     TANGENTS,
     ByProgram,
     Directions,
@@ -42,6 +40,8 @@ from sysdyn.program.products import (
     replayed,
     units,
 )  # fmt: skip
+from sysdyn.program.evaluate import derivative, gradient
+from sysdyn.program.graph import SHARING, Graph, unsigned
 from sysdyn.program.program import Program
 from sysdyn.recursions.write import Written
 from sysdyn.sparse.lu import solve, solve_transposed

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import measured_row
 from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as system_of
@@ -30,8 +30,8 @@ from sysdyn.offline.sampling import PASSES_SEED, SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
 from sysdyn.offline.writing import UNCHANGED
 from sysdyn.problem import Problem
-from sysdyn.program.expr import SHARING, Graph, unsigned
-from sysdyn.program.products import replayed
+from sysdyn.program.derivatives import replayed
+from sysdyn.program.graph import SHARING, Graph, unsigned
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.model.base_parameters import NEGLIGIBLE
-from sysdyn.program.expr import is_zero
-from sysdyn.program.plain import product
+from sysdyn.program.graph import is_zero
+from sysdyn.program.reproducible import product
 from sysdyn.reference.generic import piece
 
 # Number of components of a body's acceleration: the interface of a limb that more degrees of freedom carry.

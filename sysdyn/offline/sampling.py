@@ -18,8 +18,8 @@ from sysdyn.measurements.predict import motion_of, shown
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.expr import is_zero
-from sysdyn.program.plain import exp, product
+from sysdyn.program.graph import is_zero
+from sysdyn.program.reproducible import exp, product
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).

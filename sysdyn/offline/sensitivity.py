@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 
 # {(quantity, input): derivative (scalars of the quantity, directions of the input)}.
 Blocks = dict[tuple[str, str], np.ndarray]

@@ -21,8 +21,8 @@ from sysdyn.offline.constraint_rows import ConstraintRows
 from sysdyn.offline.responses import SPACE, Freedoms, Motion, Responses, Source
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.problem import Problem
-from sysdyn.program.expr import SHARING, Graph, is_zero
-from sysdyn.program.plain import product
+from sysdyn.program.graph import SHARING, Graph, is_zero
+from sysdyn.program.reproducible import product
 from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies

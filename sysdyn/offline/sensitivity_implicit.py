@@ -12,7 +12,7 @@ from sysdyn.model.quantities import tangents
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.program.evaluate import derivative, evaluate
-from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.graph import Graph, is_zero
 from sysdyn.sparse.lu import Factors, solve, solve_transposed
 
 Scalars = dict[str, Sequence[dict]]  # {quantity: each of its scalars as {unknown: coefficient}}.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
@@ -16,10 +16,10 @@ from sysdyn.offline.single import relative_errors
 from sysdyn.offline.writing import differences
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
-from sysdyn.program.expr import SHARING, Graph
-from sysdyn.program.products import replayed
+from sysdyn.program.derivatives import replayed
+from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
-from sysdyn.program.rewrite import REWRITE_LIMIT
+from sysdyn.program.simplify import REWRITE_LIMIT
 
 # The pass that this is.
 REWRITING = "rewriting"

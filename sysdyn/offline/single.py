@@ -17,8 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sysdyn.backends import interpreter
-from sysdyn.backends.real import DOUBLE
+from sysdyn.codegen import interpreter
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
@@ -28,6 +27,7 @@ from sysdyn.offline.sampling import NEAR, SAFETY_SEED, is_far, lengths, sample_s
 from sysdyn.offline.verdict import RARE, Inputs
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
+from sysdyn.runtime.real import DOUBLE
 
 # Loss beyond which a state is to be solved in double precision: three digits of the seven (chosen).
 GREATEST_LOSS = 1e3

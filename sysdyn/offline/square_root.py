@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import Assembly, Entries
 from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
@@ -20,7 +20,7 @@ from sysdyn.offline.safety import judge, ranged
 from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, is_unsolvable, sample_states
 from sysdyn.offline.stages import Stages
 from sysdyn.offline.verdict import Behaviour, Candidate, Inputs, Verdict
-from sysdyn.program.expr import Graph, is_constant, unsigned
+from sysdyn.program.graph import Graph, is_constant, unsigned
 from sysdyn.program.program import Program
 from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.information import Information, OfFactors, OfMatrix, Refined

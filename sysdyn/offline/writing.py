@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as system_of
 from sysdyn.errors import NoSafeOrdering

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.entries import calls
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.quantities import QUANTITY, WRENCHES
@@ -32,6 +31,7 @@ from sysdyn.offline.safety import VANISHING
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
+from sysdyn.runtime.native_calls import Doubt, again, twice
 
 # Bits of the status of states that more digits may solve; how many a state beyond all ranges costs is not known.
 MENDED = BAD_PIVOT | WEAK_PIVOT
@@ -75,13 +75,13 @@ class Again:
         if not len(states):
             return True
         outputs = {name: outputs[name] for name in self._program.output_places}
-        solved = calls.again(self._program, self._doubt, inputs, states, outputs, status)
+        solved = again(self._program, self._doubt, inputs, states, outputs, status)
         if solved == len(states):
             return True
         left = np.flatnonzero((status[states] != 0) & (status[states] & ~MENDED == 0))
         left = left[self._regular(inputs[left])]
         if len(left):
-            solved += calls.again(self._program, self._regular_doubt, inputs[left], states[left], outputs, status)
+            solved += again(self._program, self._regular_doubt, inputs[left], states[left], outputs, status)
         return solved == len(states)
 
     def _regular(self, inputs: np.ndarray) -> np.ndarray:
@@ -110,14 +110,14 @@ class Again:
         return np.concatenate([np.zeros(0), *(np.ravel(self._problem.inputs[x].required()) for x in self._groups)])
 
     @cached_property
-    def _doubt(self) -> calls.Doubt:
+    def _doubt(self) -> Doubt:
         guards = np.array([x.value for x in self._program.guards], dtype=np.int32)
         ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
         limits = np.array([VANISHING, self._limits.beside_double, self._limits.firm, self._least(guards)])
-        return calls.Doubt(self.others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
+        return Doubt(self.others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
 
     @cached_property
-    def _regular_doubt(self) -> calls.Doubt:
+    def _regular_doubt(self) -> Doubt:
         """The same for states that are known to be regular, whatever the product of the pivots."""
         doubt = self._doubt
         return doubt._replace(limits=np.append(doubt.limits[:-1], -math.inf))
@@ -149,7 +149,7 @@ class Again:
         rows[:, self._settings] = self._declared
         q = self._problem.model.random_state(seed=USUAL_SEED, batch=USUAL_STATES)[0]
         rows[:, self._program.input_places["q"]] = q
-        pivots = calls.twice(self._program, rows, guards).high
+        pivots = twice(self._program, rows, guards).high
         entries = system.values({"q": q[:CONDITIONED], "qd": np.zeros((CONDITIONED, self._problem.model.nv))})[0]
         usual = np.median([system.margin(x) for x in entries])
         with np.errstate(all="ignore"):

@@ -16,10 +16,10 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.online.speeds import warn_of_followers
 from sysdyn.problem import Problem
+from sysdyn.program.arrays import array_of, real, unmasked
+from sysdyn.program.derivatives import COTANGENTS, TANGENTS, taken
 from sysdyn.program.groups import DOUBLES, Arrays, Group, Groups, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
-from sysdyn.program.products import COTANGENTS, TANGENTS, taken
-from sysdyn.program.reals import array_of, real, unmasked
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
 # Values by the name of a measurement, quantity or parameter.

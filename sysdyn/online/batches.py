@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.backend import Arrays
-from sysdyn.backends.entries.calls import Argument, Batch, Spread, batch
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
 from sysdyn.online.again import Again
 from sysdyn.online.arguments import Slot
+from sysdyn.runtime.backend import Arrays
+from sysdyn.runtime.native_calls import Argument, Batch, Spread, batch
+from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.threads import TEAM
 
 # Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18

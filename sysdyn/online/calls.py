@@ -10,9 +10,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from sysdyn.backends.entries import calls as entries
-from sysdyn.backends.entries.calls import Argument, Names, Shown
-from sysdyn.backends.executable import Executable, Step, checked_threads, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
@@ -24,6 +21,9 @@ from sysdyn.online.digits import FAR
 from sysdyn.program.groups import Arrays, is_plain
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
+from sysdyn.runtime import native_calls
+from sysdyn.runtime.native_calls import Argument, Names, Shown
+from sysdyn.runtime.runner import Executable, Step, checked_threads, reject_shared
 
 # Most sets of names whose calls are arranged to go the shortest way (chosen).
 MOST_LAYOUTS = 64
@@ -171,7 +171,7 @@ class Calls(Generic[Key]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
-        self.plain: list = []  # calls of one state, for `sysdyn.backends.entries.calls.entry`
+        self.plain: list = []  # calls of one state, for `sysdyn.runtime.native_calls.entry`
         program = executable.program
         shown = program.output_places.items()
         self._places = {self._results[name][0]: (part, self._results[name][1]) for name, part in shown}
@@ -277,7 +277,7 @@ class Calls(Generic[Key]):
         last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1)
         layout = Layout(self._places, program.input_places, program.n_outputs, constants[last + 1 :])
         shown = Shown(make, tuple(self._places), tuple(shape for _, shape in self._places.values()), about, layout)
-        call = entries.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
+        call = native_calls.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
         if call is not None:
             self.plain.append(call)
         if noises:  # of many states variances are put together the general way

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.real import DOUBLE, real_of
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import (
     AccuracyWarning,
     IgnoredWarning,
@@ -43,6 +42,7 @@ from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.switching import SwitchingSolver, check_switches
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
+from sysdyn.runtime.real import DOUBLE, real_of
 
 # An order of the caller's own: (row_perm, col_perm), or a function from the pattern (CSR) to these.
 Given = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.function import Function, compile_function
-from sysdyn.backends.kernel import words
-from sysdyn.backends.llvm.loop import Plan
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.llvm.loop import Plan
+from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput
-from sysdyn.program.expr import Graph, copysign, sqrt
+from sysdyn.frameworks.function import Function, compile_function
+from sysdyn.program.graph import Graph, copysign, sqrt
 from sysdyn.program.groups import slices
 from sysdyn.program.program import Program
+from sysdyn.runtime.kernel import words
+from sysdyn.runtime.runner import Executable
 
 # Over-relaxation of ADMM: of 1 and 1.6 the better (measured with `coulomb.SHARE`).
 RELAXATION = 1.6

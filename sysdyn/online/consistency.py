@@ -39,8 +39,8 @@ from sysdyn.online.resolving import REPIVOTED_ERROR
 from sysdyn.online.smallest import held
 from sysdyn.online.solution import Solution, Whole
 from sysdyn.online.solver import Solver
+from sysdyn.program.derivatives import COTANGENTS, TANGENTS
 from sysdyn.program.groups import Arrays
-from sysdyn.program.products import COTANGENTS, TANGENTS
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6

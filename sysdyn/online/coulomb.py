@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.executable import BETWEEN
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, scales, step_of
+from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import common, finite, slices
-from sysdyn.program.reals import is_count
+from sysdyn.runtime.runner import BETWEEN
 
 # Step of ADMM as a share of the mean diagonal entry of Ω: of 0.1 … 1.6 it leaves the fewest states of two quadrupeds,
 # and of an iCub on eight points, above 1e-6 m/s after 100 steps (measured).

@@ -10,15 +10,12 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends import precise
-from sysdyn.backends.entries.calls import entry
-from sysdyn.backends.entries.native import Called
-from sysdyn.backends.executable import Executable, Step
-from sysdyn.backends.registry import backend_named
-from sysdyn.backends.traced import Traced, left_out
-from sysdyn.backends.translate import Source, Translated
+from sysdyn.codegen import precise
+from sysdyn.codegen.registry import backend_named
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, SingularState, check_among
+from sysdyn.frameworks.export import Source, Translated
+from sysdyn.frameworks.traced import Traced, left_out
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITY
@@ -39,10 +36,13 @@ from sysdyn.online.calls import Calls, Run
 from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
-from sysdyn.program.expr import is_constant, unsigned
+from sysdyn.program.graph import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups, chosen
-from sysdyn.program.operations import Flops
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Guard, Program
+from sysdyn.runtime.native.extension import Called
+from sysdyn.runtime.native_calls import entry
+from sysdyn.runtime.runner import Executable, Step
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
-from sysdyn.backends.backend import Results
 from sysdyn.diagnosis.words import at_states
 from sysdyn.errors import LostDigits, few
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
 from sysdyn.online.states import Arrays, Row
 from sysdyn.program.program import Places
+from sysdyn.runtime.backend import Results
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
 FAR = 1e4

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sysdyn.backends.c.code import Description, identifier
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.translate import Source
+from sysdyn.codegen.c99 import Description, identifier
+from sysdyn.frameworks.export import Source
 from sysdyn.measurements.classical import dynamics_name
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
+from sysdyn.runtime.runner import Executable
 
 # Sampled states among which test vectors are found (chosen).
 VECTOR_STATES = 64

@@ -35,10 +35,10 @@ from sysdyn.model.inertia import (
     spatial_inertia,
     with_parameters,
 )
+from sysdyn.model.model import SLIP
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.model.tree import SLIP
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import Groups
-from sysdyn.program.reals import real
 from sysdyn.reference import compile_regressor, rnea
 
 # Parameters of joints by the names of the model's arrays, and their units for a turn and a slide.

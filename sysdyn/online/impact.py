@@ -20,8 +20,8 @@ from sysdyn.online.compile import compile
 from sysdyn.online.operational_space import operational_space
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import slices
-from sysdyn.program.reals import real
 from sysdyn.reference.robot_functions import Kinematics
 
 

@@ -13,8 +13,8 @@ from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.online.arguments import Named
 from sysdyn.online.estimate import Estimate
 from sysdyn.online.solver import Solver
+from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import slices
-from sysdyn.program.reals import is_count
 
 # Change of a standard deviation, relative to its statistical error, below which it has converged: more iterations would
 # change less than another log of the same length (chosen).

@@ -15,8 +15,8 @@ from sysdyn.online.calls import Results, kept
 from sysdyn.online.smallest import Smallest
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import Group
-from sysdyn.program.reals import real
 
 
 class LeastNormSolution(Solution):

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.backends.function import Function, Layout
-from sysdyn.backends.interpreter import run_groups
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.interpreter import run_groups
+from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
+from sysdyn.frameworks.function import Function, Layout
 from sysdyn.measurements.constraints import Contact, closures
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
@@ -27,7 +27,7 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline.constrained import carried
 from sysdyn.offline.recursion import BUDGET
 from sysdyn.problem import Problem, forward_dynamics
-from sysdyn.program.expr import Expr
+from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
 from sysdyn.program.scalar import Scalar

@@ -21,11 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends import interpreter
-from sysdyn.backends.backend import Results
-from sysdyn.backends.entries.calls import Chains, chains, held
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen import interpreter
+from sysdyn.codegen.registry import backend_named
 from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import SingularState, UnknownName, check_among
@@ -44,6 +41,9 @@ from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT
+from sysdyn.runtime.backend import Results
+from sysdyn.runtime.native_calls import Chains, chains, held
+from sysdyn.runtime.runner import Executable
 from sysdyn.sparse.information import product
 
 # Level of code generation for the programs, which are large and run seldom.

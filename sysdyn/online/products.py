@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import entry
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.products import product
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.derivatives import Differentials, chosen_inputs
 from sysdyn.problem import Problem
+from sysdyn.program.derivatives import COTANGENTS, TANGENTS, vector
 from sysdyn.program.groups import Group, chosen
-from sysdyn.program.products import COTANGENTS, TANGENTS, vector
 from sysdyn.program.program import Program
+from sysdyn.runtime.native_calls import entry
 
 
 def compile_product(

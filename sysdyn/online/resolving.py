@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.real import DOUBLE
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among, stated
 from sysdyn.equations.augmented import System
@@ -24,6 +22,8 @@ from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.runtime.real import DOUBLE
+from sysdyn.runtime.runner import Executable
 
 # Greatest backward error of a state that pivoting has solved (chosen).
 REPIVOTED_ERROR = 1e-9

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sysdyn.backends.entries import calls, native
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, optional
@@ -28,6 +27,8 @@ from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays, Groups
+from sysdyn.runtime import native_calls
+from sysdyn.runtime.native import extension
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
@@ -109,7 +110,7 @@ class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
-class Solution(native.Result, SolvedQuantities):
+class Solution(extension.Result, SolvedQuantities):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
@@ -455,4 +456,4 @@ class Solution(native.Result, SolvedQuantities):
 
 
 for _name in SolvedQuantities.__annotations__:
-    setattr(Solution, _name, calls.quantity(_name, _Quantity(_name)))
+    setattr(Solution, _name, native_calls.quantity(_name, _Quantity(_name)))

@@ -13,17 +13,13 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import entry
-from sysdyn.backends.entries.native import Called
-from sysdyn.backends.executable import Executable, Step
-from sysdyn.backends.real import DOUBLE
-from sysdyn.backends.registry import backend_named
-from sysdyn.backends.traced import Traced, left_out
-from sysdyn.backends.translate import Source, Translated
+from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
+from sysdyn.frameworks.export import Source, Translated
+from sysdyn.frameworks.traced import Traced, left_out
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITIES
@@ -48,11 +44,15 @@ from sysdyn.online.resolving import Resolver
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
-from sysdyn.program.operations import Flops
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.status import (
     BAD_INPUT,
 )
+from sysdyn.runtime.native.extension import Called
+from sysdyn.runtime.native_calls import entry
+from sysdyn.runtime.real import DOUBLE
+from sysdyn.runtime.runner import Executable, Step
 
 # Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")

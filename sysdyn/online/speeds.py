@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.function import compile_function
 from sysdyn.errors import PlausibilityWarning, few, warn
+from sysdyn.frameworks.function import compile_function
 from sysdyn.measurements.constraints import Contact, FrameConstraint, JointCoupling, LoopJoint, Stabilised
 from sysdyn.measurements.measurement import Constraint, Context
 from sysdyn.measurements.statement import Statement

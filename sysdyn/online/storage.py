@@ -25,7 +25,7 @@ from sysdyn.offline.verdict import Safety
 from sysdyn.online.redundancy import Redundant, without
 from sysdyn.passes import PASSES
 from sysdyn.problem import Problem
-from sysdyn.program.operations import Flops
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 
 FORMAT = 4  # The version of the stored form: it rises when the meaning of any part changes.

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.released import Released
 from sysdyn.diagnosis.words import at_states
 from sysdyn.errors import (
     Inconsistent,
@@ -40,9 +39,10 @@ from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.problem import Problem
+from sysdyn.program.arrays import array_of
 from sysdyn.program.groups import Arrays, Groups, is_plain
-from sysdyn.program.reals import array_of
 from sysdyn.reference.generic import reject_large_angles
+from sysdyn.runtime.released import Released
 
 # Most modes that a solver holds: compiling one takes seconds, and its machine code megabytes (chosen).
 MOST_MODES = 64

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.backend import Arrays
-from sysdyn.backends.real import DOUBLE, Real
-from sysdyn.backends.traced import Settle, Traced
 from sysdyn.errors import InvalidInput
+from sysdyn.frameworks.traced import Settle, Traced
 from sysdyn.model.manifolds import at_unit
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Calls, Run
 from sysdyn.program.program import Program
+from sysdyn.runtime.backend import Arrays
+from sysdyn.runtime.real import DOUBLE, Real
 
 # Writes results of a run's states that failed, by a program.
 SettleRun = Callable[[Program, Run], None]

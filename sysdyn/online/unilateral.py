@@ -19,8 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
@@ -31,11 +30,12 @@ from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.impact import constrained
 from sysdyn.online.operational_space import operational_space
 from sysdyn.problem import Problem, forward_dynamics
-from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.arrays import is_number
+from sysdyn.program.derivatives import TANGENTS, ByProgram, replayed
+from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.groups import Group, Groups, common, finite, slices
-from sysdyn.program.products import TANGENTS, ByProgram, replayed
-from sysdyn.program.reals import is_number
 from sysdyn.reference.robot_functions import Kinematics, kinematics
+from sysdyn.runtime.runner import Executable
 
 # Singular values of Ω of loops and couplings below this share of the greatest are of rows that repeat others (chosen).
 REPEATED = 1e-10

@@ -1,4 +1,4 @@
-"""Values and derivatives of expressions: walks over the graph that `sysdyn.program.expr` records."""
+"""Values and derivatives of expressions: walks over the graph that `sysdyn.program.graph` records."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import check_among
-from sysdyn.program.expr import Expr, Graph, is_zero
-from sysdyn.program.operations import CONST, INPUT, OPERATIONS
+from sysdyn.program.graph import Expr, Graph, is_zero
+from sysdyn.program.opcodes import CONST, INPUT, OPERATIONS
 
 
 def _graph_of(values: Iterable) -> Graph | None:

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName, check_among
+from sysdyn.program.arrays import real
 from sysdyn.program.labels import by_label, frame_of
-from sysdyn.program.reals import real
 
 # Arrays by the name of a group.
 Arrays: TypeAlias = dict[str, np.ndarray]

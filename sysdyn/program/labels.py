@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.reals import refused
+from sysdyn.program.arrays import refused
 
 
 def frame_of(x: Any) -> Any:

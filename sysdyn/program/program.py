@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.groups import slices
-from sysdyn.program.operations import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
+from sysdyn.program.opcodes import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
 PROGRAM_FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
@@ -66,7 +66,7 @@ class Program:
 
     input_groups, output_groups   ((name, size), …)
     constants (nc) float64        distinct constants
-    kind (no) int8                those kinds of `sysdyn.program.operations` that are executed
+    kind (no) int8                those kinds of `sysdyn.program.opcodes` that are executed
     lhs, rhs (no) int32           value numbers of the operands; rhs is −1 for one operand
     outputs (ny) int32            value numbers of the outputs
     cuts (…) int32                operation numbers at which a new piece of work begins, increasing

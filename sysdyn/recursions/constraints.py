@@ -15,8 +15,8 @@ import numpy as np
 from sysdyn.model.joints import snap
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_motion, rotation, skew, translation
-from sysdyn.program.expr import Graph, constant_value, is_constant
-from sysdyn.program.plain import product
+from sysdyn.program.graph import Graph, constant_value, is_constant
+from sysdyn.program.reproducible import product
 from sysdyn.recursions.frames import wrench_back
 from sysdyn.recursions.inverse_dynamics import Motion
 from sysdyn.recursions.links import Link, Scalar, Tree, Vector, cross, dot, of_joint, plus, scalars

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from sysdyn.errors import SingularState
 from sysdyn.model.kinematics import path
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.recursions.rows import NO_ROWS, Carried, Rows
 from sysdyn.sparse.remainder import Remainder

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.recursions.plan import Plan
 

@@ -16,8 +16,8 @@ from sysdyn.model.canonical import Placement, is_along_z, placements
 from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
 from sysdyn.model.spatial import rotation, translation
-from sysdyn.program.expr import Expr, cos, is_zero, sin
-from sysdyn.program.plain import atan2
+from sysdyn.program.graph import Expr, cos, is_zero, sin
+from sysdyn.program.reproducible import atan2
 from sysdyn.recursions.plan import Plan
 
 Scalar = float | Expr  # A number of a recursion: a constant, or an expression of the inputs.

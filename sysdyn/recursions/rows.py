@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.model.spatial import translation
-from sysdyn.program.expr import Expr, is_zero
+from sysdyn.program.graph import Expr, is_zero
 from sysdyn.recursions.links import Link, Scalar, Tree, Turn, Vector, dot, force_before, plus, scaled
 
 # Least κ of a row that is met at once, as a share of its greatest coefficient (chosen: less would lose digits).

@@ -19,7 +19,7 @@ from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Fixed, Free, Helical, Joint, Prismatic, Revolute
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_inverse
-from sysdyn.program.plain import product
+from sysdyn.program.reproducible import product
 
 # Joints that turn the other way with the opposite axis.
 REVERSIBLE = (Revolute, Prismatic, Helical)

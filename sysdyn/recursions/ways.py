@@ -21,9 +21,9 @@ from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import Free, Revolute, Spherical, agreed, snap
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import inertia, rotation
-from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import CONST, MUL, Flops
-from sysdyn.program.plain import product
+from sysdyn.program.graph import Expr, Graph
+from sysdyn.program.opcodes import CONST, MUL, Flops
+from sysdyn.program.reproducible import product
 from sysdyn.recursions.constraints import Constraint, Foothold, Held, Seen
 from sysdyn.recursions.forward_dynamics import (
     Solved,

@@ -16,7 +16,7 @@ from sysdyn.errors import ProblemError
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
-from sysdyn.program.rewrite import REWRITE_LIMIT, rewritten
+from sysdyn.program.simplify import REWRITE_LIMIT, rewritten
 from sysdyn.recursions.constraints import Constraint
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.ways import RESPONSES, ROWS, Reduced, Rooted, Unknowns, Written

@@ -13,7 +13,7 @@ from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.spatial import cross_force
-from sysdyn.program.expr import is_constant
+from sysdyn.program.graph import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import PIVOT_ROUNDING
 

@@ -11,8 +11,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
-from sysdyn.program.expr import Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import Flops
 
 
 def count_flops(algorithm: Callable, model: Model, sharing: str = "structural", fx: bool = False, **options) -> Flops:

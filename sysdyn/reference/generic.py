@@ -17,8 +17,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program import reals
-from sysdyn.program.expr import Expr
+from sysdyn.program import arrays
+from sysdyn.program.graph import Expr
 from sysdyn.program.groups import common, leading, reject_not_finite
 from sysdyn.program.status import LARGEST_ANGLE
 
@@ -85,13 +85,13 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
     Raises InvalidInput.
     """
-    array = reals.array_of(name, value)
+    array = arrays.array_of(name, value)
     if array.dtype != object:
-        array = reals.real(name, value)
+        array = arrays.real(name, value)
     symbols = np.full(array.shape, False)
     if array.dtype == object:
         symbols = np.array([type(x) is Expr for x in array.flat], dtype=bool).reshape(array.shape)
-        wrong = next((x for x in array.flat if type(x) is not Expr and not reals.is_number(x)), None)
+        wrong = next((x for x in array.flat if type(x) is not Expr and not arrays.is_number(x)), None)
         if wrong is not None:
             raise InvalidInput(f"{name} holds something that is not a real number: {wrong!r}")
     try:

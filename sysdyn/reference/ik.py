@@ -15,14 +15,14 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.function import compile_function
 from sysdyn.errors import InvalidInput, UnknownName, check_among
+from sysdyn.frameworks.function import compile_function
 from sysdyn.model import Model
 from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
-from sysdyn.program.reals import is_count, real
+from sysdyn.program.arrays import is_count, real
 
 DAMPING = 0.1  # Least and first damping of the method "damped", in multiples of the squared error (chosen).
 # Factors of the damping after a step that does not help, and after one that does (chosen).

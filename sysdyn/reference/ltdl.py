@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
-from sysdyn.program.expr import is_zero, sqrt
-from sysdyn.program.reals import is_integer
+from sysdyn.program.arrays import is_integer
+from sysdyn.program.graph import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
 # Rounding of a pivot, as a fraction of the entry that it is the rest of: 450 rounding units (chosen).

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 from sysdyn.reference.generic import checked_array
 from sysdyn.reference.ltdl import UNEQUAL, Factor, ancestors
 

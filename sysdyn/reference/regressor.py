@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.function import Function, compile_function
-from sysdyn.backends.registry import fastest_installed
+from sysdyn.codegen.registry import fastest_installed
+from sysdyn.frameworks.function import Function, compile_function
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import cross

@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import Names, entry
-from sysdyn.backends.entries.native import Called
-from sysdyn.backends.executable import Step
-from sysdyn.backends.function import EXPORT_STATES, Differentiable, Function, compile_function
-from sysdyn.backends.traced import Traced
-from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState, UnknownName, check_among
+from sysdyn.frameworks.export import Source, Translated
+from sysdyn.frameworks.function import EXPORT_STATES, Differentiable, Function, compile_function
+from sysdyn.frameworks.traced import Traced
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.manifolds import at_unit
 from sysdyn.model.quantities import QUANTITY, tangents
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import leading, named
-from sysdyn.program.operations import Flops
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.reals import real
 from sysdyn.reference import centroidal
 from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
+from sysdyn.runtime.native.extension import Called
+from sysdyn.runtime.native_calls import Names, entry
+from sysdyn.runtime.runner import Step
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 
-from sysdyn.backends.function import compile_function
+from sysdyn.frameworks.function import compile_function
 from sysdyn.measurements.constraints import Contact, Stabilised
 from sysdyn.measurements.measurement import Context, find_frame
 from sysdyn.model.kinematics import frame_placement

@@ -15,7 +15,7 @@ import numpy as np
 from sysdyn.measurements.constraints import Contact
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.problem import Problem
-from sysdyn.program.expr import copysign
+from sysdyn.program.graph import copysign
 from sysdyn.simulation.torques import single
 
 # Signs in one number: doubles hold sums of powers of two up to the 53rd exactly, and one is kept for their own sign.

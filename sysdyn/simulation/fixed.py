@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sysdyn.backends.executable import BETWEEN
-from sysdyn.backends.kernel import address, words
-from sysdyn.backends.llvm.loop import Plan
-from sysdyn.backends.team import TEAM
+from sysdyn.codegen.llvm.loop import Plan
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.groups import Arrays
+from sysdyn.runtime.kernel import address, words
+from sysdyn.runtime.runner import BETWEEN
+from sysdyn.runtime.threads import TEAM
 from sysdyn.simulation.events import Event
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE, Steps
 from sysdyn.simulation.torques import Law

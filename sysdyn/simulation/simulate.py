@@ -20,8 +20,8 @@ from sysdyn.online.speeds import warn_if_moving, warn_if_opened, warn_of_followe
 from sysdyn.online.switching import SwitchingSolver
 from sysdyn.online.unilateral import Unilateral
 from sysdyn.problem import Problem
+from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Groups
-from sysdyn.program.reals import is_count
 from sysdyn.simulation import adaptive, fixed, grounded
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.fixed import Controller, Job

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.registry import backend_named
 from sysdyn.model import Model
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
-from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.derivatives import Replay, Scalars, replayed
+from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.groups import Arrays
-from sysdyn.program.products import Replay, Scalars, replayed
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.torques import fed_back
 

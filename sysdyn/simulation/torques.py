@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import reject_not_finite
-from sysdyn.program.reals import real
 
 
 @dataclass(frozen=True, eq=False)

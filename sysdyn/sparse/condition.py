@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.program.plain import exp, log
+from sysdyn.program.reproducible import exp, log
 from sysdyn.sparse.superlu import Pattern, factors
 
 # Steps in which rows and columns are balanced (chosen).

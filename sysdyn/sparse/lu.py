@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sysdyn.errors import SingularState
-from sysdyn.program.expr import is_constant, is_zero
+from sysdyn.program.graph import is_constant, is_zero
 from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.remainder import Remainder
 from sysdyn.sparse.turns import Turn

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.turns import Turn, turn
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import SingularState
-from sysdyn.program.expr import copysign, is_zero, sqrt
+from sysdyn.program.graph import copysign, is_zero, sqrt
 from sysdyn.program.scalar import Scalar
 
 Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero.

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.llvm.calls import Moving, Tape
-from sysdyn.program.expr import SHARING, Graph, sqrt
+from sysdyn.codegen.llvm.tape import Moving, Tape
+from sysdyn.program.graph import SHARING, Graph, sqrt
 from sysdyn.program.program import Program
 from sysdyn.recursions.frames import dot
+from sysdyn.runtime.runner import Executable
 from sysdyn.trajectories.turns import machine_code
 
 Matrix = list[list[Any]]

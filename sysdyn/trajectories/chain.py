@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.linalg and scipy.sparse where they are first used
 
-from sysdyn.backends.llvm.calls import Moving, Tape
+from sysdyn.codegen.llvm.tape import Moving, Tape
 from sysdyn.errors import SingularState
 from sysdyn.trajectories import beside
 from sysdyn.trajectories.beside import Part, Sparse

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.standing import Settling
 from sysdyn.measurements.state_sensors import Stance
-from sysdyn.program.expr import SHARING, Graph
+from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 from sysdyn.trajectories.equations import FAR, Readings, machine_code
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised

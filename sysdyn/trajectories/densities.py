@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
-from sysdyn.program.reals import real
+from sysdyn.program.arrays import real
 from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import FAR_SQUARED
 from sysdyn.trajectories.motion import Motion, covariance, information, transition

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
-from sysdyn.backends.executable import Executable
 from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import LoopJoint
@@ -21,10 +20,11 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES
 from sysdyn.problem import Problem
+from sysdyn.program.derivatives import replayed
 from sysdyn.program.evaluate import derivative
-from sysdyn.program.expr import SHARING, Graph, is_zero
-from sysdyn.program.products import replayed
+from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 from sysdyn.trajectories.chain import components
 from sysdyn.trajectories.instants import StoredInstant
 from sysdyn.trajectories.path import Path, Unknowns

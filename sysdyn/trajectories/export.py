@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.c.code import MARK, check_name, comment, identifier
-from sysdyn.backends.c.project import cmake, differs, write_folder
-from sysdyn.backends.c.tape import TapeCode
-from sysdyn.backends.real import DOUBLE, REALS, SINGLE, Real
+from sysdyn.codegen.c99 import MARK, check_name, comment, identifier
+from sysdyn.codegen.c_project import cmake, differs, write_folder
+from sysdyn.codegen.c_tape import TapeCode
 from sysdyn.errors import UnknownName
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
+from sysdyn.runtime.real import DOUBLE, REALS, SINGLE, Real
 from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.step import POSITION, RATES, Step, Update

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.backends.llvm.calls import Moving, Tape
+from sysdyn.codegen.llvm.tape import Moving, Tape
 from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
 from sysdyn.model import Model
 from sysdyn.model.joints import Free
 from sysdyn.model.manifolds import quaternion_product, rotate
 from sysdyn.model.spatial import rotation, translation
-from sysdyn.program.expr import SHARING, Graph, cos, sin
+from sysdyn.program.graph import SHARING, Graph, cos, sin
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.turns import evaluated, machine_code

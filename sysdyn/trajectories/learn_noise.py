@@ -16,7 +16,7 @@ from sysdyn.online.arguments import Named
 from sysdyn.online.learn_noise import CHANGE_LEFT, UNDETERMINED, Learned, learn_noise_of_states
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
-from sysdyn.program.reals import is_count
+from sysdyn.program.arrays import is_count
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.learning import Learning, Point, errors_of, sensors_of_motion, with_noise
 from sysdyn.trajectories.quantisation import quantisation_noise

@@ -16,7 +16,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.standing import Standing
 from sysdyn.problem import Problem
-from sysdyn.program.reals import real
+from sysdyn.program.arrays import real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import Readings

@@ -21,7 +21,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.offline.outputs import described
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
-from sysdyn.program.reals import is_count, real
+from sysdyn.program.arrays import is_count, real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import MOTION, Event
 from sysdyn.trajectories.checks import (

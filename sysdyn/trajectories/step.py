@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.llvm.calls import Tape
-from sysdyn.backends.real import DOUBLE, SINGLE, Real
+from sysdyn.codegen.llvm.tape import Tape
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
-from sysdyn.program.expr import SHARING, Graph, copysign, is_zero
+from sysdyn.program.graph import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
+from sysdyn.runtime.real import DOUBLE, SINGLE, Real
+from sysdyn.runtime.runner import Executable
 from sysdyn.trajectories.chain import MOST_TOLD
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns

@@ -39,7 +39,7 @@ from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.windows import Stage
 
 # Packages whose sources a run depends on, besides those of programs: parts by other versions of them are not merged.
-DECIDING = ("backends", "data", "files", "online", "trajectories")
+DECIDING = ("codegen", "data", "files", "online", "runtime", "trajectories")
 # Files of a folder of parts that say what they are parts of, and where smoothing begins.
 HEAD, FIRST = "run.json", "begin.npz"
 # Prefix of the arrays of a part by which smoothing goes on.

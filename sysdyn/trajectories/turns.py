@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.registry import backend_named
 from sysdyn.model.joints import Joint
 from sysdyn.model.manifolds import smooth
 from sysdyn.online.posterior import CODE_LEVEL
+from sysdyn.program.derivatives import replayed
 from sysdyn.program.evaluate import derivative
-from sysdyn.program.expr import SHARING, Graph
-from sysdyn.program.products import replayed
+from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Executable
 
 
 def machine_code(program: Program) -> Executable:

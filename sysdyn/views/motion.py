@@ -12,8 +12,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
+from sysdyn.program.arrays import real
 from sysdyn.program.groups import Group, Groups, reject_not_finite
-from sysdyn.program.reals import real
 
 # Most states shown; of a longer motion every k-th state (chosen).
 MOST_STATES = 1000

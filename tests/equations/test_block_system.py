@@ -19,7 +19,7 @@ from sysdyn.model import JOINTS, chain, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS
 from sysdyn.problem import forward_dynamics, inverse_dynamics
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Graph, is_constant, is_zero
+from sysdyn.program.graph import Graph, is_constant, is_zero
 
 
 @pytest.mark.parametrize(("layout", "size"), [("paper", 20), ("net_force", 26)])

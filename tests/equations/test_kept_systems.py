@@ -12,7 +12,7 @@ import sysdyn as sd
 from sysdyn.equations.assembly import Assembly
 from sysdyn.measurements.statement import MOST_SYSTEMS
 from sysdyn.passes import PAPER
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 
 
 def noisy(model: sd.Model) -> sd.Problem:

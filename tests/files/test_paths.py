@@ -15,7 +15,7 @@ from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import InvalidInput, SysdynError
 from sysdyn.files.tables import READERS
-from sysdyn.model.urdf import read_urdf
+from sysdyn.model.readers.urdf import read_urdf
 
 ARM = sd.forward_dynamics(sd.chain(2))
 TABLES = sorted(READERS)

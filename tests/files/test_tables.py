@@ -7,7 +7,7 @@ import pytest
 
 from sysdyn.files.table_writers import write_table
 from sysdyn.files.tables import read_table
-from sysdyn.program.reals import NUMBERS
+from sysdyn.program.arrays import NUMBERS
 
 FORMATS = {".csv": "", ".npz": "", ".parquet": "pyarrow", ".h5": "h5py"}
 

@@ -10,7 +10,7 @@ from oracles import icub_urdf
 
 import sysdyn as sd
 from sysdyn.errors import ModelError, PlausibilityWarning, SingularState, StructurallySingular
-from sysdyn.model.idle import idle_joints
+from sysdyn.model.massless import idle_joints
 from sysdyn.model.spatial import inertia
 
 # Robots of icub-models whose necks and wrists have links without inertia that are regular at almost every state.

@@ -8,8 +8,8 @@ from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model import JOINTS, Cylindrical, Fixed, Free, Helical, Planar, Prismatic, Revolute, Spherical
 from sysdyn.model.spatial import X_motion, crm, quaternion_to_E
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import COS, SIN
+from sysdyn.program.graph import Expr, Graph
+from sysdyn.program.opcodes import COS, SIN
 
 GENERIC = (0.3, -0.5, 0.9)
 EXAMPLES = {

@@ -19,7 +19,7 @@ from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, path
 from sysdyn.model.poses import adjoint, checked_pose, interpolate, pose, pose_inverse, se3_exp, se3_log
 from sysdyn.model.spatial import X_motion, rotation, skew, translation
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.graph import Expr, Graph
 
 EPS = np.finfo(float).eps
 AXES = [(1.0, 0.0, 0.0), (0.0, -1.0, 0.0), (0.0, 0.0, 1.0), (0.6, -0.8, 0.0), (2 / 3, 1 / 3, -2 / 3), (1e-3, 1e-9, 1.0)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from solvers import ALL_JOINTS, TABLE, TOLERANCE, compiled, icub_or, oracle_states, relative_error, states
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.model import (
     Cylindrical,
     Helical,
@@ -14,8 +14,8 @@ from sysdyn.model import (
     Revolute,
 )
 from sysdyn.online.solver import Solver
-from sysdyn.program.expr import Graph, is_constant, is_zero
-from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.graph import Graph, is_constant, is_zero
+from sysdyn.program.opcodes import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
 from sysdyn.reference import rnea
 from sysdyn.sparse.lu import eliminate
 

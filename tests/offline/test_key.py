@@ -17,15 +17,15 @@ from sysdyn.offline.options import Budget, Options
 # These run programs, read and write files, and say what is wrong, but do not decide what a program is.
 NO_PART_OF_PROGRAMS = {
     "errors.py", "files/cache.py", "files/atomic.py", "files/sources.py", "files/toml.py", "files/tables.py",
-    "files/table_writers.py", "files/html.py", "backends/backend.py", "backends/executable.py", "backends/function.py",
-    "backends/registry.py", "backends/team.py", "backends/casadi.py", "backends/c/code.py", "backends/c/project.py",
+    "files/table_writers.py", "files/html.py", "runtime/backend.py", "runtime/runner.py", "frameworks/function.py",
+    "codegen/registry.py", "runtime/threads.py", "frameworks/casadi.py", "codegen/c99.py", "codegen/c_project.py",
 }  # fmt: skip
 
 
 def test_all_that_programs_are_made_by_is_part_of_their_key():
     """Whatever `pipeline.py` imports, and that imports, and so on."""
     names = all_imported(Path(pipeline.__file__), NO_PART_OF_PROGRAMS)
-    assert {"sparse/lu.py", "recursions/write.py", "equations/passes.py", "backends/interpreter.py"} <= names
+    assert {"sparse/lu.py", "recursions/write.py", "equations/passes.py", "codegen/interpreter.py"} <= names
     assert not {name for name in names if not covered(name, DECIDING)}
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends import casadi, interpreter
-from sysdyn.backends.interpreter import numpy_functions
+from sysdyn.codegen import interpreter
+from sysdyn.codegen.interpreter import numpy_functions
+from sysdyn.frameworks import casadi
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.sampling import is_singular, order_samples
 from sysdyn.online.solver import Solver
 from sysdyn.papers.nori.problems import load_cells
-from sysdyn.program.expr import is_constant
-from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
+from sysdyn.program.graph import is_constant
+from sysdyn.program.opcodes import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
 from sysdyn.sparse.tearing import TORN, torn
 from sysdyn.sparse.turns import Reflection, Rotation
 

@@ -39,8 +39,8 @@ from sysdyn.offline.safety import (
 from sysdyn.offline.sampling import SAFETY_SEED, is_singular, order_samples, sample_states, travelled
 from sysdyn.offline.verdict import COMPARED_UNKNOWNS, FIRM_ERROR, HOPELESS, TAIL, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
-from sysdyn.program.expr import Graph, is_constant
-from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
+from sysdyn.program.graph import Graph, is_constant
+from sysdyn.program.opcodes import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
 
 OUTPUTS = ("qdd", ["qdd", "tau"], "a", "f", ["tau", "qdd", "f"], "all")

@@ -30,7 +30,7 @@ from sysdyn.offline.sensitivity_analytic import analytic, with_zeros
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.passes import PAPER
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.graph import Graph, is_zero
 from sysdyn.program.program import Program
 
 STEP, TOLERANCE = 1e-5, 1e-7

@@ -12,7 +12,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.offline import shortening
 from sysdyn.papers.nori.problems import load_cells
-from sysdyn.program.products import Replay
+from sysdyn.program.derivatives import Replay
 
 
 def estimated() -> sd.Problem:

@@ -20,10 +20,8 @@ from solvers import ALIGNED, aligning, aligning_states
 from values import random_groups
 
 import sysdyn as sd
-from sysdyn.backends.kernel import address, words
-from sysdyn.backends.llvm.machine_code import MachineCode
-from sysdyn.backends.released import SMALLEST_KEPT
-from sysdyn.backends.schedule import schedule
+from sysdyn.codegen.llvm.machine_code import MachineCode
+from sysdyn.codegen.partition import schedule
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
 from sysdyn.offline import responses
@@ -36,8 +34,10 @@ from sysdyn.offline.sensitivity_analytic import DEARER, analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import derivatives
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import is_zero
+from sysdyn.program.graph import is_zero
 from sysdyn.program.program import Program
+from sysdyn.runtime.kernel import address, words
+from sysdyn.runtime.released import SMALLEST_KEPT
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
 
 PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.program.operations import WRAP
+from sysdyn.program.opcodes import WRAP
 
 # π to 60 digits.
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")

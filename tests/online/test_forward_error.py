@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, WRAP
+from sysdyn.program.opcodes import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, WRAP
 
 DIGITS = 50
 

@@ -11,9 +11,9 @@ import scipy.optimize
 from estimates import FAST, dense
 
 import sysdyn as sd
-from sysdyn.backends.traced import Node
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.errors import SingularState
+from sysdyn.frameworks.traced import Node
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.sampling import lengths, sample_states

@@ -10,10 +10,10 @@ import pytest
 from solvers import ALIGNED, aligning, aligning_states
 
 import sysdyn as sd
-from sysdyn.backends.llvm.target import here
-from sysdyn.backends.real import SINGLE
+from sysdyn.codegen.llvm.target import here
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.program.status import BAD_OUTPUT
+from sysdyn.runtime.real import SINGLE
 
 LANES = here().lanes(SINGLE)
 ARM = sd.chain(5, seed=1)

@@ -12,7 +12,7 @@ import pytest
 from solvers import ALIGNED, TOLERANCE, aligning, aligning_states, on_backend, relative_error
 
 import sysdyn as sd
-from sysdyn.backends.registry import BACKENDS
+from sysdyn.codegen.registry import BACKENDS
 from sysdyn.errors import SingularState
 from sysdyn.model import (
     auto_tree,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends.executable import Executable
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.online.solution import OF_ESTIMATES
 from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.runtime.runner import Executable
 
 FAST = {"backend": "python", "level": "fast"}
 CHAIN = sd.chain(2, seed=0)

@@ -11,12 +11,11 @@ import pytest
 from solvers import in_threads
 
 import sysdyn as sd
-from sysdyn.backends import executable
-from sysdyn.backends.entries import calls as entries
 from sysdyn.online import posterior
 from sysdyn.online.posterior import AfterFactors
 from sysdyn.online.states import Row, States
 from sysdyn.program.program import Places
+from sysdyn.runtime import native_calls, runner
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
@@ -165,9 +164,9 @@ def test_blocks_of_a_batch_give_what_their_states_give(solver):
 def test_threads_share_the_blocks_of_a_batch(solver, monkeypatch):
     arrays, given = next(calls(solver.problem, 61))
     alone = worth(solver(*arrays, **given), solver.problem)
-    monkeypatch.setattr(executable, "THREAD_OPERATIONS", 1)
-    monkeypatch.setattr(executable, "CORES", 3)
-    monkeypatch.setattr(executable, "BETWEEN", 1)
+    monkeypatch.setattr(runner, "THREAD_OPERATIONS", 1)
+    monkeypatch.setattr(runner, "CORES", 3)
+    monkeypatch.setattr(runner, "BETWEEN", 1)
     same(worth(solver(*arrays, **given), solver.problem), alone)
 
 
@@ -199,7 +198,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     assert not np.array_equal(*expected)
     ready = first.posterior._executables["variance tau"]
     assert ready._chain is not None
-    monkeypatch.setattr(entries, "LONGEST_PLAIN", 0)
+    monkeypatch.setattr(native_calls, "LONGEST_PLAIN", 0)
     monkeypatch.delitem(vars(ready), "_chain")
     assert ready._chain is None  # of long programs
     np.testing.assert_array_equal(np.sqrt(ready.at_one(first._states)[0]), expected[0])

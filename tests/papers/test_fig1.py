@@ -9,15 +9,15 @@ import pytest
 from counting import Counted, counted
 
 import sysdyn as sd
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import generic
 from sysdyn.errors import FileError
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.papers.nori.counters import RBDA, umfpack_pivots
 from sysdyn.papers.nori.curves import Spread, curve
 from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce
-from sysdyn.program.expr import Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate

@@ -11,7 +11,7 @@ import scipy.sparse
 from PIL import Image
 
 import sysdyn as sd
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.equations.passes import KNOWN
 from sysdyn.errors import ProblemError, SingularState
 from sysdyn.measurements.variables import LAYOUTS

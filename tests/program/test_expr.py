@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.program import expr
+from sysdyn.program import graph as operations
 from sysdyn.program.evaluate import derivative, evaluate, gradient
-from sysdyn.program.expr import Expr, Graph, cos, is_constant, is_zero, sin, sqrt
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Expr, Graph, cos, is_constant, is_zero, sin, sqrt
+from sysdyn.program.opcodes import Flops
 
 SHARING = ("none", "structural", "algebraic")
 FREE = Flops()
@@ -213,7 +213,7 @@ def test_arrays_of_floats_and_expressions_mix(graph):
 def test_elementary_functions_take_floats_arrays_and_expressions(graph):
     x = graph.input("x")
     for name in ("sin", "cos", "sqrt"):
-        generic = getattr(expr, name)
+        generic = getattr(operations, name)
         at = np.array([0.4, 1.7])
         np.testing.assert_array_equal(generic(at), getattr(np, name)(at))
         assert generic(0.4) == getattr(math, name)(0.4) == evaluate(generic(x), {"x": 0.4})

@@ -9,13 +9,14 @@ import pytest
 from kernels import run_kernel
 
 import sysdyn as sd
-from sysdyn.backends import casadi, interpreter
-from sysdyn.backends.c.code import Code, Description
-from sysdyn.backends.llvm.kernel import compile_kernel
+from sysdyn.codegen import interpreter
+from sysdyn.codegen.c99 import Code, Description
+from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.errors import FileError
+from sysdyn.frameworks import casadi
 from sysdyn.program.evaluate import derivative, evaluate, gradient
-from sysdyn.program.expr import Graph, copysign, sqrt, unsigned
-from sysdyn.program.operations import (
+from sysdyn.program.graph import Graph, copysign, sqrt, unsigned
+from sysdyn.program.opcodes import (
     ANGULAR,
     CONST,
     COPYSIGN,
@@ -28,7 +29,7 @@ from sysdyn.program.operations import (
     function,
 )
 from sysdyn.program.program import Program
-from sysdyn.program.rewrite import rewritten
+from sysdyn.program.simplify import rewritten
 
 EXECUTED = [kind for kind, operation in OPERATIONS.items() if operation.executed]
 POINTS = ((0.7, 1.9), (2.5, 0.3), (1.1, 1.1))

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from programs import executed, random_inputs, random_program
 
 import sysdyn as sd
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.errors import FileError, InvalidInput
+from sysdyn.program.derivatives import replayed
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Graph
-from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
-from sysdyn.program.products import replayed
+from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
 from sysdyn.program.program import PROGRAM_FORMAT, Guard, Program
 
 seeds = st.integers(0, 10**6)

@@ -13,12 +13,12 @@ from robots import ROBOTS, load_robot
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import pattern
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.passes import ALL as PASSES
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 from sysdyn.program.program import Program
-from sysdyn.program.rewrite import rewritten
+from sysdyn.program.simplify import rewritten
 from sysdyn.recursions.plan import Plan, tuned
 from sysdyn.recursions.ways import Reduced
 from sysdyn.recursions.write import METHODS, shortened, write

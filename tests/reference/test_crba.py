@@ -20,8 +20,8 @@ from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import JOINTS, Model, auto_tree, chain, joint_transforms, random_tree, velocities
 from sysdyn.model.spatial import inertia
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Expr, Graph
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba, forward_dynamics_crba

@@ -35,8 +35,8 @@ from sysdyn.model import (
 )
 from sysdyn.model.spatial import cross_motion, inertia, rotation, translation
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import Flops
 from sysdyn.reference import aba, newton_euler, rnea
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.flops import count_flops

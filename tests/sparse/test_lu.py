@@ -8,11 +8,11 @@ from counting import Counted, all_nodes, counted, live
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysdyn.backends import interpreter
+from sysdyn.codegen import interpreter
 from sysdyn.errors import SingularState
 from sysdyn.program.evaluate import derivative, evaluate
-from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.graph import Expr, Graph
+from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Factors, eliminate, refine
 

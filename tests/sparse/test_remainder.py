@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysdyn.program.evaluate import evaluate
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 from sysdyn.sparse.remainder import Remainder, Samples, greedy
 
 STATES = 3

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysdyn.errors import SingularState
-from sysdyn.program.expr import Graph
+from sysdyn.program.graph import Graph
 from sysdyn.sparse.lu import Factors, eliminate, solve, solve_transposed
 from sysdyn.sparse.turns import Reflection, Rotation, turn
 

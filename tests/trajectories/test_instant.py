@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.registry import backend_named
+from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.offline import instant
 from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
+from sysdyn.runtime.runner import Executable
 from sysdyn.trajectories import instants
 from sysdyn.trajectories.instants import StoredInstant
 from tests.estimates import dense

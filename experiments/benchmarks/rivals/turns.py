@@ -12,8 +12,8 @@ from common import Ratio
 
 import sysdyn as sd
 from rivals.build import SOURCES, CannotBuild, shared_library
-from sysdyn.backends.executable import Executable
-from sysdyn.backends.kernel import words as kernel_words
+from sysdyn.runtime.kernel import words as kernel_words
+from sysdyn.runtime.runner import Executable
 
 # Each call is repeated for at least so many seconds at a turn.
 TURN = 1e-3

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.program.arrays import is_integer
 from sysdyn.program.groups import slices
-from sysdyn.program.reals import is_integer
 
 Blocks = list[np.ndarray]  # A stacked vector or several as columns, cut by nodes.
 Sizes = tuple[int, ...]  # The number of components of each node.

@@ -2,7 +2,7 @@
 
 They do not count the operations of a solver: `lu_cost` leaves all but the diagonal of each update out, and `mult_cost`
 the multiplications of every inner product with more than one term. They are here to reproduce those figures; exact
-counts are `sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.expr.Graph.count`.
+counts are `sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.graph.Graph.count`.
 
 Matrices are NumPy arrays or SciPy sparse matrices; an entry counts where it is not exactly zero.
 Nori, published experiments.

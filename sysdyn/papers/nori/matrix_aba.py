@@ -28,7 +28,7 @@ from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.papers.nori.orders import articulated
-from sysdyn.program.expr import Expr
+from sysdyn.program.graph import Expr
 from sysdyn.reference.aba import less_product
 
 Label = tuple[str, int]  # (quantity, body) of a block row or column

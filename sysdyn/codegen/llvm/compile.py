@@ -1,0 +1,76 @@
+"""Machine code for programs: textual LLVM IR, compiled in this process by llvmlite.
+
+One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel,
+which is called as `sysdyn.runtime.kernel` says, gathers the inputs of a block of `width` states, calls the segments
+and scatters the outputs, block by block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+from sysdyn.codegen.instruction_order import angles_first, arranged
+from sysdyn.codegen.llvm.emitter import Emitter
+from sysdyn.codegen.llvm.target import LOCK, Processor, here, library, version
+from sysdyn.files import cache
+from sysdyn.files.sources import sources_digest
+from sysdyn.program.garbage_collection import no_collection
+from sysdyn.program.program import Program
+from sysdyn.runtime.kernel import Kernel
+from sysdyn.runtime.real import DOUBLE, Real
+
+# Parts of the package on whose code the machine code of a program depends.
+EMITTING = (
+    "program", "codegen/llvm", "codegen/instruction_order.py", "codegen/isomorphism.py", "codegen/partition.py",
+    "codegen/slp.py", "runtime/real.py",
+)  # fmt: skip
+
+# Highest level at which kernels of batches are made. Level 2 adds scheduling after registers are allocated: it takes a
+# fifth longer to compile, and batches not less to run.
+BATCHES = 1
+
+
+def compile_kernel(
+    program: Program, width: int = 1, level: int = 2, zeros: bool = True, clears: bool = False,
+    processor: Processor | None = None, real: Real = DOUBLE,
+) -> Kernel:  # fmt: skip
+    """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
+
+    zeros: write outputs that are the constant 0, too; where not, they are there already, or clears: they are written
+    by themselves. processor: by default this machine's. real: type of its numbers. Object code is cached on disk by
+    all of these and versions.
+    """
+    with LOCK, no_collection():
+        llvm = library()
+        processor = processor or here()
+        target = processor.machine(level if width == 1 else min(level, BATCHES))
+        about = (
+            sources_digest(*EMITTING),
+            version(),
+            llvm.llvm_version_info,
+            processor,
+            width,
+            level,
+            zeros,
+            clears,
+            real,
+        )
+        key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
+        stored = cache.load(key)  # n_slots, object code
+        if stored is None:
+            ordered = arranged(program, processor.registers) if level else angles_first(program)[0]
+            emitter = Emitter(ordered, width, zeros, clears, twins=level > 0, processor=processor, real=real)
+            text, n_slots = emitter.module(), emitter.n_slots
+            code = target.emit_object(llvm.parse_assembly(text))
+            cache.store(key, struct.pack("<q", n_slots) + code)
+        else:
+            (n_slots,), code = struct.unpack_from("<q", stored), stored[8:]
+        # code and constants within reach of each other, which the memory manager of MCJIT does not promise
+        empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
+        engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address = engine.get_function_address("run")
+        by_number = engine.get_function_address("by_number") if width > 1 else 0
+    return Kernel(address, width, n_slots, engine, stored is not None, real, by_number)

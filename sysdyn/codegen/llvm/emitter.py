@@ -1,0 +1,290 @@
+"""Textual LLVM IR of programs.
+
+One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sysdyn.codegen.llvm.driver import ZERO, Driver, Run
+from sysdyn.codegen.llvm.segments import (
+    Access,
+    FromTables,
+    Inline,
+    SideBySide,
+    angles,
+    operations,
+    pack_width,
+    watching,
+)
+from sysdyn.codegen.llvm.sincos import sincos_function, wrapped_function
+from sysdyn.codegen.llvm.target import Processor, here
+from sysdyn.codegen.llvm.types import Types
+from sysdyn.codegen.partition import MAX_OPS, Segment, Shape, schedule
+from sysdyn.codegen.slp import Operation, paired, single
+from sysdyn.program.opcodes import ANGULAR, WRAP
+from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
+from sysdyn.runtime.real import DOUBLE, Real
+
+# Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).
+LONGEST_WHOLE = 20_000
+# Number of waiting values at which the guards of segments are looked at (chosen).
+WATCHED = 64
+# Most outputs that one function copies, as compile time grows faster than linearly (chosen).
+MAX_COPIES = 500
+# Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
+ANGLES_TOGETHER = 2
+# Most numbers that the scalar kernel copies at a time (chosen).
+CHUNK = 4
+# Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
+LEAST_GAP = 4
+# Share of zeros from which a group of outputs is cleared whole before the others are written (measured on derivatives
+# of the iCub, and on Jacobians of its frames).
+MOSTLY_ZERO = 0.5
+
+
+# Registers of the widest kind that are kept on the stack begin at its lines: `run` aligns it, the rest relies on that.
+_STACK = """!llvm.module.flags = !{!0}
+!0 = !{i32 1, !"override-stack-alignment", i32 64}
+attributes #1 = { "stackrealign" }
+"""
+
+
+@dataclass
+class _Code:
+    """The code of all segments: functions, their calls in order, and the tables that some calls point into.
+
+    names: of the shapes whose code is shared. limits: of guarded values that are waiting to be looked at.
+    """
+
+    functions: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    constants: list[float] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    names: dict[Shape, str] = field(default_factory=dict)
+    limits: list[tuple[float, float]] = field(default_factory=list)
+
+    def call(self, name: str, *tables: str) -> None:
+        self.calls.append(f"  call void @{name}({', '.join(['ptr %work', *tables])})")
+
+    def next_constants(self, num: str) -> str:
+        return f"ptr getelementptr ({num}, ptr @constants, i64 {len(self.constants)})"
+
+    def next_places(self) -> str:
+        return f"ptr getelementptr (i64, ptr @places, i64 {len(self.places)})"
+
+
+class Emitter(Types):
+    """zeros: outputs that are the constant 0 are written, too; clears: they are by themselves, without a workspace.
+
+    twins: limbs that are alike are looked for.
+    """
+
+    def __init__(
+        self, program: Program, width: int, zeros: bool = True, clears: bool = False, twins: bool = True,
+        processor: Processor | None = None, real: Real = DOUBLE,
+    ):  # fmt: skip
+        super().__init__(width, real)
+        self.program, self.processor, self.clears = program, processor or here(), clears
+        self.register = self.processor.lanes(real)
+        # Number of values side by side that fill a register, for kernels of one state.
+        self.lanes = self.register if width == 1 else 1
+        whole = twins and len(program) <= LONGEST_WHOLE
+        self.twins = whole and width == 1
+        self.plan = plan = schedule(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
+        self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
+        written = {place + k for _, _, length, place in self.runs for k in range(length)}
+        self.copies = [(place, value) for place, value in plan.copies if place in written]
+        # Where values that guards look at are put together.
+        self.watched = plan.n_slots
+        self.status_slot = self.watched + WATCHED + max((len(x.shape.guards) for x in plan.segments), default=0)
+        self.n_slots = self.status_slot + 1  # and more, as the module is written
+        # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
+        self.together = self.lanes if width == 1 else ANGLES_TOGETHER
+
+    def module(self) -> str:
+        """The IR text."""
+        code = _Code()
+        if self.program.ranges:
+            code.functions.append(self._function("ranges", "", self._ranges()))
+            code.call("ranges")
+        for k, segment in enumerate(self.plan.segments):
+            self._add_segment(code, f"segment_{k}", segment)
+            if len(code.limits) >= WATCHED:
+                self._watch(code)
+        self._watch(code)
+        self._add_copies(code)
+        parts = [
+            _table("constants", self.num, [self.real.text(c) for c in code.constants]),
+            _table("places", "i64", [str(p * self.width) for p in code.places]),
+            *self._declarations(),
+            *self._sincos(),
+            *code.functions,
+            self._driver(code.calls),
+            self._attributes(),
+        ]
+        return "\n".join(parts)
+
+    # ---- functions and calls -----------------------------------------------------------------------------------
+
+    def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
+        """The segment's function, unless there is one of its shape already, and the call of it."""
+        slot, shape = self.plan.slot, segment.shape
+        watched = [self.watched + len(code.limits) + k for k in range(len(shape.guards))]
+        code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in shape.guards]
+        if segment.shared:
+            if shape not in code.names:
+                code.names[shape] = f"shape_{len(code.names)}"
+                access: Access = FromTables(self, shape)
+                code.functions.append(self._computing(code.names[shape], access, single(shape)))
+            code.call(code.names[shape], code.next_constants(self.num), code.next_places())
+            code.constants += segment.constants
+            code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
+        elif segment.beside:
+            code.functions.append(self._computing(name, SideBySide(self, slot, segment), single(shape)))
+            code.call(name)
+        elif shape.angles:
+            code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
+            code.call(name)
+        else:
+            both = paired(segment) if self.twins else None
+            what, constants = both or (single(shape), segment.constants)
+            inline = Inline(self, slot, segment, constants, watched, code.constants)
+            code.functions.append(self._computing(name, inline, what))
+            code.call(name)
+
+    def _watch(self, code: _Code) -> None:
+        """A function that looks at the guarded values that are waiting."""
+        if code.limits:
+            name = f"guards_{len(code.calls)}"
+            body = watching(self, code.limits, self.watched, self.status_slot, self.lanes)
+            code.functions.append(self._function(name, "", body))
+            code.call(name)
+            code.limits.clear()
+
+    def _ranges(self) -> list[str]:
+        """status |= OUT_OF_RANGE if an input is beyond its range."""
+        far, good = self.integer(OUT_OF_RANGE), self.integer(0)
+        lines = [
+            self.address("%status", self.status_slot * self.width),
+            f"  %s0 = load {self.ints}, ptr %status, align {self.align}",
+        ]
+        for k, (number, most) in enumerate(self.program.ranges):
+            lines += [
+                *self.load(f"%x{k}", f"%p{k}", int(self.plan.slot[number]) * self.width),
+                f"  %a{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %x{k})",
+                f"  %c{k} = fcmp ogt {self.vec} %a{k}, {self.constant(most)}",
+                f"  %b{k} = select {self.bits} %c{k}, {self.ints} {far}, {self.ints} {good}",
+                f"  %s{k + 1} = or {self.ints} %s{k}, %b{k}",
+            ]
+        return [*lines, f"  store {self.ints} %s{len(self.program.ranges)}, ptr %status, align {self.align}"]
+
+    def _add_copies(self, code: _Code) -> None:
+        for k in range(0, len(self.copies), MAX_COPIES):
+            code.functions.append(self._copying(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
+            code.call(f"copies_{k}")
+
+    def _computing(self, name: str, access: Access, what: list[Operation]) -> str:
+        free = (self.status_slot + 1) * self.width
+        lines, end = operations(what, access, self.processor.registers, free)
+        self.n_slots = max(self.n_slots, -(-end // self.width))
+        return self._function(name, access.parameters, lines)
+
+    def _copying(self, name: str, copies: list[tuple[int, int]]) -> str:
+        """Outputs that no operation writes: inputs, constants, repeated outputs."""
+        program, lines = self.program, []
+        for k, (place, value) in enumerate(copies):
+            if program.n_inputs <= value < program.first_op:
+                what = self.constant(float(program.constants[value - program.n_inputs]))
+            else:
+                what = f"%x{k}"
+                lines += self.load(what, f"%p{k}", int(self.plan.slot[value]) * self.width)
+            lines += self.store(what, f"%w{k}", place * self.width)
+        return self._function(name, "", lines)
+
+    def _function(self, name: str, parameters: str, body: list[str]) -> str:
+        head = f"define internal void @{name}(ptr %work{parameters}) noinline #0 {{"
+        return "\n".join([head, *body, "  ret void", "}"])
+
+    # ---- around them -------------------------------------------------------------------------------------------
+
+    def _widths(self) -> set[int]:
+        """Widths of registers of angles: a value a lane, and several angles together."""
+        return {self.width, self.together * self.width}
+
+    def _declarations(self) -> list[str]:
+        packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
+        watched = {1 << k for k in range(1, self.lanes.bit_length())}
+        by_driver = min(CHUNK, self.register)
+        pairs = {2} if self.twins else set()
+        lines = []
+        for width in sorted(self._widths() | packs | watched | pairs):
+            types = self.of(width)
+            lines += types.declarations()
+            if width in watched:
+                lines.append(f"declare {self.int} @llvm.vector.reduce.or.{types.whole}({types.ints})")
+            if width in packs - {by_driver}:
+                vec, suffix = types.vec, types.suffix
+                lines += [
+                    f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {types.bits}, {vec})",
+                    f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {types.bits})",
+                ]
+        return lines
+
+    def _sincos(self) -> list[str]:
+        """Functions of angles, of each width, if there are any."""
+        makers = ((ANGULAR, sincos_function), ((WRAP,), wrapped_function))
+        made = [make for kinds, make in makers if np.isin(self.program.kind, kinds).any()]
+        return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
+
+    def _driver(self, calls: list[str]) -> str:
+        groups = [size for _, size in self.program.input_groups]
+        inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
+        outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
+        if self.clears:
+            whole, parts = ([Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in x]
+                            for x in self._left_out())  # fmt: skip
+            outputs = [*whole, *outputs, *parts]
+        made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
+        return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
+
+    def _left_out(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+        """(group, first, length) of groups with many outputs that no run holds, all 0, and of these of other groups."""
+        whole, parts = [], []
+        for g, (_, size) in enumerate(self.program.output_groups):
+            left = np.ones(size, dtype=bool)
+            for _, first, length, _ in (run for run in self.runs if run[0] == g):
+                left[first : first + length] = False
+            if size and left.sum() >= MOSTLY_ZERO * size:
+                whole.append((g, 0, size))
+                continue
+            ends = np.flatnonzero(np.diff(np.concatenate([[False], left, [False]]).astype(int)))
+            parts += [(g, a, b - a) for a, b in ends.reshape(-1, 2).tolist()]
+        return whole, parts
+
+    def _attributes(self) -> str:
+        bits = self.real.bits * max(self.width, self.register)
+        widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
+        return f"{_STACK}attributes #0 = {{ nounwind {widths} }}"
+
+
+def _table(name: str, kind: str, entries: list[str]) -> str:
+    entries = entries or ["0" if kind == "i64" else "0.0"]
+    values = ", ".join(f"{kind} {x}" for x in entries)
+    return f"@{name} = internal constant [{len(entries)} x {kind}] [{values}]"
+
+
+def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """(group, first, length, place) of runs that hold all wanted outputs, and others only if few lie between."""
+    found, offset = [], 0
+    for g, (_, size) in enumerate(program.output_groups):
+        marked = np.flatnonzero(wanted[offset : offset + size])
+        for part in np.split(marked, np.flatnonzero(np.diff(marked) >= LEAST_GAP) + 1):
+            if len(part):
+                first, last = int(part[0]), int(part[-1])
+                found.append((g, first, last - first + 1, program.n_inputs + offset + first))
+        offset += size
+    return found

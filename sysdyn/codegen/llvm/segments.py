@@ -1,0 +1,445 @@
+"""LLVM IR of segments: access to their values, and the operations in between."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from sysdyn.codegen.instruction_order import moves
+from sysdyn.codegen.llvm.fusion import FUSED, fused
+from sysdyn.codegen.llvm.types import Types
+from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, Shape
+from sysdyn.codegen.slp import HIGH, PACK, Constant, Operation
+from sysdyn.program.opcodes import ADD, ANGULAR, MUL, SIN, SUB
+from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
+
+# Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
+# blocks, not in that of operations of one. Measured: blocks four times as long compile no faster, and run no faster.
+BLOCK_LENGTH = 64
+
+
+class Access(ABC):
+    """The access of a segment to its values, with registers of `types`.
+
+    parameters: of the segment's function, after the workspace. kept: operations whose results are written.
+    """
+
+    parameters: str = ""
+
+    def __init__(self, types: Types, kept: Iterable[int]):
+        self.types, self.kept = types, frozenset(kept)
+
+    @abstractmethod
+    def read(self, k: int, to: str) -> list[str]:
+        """Lines that load the k-th value from outside into the register `to`."""
+
+    @abstractmethod
+    def write(self, k: int, what: str) -> list[str]:
+        """Lines that store the register `what` as the result of the kept operation k."""
+
+    @abstractmethod
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        """(lines, name) of the k-th constant in all lanes, in the register `to` if it is loaded."""
+
+    def _from_table(self, pointer: str, to: str) -> list[str]:
+        """Lines that load a constant into all lanes."""
+        vec, width, num = self.types.vec, self.types.width, self.types.num
+        one = to if width == 1 else f"{to}s"
+        lines = [f"  {one} = load {num}, ptr {pointer}, !invariant.load !{{}}"]
+        if width > 1:
+            lines += [
+                f"  {to}i = insertelement {vec} poison, {num} {one}, i32 0",
+                f"  {to} = shufflevector {vec} {to}i, {vec} poison, <{width} x i32> zeroinitializer",
+            ]
+        return lines
+
+
+class Inline(Access):
+    """Places in the workspace and in the table of constants that are written into the code.
+
+    constants: of one lane or of two; watched: the place of each value that is guarded; table: of constants, which grows
+    by those that are needed.
+    """
+
+    def __init__(
+        self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[Constant], watched: Sequence[int],
+        table: list[float],
+    ):  # fmt: skip
+        writes = [*zip(segment.shape.exported, slot[segment.writes].tolist(), strict=True)]
+        writes += zip((k for k, *_ in segment.shape.guards), watched, strict=True)
+        super().__init__(types, (k for k, _ in writes))
+        self._reads = [place * types.width for place in slot[segment.reads].tolist()]
+        self._writes: dict[int, list[int]] = defaultdict(list)
+        for k, place in writes:
+            self._writes[k].append(place * types.width)
+        self._constants, self._table = constants, table
+        self._numbers: dict[Constant, int] = {}
+
+    def read(self, k: int, to: str) -> list[str]:
+        return self.types.load(to, f"{to}p", self._reads[k])
+
+    def write(self, k: int, what: str) -> list[str]:
+        lines = []
+        for n, place in enumerate(self._writes[k]):
+            lines += self.types.store(what, f"%w{k}_{n}", place)
+        return lines
+
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        value = self._constants[k]
+        if value not in self._numbers:
+            self._numbers[value] = len(self._table)
+            self._table.extend(value if isinstance(value, tuple) else [value])
+        pointer = f"getelementptr ({self.types.num}, ptr @constants, i64 {self._numbers[value]})"
+        if isinstance(value, tuple):
+            both = self.types.of(2)
+            return [f"  {to} = load {both.vec}, ptr {pointer}, align {both.size}, !invariant.load !{{}}"], to
+        return self._from_table(pointer, to), to
+
+
+class FromTables(Access):
+    """Places that are read from the caller's table, so that segments of one shape share their code.
+
+    The table has those of values that are read, then of exported results and of guarded ones.
+    """
+
+    parameters = ", ptr noalias readonly %constants, ptr noalias readonly %places"
+
+    def __init__(self, types: Types, shape: Shape):
+        writes = (*shape.exported, *(k for k, *_ in shape.guards))
+        super().__init__(types, writes)
+        codes = [c for c in (*shape.lhs, *shape.rhs) if c >= 0 and c % 4 == EXTERNAL]
+        self._writes: dict[int, list[int]] = defaultdict(list)
+        for number, k in enumerate(writes, 1 + max((c // 4 for c in codes), default=-1)):
+            self._writes[k].append(number)
+
+    def read(self, k: int, to: str) -> list[str]:
+        return [*self._place(k, to[1:]), f"  {to} = load {self.types.vec}, ptr %q{to[1:]}, align {self.types.align}"]
+
+    def write(self, k: int, what: str) -> list[str]:
+        lines = []
+        for number in self._writes[k]:
+            store = f"  store {self.types.vec} {what}, ptr %qw{number}, align {self.types.align}"
+            lines += [*self._place(number, f"w{number}"), store]
+        return lines
+
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        """A constant from the caller's table, whose address is a parameter."""
+        return [
+            f"  {to}k = getelementptr {self.types.num}, ptr %constants, i64 {k}",
+            *self._from_table(f"{to}k", to),
+        ], to
+
+    def _place(self, k: int, tag: str) -> list[str]:
+        return [
+            f"  %a{tag} = getelementptr i64, ptr %places, i64 {k}",
+            f"  %o{tag} = load i64, ptr %a{tag}",
+            f"  %q{tag} = getelementptr {self.types.num}, ptr %work, i64 %o{tag}",
+        ]
+
+
+class SideBySide(Access):
+    """Equal segments of one state, each in a lane."""
+
+    def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
+        super().__init__(types.of(pack_width(segment)), segment.shape.exported)
+        self.lanes = segment.lanes
+        self.reads = [[int(slot[v]) for v in values] for values in zip(*(x.reads for x in self.lanes), strict=True)]
+        writes = zip(*(x.writes for x in self.lanes), strict=True)
+        self.writes = {
+            k: [int(slot[v]) for v in values] for k, values in zip(segment.shape.exported, writes, strict=True)
+        }
+
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        """A constant written into the code, of each lane its own."""
+        entries = [lane.constants[k] for lane in self.lanes]
+        return [], _numbers(self.types, entries + entries[:1] * (self.types.width - len(entries)))
+
+    def read(self, k: int, to: str) -> list[str]:
+        places, vec = self.reads[k], self.types.vec
+        if len(set(places)) == 1:
+            return [
+                *self.types.of(1).load(f"{to}l", f"{to}p", places[0]),
+                f"  {to}s = insertelement {vec} poison, {self.types.num} {to}l, i32 0",
+                f"  {to} = shufflevector {vec} {to}s, {vec} poison, <{self.types.width} x i32> zeroinitializer",
+            ]
+        runs = _consecutive(places)
+        if len(runs) == 1:  # whatever is loaded beyond the last lane is not used
+            return self.types.load(to, f"{to}p", places[0], self.types.size)
+        lines, value = [], "poison"
+        for n, run in enumerate(runs):
+            joined = to if n == len(runs) - 1 else f"{to}j{n}"
+            lines += self._joined(f"{to}n{n}", places, run, value, joined)
+            value = joined
+        return lines
+
+    def _joined(self, tag: str, places: list[int], run: tuple[int, int], value: str, joined: str) -> list[str]:
+        """`joined`: the register `value` with the lanes of a run of consecutive places."""
+        (lane, length), types = run, self.types
+        if length == 1:
+            return [
+                *types.of(1).load(f"{tag}l", f"{tag}p", places[lane]),
+                f"  {joined} = insertelement {types.vec} {value}, {types.num} {tag}l, i32 {lane}",
+            ]
+        return [
+            types.address(f"{tag}p", places[lane] - lane),
+            f"  {joined} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
+            f"(ptr {tag}p, i32 {types.size}, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
+        ]
+
+    def write(self, k: int, what: str) -> list[str]:
+        places, types, lines = self.writes[k], self.types, []
+        for n, (lane, length) in enumerate(_consecutive(places)):
+            at = f"%w{k}_{n}"
+            if length == types.width:
+                lines += types.store(what, at, places[lane], types.size)
+            elif length == 1:
+                lines.append(f"  %e{k}_{n} = extractelement {types.vec} {what}, i32 {lane}")
+                lines += types.of(1).store(f"%e{k}_{n}", at, places[lane])
+            else:
+                lines += [
+                    types.address(at, places[lane] - lane),
+                    f"  call void @llvm.masked.store.{types.suffix}.p0"
+                    f"({types.vec} {what}, ptr {at}, i32 {types.size}, {types.bits} {_mask(types, lane, length)})",
+                ]
+        return lines
+
+
+def pack_width(segment: Segment) -> int:
+    """Lanes of the registers that hold a value of each lane: a power of 2."""
+    return 1 << (len(segment.lanes) - 1).bit_length()
+
+
+def _consecutive(places: Sequence[int]) -> list[tuple[int, int]]:
+    """(first lane, number of lanes) of the runs of consecutive places."""
+    begins = [k for k, place in enumerate(places) if k == 0 or place != places[k - 1] + 1]
+    return [(a, b - a) for a, b in zip(begins, [*begins[1:], len(places)], strict=True)]
+
+
+def _mask(types: Types, first: int, length: int) -> str:
+    """The lanes first … first + length − 1."""
+    return "<" + ", ".join(f"i1 {int(first <= k < first + length)}" for k in range(types.width)) + ">"
+
+
+# ---- operations ----------------------------------------------------------------------------------------------------
+
+
+def operations(what: Sequence[Operation], access: Access, registers: int, free: int) -> tuple[list[str], int]:
+    """(lines of the operations, the first number of the workspace that they leave alone).
+
+    Results are written when they are known; values that find no place in so many registers are kept in the workspace,
+    from number `free` on.
+    """
+    made = _Operations(what, access, registers, free)
+    return made.lines, made.end
+
+
+class _Operations:
+    def __init__(self, what: Sequence[Operation], access: Access, registers: int, free: int):
+        width = access.types.width
+        self.access, self.end = access, -(-free // width) * width
+        self.lines: list[str] = []
+        self._n = 0  # of names
+        self._lanes: dict[int, int] = {}  # result → its lanes
+        self._known: dict[tuple[int, int], str] = {}  # operand and the number of its lanes → its register
+        self._pairs: dict[int, str] = {}  # code of an angle → the register of its sine and cosine
+        self._spilled: dict[int, int] = {}  # result → its place
+        self._places: dict[int, list[int]] = defaultdict(list)  # by lanes, of results that are over
+        what = fused(what, access.kept)
+        steps = [(x.result, [v for v in dict.fromkeys(x.operands) if v % 4 != CONSTANT]) for x in what]
+        last = {x: t for t, (_, operands) in enumerate(steps) for x in operands}
+        loads, stores = moves(steps, registers)
+        for t, (operation, loaded) in enumerate(zip(what, loads, strict=True)):
+            if t and t % BLOCK_LENGTH == 0:
+                self._next_block(f"block_{t // BLOCK_LENGTH}")
+            for x in loaded:
+                self._known.pop((x, 1), None)
+                self._known.pop((x, 2), None)
+            self._add(*operation)
+            if operation.result in stores:
+                self._spill(operation.result)
+            for x in steps[t][1]:
+                if last[x] == t and x in self._spilled:
+                    self._places[self._lanes[x]].append(self._spilled.pop(x))
+
+    def _next_block(self, name: str) -> None:
+        """End the basic block; the fence keeps LLVM from joining the loads of both, and from merging the blocks."""
+        self.lines += ['  fence syncscope("singlethread") seq_cst', f"  br label %{name}", f"{name}:"]
+
+    def _name(self) -> str:
+        self._n += 1
+        return f"%v{self._n}"
+
+    def _wide(self, lanes: int) -> Types:
+        return self.access.types if lanes == 1 else self.access.types.of(lanes)
+
+    def _add(self, result: int, kind: int | str, operands: tuple[int, ...], lanes: int, done: tuple[int, ...]) -> None:
+        names = [self._operand(x, 2 if kind == HIGH else 1 if kind == PACK else lanes) for x in operands]
+        to, types = self._name(), self._wide(lanes)
+        if kind == PACK:
+            self.lines += [
+                f"  {to}p = insertelement {types.vec} poison, {types.num} {names[0]}, i32 0",
+                f"  {to} = insertelement {types.vec} {to}p, {types.num} {names[1]}, i32 1",
+            ]
+        elif kind == HIGH:
+            self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {names[0]}, i32 1")
+        elif kind in ANGULAR:
+            self._angular(to, kind, operands[0], names[0])
+        elif kind in FUSED:
+            self.lines.append(f"  {to}m = {types.instruction(MUL, names[:2])}")
+            terms = (f"{to}m", names[2])
+            self.lines.append(
+                f"  {to} = {types.instruction(ADD if kind == '+' else SUB, terms[::-1] if kind == '~' else terms)}"
+            )
+        else:
+            assert isinstance(kind, int)
+            self.lines.append(f"  {to} = {types.instruction(kind, names)}")
+        self._lanes[result] = lanes
+        self._known[result, lanes] = to
+        for lane, k in enumerate(done):
+            if k in self.access.kept:
+                one = to
+                if lanes == 2:
+                    one = f"{to}e{lane}"
+                    self.lines.append(f"  {one} = extractelement {types.vec} {to}, i32 {lane}")
+                self.lines += self.access.write(k, one)
+
+    def _operand(self, code: int, lanes: int) -> str:
+        """The register of an operand, which is loaded if it is in none."""
+        if (code, lanes) in self._known:
+            return self._known[code, lanes]
+        (number, kind), to = divmod(code, 4), self._name()
+        if kind == CONSTANT:
+            lines, name = self.access.constant(number, to)
+            self.lines += lines
+            return name
+        if kind == EXTERNAL:
+            self.lines += self.access.read(number, to)
+        elif lanes == self._lanes[code]:
+            self.lines += self._wide(lanes).load(to, f"{to}p", self._spilled[code], self.access.types.align)
+        else:  # the first value of a pair
+            self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {self._operand(code, 2)}, i32 0")
+        self._known[code, lanes] = to
+        return to
+
+    def _spill(self, result: int) -> None:
+        """Keep a result in the workspace."""
+        lanes = self._lanes[result]
+        types, name, places = self._wide(lanes), self._known[result, lanes], self._places[lanes]
+        if not places:
+            places.append(self.end)
+            self.end += types.width
+        self._spilled[result] = place = places.pop()
+        self.lines += types.store(name, f"{self._name()}p", place, self.access.types.align)
+
+    def _angular(self, to: str, kind: int | str, angle: int, x: str) -> None:
+        """A sine or cosine, of the pair that is computed once an angle."""
+        types = self.access.types
+        pair = f"{{ {types.vec}, {types.vec} }}"
+        if angle not in self._pairs:
+            self._pairs[angle] = f"{to}t"
+            self.lines.append(f"  {to}t = call {pair} @sincos_{types.suffix}({types.vec} {x})")
+        self.lines.append(f"  {to} = extractvalue {pair} {self._pairs[angle]}, {0 if kind == SIN else 1}")
+
+
+def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
+    """%gc_k: BAD_PIVOT if |v_k| is below its limit, WEAK_PIVOT if below the weak one; both if it is not a number."""
+    bad, weak, good = (types.integer(x) for x in (BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, 0))
+    vec, ints, bits = types.vec, types.ints, types.bits
+    return [
+        f"  %ga{k} = call {vec} @llvm.fabs.{types.suffix}({vec} %v{k})",
+        f"  %gb{k} = fcmp ult {vec} %ga{k}, {limit}",
+        f"  %gn{k} = fcmp ult {vec} %ga{k}, {weak_limit}",
+        f"  %gs{k} = select {bits} %gn{k}, {ints} {weak}, {ints} {good}",
+        f"  %gc{k} = select {bits} %gb{k}, {ints} {bad}, {ints} %gs{k}",
+    ]
+
+
+def watching(
+    types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, together: int
+) -> list[str]:  # fmt: skip
+    """status |= `_flags` of values in neighbouring places from `first` on, each with its limits.
+
+    Up to `together` of them are looked at at a time.
+    """
+    lines = [
+        types.address("%at", status_slot * types.width),
+        f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
+    ]
+    found, k = "%found0", 0
+    while k < len(limits):
+        size = min(together, 1 << (len(limits) - k).bit_length() - 1)
+        wide = types.of(size * types.width)
+        bad, weak = (_numbers(wide, values) for values in zip(*limits[k : k + size], strict=True))
+        lines += [
+            *wide.load(f"%v{k}", f"%p{k}", (first + k) * types.width, types.size),
+            *_flags(wide, k, bad, weak),
+        ]
+        flags = f"%gc{k}"
+        if size > 1:
+            lines.append(f"  %any{k} = call {types.int} @llvm.vector.reduce.or.{wide.whole}({wide.ints} {flags})")
+            flags = f"%any{k}"
+        lines.append(f"  %found{k + size} = or {types.ints} {found}, {flags}")
+        k += size
+        found = f"%found{k}"
+    return [*lines, f"  store {types.ints} {found}, ptr %at, align {types.align}"]
+
+
+def _numbers(types: Types, values: Sequence[float]) -> str:
+    """A constant: one number for all lanes, or one for each."""
+    if len(values) == 1:
+        return types.constant(values[0])
+    return "<" + ", ".join(f"{types.num} {types.real.text(x)}" for x in values) + ">"
+
+
+def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:
+    """Sines and cosines, of `together` angles at a time: one state's side by side, or registers of states in a row."""
+    wide, width, lines = types.of(together * types.width), types.width, []
+    pair = f"{{ {wide.vec}, {wide.vec} }}"
+    for start in range(0, len(segment.reads), together):
+        packed = "zeroinitializer"
+        for k, value in enumerate(segment.reads[start : start + together], start):
+            lines += types.load(f"%x{k}", f"%p{k}", int(slot[value]) * width)
+            lines += _put(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
+            packed = f"%in{k}"
+        lines += [
+            f"  %pair{start} = call {pair} @sincos_{wide.suffix}({wide.vec} {packed})",
+            f"  %sin{start} = extractvalue {pair} %pair{start}, 0",
+            f"  %cos{start} = extractvalue {pair} %pair{start}, 1",
+        ]
+        for value, local in zip(segment.writes, segment.shape.exported, strict=True):
+            lane, function = segment.shape.lhs[local] // 4 - start, "sin" if segment.shape.kind[local] == SIN else "cos"
+            if 0 <= lane < together:
+                lines += [
+                    *_taken(types, wide, f"%v{local}", f"%{function}{start}", lane),
+                    *types.store(f"%v{local}", f"%w{local}", int(slot[value]) * width),
+                ]
+    return lines
+
+
+def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
+    """`to`: the wide register `packed` with the register x as its k-th part."""
+    n, total = types.width, wide.width
+    if total == 1:
+        return [f"  {to} = bitcast {types.vec} {x} to {types.vec}"]
+    if n == 1:
+        return [f"  {to} = insertelement {wide.vec} {packed}, {types.num} {x}, i32 {k}"]
+    widened = ", ".join(f"i32 {lane % n}" for lane in range(total))
+    merged = ", ".join(f"i32 {lane + total * (lane // n == k)}" for lane in range(total))
+    return [
+        f"  {to}w = shufflevector {types.vec} {x}, {types.vec} poison, <{total} x i32> <{widened}>",
+        f"  {to} = shufflevector {wide.vec} {packed}, {wide.vec} {to}w, <{total} x i32> <{merged}>",
+    ]
+
+
+def _taken(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
+    """`to`: the k-th part of the wide register `packed`."""
+    n = types.width
+    if wide.width == 1:
+        return [f"  {to} = bitcast {types.vec} {packed} to {types.vec}"]
+    if n == 1:
+        return [f"  {to} = extractelement {wide.vec} {packed}, i32 {k}"]
+    lanes = ", ".join(f"i32 {k * n + lane}" for lane in range(n))
+    return [f"  {to} = shufflevector {wide.vec} {packed}, {wide.vec} poison, <{n} x i32> <{lanes}>"]

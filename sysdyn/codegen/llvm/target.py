@@ -1,0 +1,103 @@
+"""The processor of the machine code, and the library that makes this code, loaded when it is first needed."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from sysdyn.codegen.instruction_order import REGISTERS
+from sysdyn.errors import optional
+from sysdyn.runtime.real import DOUBLE, Real
+
+# LLVM makes code for one thread at a time, which holds this lock.
+LOCK = threading.RLock()
+
+
+@functools.cache
+def library() -> ModuleType:
+    """llvmlite.binding, ready to make code for this machine. Raises BackendUnavailable."""
+    llvm = optional(
+        "llvmlite.binding",
+        "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine code "
+        "by backend='python'",
+    )
+    _fork_between_calls(llvm)
+    with LOCK:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        if hasattr(llvm, "initialize_native_asmparser"):
+            llvm.initialize_native_asmparser()
+    return llvm
+
+
+def _fork_between_calls(llvm: ModuleType) -> None:
+    """Let forks wait until no thread makes code, for the forked process could not finish it, nor release its locks."""
+    inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # llvmlite's own, which it holds to free code, too
+
+    def acquire() -> None:
+        LOCK.acquire()
+        inner.__enter__()
+
+    def release() -> None:
+        inner.__exit__(None, None, None)
+        LOCK.release()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
+
+
+def version() -> str:
+    """The version of llvmlite."""
+    return importlib.import_module("llvmlite").__version__
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A target of machine code in LLVM's words: a triple, a model, and features as "+avx,-fma"."""
+
+    triple: str
+    model: str
+    features: str
+
+    def has(self, *features: str) -> bool:
+        return {f"+{x}" for x in features} <= set(self.features.split(","))
+
+    @property
+    def _is_x86(self) -> bool:
+        return self.triple.startswith(("x86_64", "i386", "i686", "amd64"))
+
+    def lanes(self, real: Real = DOUBLE) -> int:
+        """Numbers in the widest vector register."""
+        return (64 if self.has("avx512f") else 32 if self.has("avx") else 16) // real.size
+
+    @property
+    def registers(self) -> int:
+        """Registers of a function that need not hold constants: a few less than there are of the widest kind."""
+        return REGISTERS - 16 if self._is_x86 and not self.has("avx512f") else REGISTERS
+
+    @property
+    def fuses(self) -> bool:
+        """True if one instruction multiplies and adds with one rounding."""
+        return self.has("fma") if self._is_x86 else self.triple.startswith(("aarch64", "arm64"))
+
+    def machine(self, level: int) -> Any:
+        """llvmlite's TargetMachine; code-generation level 0 to 3. Only with the `LOCK`.
+
+        LLVM's own level 0 is left out: its code takes up to twice the time, for a fifth less of compilation.
+        """
+        return library().Target.from_triple(self.triple).create_target_machine(
+            cpu=self.model, features=self.features, opt=max(level, 1), reloc="pic", codemodel="small", jit=True
+        )  # fmt: skip
+
+
+@functools.cache
+def here() -> Processor:
+    """The processor of this machine."""
+    with LOCK:
+        llvm = library()
+        return Processor(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())

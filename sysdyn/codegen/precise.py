@@ -1,0 +1,80 @@
+"""Run a Program at one state in 50 digits, for states at which rounded entries of a matrix decide the solution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal, localcontext
+from functools import lru_cache
+
+import numpy as np
+
+from sysdyn.codegen import interpreter
+from sysdyn.program.opcodes import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, WRAP
+from sysdyn.program.program import Program
+from sysdyn.runtime import native_calls
+from sysdyn.sparse.twice import Twice
+
+# Decimal digits of every result; undefined ones are NaN.
+DIGITS = Context(prec=50, traps=[])
+# π/2 to more digits than an angle of 1e9 rad loses.
+_HALF_PI = Decimal("1.570796326794896619231321691639751442098584699687552910487472296153908203143104499314")
+
+
+def run(
+    program: Program, inputs: Mapping[str, np.ndarray], constant: Callable[[float], Decimal] = Decimal
+) -> list[Decimal]:
+    """The outputs, in 50 digits, for inputs (size,) by group. The constants of the program are exact as they are.
+
+    constant: gives a number in place of each of them, see `rounded_otherwise`.
+    """
+    flat = [Decimal(x) for name, _ in program.input_groups for x in np.ravel(inputs[name]).tolist()]
+    with localcontext(DIGITS):
+        return interpreter.run(program, flat, FUNCTIONS, constant=constant)
+
+
+def rounded_otherwise(x: float) -> Decimal:
+    """A constant as other roundings might have left it: half a unit of its last place away, if it is no whole number.
+
+    Up or down by the parity of its last digit.
+    """
+    if x.is_integer():
+        return Decimal(x)
+    away = Decimal(math.ulp(x)) / 2
+    return Decimal(x) + (away if int(math.ldexp(math.frexp(x)[0], 53)) % 2 else -away)
+
+
+def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:
+    """Outputs (size,) by group in double-double arithmetic, for inputs (size,) by group."""
+    flat = np.concatenate([np.ravel(inputs[name]) for name, _ in program.input_groups])[None]
+    found = native_calls.twice(program, flat, program.outputs)
+    return {name: Twice(*(x[0, part] for x in found)) for name, part in program.output_places.items()}
+
+
+@lru_cache(maxsize=256)
+def _sincos(x: Decimal) -> tuple[Decimal, Decimal]:
+    """(sin x, cos x) by their series, after whole quarters of a turn."""
+    if not x.is_finite():
+        return Decimal("NaN"), Decimal("NaN")
+    with localcontext(DIGITS) as context:
+        context.prec += 15
+        k = (x / _HALF_PI).to_integral_value()
+        r = x - k * _HALF_PI
+        square, sums = r * r, [r, Decimal(1)]
+        for start, term in enumerate(sums[::-1]):  # 1, r²/2, …; r, r³/6, …
+            n, total = start, Decimal(0)
+            while total + term != total:
+                total += term
+                term *= -square / ((n + 1) * (n + 2))
+                n += 2
+            sums[1 - start] = total
+        s, c = sums
+        return ((s, c), (c, -s), (-s, -c), (-c, s))[int(k) % 4]
+
+
+# Each kind of operation on decimals.
+FUNCTIONS: dict[int, Callable[..., Decimal]] = {
+    ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b,
+    NEG: lambda a: -a, SIN: lambda a: _sincos(a)[0], COS: lambda a: _sincos(a)[1], SQRT: lambda a: a.sqrt(),
+    COPYSIGN: lambda a, b: a.copy_abs().copy_sign(b), WRAP: lambda a: a,
+}  # fmt: skip

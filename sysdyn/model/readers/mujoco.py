@@ -1,0 +1,51 @@
+"""MJCF files compiled by MuJoCo (the package `mujoco`)."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from sysdyn.errors import InvalidInput, ModelError, install, optional
+from sysdyn.model.readers.urdf import read_text
+
+# The first element of an XML text, behind declarations and comments.
+_ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
+
+
+def imported() -> Any:
+    """The module mujoco. Raises BackendUnavailable."""
+    return optional(
+        "mujoco", f"MJCF files are compiled by MuJoCo, which is not available ({{error}}): {install('mujoco')}"
+    )
+
+
+def root_element(text: str) -> str | None:
+    """The tag of the first element of an XML text; None if there is none."""
+    found = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
+    return None if found is None else found[1]
+
+
+def check_type(m: Any) -> None:
+    """Raise InvalidInput unless m is an mjModel."""
+    if not isinstance(m, imported().MjModel):
+        raise InvalidInput(
+            f"a mujoco.MjModel is needed, not {type(m).__name__}; load_mjcf reads files, and an MjSpec has .compile()"
+        )
+
+
+def compiled(source: str | os.PathLike[str]) -> Any:
+    """The mjModel of an MJCF file or text; see `sysdyn.model.readers.mjcf.load_mjcf`."""
+    raw, shown = read_text(source)
+    text = raw.decode(errors="replace")
+    root = root_element(text)
+    if root != "mujoco":
+        found = "there is none" if root is None else f"it is <{root}>"
+        hint = ": read a URDF with load_urdf" if root == "robot" else ""
+        raise ModelError(f"{shown}: the root element of an MJCF file is <mujoco>, but {found}{hint}")
+    mujoco = imported()
+    read = mujoco.MjModel
+    try:
+        return read.from_xml_string(text) if shown == "<string>" else read.from_xml_path(shown)
+    except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as error:
+        raise ModelError(f"{shown}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None

@@ -1,0 +1,386 @@
+"""Models that Pinocchio has loaded or built, and their states, accelerations, forces and Jacobians ↔ those of sysdyn.
+
+Pinocchio puts linear parts first, has unbounded and planar angles as (cos, sin), and no variables for joints that mimic
+others. Else both agree: frames of joints, attitudes as quaternions (x, y, z, w), velocities and spatial accelerations
+of free joints in the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.errors import InvalidInput, ModelError, install, optional
+from sysdyn.model.builder import GrowingTree, Limits, Place
+from sysdyn.model.closures import Coupling
+from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
+from sysdyn.model.manifolds import normalised, turning
+from sysdyn.model.massless import warn_of_idle_joints
+from sysdyn.model.model import Model
+from sysdyn.model.spatial import X_motion, inertia
+from sysdyn.model.validate import check_count, unique
+from sysdyn.program.groups import finite
+
+# Positions and limits of this size are none in Pinocchio.
+NONE = 1e300
+# Arrays of Pinocchio by degree of freedom.
+OWN = ("armature", "damping", "friction", "velocityLimit", "effortLimit")
+# Unit vectors by the letter at the end of a type's name.
+AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
+# Halves of spatial vectors, exchanged.
+EXCHANGED = (3, 4, 5, 0, 1, 2)
+
+
+class Part(NamedTuple):
+    """A joint of ours: its type, with its frame (E, r) in the frame before, and how Pinocchio has its positions.
+
+    turns: place in q of an angle that Pinocchio has as (cos, sin), or None.
+    """
+
+    joint: Joint
+    E: np.ndarray
+    r: np.ndarray
+    turns: int | None = None
+
+    @property
+    def nq(self) -> int:
+        """Number of positions in Pinocchio."""
+        return self.joint.nq + (self.turns is not None)
+
+    def normalised(self, q: np.ndarray) -> np.ndarray:
+        """Our positions (…, nq) with a quaternion of length 1. Raises InvalidInput."""
+        return q if self.joint.quaternion is None else normalised("q", q, self.joint.quaternion.start)
+
+
+def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
+    """Model of a `pinocchio.Model`.
+
+    Joints keep Pinocchio's order and names; `PinocchioState` converts what belongs to them. Bodies are at the frames of
+    the joints, and called as the first frame of type BODY there, else as the joint. A joint that is several of ours
+    (SphericalZYX, Translation, Universal, composites) becomes these, "<joint>_0" and so on, all but the last without
+    mass. Joints that mimic others become joints with a `Coupling`. Frames: all, "<name>_" if a name is taken. Gravity,
+    armature, damping, friction and limits are kept; reflected rotors (rotorInertia) are not.
+
+    strict: raise for implausible inertias, and joints that move no inertia, instead of warning. Raises ModelError for
+    ellipsoid joints and forces of gravity that turn, InvalidInput for what is no pinocchio.Model.
+    """
+    m = checked(pin_model)
+    check_count(m.njoints - 1)
+    if np.any(m.gravity.angular):
+        raise ModelError("the gravity of the model has an angular part, but bodies fall without turning")
+    state, tree, last = PinocchioState(m), GrowingTree(), [-1]
+    bodies = _body_names(m)
+    joint_names, body_names = set(m.names), set(bodies)
+    for j, parts in enumerate(state.parts, 1):
+        at = last[m.parents[j]]
+        for k, part in enumerate(parts):
+            name = m.names[j] if len(parts) == 1 else unique(f"{m.names[j]}_{k}", joint_names)
+            body = bodies[j] if k == len(parts) - 1 else unique(f"{bodies[j]}@{name}", body_names)
+            at = tree.add(body, name, part.joint, at, X_motion(part.E, part.r))
+        last.append(at)
+        I = m.inertias[j]
+        tree.weld(at, inertia(I.mass, np.array(I.lever), np.array(I.inertia)))
+    told = {name: state._gathered(np.asarray(getattr(m, name))) for name in OWN}
+    tree.armature, tree.damping, tree.friction = (told[x].tolist() for x in OWN[:3])
+    bounds = (*state._bounds(m.lowerPositionLimit, m.upperPositionLimit), told["velocityLimit"], told["effortLimit"])
+    tree.limits = [Limits(*x) for x in zip(*(_unbounded(x).tolist() for x in bounds), strict=True)]
+    for follower, leader in _leaders(m).items():
+        x = m.joints[follower].extract()
+        tree.closures.append(Coupling(m.names[follower], m.names[leader], (x.offset, x.scaling)))
+    taken = set(tree.body_names)
+    for frame in m.frames:
+        if not frame.parentJoint or frame.name != bodies[frame.parentJoint]:  # the body's own is there
+            T = frame.placement
+            tree.name(unique(frame.name, taken), Place.of(last[frame.parentJoint]).then(T.rotation.T, T.translation))
+    floating = tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free)
+    model = Model(
+        name=m.name or "pinocchio", base="floating" if floating else "fixed", strict=strict,
+        **tree.parts(np.array(m.gravity.linear)),
+    )  # fmt: skip
+    warn_of_idle_joints(model, strict)
+    return model
+
+
+class PinocchioState:
+    """States, accelerations, forces, inertias and Jacobians of a `pinocchio.Model` ↔ those of its `from_pinocchio`.
+
+        state = PinocchioState(pin_model)
+        q, qd = state.to_sysdyn(q_pin, v_pin)
+        a_pin = state.acceleration_to_pinocchio(sd.aba(model, q, qd, state.force_to_sysdyn(tau_pin)))
+
+    G (nv, nv of Pinocchio) has a 1 for each degree of freedom, and the factor of those that mimic others:
+
+        q̇ = G v,    q̈ = G a,    τ_pin = G^T τ,    M_pin = G^T H G,    J_pin = P J G
+
+                           sysdyn                         Pinocchio
+        free, q            p, quaternion xyzw             the same
+        free, q̇, q̈, τ      [ω; v], [n; f] in the body     [v; ω], [f; n] in the body; q̈ is spatial in both
+        unbounded          angle                          (cos, sin)
+        planar             x, y, angle                    x, y, cos, sin
+        6-vectors          angular part first             linear part first: P exchanges the halves
+
+    Positions are (…, nq), vectors (…, nv) with leading batch axes. All methods raise InvalidInput for a wrong shape, a
+    number that is not finite, and quaternions or (cos, sin) that are zero.
+
+    bodies: numbers of the bodies that Pinocchio's joints carry, the first joint's first.
+    """
+
+    def __init__(self, pin_model: Any):
+        m = checked(pin_model)
+        self.parts = [_parts(m, j) for j in range(1, m.njoints)]
+        self.nq, self.nv = sum(p.joint.nq for p in self._flat), sum(p.joint.nv for p in self._flat)
+        self._pin_nq, self._pin_nv = int(m.nq), int(m.nv)
+        leaders = _leaders(m)
+        self.follows = bool(leaders)
+        self._places: list[tuple[Part, slice, slice, tuple[float, float] | None]] = []
+        self.bodies: list[int] = []
+        self._free: list[int] = []  # places of velocities of free joints
+        at, number, column, factor = 0, -1, list[int](), list[float]()
+        for j, parts in enumerate(self.parts, 1):
+            joint = m.joints[leaders.get(j, j)]
+            q, v = joint.idx_q, joint.idx_v
+            law = None
+            if j in leaders:
+                mimic = m.joints[j].extract()
+                law = (float(mimic.scaling), float(mimic.offset))
+            for part in parts:
+                self._places.append((part, slice(at, at + part.joint.nq), slice(q, q + part.nq), law))
+                own: Sequence[int] = range(part.joint.nv)
+                if isinstance(part.joint, Free):
+                    own, self._free = EXCHANGED, [*self._free, len(column)]
+                column += [v + k for k in own]
+                factor += [law[0] if law else 1.0] * part.joint.nv
+                at, q, v, number = at + part.joint.nq, q + part.nq, v + part.joint.nv, number + 1
+            self.bodies.append(number)
+        self._G = np.zeros((self.nv, self._pin_nv))
+        self._G[np.arange(self.nv), column] = factor
+        self._column, self._factor = np.array(column, dtype=int), np.array(factor)
+        self._own = np.concatenate(
+            [np.zeros(0, dtype=int), *(np.flatnonzero(self._column == k)[:1] for k in range(self._pin_nv))]
+        )
+
+    @property
+    def _flat(self) -> Iterator[Part]:
+        return (part for parts in self.parts for part in parts)
+
+    # ---- states ------------------------------------------------------------------------------------------------
+
+    def to_sysdyn(self, q: ArrayLike, v: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """(q, q̇) of Pinocchio's (q, v)."""
+        return self._positions(finite("q", q, (self._pin_nq,))), self.velocity_to_sysdyn(v)
+
+    def to_pinocchio(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Pinocchio's (q, v) of (q, q̇); joints that mimic others are left out."""
+        q = finite("q", q, (self.nq,))
+        found = np.zeros((*q.shape[:-1], self._pin_nq))
+        for part, own, theirs, law in self._places:
+            x = part.normalised(q[..., own])
+            if law is not None:
+                continue
+            if part.turns is not None:
+                k = part.turns
+                x = np.concatenate([x[..., :k], np.cos(x[..., k:]), np.sin(x[..., k:])], axis=-1)
+            found[..., theirs] = x
+        return found, self.velocity_to_pinocchio(qd)
+
+    def velocity_to_sysdyn(self, v: ArrayLike) -> np.ndarray:
+        """q̇ of Pinocchio's v."""
+        return finite("v", v, (self._pin_nv,))[..., self._column] * self._factor
+
+    def velocity_to_pinocchio(self, qd: ArrayLike) -> np.ndarray:
+        """Pinocchio's v of q̇."""
+        return finite("qd", qd, (self.nv,))[..., self._own]
+
+    def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
+        """q̈ of Pinocchio's a; v: its velocity, if the linear part of a free joint is classical, that of the point."""
+        found = finite("a", a, (self._pin_nv,))[..., self._column] * self._factor
+        return found if v is None else found - turning(self.velocity_to_sysdyn(v), self._free)
+
+    def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
+        """Pinocchio's a of q̈; qd: q̇, if the linear part of a free joint shall be classical."""
+        qdd = finite("qdd", qdd, (self.nv,))
+        return (qdd if qd is None else qdd + turning(finite("qd", qd, (self.nv,)), self._free))[..., self._own]
+
+    def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
+        """τ of Pinocchio's generalised force; none on joints that mimic others, whose leaders have it all."""
+        tau = finite("tau", tau, (self._pin_nv,))
+        found = np.zeros((*tau.shape[:-1], self.nv))
+        found[..., self._own] = tau
+        return found
+
+    def force_to_pinocchio(self, tau: ArrayLike) -> np.ndarray:
+        """Pinocchio's generalised force of τ."""
+        return finite("tau", tau, (self.nv,)) @ self._G
+
+    def inertia_to_sysdyn(self, M: ArrayLike) -> np.ndarray:
+        """H (…, nv, nv) of Pinocchio's joint-space inertia M. Raises InvalidInput if joints mimic others."""
+        self._reject_followers("an inertia")
+        return finite("M", M, (self._pin_nv, self._pin_nv))[..., self._column[:, None], self._column]
+
+    def inertia_to_pinocchio(self, H: ArrayLike) -> np.ndarray:
+        """Pinocchio's joint-space inertia of H (…, nv, nv)."""
+        return self._G.T @ finite("H", H, (self.nv, self.nv)) @ self._G
+
+    def jacobian_to_sysdyn(self, J: ArrayLike) -> np.ndarray:
+        """Jacobian (…, 6, nv), angular part first, of Pinocchio's. Raises InvalidInput if joints mimic others."""
+        self._reject_followers("a Jacobian")
+        return finite("J", J, (6, self._pin_nv))[..., EXCHANGED, :][..., self._column]
+
+    def jacobian_to_pinocchio(self, J: ArrayLike) -> np.ndarray:
+        """Pinocchio's Jacobian of J (…, 6, nv)."""
+        return (finite("J", J, (6, self.nv)) @ self._G)[..., EXCHANGED, :]
+
+    @staticmethod
+    def exchanged(x: ArrayLike) -> np.ndarray:
+        """A spatial velocity, acceleration or force (…, 6) with its halves exchanged, either way."""
+        return finite("x", x, (6,))[..., EXCHANGED]
+
+    def wrenches_to_pinocchio(self, fx: ArrayLike) -> Any:
+        """External forces `StdVec_Force` on Pinocchio's joints of wrenches fx (nb, 6) on the bodies, in their axes."""
+        pin, fx = _imported(), finite("fx", fx, (sum(map(len, self.parts)), 6))
+        if fx.ndim != 2:
+            raise InvalidInput(f"fx has shape {fx.shape}: wrenches of one state are needed")
+        found = pin.StdVec_Force()
+        found.extend([pin.Force.Zero(), *(pin.Force(fx[body][list(EXCHANGED)]) for body in self.bodies)])
+        return found
+
+    def wrenches_to_sysdyn(self, forces: Sequence[Any]) -> np.ndarray:
+        """Wrenches fx (nb, 6) on the bodies of forces on Pinocchio's joints, one for each with the universe."""
+        if len(forces) != len(self.bodies) + 1:
+            raise InvalidInput(f"{len(forces)} forces were given for {len(self.bodies) + 1} joints with the universe")
+        fx = np.zeros((sum(map(len, self.parts)), 6))
+        for body, force in zip(self.bodies, list(forces)[1:], strict=True):
+            fx[body] = self.exchanged(force.vector)
+        return fx
+
+    # ---- parts ---------------------------------------------------------------------------------------------------
+
+    def _gathered(self, x: np.ndarray) -> np.ndarray:
+        """Values (nv,) of ours of values by Pinocchio's degrees of freedom, 0 for joints that mimic others."""
+        found = np.zeros(self.nv)
+        found[self._own] = x
+        return found
+
+    def _bounds(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(lower, upper) (nv,) of joints with one degree of freedom, of Pinocchio's limits (nq,); else none."""
+        found, at = (np.full(self.nv, -np.inf), np.full(self.nv, np.inf)), 0
+        for part, _, theirs, law in self._places:
+            if part.joint.nv == 1 and part.turns is None and law is None:
+                found[0][at], found[1][at] = lower[theirs.start], upper[theirs.start]
+            at += part.joint.nv
+        return found
+
+    def _positions(self, q: np.ndarray) -> np.ndarray:
+        """Our positions of Pinocchio's (…, nq)."""
+        found = list[np.ndarray]()
+        for part, _, theirs, law in self._places:
+            x = q[..., theirs]
+            if part.turns is not None:
+                k = part.turns
+                if not np.all(np.hypot(x[..., k], x[..., k + 1]) > 0.0):
+                    raise InvalidInput("a pair (cos, sin) of q is zero and gives no angle")
+                x = np.concatenate([x[..., :k], np.arctan2(x[..., k + 1], x[..., k])[..., None]], axis=-1)
+            x = part.normalised(x)
+            found.append(x if law is None else law[0] * x + law[1])
+        return np.concatenate([np.zeros((*q.shape[:-1], 0)), *found], axis=-1)
+
+    def _reject_followers(self, what: str) -> None:
+        if self.follows:
+            raise InvalidInput(f"{what} of Pinocchio does not tell joints that mimic others from their leaders")
+
+
+def checked(m: Any) -> Any:
+    """m, if it is a pinocchio.Model. Raises InvalidInput, BackendUnavailable."""
+    pin = _imported()
+    if not isinstance(m, pin.Model):
+        raise InvalidInput(f"a pinocchio.Model is needed, not {type(m).__name__}; a RobotWrapper has it as .model")
+    return m
+
+
+def _imported() -> Any:
+    return optional("pinocchio", f"Pinocchio is not available ({{error}}): {install('pin')}")
+
+
+def _leaders(m: Any) -> dict[int, int]:
+    """{joint that mimics another: that one}, by their numbers; none before Pinocchio has such joints."""
+    return dict(zip(getattr(m, "mimicking_joints", ()), getattr(m, "mimicked_joints", ()), strict=True))
+
+
+def _parts(m: Any, j: int) -> list[Part]:
+    """The joints of ours that joint j of Pinocchio is."""
+    T = m.jointPlacements[j]
+    E, r = np.array(T.rotation).T, np.array(T.translation)
+    if (leader := _leaders(m).get(j)) is not None:
+        return [Part(_followed(m, j), E, r, *(part.turns for part in _parts(m, leader)))]
+    return _of_type(m, m.joints[j], m.names[j], E, r)
+
+
+def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[Part]:
+    """A joint of Pinocchio with its frame (E, r), by its type. Raises ModelError."""
+    kind, x = joint.shortname().removeprefix("JointModel"), joint.extract() if hasattr(joint, "extract") else joint
+    here, still = (E, r), (np.eye(3), np.zeros(3))
+
+    def chain(*joints: Joint) -> list[Part]:
+        return [Part(y, *(still if k else here)) for k, y in enumerate(joints)]
+
+    if kind.startswith(("R", "P", "H")) and kind != "Planar":  # revolute, prismatic, helical, each about any axis
+        if kind.startswith("RU") or "Unbounded" in kind:
+            return [Part(_single(m, joint), E, r, turns=0)]
+        return chain(_single(m, joint))
+    if kind == "FreeFlyer":
+        return chain(Free())
+    if kind == "Spherical":
+        return chain(Spherical())
+    if kind == "Planar":
+        return [Part(Planar(), E, r, turns=2)]
+    if kind == "SphericalZYX":
+        return chain(*(Revolute(AXES[y]) for y in "ZYX"))
+    if kind == "Translation":
+        return chain(*(Prismatic(AXES[y]) for y in "XYZ"))
+    if kind == "Universal":
+        return chain(Revolute(unit_axis(x.axis1)), Revolute(unit_axis(x.axis2)))
+    if kind == "Composite":
+        found = list[Part]()
+        for inner, T in zip(x.joints, x.jointPlacements, strict=True):
+            place = Place.of(0).then(*still) if found else Place(0, E, r)
+            place = place.then(np.array(T.rotation).T, np.array(T.translation))
+            found += _of_type(m, inner, name, place.E, place.r)
+        return found
+    raise ModelError(f"joint {name!r} is a {joint.shortname()}, which has no counterpart among the joints of sysdyn")
+
+
+def _single(m: Any, joint: Any, factor: float = 1.0) -> Joint:
+    """The joint of ours of one degree of freedom, by the motion subspace that Pinocchio gives it, over a factor."""
+    data = joint.createData()
+    joint.calc(data, _imported().neutral(m), np.zeros(m.nv))
+    linear, angular = np.split(np.array(data.S).ravel() / factor, [3])
+    if not angular.any():
+        return Prismatic(unit_axis(linear))
+    axis = unit_axis(angular)
+    return Helical(axis, float(linear @ angular)) if linear.any() else Revolute(axis)
+
+
+def _followed(m: Any, j: int) -> Joint:
+    """The joint of ours that a mimicking joint is. Raises ModelError."""
+    factor = float(m.joints[j].extract().scaling)
+    if factor == 0.0:
+        raise ModelError(f"joint {m.names[j]!r} mimics another with a factor of 0: make it fixed")
+    return _single(m, m.joints[j], factor)
+
+
+def _body_names(m: Any) -> list[str]:
+    """Name of the body on each joint of Pinocchio, of the universe first."""
+    pin, found = _imported(), dict[int, str]()
+    for frame in m.frames:
+        if frame.type == pin.FrameType.BODY and frame.placement.isIdentity(0.0):
+            found.setdefault(int(frame.parentJoint), frame.name)
+    taken = set[str]()
+    return [unique(found.get(j, m.names[j]), taken) for j in range(m.njoints)]
+
+
+def _unbounded(x: np.ndarray) -> np.ndarray:
+    """Limits with infinite ones for those that are none."""
+    return np.where(np.abs(x) > NONE, np.copysign(np.inf, x), x)

@@ -1,0 +1,154 @@
+"""Models of URDF files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.errors import FormatWarning, IgnoredWarning, ModelError, check_among, few, warn
+from sysdyn.model.builder import UNLIMITED, GrowingTree, Limits, Place
+from sysdyn.model.closures import Coupling
+from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
+from sysdyn.model.massless import warn_of_idle_joints
+from sysdyn.model.model import GRAVITY, Model
+from sysdyn.model.readers.urdf import UrdfJoint, UrdfRobot, origin_of, read_urdf
+from sysdyn.model.spatial import X_motion, transform_inertia
+
+# The name of the free joint of a floating base.
+ROOT_JOINT = "root_joint"
+# Most departures from the format that one warning shows (chosen).
+MOST_DEPARTURES = 20
+
+
+def load_urdf(
+    source: str | os.PathLike[str],
+    base: str = "fixed",
+    fixed_joints: str | Collection[str] = "lump",
+    strict: bool = False,
+    gravity: ArrayLike = GRAVITY,
+    snap: bool = True,
+) -> Model:
+    """Model of the URDF file (or text, if it begins with "<") `source`.
+
+    base: "fixed" (the root link is the base) or "floating" (the root link is body 0 on a Free joint "root_joint").
+    fixed_joints: "lump" adds the inertia of a link on a fixed joint to the body that carries it (drops it if that is
+        the base) and keeps its frame; "keep" makes each fixed joint a `Fixed` joint with its own body, so that the
+        force through it is an unknown; "sensors" keeps those with a force/torque sensor on them; a collection of joint
+        names keeps those.
+    strict: raise for implausible inertias, joints that move no inertia, and departures from the format, instead of
+        warning.
+    gravity (3,) [m/s²]: in base coordinates.
+    snap: make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that, for π/2 is often written
+        1.57079632679. Torques differ by as much from those of a tool that takes the digits as they stand.
+
+    Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1
+    are made exact. A `<mimic>` joint becomes a `Coupling` in `closures`, which problems impose; `<dynamics>` become
+    damping and friction, which act where they are asked for.
+
+    Departures from the format that leave the robot known are read with one FormatWarning that has the line and the
+    element of each: blanks before the XML declaration or a version that XML has not, undeclared namespace prefixes, an
+    `<inertial>` without `<mass>` (no inertia) or `<inertia>` (a point mass), a second `<inertial>`, `<mass>`,
+    `<inertia>`, `<origin>` or `<axis>` (the first is taken), a lower limit above the upper (no limits), negative
+    damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none), duplicate and malformed
+    sensors (an error where one is asked for by name), a `<gazebo reference=>` to an unknown link or joint, and names
+    that are not read: unknown attributes, and child elements that are in a wrong place or resemble a known one.
+    Extensions of other tools cause no warning.
+
+    One IgnoredWarning names elements that act on the robot in other tools only, with their lines, if their values have
+    an effect: `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`,
+    `springStiffness`, `turnGravityOff`, `gravity`, `kinematic`, `static`, `dampingFactor`, `velocity_decay`, the plugin
+    of a `mimicJoint`; `rotor_inertia`, `gear_ratio`, bushings, springs and constraints of Drake; `inertia_scaling` of
+    Bullet. Contacts, limits and controllers are not named.
+
+    Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
+    `fixed_joints`.
+    """
+    robot = read_urdf(source, strict, snap)
+    if robot.departures:
+        warn(few(robot.departures, MOST_DEPARTURES, between="\n"), FormatWarning)
+    if robot.ignored:
+        warn(f"{robot.source}: not part of the model, and ignored: {', '.join(robot.ignored)}", IgnoredWarning)
+    if base == "floating" and ROOT_JOINT in robot.joints:
+        raise ModelError(
+            f'{robot.source}:{robot.joints[ROOT_JOINT].line}: <joint name="{ROOT_JOINT}">: the free joint of a '
+            "floating base has this name: rename the joint in the file"
+        )
+    kept = _kept(fixed_joints, robot)
+    tree = GrowingTree()
+    root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
+    places = {robot.root: Place.of(root)}
+    tree.weld(root, robot.links[robot.root].inertia)
+    tree.name(robot.root, places[robot.root])
+    for j in _depth_first(robot):
+        place = places[j.parent].then(j.E, j.r)
+        X, I = X_motion(place.E, place.r), robot.links[j.child].inertia
+        lumped = j.type == "fixed" and j.name not in kept
+        if lumped:
+            I = transform_inertia(I, X)
+        else:
+            place = Place.of(
+                tree.add(
+                    j.child,
+                    j.name,
+                    _joint(j),
+                    place.body,
+                    X,
+                    limits=_limits(j),
+                    damping=j.damping,
+                    friction=j.friction,
+                )  # fmt: skip
+            )
+        if j.mimic is not None:
+            leader, multiplier, offset = j.mimic
+            tree.closures.append(Coupling(j.name, leader, (offset, multiplier)))
+        tree.weld(place.body, I)
+        tree.name(j.child, place, j.name if lumped else "")
+        places[j.child] = place
+    model = Model(
+        name=robot.name, base=base, sensors=robot.sensors, source=origin_of(source), strict=strict,
+        **tree.parts(gravity),
+    )  # fmt: skip
+    warn_of_idle_joints(model, strict)
+    return model
+
+
+def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
+    """The joints from the root on; several on one link in document order."""
+    below: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
+    for j in robot.joints.values():
+        below[j.parent].append(j)
+    stack = below[robot.root][::-1]
+    while stack:
+        j = stack.pop()
+        yield j
+        stack += reversed(below[j.child])
+
+
+def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
+    fixed = [j.name for j in robot.joints.values() if j.type == "fixed"]
+    if isinstance(fixed_joints, str):
+        carriers = {s.parent for s in robot.sensors if s.type == "force_torque"}
+        choices = {"lump": set(), "keep": set(fixed), "sensors": carriers & set(fixed)}
+        check_among("choice for fixed_joints", fixed_joints, choices)
+        return choices[fixed_joints]
+    for name in fixed_joints:
+        check_among("fixed joint", name, fixed)
+    return set(fixed_joints)
+
+
+def _limits(j: UrdfJoint) -> Limits:
+    """The limits of a joint with one degree of freedom; unlimited for others."""
+    return Limits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
+
+
+def _joint(j: UrdfJoint) -> Joint:
+    if j.type in ("revolute", "continuous"):
+        return Revolute(j.axis)
+    if j.type == "prismatic":
+        return Prismatic(j.axis)
+    if j.type == "planar":
+        return Planar(j.axis)
+    return Free() if j.type == "floating" else Fixed()

@@ -1,0 +1,539 @@
+"""Scalar expression graph: hash-consed, folded while it is built, counted exactly.
+
+An algorithm written for floats runs unchanged on `Expr` (also inside NumPy object arrays); what it computed is then
+in the `Graph`, from which counts, derivatives and programs are taken. Folding follows the counting rules of the
+project: constants, 0 and ±1, double negation and x − x never become operations, and sign changes are moved to where
+they cost nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Iterable
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, check_among
+from sysdyn.program.opcodes import (
+    ADD,
+    ANGULAR,
+    CONST,
+    COPYSIGN,
+    COS,
+    DIV,
+    INPUT,
+    MUL,
+    NEG,
+    OPAQUE,
+    OPERATIONS,
+    SIN,
+    SQRT,
+    SUB,
+    Flops,
+)
+
+# Prime of the identity test. Floats are dyadic fractions, so that 2 has to be of great order, here p − 1: modulo the
+# Mersenne prime 2^61 − 1 rounding errors of the size 2^-61 would be ones.
+_P = (1 << 61) - 2373
+# Sharing of equal results in graphs of programs, unless a pass decides it.
+SHARING = "algebraic"
+
+
+class Expr:
+    """A scalar of a `Graph`: an input or the result of an operation. Behaves as a number; folded results are floats.
+
+    It is node number `node` or, where `negative`, minus that; `value` is the element of the finite field that it is
+    (algebraic sharing). Graphs make them.
+    """
+
+    __slots__ = ("graph", "negative", "node", "value")
+
+    def __init__(self, graph: Graph, node: int, negative: bool, value: int):
+        self.graph = graph
+        self.node = node
+        self.negative = negative
+        self.value = value
+
+    @property
+    def id(self) -> int:
+        """Number of its node; of the sign change, which is made if there is none yet, if the expression is negative."""
+        return self.graph.negation(self) if self.negative else self.node
+
+    def __add__(self, other):
+        if type(other) is Expr:
+            return self.graph._sum(self, other)
+        if type(other) is float:
+            return self if other == 0.0 else self.graph._sum(self, self.graph._number(other))
+        return _coerced(operator.add, np.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other):
+        if type(other) is Expr:
+            return self.graph._sum(self, other, minus=True)
+        if type(other) is float:
+            return self if other == 0.0 else self.graph._sum(self, self.graph._number(-other))
+        return _coerced(operator.sub, np.subtract, self, other)
+
+    def __rsub__(self, other):
+        if type(other) is float:
+            return -self if other == 0.0 else self.graph._sum(self.graph._number(other), self, minus=True)
+        return _coerced(operator.sub, np.subtract, other, self)
+
+    def __mul__(self, other):
+        if type(other) is Expr:
+            return self.graph._product(self, other)
+        if type(other) is float:
+            return self.graph._scaled(self, other)
+        return _coerced(operator.mul, np.multiply, self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other):
+        if type(other) is Expr:
+            return self.graph._quotient(self, other)
+        if type(other) is float:
+            return self.graph._divided(self, other)
+        return _coerced(operator.truediv, np.divide, self, other)
+
+    def __rtruediv__(self, other):
+        if type(other) is float:
+            return 0.0 if other == 0.0 else self.graph._quotient(self.graph._number(other), self)
+        return _coerced(operator.truediv, np.divide, other, self)
+
+    def __neg__(self):
+        return Expr(self.graph, self.node, not self.negative, _P - self.value)
+
+    def __pos__(self):
+        return self
+
+    def __pow__(self, exponent):
+        if exponent == 2:
+            return self * self
+        raise InvalidInput(f"only the power 2 is defined for Expr, got {exponent!r}")
+
+    # NumPy calls these methods for np.sin and friends on object arrays.
+    def sin(self):
+        return self.graph.apply(SIN, self)
+
+    def cos(self):
+        return self.graph.apply(COS, self)
+
+    def sqrt(self):
+        return self.graph.apply(SQRT, self)
+
+    def applied(self, kind: int, *operands):
+        """The operation `kind` of `OPERATIONS` on `operands`, of which one is this expression."""
+        return self.graph.apply(kind, *operands)
+
+    def __bool__(self):
+        raise InvalidInput(
+            "the value of an Expr is not known when the program is built: write the algorithm without branching on it"
+        )
+
+    def __float__(self):
+        raise InvalidInput(f"{self!r} has no value; use sysdyn.program.evaluate.evaluate(outputs, inputs)")
+
+    def __repr__(self) -> str:
+        return self.graph.describe(self)
+
+
+def _coerced(operation, ufunc, left, right):
+    """left ∘ right if one operand is an array or another kind of number."""
+    for operand in (left, right):
+        if isinstance(operand, np.ndarray):
+            wrapped = [_boxed(x) if type(x) is Expr else x for x in (left, right)]
+            return ufunc(*wrapped)
+    try:
+        left, right = (x if type(x) is Expr else _as_float(x) for x in (left, right))
+    except TypeError:
+        return NotImplemented
+    return operation(left, right)
+
+
+def _boxed(x: Expr) -> np.ndarray:
+    box = np.empty((), dtype=object)
+    box[()] = x
+    return box
+
+
+def _as_float(x) -> float:
+    if isinstance(x, (int, float, np.floating, np.integer)):
+        return float(x)
+    raise TypeError(type(x))
+
+
+class Graph:
+    """A scalar expression graph over floats and named inputs.
+
+    sharing: which equal results become one node.
+        "none"       every operation executed is a node (a float run that counts);
+        "structural" same operation on same operands (commutative operands sorted, a − b and b − a share);
+        "algebraic"  additionally, results that are the same rational function of the inputs: each node carries its
+                     value at one random point of a finite field (sin² + cos² = 1 holds there), so X^T I X is found
+                     symmetric and cancelled fill-in found zero. A wrong merge in a graph of N nodes has a
+                     probability of at most N² d / p (Schwartz-Zippel: N² pairs, as values are compared up to sign;
+                     d: degree of their difference in the random numbers; p = 2^61 − 2373), which is 4e-7 d for a
+                     million nodes. The random numbers are the same in every graph, so that a wrong merge would recur.
+    """
+
+    def __init__(self, sharing: str = "structural"):
+        check_among("sharing", sharing, ("none", "structural", "algebraic"))
+        self.sharing = sharing
+        self.kind: list[int] = []
+        self.lhs: list[int] = []
+        self.rhs: list[int] = []
+        self.input_names: dict[int, str] = {}
+        self.constants: dict[int, float] = {}
+        self.marks: list[int] = []  # node numbers at which a new piece of work begins (see `mark`)
+        self._by_name: dict[str, Expr] = {}
+        self._constants: dict[float, Expr] = {}
+        self._negations: dict[int, int] = {}
+        self._table: dict[tuple[int, int, int], Expr] = {}
+        self._algebraic = sharing == "algebraic"
+        self._field: list[int] = []
+        self._by_field: dict[int, Expr | float] = {0: 0.0, 1: 1.0}
+        self._random = np.random.default_rng(20170522)
+        self._circle: dict[int, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def copy(self) -> Graph:
+        """A graph with the same nodes under the same numbers, which goes on as this one would."""
+        new = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                setattr(new, name, list(value))
+            elif isinstance(value, dict):
+                setattr(new, name, {k: new.own(x) for k, x in value.items()})
+        new._random = copy.deepcopy(self._random)
+        return new
+
+    def own(self, x):
+        """The same expression in this copy of its graph; anything but an Expr is returned unchanged."""
+        return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the tables that find equal nodes, at once and without garbage collection; no more nodes can be made."""
+        for table in (self._table, self._by_field, self._by_name, self._constants):
+            table.clear()
+
+    # ---- leaves ------------------------------------------------------------------------------------------------
+
+    def input(self, name: str) -> Expr:
+        """The input called `name`; the same Expr each time."""
+        known = self._by_name.get(name)
+        if known is None:
+            known = self._by_name[name] = self._new(INPUT, -1, -1, self._random_field())
+            self.input_names[known.node] = name
+        return known
+
+    def inputs(self, name: str, n: int) -> np.ndarray:
+        """(n,) object array of the inputs name[0] … name[n−1]."""
+        return np.array([self.input(f"{name}[{i}]") for i in range(n)] + [None], dtype=object)[:n]
+
+    def mark(self) -> None:
+        """Begin a new piece of work here: programs are cut at marks, and equal pieces share machine code."""
+        if not self.marks or self.marks[-1] != len(self.kind):
+            self.marks.append(len(self.kind))
+
+    def constant(self, x: float) -> Expr:
+        """The constant x, of either sign, as a node."""
+        found = self._constants.get(x)
+        if found is None:
+            if not math.isfinite(x):
+                raise InvalidInput(f"a constant of an expression is {x}")
+            value = _field_of(x) if self._algebraic else 0
+            found = self._constants[x] = Expr(self, self._append(CONST, -1, -1, value), False, value)
+            self.constants[found.node] = x
+            if self._algebraic:
+                self._by_field.setdefault(value, x)
+        return found
+
+    def _number(self, x: float) -> Expr:
+        """The constant x as the node of |x|, or minus that."""
+        return self.constant(x) if x >= 0.0 else -self.constant(-x)
+
+    def exact(self, x):
+        """The float x as a constant node that keeps its exact value through folding.
+
+        0, ±1 and whatever is no float are returned as they are.
+
+        Folded floats are rounded, so that identities between rounded constants are lost; folded constant nodes are
+        rounded too, but compared by their exact values. Only sharing="algebraic" makes the difference.
+        """
+        if not self._algebraic or type(x) is not float or x in (0.0, 1.0, -1.0):
+            return x
+        return self._folded(x, _field_of(x))
+
+    def _folded(self, x: float, value: int):
+        """The constant x whose exact value is `value`."""
+        if not math.isfinite(x):
+            raise InvalidInput(f"a constant of an expression is {x}")
+        if x < 0.0:
+            return -self._folded(-x, _P - value)
+        found = self._known(value)
+        if found is None:
+            found = self._new(CONST, -1, -1, value)
+            self.constants[found.node] = x
+        elif type(found) is float and found not in (0.0, 1.0, -1.0):
+            found = self._number(found)
+        return found
+
+    def opaque(self, x):
+        """x as a number of its own, rounding errors and all: no knowledge of x is used. Costs nothing.
+
+        Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
+        """
+        return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
+
+    def _random_field(self) -> int:
+        return int(self._random.integers(1, _P - 1)) if self._algebraic else 0
+
+    def _append(self, kind: int, a: int, b: int, value: int) -> int:
+        """The number of a new node."""
+        self.kind.append(kind)
+        self.lhs.append(a)
+        self.rhs.append(b)
+        if self._algebraic:
+            self._field.append(value)
+        return len(self.kind) - 1
+
+    def _new(self, kind: int, a: int, b: int, value: int) -> Expr:
+        found = Expr(self, self._append(kind, a, b, value), False, value)
+        if self._algebraic:
+            self._by_field[value] = found
+        return found
+
+    # ---- operations --------------------------------------------------------------------------------------------
+    #
+    # Nodes of sums, products and quotients are of operands without signs, the earlier one first where that may be.
+
+    def _sum(self, x: Expr, y: Expr, minus: bool = False):
+        """x + y, or x − y."""
+        value = 0
+        if self._algebraic:
+            value = (x.value - y.value if minus else x.value + y.value) % _P
+            found = self._by_field.get(value)
+            if found is not None and type(found) is Expr and y.graph is self:
+                return found
+        a, b, first, second = x.node, y.node, x.negative, y.negative is not minus
+        if a > b:
+            a, b, first, second = b, a, second, first
+        if first is second:
+            return self._node(ADD, a, b, first, value, y)
+        if a == b and y.graph is self:
+            return 0.0
+        return self._node(SUB, a, b, first, value, y)
+
+    def _product(self, x: Expr, y: Expr):
+        value = 0
+        if self._algebraic:
+            value = x.value * y.value % _P
+            found = self._by_field.get(value)
+            if found is not None and type(found) is Expr and y.graph is self:
+                return found
+        a, b, negative = x.node, y.node, x.negative is not y.negative
+        return self._node(MUL, a, b, negative, value, y) if a < b else self._node(MUL, b, a, negative, value, y)
+
+    def _scaled(self, x: Expr, c: float):
+        if c == 0.0:
+            return 0.0
+        if c == 1.0 or c == -1.0:
+            return x if c > 0.0 else -x
+        return self._product(x, self._number(c))
+
+    def _quotient(self, x: Expr, y: Expr):
+        negative = x.negative is not y.negative
+        if x.node == y.node and y.graph is self:
+            return -1.0 if negative else 1.0
+        value = x.value * pow(y.value, -1, _P) % _P if self._algebraic and y.graph is self else 0
+        return self._node(DIV, x.node, y.node, negative, value, y)
+
+    def _divided(self, x: Expr, c: float):
+        if c == 0.0:
+            raise ZeroDivisionError("division of an expression by the constant 0")
+        if c == 1.0 or c == -1.0:
+            return x if c > 0.0 else -x
+        return self._quotient(x, self._number(c))
+
+    def _node(self, kind: int, a: int, b: int, negative: bool, value: int, other: Expr):
+        """The node a ∘ b, its negative, or a known equal. Raises InvalidInput if `other` is of another graph."""
+        if other.graph is not self:
+            raise InvalidInput("the operands belong to two different graphs")
+        if self._algebraic:
+            kinds, known = self.kind, self._by_field
+            if kinds[a] == CONST and kinds[b] == CONST:
+                folded = OPERATIONS[kind].number(self.constants[a], self.constants[b])
+                return self._folded(-folded if negative else folded, value)
+            # `_known` and `_append`, without calls: most of the offline phase makes nodes
+            found = known.get(value)
+            if found is None:
+                found = known.get(_P - value)
+                if found is None:
+                    found = Expr(self, len(kinds), negative, value)
+                    kinds.append(kind)
+                    self.lhs.append(a)
+                    self.rhs.append(b)
+                    self._field.append(_P - value if negative else value)
+                else:
+                    found = -found
+                known[value] = found
+            return found
+        if self.sharing == "none":
+            return Expr(self, self._append(kind, a, b, 0), negative, 0)
+        key = (kind, a, b)
+        found = self._table.get(key)
+        if found is None:
+            found = self._table[key] = Expr(self, self._append(kind, a, b, 0), False, 0)
+        return -found if negative else found
+
+    def _known(self, value: int):
+        """The expression known to have this value in the field; None if there is none."""
+        found = self._by_field.get(value)
+        if found is None:
+            found = self._by_field.get(_P - value)
+            if found is not None:
+                found = self._by_field[value] = -found
+        return found
+
+    def negation(self, x: Expr) -> int:
+        """The number of the node that changes the sign of the negative x."""
+        found = self._negations.get(x.node)
+        if found is None:
+            found = self._negations[x.node] = self._append(NEG, x.node, -1, x.value)
+        return found
+
+    def at(self, i: int) -> Expr:
+        """Node number i."""
+        value = self._field[i] if self._algebraic else 0
+        return Expr(self, self.lhs[i], True, value) if self.kind[i] == NEG else Expr(self, i, False, value)
+
+    def apply(self, kind: int, *operands):
+        """The operation `kind` of `OPERATIONS` on Exprs of this graph and floats."""
+        operation = OPERATIONS[kind]
+        if operation.symbol or all(type(x) is not Expr for x in operands):
+            return operation.number(*operands)
+        *others, last = operands
+        if operation.parity and type(last) is Expr and last.negative:
+            mirrored = self.apply(kind, *others, -last)
+            return mirrored if operation.parity > 0 else -mirrored
+        first, second = (*(self._operand(x) for x in operands), -1)[:2]
+        key = kind, first, second
+        found = None if kind not in ANGULAR and self.sharing == "none" else self._table.get(key)
+        if found is None:
+            value = self._circle_point(first)[kind == COS] if kind in ANGULAR else self._random_field()
+            found = self._table[key] = self._new(*key, value)
+        return found
+
+    def _operand(self, x) -> int:
+        if type(x) is not Expr:
+            return self.constant(x).node
+        if x.graph is not self:
+            raise InvalidInput("the operands belong to two different graphs")
+        return x.id
+
+    def _circle_point(self, angle: int) -> tuple[int, int]:
+        """(s, c) in the field with s² + c² = 1, one random point for each angle: s = 2t/(1+t²), c = (1−t²)/(1+t²)."""
+        if not self._algebraic:
+            return 0, 0
+        point = self._circle.get(angle)
+        if point is None:
+            t = self._random_field()
+            scale = pow(1 + t * t, -1, _P)
+            point = self._circle[angle] = (2 * t * scale % _P, (1 - t * t) * scale % _P)
+        return point
+
+    # ---- looking at it -----------------------------------------------------------------------------------------
+
+    def live(self, outputs: Iterable) -> np.ndarray:
+        """Sorted node numbers needed for `outputs` (leaves included)."""
+        roots = [self._operand(x) for x in outputs if type(x) is Expr]
+        kind, lhs, rhs = self.kind, self.lhs, self.rhs
+        needed = bytearray(len(kind))
+        for i in roots:
+            needed[i] = 1
+        for i in range(max(roots, default=-1), -1, -1):  # operands come before what is made of them
+            if needed[i]:
+                if lhs[i] >= 0:
+                    needed[lhs[i]] = 1
+                if rhs[i] >= 0:
+                    needed[rhs[i]] = 1
+        return np.flatnonzero(np.frombuffer(needed, dtype=np.uint8))
+
+    def operands(self, i: int) -> tuple[int, ...]:
+        """Node numbers of the operands of an operation."""
+        return (self.lhs[i],) if self.rhs[i] < 0 else (self.lhs[i], self.rhs[i])
+
+    def count(self, outputs: Iterable) -> Flops:
+        """Exact operations live from `outputs`. Sin and cos of one angle count as one pair."""
+        live = self.live(outputs)
+        return Flops.of(*(np.asarray(x, dtype=np.int64)[live] for x in (self.kind, self.lhs)))
+
+    def describe(self, x, depth: int = 3) -> str:
+        if type(x) is not Expr:
+            return f"{x:.6g}"
+        if x.negative:
+            return f"-{self.describe(-x, depth)}"
+        kind = self.kind[x.node]
+        if kind == INPUT:
+            return self.input_names[x.node]
+        if kind == CONST:
+            return f"{self.constants[x.node]:.6g}"
+        if depth == 0:
+            return "…"
+        operation = OPERATIONS[kind]
+        shown = [self.describe(self.at(k), depth - 1) for k in self.operands(x.node)]
+        if not operation.symbol:
+            return f"{operation.name}({', '.join(shown)})"
+        return f"({f' {operation.symbol} '.join(shown)})" if operation.arity == 2 else f"{operation.symbol}{shown[0]}"
+
+
+def _field_of(x: float) -> int:
+    """The float x, an exact dyadic rational, as an element of the field."""
+    numerator, denominator = x.as_integer_ratio()
+    return numerator * pow(denominator, -1, _P) % _P
+
+
+def is_zero(x) -> bool:
+    """Structurally zero: the float 0, whatever the inputs."""
+    return type(x) is not Expr and x == 0.0
+
+
+def is_constant(x) -> bool:
+    """The same whatever the inputs: a float, or a constant node or its negative."""
+    if type(x) is not Expr:
+        return isinstance(x, (int, float, np.number))
+    return x.graph.kind[x.node] == CONST
+
+
+def constant_value(x) -> float:
+    """The float value of a constant (see `is_constant`)."""
+    if type(x) is not Expr:
+        return float(x)
+    value = x.graph.constants[x.node]
+    return -value if x.negative else value
+
+
+def unsigned(x):
+    """x or −x, whichever is not a sign change of another node: the one that is computed."""
+    if type(x) is Expr:
+        x = -x if x.negative else x
+        while x.graph.kind[x.node] in (NEG, COPYSIGN):
+            x = unsigned(x.graph.at(x.graph.lhs[x.node]))
+    return x
+
+
+# ---- generic elementary functions: float, Expr, or NumPy array (a batch) -----------------------------------------
+
+
+sin, cos, sqrt, copysign = (OPERATIONS[kind].number for kind in (SIN, COS, SQRT, COPYSIGN))

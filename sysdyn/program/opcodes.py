@@ -1,0 +1,165 @@
+"""The table of scalar operations, which graphs, programs and back ends read, and counts of them.
+
+A new operation is one entry. Special treatment beyond the entry is said at its place: how a graph folds sums and
+products (`sysdyn.program.graph`), and that sine and cosine of one angle are computed together.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sysdyn.program import reproducible
+from sysdyn.program.status import LARGEST_ANGLE
+
+# The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
+# Stored programs hold these numbers: a new kind takes the next one.
+INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP = range(13)
+
+ANGULAR = (SIN, COS)  # Kinds computed together: sine and cosine of one angle count as one pair.
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of operation, for all who read it.
+
+    name       name in messages
+    arity      number of operands, 1 or 2
+    number     value for floats, arrays (a batch) and symbols; errors are those of `math`
+    numpy      value for floats and arrays; infinite or not a number where `number` raises an error
+    partials   (value, operand, …) → partial derivatives by the operands, in what `number` takes
+    c          C99 of the value, a format of the operands; f: suffix of the functions of math.h for their type
+    llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty if the emitter has its own way
+    casadi     name in CasADi; empty if `number` takes its symbols
+    symbol     sign of an operator in messages
+    counted    the count of `Flops` that the operation adds to; empty if it is executed and not counted
+    parity     1 for functions that are even in the last operand, −1 for odd ones, else 0
+    commutes   whether a ∘ b = b ∘ a
+    executed   whether programs hold it
+    """
+
+    name: str
+    arity: int
+    number: Callable[..., Any]
+    numpy: Callable[..., Any]
+    partials: Callable[..., tuple]
+    c: str
+    llvm: str
+    casadi: str = ""
+    symbol: str = ""
+    counted: str = ""
+    parity: int = 0
+    commutes: bool = False
+    executed: bool = True
+
+
+def function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of floats, of arrays, and of symbols: those have a method `applied(kind, operand, …)`."""
+
+    def number(*operands: Any) -> Any:
+        for x in operands:
+            if hasattr(x, "applied"):
+                return x.applied(kind, *operands)
+        return (of_arrays if any(isinstance(x, np.ndarray) for x in operands) else of_floats)(*operands)
+
+    return number
+
+
+_sin = function(SIN, reproducible.sin, reproducible.sin)
+_cos = function(COS, reproducible.cos, reproducible.cos)
+_sqrt = function(SQRT, math.sqrt, np.sqrt)
+_copysign = function(COPYSIGN, math.copysign, np.copysign)
+
+
+def sincos_within(x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(sine, cosine) of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
+    usual, (sine, cosine) = np.abs(x) <= LARGEST_ANGLE, reproducible.sincos(x)
+    return np.where(usual, sine, math.nan), np.where(usual, cosine, math.nan)
+
+
+# The kinds of operations: how each is computed, differentiated, written and counted.
+OPERATIONS: dict[int, Operation] = {
+    ADD: Operation(
+        "add", 2, operator.add, np.add, lambda y, a, b: (1.0, 1.0), "{} + {}", "fadd contract",
+        symbol="+", counted="add", commutes=True,
+    ),
+    SUB: Operation(
+        "sub", 2, operator.sub, np.subtract, lambda y, a, b: (1.0, -1.0), "{} - {}", "fsub contract",
+        symbol="-", counted="add",
+    ),
+    MUL: Operation(
+        "mul", 2, operator.mul, np.multiply, lambda y, a, b: (b, a), "{} * {}", "fmul contract",
+        symbol="*", counted="mul", commutes=True,
+    ),
+    DIV: Operation(
+        "div", 2, operator.truediv, np.divide, lambda y, a, b: (1.0 / b, -(y / b)), "{} / {}", "fdiv",
+        symbol="/", counted="div",
+    ),
+    NEG: Operation(
+        "neg", 1, operator.neg, np.negative, lambda y, a: (-1.0,), "-{}", "fneg",
+        symbol="-", parity=-1,
+    ),
+    SIN: Operation(
+        "sin", 1, _sin, lambda x: sincos_within(x)[0], lambda y, a: (_cos(a),), "sine({})", "",
+        casadi="sin", counted="trig", parity=-1,
+    ),
+    COS: Operation(
+        "cos", 1, _cos, lambda x: sincos_within(x)[1], lambda y, a: (-_sin(a),), "cosine({})", "",
+        casadi="cos", counted="trig", parity=1,
+    ),
+    SQRT: Operation(
+        "sqrt", 1, _sqrt, np.sqrt, lambda y, a: (0.5 / y,), "sqrt{f}({})", "@llvm.sqrt",
+        casadi="sqrt", counted="sqrt",
+    ),
+    OPAQUE: Operation(
+        "opaque", 1, lambda a: a, np.positive, lambda y, a: (1.0,), "{}", "",
+        executed=False,
+    ),
+    COPYSIGN: Operation(
+        "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
+        "copysign{f}({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
+    ),
+    # An angle less its whole turns, before others are added to it: part of the reduction in sines and cosines.
+    WRAP: Operation(
+        "wrap", 1, reproducible.wrapped, reproducible.wrapped,
+        lambda y, a: (1.0,), "wrapped({})", "@wrapped", parity=-1,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Exact operation counts: mul, add (subtractions too), div, sqrt; `trig`: sin/cos pairs, counted apart.
+
+    Operations of kind NEG, COPYSIGN and WRAP are executed and not counted.
+    """
+
+    mul: int = 0
+    add: int = 0
+    div: int = 0
+    sqrt: int = 0
+    trig: int = 0
+
+    @staticmethod
+    def of(kinds: np.ndarray, lhs: np.ndarray) -> Flops:
+        """Counts of operations of the kinds `kinds` (n). lhs (n): numbers of their first operands."""
+        found = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
+        counts = dict.fromkeys(("mul", "add", "div", "sqrt"), 0)
+        for kind, operation in OPERATIONS.items():
+            if operation.counted in counts:
+                counts[operation.counted] += int(found[kind])
+        return Flops(**counts, trig=len(np.unique(lhs[np.isin(kinds, ANGULAR)])))
+
+    @property
+    def total(self) -> int:
+        """mul + add + div + sqrt; `trig` is counted apart."""
+        return self.mul + self.add + self.div + self.sqrt
+
+    def __repr__(self) -> str:
+        root = f" + {self.sqrt} sqrt" if self.sqrt else ""
+        return f"{self.mul} mul + {self.add} add + {self.div} div{root} = {self.total} (and {self.trig} sin/cos pairs)"

@@ -1,0 +1,276 @@
+"""A graph with fewer operations for the same results: sums and products as a whole, shared and factored.
+
+Where a sum is used once, by another sum, both are one sum of several terms, and so are products. Then
+
+    factoring   a b ± a c = a (b ± c), where neither product is needed otherwise;
+    sharing     a pair of terms (or factors) that occurs in several sums (products) is computed once.
+
+Both are greedy, the most frequent first. Results change by rounding only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.program.graph import Expr, Graph
+from sysdyn.program.opcodes import ADD, MUL, NEG, SUB
+
+# Operations beyond which graphs are left as they were written: rewriting would take most of the time (chosen).
+REWRITE_LIMIT = 60_000
+
+Term = tuple[int, int]  # (node, +1 or −1): a term of a sum, or a factor of a product, whose signs are all +1.
+Parts = dict[int, list[Term]]  # The terms, or factors, of the sums, or products, of these numbers.
+
+
+def rewritten(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
+    """(a new graph, the outputs in it). Inputs keep their names; nodes that no output needs are left out."""
+    return _Rewriting(graph, outputs).result()
+
+
+class _Rewriting:
+    """A rewriting in progress: nodes of the graph keep their numbers, and new ones take the next.
+
+    sums, products: the ones in no other; uses: how often each node is an operand, outputs count twice and
+    so stay nodes of their own; constants: the value of each constant.
+    """
+
+    def __init__(self, graph: Graph, outputs: Sequence):
+        self.graph, self.outputs = graph, list(outputs)
+        self.sums: Parts = {}
+        self.products: Parts = {}
+        self.constants: dict[int, float] = dict(graph.constants)
+        self._constant_id = {x: i for i, x in graph.constants.items()}
+        self._flatten()
+        self._factor_all()
+        self._share(self.sums)
+        self._factor_all()  # products of a pair that several sums had are needed once now
+        self._share(self.products)
+
+    # ---- sums and products as a whole ------------------------------------------------------------------------------
+
+    def _flatten(self) -> None:
+        """Collect the terms of all sums and the factors of all products, through inner ones that are used once."""
+        graph = self.graph
+        live = graph.live(self.outputs)
+        kind, lhs, rhs = (np.asarray(x, dtype=np.int64) for x in (graph.kind, graph.lhs, graph.rhs))
+        live = live[kind[live] != NEG]
+        operands = np.concatenate([lhs[live], rhs[live]])
+        operands = operands[operands >= 0]
+        operands = np.where(kind[operands] == NEG, lhs[operands], operands)
+        results = [x.node for x in self.outputs if type(x) is Expr]
+        self.uses = np.bincount(
+            np.concatenate([operands, results, results]).astype(np.int64), minlength=len(kind)
+        ).tolist()
+        for i, k, a, b in zip(live.tolist(), kind[live].tolist(), lhs[live].tolist(), rhs[live].tolist(), strict=True):
+            if k == MUL:
+                self.products[i] = self._inner(self.products, a) + self._inner(self.products, b)
+            elif k == ADD:
+                self.sums[i] = self._inner(self.sums, a) + self._inner(self.sums, b)
+            elif k == SUB:
+                self.sums[i] = self._inner(self.sums, a) + [(t, -s) for t, s in self._inner(self.sums, b)]
+
+    def _inner(self, parts: Parts, i: int) -> list[Term]:
+        """The terms (or factors) of node i if it is a sum (or product) used once; else node i itself."""
+        return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
+
+    def _fresh(self) -> int:
+        self.uses.append(1)
+        return len(self.uses) - 1
+
+    def _constant(self, x: float) -> int:
+        if x not in self._constant_id:
+            self._constant_id[x] = self._fresh()
+            self.constants[self._constant_id[x]] = x
+        return self._constant_id[x]
+
+    # ---- factoring -------------------------------------------------------------------------------------------------
+
+    def _factor_all(self) -> None:
+        for i in list(self.sums):
+            if i in self.sums:
+                self._factor(i)
+
+    def _factor(self, i: int) -> None:
+        """Take common factors out of sum i, the commonest first, until none is left."""
+        while (factor := self._commonest(self.sums[i])) is not None:
+            inner, outer = self._divided(self.sums[i], factor)
+            self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
+
+    def _is_single(self, t: int, parts: Parts) -> bool:
+        """True if node t is one of these sums, or products, and used once."""
+        return t in parts and self.uses[t] == 1
+
+    def _commonest(self, terms: Iterable[Term]) -> int | None:
+        """The factor of most products of a sum; of equals the first, which leaves constants to be added up."""
+        products = [self.products[t] for t, _ in terms if self._is_single(t, self.products)]
+        if len(products) < 2:
+            return None
+        count = Counter(f for factors in products for f, _ in set(factors))
+        factor, times = max(count.items(), key=lambda c: (c[1], -c[0]))
+        return factor if times > 1 else None
+
+    def _divided(self, terms: Iterable[Term], factor: int) -> tuple[list[Term], list[Term]]:
+        """(terms of the cofactor of `factor` in a sum, terms that do not hold it)."""
+        inner: list[Term] = []
+        outer: list[Term] = []
+        constant = 0.0
+        for t, s in terms:
+            if not self._is_single(t, self.products) or (factor, 1) not in self.products[t]:
+                outer.append((t, s))
+                continue
+            factors = self.products.pop(t)
+            factors.remove((factor, 1))
+            rest, _ = factors[0]
+            if len(factors) > 1:
+                rest = self._fresh()
+                self.products[rest] = factors
+                inner.append((rest, s))
+            elif rest in self.constants:
+                constant += s * self.constants[rest]
+            elif self._is_single(rest, self.sums):
+                inner += [(x, z * s) for x, z in self.sums.pop(rest)]
+            else:
+                inner.append((rest, s))
+        if constant != 0.0:
+            inner.append((self._constant(abs(constant)), 1 if constant > 0.0 else -1))
+        return inner, outer
+
+    def _product(self, factor: int, cofactor: list[Term]) -> Term:
+        """The product of a factor and a sum, which is factored in turn."""
+        if len(cofactor) == 1:
+            (other, sign), *_ = cofactor
+        else:
+            other, sign = self._fresh(), 1
+            self.sums[other] = cofactor
+            self._factor(other)
+        new = self._fresh()
+        self.products[new] = [(factor, 1), (other, 1)]
+        return new, sign
+
+    # ---- sharing ---------------------------------------------------------------------------------------------------
+
+    def _share(self, parts: Parts) -> None:
+        """Take pairs that occur in several of the sums, or products, out of them, until none does."""
+        holders: dict[int, set[int]] = defaultdict(set)  # of each term or factor
+        for i, part in parts.items():
+            for x, _ in part:
+                holders[x].add(i)
+        pairs: dict[int, set[tuple]] = {}
+        where: dict[tuple, set[int]] = defaultdict(set)
+        changed = set(parts)
+        while changed:
+            for i in changed:
+                before, pairs[i] = pairs.get(i, set()), _pairs([x for x in parts[i] if len(holders[x[0]]) > 1])
+                for key in before - pairs[i]:
+                    where[key].remove(i)
+                for key in pairs[i] - before:
+                    where[key].add(i)
+            changed = set()
+            done: set[int] = set()
+            for _, key in sorted((-len(places), key) for key, places in where.items() if len(places) > 1):
+                if not where[key] & done:
+                    done |= where[key]
+                    changed |= self._extract(parts, key, where[key], holders)
+
+    def _extract(self, parts: Parts, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
+        """Take the pair out of these sums, or products; returns the ones whose pairs have to be looked at again."""
+        a, b, relative = key
+        whole = [i for i in places if len(parts[i]) == 2]
+        if whole:
+            new = min(whole)
+            own = dict(parts[new])[a]
+        else:
+            new, own = self._fresh(), 1
+            parts[new] = [(a, 1), (b, relative)]
+        for x in (a, b):
+            self.uses[x] -= len(places) - 1
+        self.uses[new] += len(places) - 1
+        for i in places - {new}:
+            part = parts[i]
+            sign = next(s for t, s in part if t == a and (b, s * relative) in part)
+            part.remove((a, sign))
+            part.remove((b, sign * relative))
+            part.append((new, sign * own))
+        holders[new] |= places - {new}
+        return {new, *holders[new]}
+
+    # ---- the new graph ---------------------------------------------------------------------------------------------
+
+    def result(self) -> tuple[Graph, list]:
+        self.new = Graph(self.graph.sharing)
+        self.made: dict[int, Any] = {}
+        for x in self.outputs:
+            if type(x) is Expr:
+                self._build(x.node)
+        return self.new, [x if type(x) is not Expr else self._signed(x.node, x.negative) for x in self.outputs]
+
+    def _signed(self, i: int, negative: bool) -> Any:
+        return -self.made[i] if negative else self.made[i]
+
+    def _build(self, root: int) -> None:
+        """Make a node after all that it needs, the last one first."""
+        made, stack = self.made, [root]
+        while stack:
+            i = stack[-1]
+            missing = [] if i in made else [x for x in self._needs(i) if x not in made]
+            if not missing:
+                if i not in made:
+                    made[i] = self._make(i)
+                stack.pop()
+            stack += missing
+
+    def _needs(self, i: int) -> list[int]:
+        if i in self.constants:
+            return []
+        part = self.sums.get(i)
+        if part is None:
+            part = self.products.get(i)
+        return [x for x, _ in (self._operands(i) if part is None else part)]
+
+    def _operands(self, i: int) -> list[Term]:
+        """Operands of an operation that is neither a sum nor a product."""
+        graph = self.graph
+        return [(graph.lhs[k], -1) if graph.kind[k] == NEG else (k, 1) for k in graph.operands(i) if k >= 0]
+
+    def _make(self, i: int) -> Any:
+        made = self.made
+        if i in self.constants:
+            return self.constants[i]
+        if i in self.sums:
+            return self._make_sum(self.sums[i])
+        if i in self.products:
+            return _product([made[f] for f, _ in self.products[i]])
+        if i in self.graph.input_names:
+            return self.new.input(self.graph.input_names[i])
+        return self.new.apply(self.graph.kind[i], *(made[x] if s > 0 else -made[x] for x, s in self._operands(i)))
+
+    def _make_sum(self, terms: list[Term]) -> Any:
+        if not terms:  # they cancel, which the graph did not see
+            return 0.0
+        (first, sign), *others = sorted(terms)  # whatever the signs, so that limbs alike stay alike
+        total = self.made[first] if sign > 0 else -self.made[first]
+        for t, s in others:
+            total = total + self.made[t] if s > 0 else total - self.made[t]
+        return total
+
+
+def _pairs(part: list[Term]) -> set[tuple[int, int, int]]:
+    """(node, node, relative sign) of each pair of terms or factors."""
+    part = sorted(part)
+    return {(x, y, s * z) for k, (x, s) in enumerate(part) for y, z in part[:k]}
+
+
+def _product(factors: list) -> Any:
+    """The product of the factors, the constants multiplied first."""
+    total: Any = 1.0
+    for x in factors:
+        if type(x) is not Expr:
+            total *= x
+    for x in factors:
+        if type(x) is Expr:
+            total = total * x
+    return total

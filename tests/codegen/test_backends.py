@@ -1,0 +1,599 @@
+"""Backends: machine code at every width and level against the NumPy run, status bits, sines, threads, schedule."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import mmap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kernels import run_kernel, run_llvm
+from programs import BLOCK, assert_within, random_inputs, random_program, run_bounded
+
+import sysdyn as sd
+from sysdyn.codegen import interpreter
+from sysdyn.codegen.llvm import machine_code
+from sysdyn.codegen.llvm.compile import compile_kernel
+from sysdyn.codegen.llvm.driver import CACHED, MOST_FETCHED
+from sysdyn.codegen.llvm.emitter import Emitter
+from sysdyn.codegen.llvm.target import here
+from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
+from sysdyn.files import cache
+from sysdyn.program.graph import Graph
+from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LARGEST_ANGLE, WEAK_PIVOT
+from sysdyn.runtime import native_calls
+from sysdyn.runtime.kernel import Kernel, address, words
+from sysdyn.runtime.real import DOUBLE, SINGLE
+from sysdyn.runtime.runner import Executable
+
+seeds = st.integers(0, 10**6)
+
+
+def run_python(program: Program, inputs: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
+    full = {name: np.broadcast_to(x, (n, x.shape[-1])) for name, x in inputs.items()}
+    return interpreter.run_groups(program, full)
+
+
+WIDTHS, LEVELS = (1, 2, 4, 8), (0, 2)
+BACKENDS = {"python": run_python} | {
+    f"llvm, {width} wide, level {level}": run_llvm(width, level) for width in WIDTHS for level in LEVELS
+}
+each_width = pytest.mark.parametrize("width", WIDTHS)
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("name", BACKENDS)
+@settings(max_examples=12)
+@given(seeds)
+def test_backends_agree_on_random_programs(name, seed):
+    """To a few times the rounding errors, with outputs that are inputs, constants or repeated."""
+    program = random_program(seed)
+    n = 1 + seed % 11
+    inputs = random_inputs(program, n, seed)
+    expected, _ = run_bounded(program, inputs)
+    found = BACKENDS[name](program, inputs, n)
+    assert list(found) == [group for group, _ in program.output_groups]
+    for group, x in found.items():
+        assert_within(x, expected[group])
+
+
+def test_kernels_are_made_where_they_are_asked_for(monkeypatch, tmp_path):
+    """Solvers ask for that of one state at once; whoever runs batches alone pays for no other."""
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
+    program = random_program(4)
+    code = machine_code.MachineCode(program, 0)
+    assert code.kernels and not interpreter.Interpreter(program).kernels and not [*tmp_path.iterdir()]
+    for n, kernels in ((9, 1), (9, 1), (1, 2), (1, 2)):
+        Executable(code).results(random_inputs(program, n, 0), n)
+        assert len([*tmp_path.glob("*.o")]) == kernels
+    sd.compile(sd.inverse_dynamics(sd.chain(2)), outputs="tau", level="fast")
+    assert len([*tmp_path.glob("*.o")]) == 3
+
+
+@pytest.mark.slow(after=3)
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_repeated_pieces_share_machine_code_and_give_the_same(name, seed):
+    program = random_program(seed, blocks=9)
+    shared = [s for s in schedule(program).segments if s.shared]
+    assert len(shared) >= 3 and len({s.shape for s in shared}) < len(shared)
+    assert len({tuple(s.constants) for s in shared}) > 1 and len({tuple(s.reads) for s in shared}) == len(shared)
+    inputs = random_inputs(program, 5, seed)
+    expected, _ = run_bounded(program, inputs)
+    unmarked = random_program(seed, blocks=9, mark=False)
+    assert not any(s.shared for s in schedule(unmarked).segments)
+    for made in (program, unmarked):
+        for group, x in BACKENDS[name](made, inputs, 5).items():
+            assert_within(x, expected[group])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_solver_program_gives_the_same_on_every_backend(name):
+    model = sd.random_tree(5, seed=2)
+    program = sd.compile(sd.forward_dynamics(model), backend="python").program
+    q, qd, tau = model.random_state(seed=0, batch=19)
+    inputs = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
+    inputs = {name: inputs[name] for name, _ in program.input_groups}
+    expected = run_python(program, inputs, 19)
+    for group, x in BACKENDS[name](program, inputs, 19).items():
+        np.testing.assert_allclose(x, expected[group], rtol=1e-10, atol=1e-10 * np.abs(expected[group]).max())
+
+
+@each_width
+def test_any_number_of_states(width):
+    """The remainder of the last block is not written, and states do not depend on their neighbours."""
+    program = random_program(5, blocks=4)
+    kernel = compile_kernel(program, width, 0)
+    most = 3 * width + 2
+    inputs = random_inputs(program, most, 0)
+    whole, status = run_kernel(kernel, program, inputs, most)
+    assert not status.any()
+    for n in range(most):
+        part, status = run_kernel(kernel, program, {k: x[:n] for k, x in inputs.items()}, n)
+        assert not status.any()
+        for group, x in part.items():
+            np.testing.assert_array_equal(x, whole[group][:n])
+
+
+@each_width
+def test_one_row_serves_all_states(width):
+    """Stride 0."""
+    program = random_program(6, blocks=4)
+    kernel, n = compile_kernel(program, width, 0), 2 * width + 1
+    inputs = random_inputs(program, n, 0)
+    mixed = {**inputs, "x": inputs["x"][0]}
+    spread = {**inputs, "x": np.tile(inputs["x"][0], (n, 1))}
+    found, _ = run_kernel(kernel, program, mixed, n)
+    expected, _ = run_kernel(kernel, program, spread, n)
+    for group, x in expected.items():
+        np.testing.assert_array_equal(found[group], x)
+
+
+@pytest.mark.parametrize(("width", "real"), [*((width, DOUBLE) for width in WIDTHS[1:]), (4, SINGLE), (16, SINGLE)])
+@pytest.mark.parametrize("clears", [False, True])
+def test_rows_by_number(width, real, clears):
+    """Read in any order, also again and again, and written in another one; other rows stay as they are."""
+    program, whole = random_program(8, blocks=4), 90
+    kernel = compile_kernel(program, width, 0, zeros=not clears, clears=clears, real=real)
+    rng = np.random.default_rng(4)
+    inputs = {name: x.astype(real.dtype) for name, x in random_inputs(program, whole, 0).items()}
+    inputs["x"] = inputs["x"][0]
+    expected, _ = run_kernel(kernel, program, inputs, whole)
+    for n in (1, width - 1, width, 5 * width + 3):
+        rows, into = rng.integers(0, whole, n), rng.permutation(whole)[:n]
+        for own, to in ((rows, into), (rows, np.arange(n)), (np.arange(n), into)):
+            outputs = {name: np.full((whole, size), 7.0, real.dtype) for name, size in program.output_groups}
+            status = np.full(n, 9, dtype=np.int64)
+            numbers = words(program, kernel.own_work(), inputs, outputs, status)
+            call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2)(kernel.by_number)
+            call(address(numbers), n, 0 if own is not rows else address(own), 0 if to is not into else address(to))
+            assert not status.any()
+            for group, x in outputs.items():
+                np.testing.assert_array_equal(x[to], expected[group][own])
+                assert (np.delete(x, to, axis=0) == 7.0).all()
+
+
+def test_rows_are_fetched_ahead_and_give_the_same():
+    """Those of a batch that is larger than the cache, also at the end of a mapping, beyond which there is no memory."""
+    program, width = random_program(6, blocks=4), here().lanes()
+    few = 5 * width + 3
+    n = few * (CACHED // (2 * few * (program.n_inputs + program.n_outputs)))
+    inputs = random_inputs(program, n, 0)
+    kernel = compile_kernel(program, width, 0)
+    parts = [slice(k, k + few) for k in range(0, n, few)]
+    expected = [run_kernel(kernel, program, {x: y[part] for x, y in inputs.items()}, few)[0] for part in parts]
+    for group, x in inputs.items():
+        page = mmap.mmap(-1, (x.nbytes // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
+        inputs[group] = np.frombuffer(page)[-x.size :].reshape(x.shape) if x.size else x
+        inputs[group][:] = x
+    assert "call void @fetch(" in Emitter(program, width).module()
+    found, _ = run_kernel(kernel, program, inputs, n)
+    for part, own in zip(parts, expected, strict=True):
+        for group, x in own.items():
+            np.testing.assert_array_equal(found[group][part], x)
+
+
+def test_rows_that_would_drive_out_the_workspace_are_not_fetched_ahead():
+    graph, width = Graph(), here().lanes()
+    x = graph.inputs("x", MOST_FETCHED // (8 * width))
+    program = Program.from_graph(graph, [("x", x)], [("y", [2.0 * y for y in x])])
+    assert "call void @fetch(" not in Emitter(program, width).module()
+
+
+@each_width
+def test_null_outputs_are_skipped(width):
+    program = random_program(7, blocks=4)
+    kernel, n = compile_kernel(program, width, 0), width + 1
+    inputs = random_inputs(program, n, 0)
+    whole, _ = run_kernel(kernel, program, inputs, n)
+    for skip in (("odd",), ("picked", "state"), tuple(whole)):
+        part, status = run_kernel(kernel, program, inputs, n, skip)
+        assert not status.any()
+        for group in set(whole) - set(skip):
+            np.testing.assert_array_equal(part[group], whole[group])
+
+
+@each_width
+def test_programs_without_operations_inputs_or_outputs(width):
+    graph = Graph()
+    x, y = graph.input("x"), graph.input("y")
+    both = [("in", [x, y])]
+    copies = Program.from_graph(graph, both, [("out", [y, 2.5, x, y, 0.0])])
+    assert len(copies) == 0
+    outputs, status = run_kernel(compile_kernel(copies, width, 0), copies, {"in": np.array([[1.0, 2.0]] * 3)}, 3)
+    np.testing.assert_array_equal(outputs["out"], [[2.0, 2.5, 1.0, 2.0, 0.0]] * 3)
+    constants = Program.from_graph(graph, [("none", [])], [("out", [4.0, -1.0])])
+    outputs, status = run_kernel(compile_kernel(constants, width, 0), constants, {"none": np.empty((3, 0))}, 3)
+    np.testing.assert_array_equal(outputs["out"], [[4.0, -1.0]] * 3)
+    silent = Program.from_graph(graph, both, [("out", [])])
+    _, status = run_kernel(compile_kernel(silent, width, 0), silent, {"in": np.array([[1.0, math.nan]])}, 1)
+    assert status.tolist() == [BAD_INPUT]
+
+
+def test_long_programs_are_cut_into_functions():
+    program = random_program(8, blocks=150, mark=False)
+    assert len(program) > 3 * MAX_OPS
+    plan = schedule(program)
+    assert len(plan.segments) == -(-len(program) // MAX_OPS)
+    inputs = random_inputs(program, 3, 0)
+    expected, _ = run_bounded(program, inputs)
+    for group, x in run_llvm(2, 0)(program, inputs, 3).items():
+        assert_within(x, expected[group])
+
+
+# ---- status --------------------------------------------------------------------------------------------------------
+
+
+@each_width
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_inputs_that_are_no_numbers_are_flagged_at_their_state(width, bad):
+    """Also where the program does not use them, and whatever their group."""
+    program = random_program(9, blocks=3, guards=[])
+    kernel, n = compile_kernel(program, width, 0), 2 * width + 1
+    whole, _ = run_kernel(kernel, program, random_inputs(program, n, 0), n)
+    for group, size in program.input_groups:
+        for k in range(0, n, 2):
+            for j in range(size):
+                inputs = random_inputs(program, n, 0)
+                inputs[group][k, j] = bad
+                outputs, status = run_kernel(kernel, program, inputs, n)
+                assert status[k] & BAD_INPUT and not np.delete(status, k).any()
+                for name, x in outputs.items():  # the others are what they were
+                    np.testing.assert_array_equal(np.delete(x, k, axis=0), np.delete(whole[name], k, axis=0))
+
+
+@each_width
+def test_numbers_at_the_edges_are_numbers(width):
+    graph = Graph()
+    x = graph.input("x")
+    program = Program.from_graph(graph, [("x", [x])], [("out", [x, -x])])
+    edges = np.array([np.finfo(float).max, -np.finfo(float).max, 5e-324, -0.0, np.finfo(float).tiny])
+    outputs, status = run_kernel(compile_kernel(program, width, 2), program, {"x": edges[:, None]}, 5)
+    assert not status.any()
+    np.testing.assert_array_equal(outputs["out"], np.stack([edges, -edges], axis=1))
+    assert np.signbit(outputs["out"][3]).tolist() == [True, False]
+
+
+@each_width
+@pytest.mark.parametrize("level", LEVELS)
+def test_results_that_are_no_numbers_are_flagged(width, level):
+    graph = Graph()
+    x, y = graph.input("x"), graph.input("y")
+    program = Program.from_graph(graph, [("in", [x, y])], [("quotient", [x / y]), ("root", [x, y.sqrt()])])
+    states = np.array([[1.0, 2.0], [1.0, 0.0], [0.0, 0.0], [1.0, -2.0], [1e300, 1e-300], [3.0, 4.0]])
+    outputs, status = run_kernel(compile_kernel(program, width, level), program, {"in": states}, 6)
+    bad = BAD_OUTPUT
+    assert status.tolist() == [0, bad, bad, bad, bad, 0]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(outputs["quotient"][:, 0], states[:, 0] / states[:, 1])
+        np.testing.assert_array_equal(outputs["root"][:, 1], np.sqrt(states[:, 1]))
+    # an output that nobody asks for is not judged
+    _, status = run_kernel(compile_kernel(program, width, level), program, {"in": states}, 6, ("quotient",))
+    assert status.tolist() == [0, 0, 0, bad, 0, 0]
+
+
+@each_width
+@pytest.mark.parametrize("level", LEVELS)
+def test_guards_flag_states_whose_pivot_is_zero_or_near_it(width, level):
+    graph = Graph()
+    x, y = graph.input("x"), graph.input("y")
+    p, r = x * y + 0.5, x - y
+    guards = [(p, 1e-3, "first", 1e-2), (r, 0.25, "second", 0.25)]
+    program = Program.from_graph(graph, [("in", [x, y])], [("out", [1.0 / p, y / r])], guards)
+    states = np.array([[1.0, 2.0], [1.0, -0.5], [1.0, -0.5005], [1.0, -0.502], [1.0, 0.875], [0.0, -0.25], [2.0, 1.76]])
+    pivot, weak, bad = BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, BAD_OUTPUT
+    _, status = run_kernel(compile_kernel(program, width, level), program, {"in": states}, 7)
+    assert status.tolist() == [0, pivot | bad, pivot, weak, pivot, 0, pivot]
+    outputs, status = run_kernel(compile_kernel(program, width, level), program, {"in": np.array([[1.0, math.nan]])}, 1)
+    assert status.tolist() == [BAD_INPUT | pivot | bad]
+
+
+@each_width
+def test_a_value_guarded_twice_meets_the_strictest_limits(width):
+    graph = Graph()
+    x, y = graph.input("x"), graph.input("y")
+    p = x * y
+    for guards in itertools.permutations([(p, 0.1, "first", 0.6), (p, 0.3, "second", 0.4)]):
+        program = Program.from_graph(graph, [("in", [x, y])], [("out", [1.0 / p])], guards)
+        states = np.array([[1.0, 0.2], [1.0, 0.5], [1.0, 0.7], [1.0, 0.35]])
+        _, status = run_kernel(compile_kernel(program, width, 0), program, {"in": states}, 4)
+        weak = WEAK_PIVOT
+        assert status.tolist() == [BAD_PIVOT | weak, weak, 0, weak]
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@example(3628, 1)
+@given(seeds, st.sampled_from(WIDTHS))
+def test_guards_of_random_programs(seed, width):
+    program = random_program(seed, blocks=2 + seed % 5)
+    n = 7
+    inputs = random_inputs(program, n, seed)
+    _, results = run_bounded(program, inputs)
+    expected, clear = np.zeros(n, dtype=int), np.ones(n, dtype=bool)
+    for guard in program.guards:
+        if guard.value >= program.first_op:
+            v = results[guard.value]
+            for limit, bit in ((guard.threshold, BAD_PIVOT), (guard.weak, WEAK_PIVOT)):
+                expected |= np.where(np.abs(v.value) < limit, bit, 0)
+                clear &= np.abs(np.abs(v.value) - limit) > 4.0 * v.error
+    assert clear.all()  # no state so near to a threshold that rounding decides
+    _, status = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
+    np.testing.assert_array_equal(status, expected)
+
+
+# ---- sines ---------------------------------------------------------------------------------------------------------
+
+
+def sincos_program() -> Program:
+    graph = Graph()
+    x = graph.input("x")
+    return Program.from_graph(graph, [("x", [x])], [("out", [x.sin(), x.cos()])])
+
+
+def angles() -> np.ndarray:
+    """Random ones of all sizes to 1e6, and doubles at and next to multiples of π/4."""
+    rng = np.random.default_rng(0)
+    multiples = np.concatenate([np.arange(-2000, 2001), rng.integers(-1_273_239, 1_273_239, 20_000)]) * (math.pi / 4)
+    x = np.concatenate([
+        rng.uniform(-1e6, 1e6, 60_000), rng.uniform(-10.0, 10.0, 60_000),
+        rng.choice([-1.0, 1.0], 20_000) * 10.0 ** rng.uniform(-300, 6, 20_000),
+        multiples, np.nextafter(multiples, np.inf), np.nextafter(multiples, -np.inf), [0.0, 5e-324, 1e6, -1e6],
+    ])  # fmt: skip
+    return x[np.abs(x) <= 1e6]
+
+
+@each_width
+@pytest.mark.parametrize("level", LEVELS)
+def test_sines_and_cosines_are_as_good_as_those_of_numpy(width, level):
+    """2 units in the last place, also next to their zeros, where long doubles can tell; else 1e-15."""
+    x, program = angles(), sincos_program()
+    outputs, status = run_kernel(compile_kernel(program, width, level), program, {"x": x[:, None]}, len(x))
+    assert not status.any()
+    exact = x.astype(np.longdouble)
+    for column, function in ((0, np.sin), (1, np.cos)):
+        found = outputs["out"][:, column]
+        assert np.max(np.abs(found - function(x))) <= 1e-15
+        assert np.max(np.abs(found)) <= 1.0
+        if np.finfo(np.longdouble).nmant >= 63:
+            expected = function(exact)
+            unit = np.spacing(np.abs(expected).astype(float))
+            assert np.max(np.abs(found - expected) / unit) <= 2.0
+
+
+@each_width
+def test_angles_too_large_are_no_numbers(width):
+    """Their last bit is more than 1e-7 rad; rather NaN and a flag than a number without meaning."""
+    largest = LARGEST_ANGLE
+    x = np.array([largest, -largest, np.nextafter(largest, np.inf), -2.0 * largest, 1e300, 0.5])
+    outputs, status = run_kernel(compile_kernel(sincos_program(), width, 2), sincos_program(), {"x": x[:, None]}, 6)
+    assert status.tolist() == [0, 0, *[BAD_OUTPUT] * 3, 0]
+    assert np.isnan(outputs["out"]).all(axis=1).tolist() == [False, False, True, True, True, False]
+    good = [0, 1, 5]
+    expected = np.stack([np.sin(x[good]), np.cos(x[good])], axis=1)
+    np.testing.assert_allclose(outputs["out"][good], expected, atol=1e-15, rtol=0.0)
+
+
+# ---- threads, cache ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1, 8])
+def test_many_threads_call_one_kernel(width):
+    """Each with a workspace of its own: the same bits as one thread."""
+    program = random_program(10, blocks=12)
+    kernel = compile_kernel(program, width, 2)
+    parts = [random_inputs(program, 400 + k, k) for k in range(16)]
+    expected = [run_kernel(kernel, program, x, len(x["x"])) for x in parts]
+
+    def work(k: int):
+        space = kernel.work()
+        return [run_kernel(kernel, program, parts[k], len(parts[k]["x"]), work=space) for _ in range(5)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for (outputs, status), runs in zip(expected, pool.map(work, range(16)), strict=True):
+            for found, found_status in runs:
+                np.testing.assert_array_equal(found_status, status)
+                for group, x in outputs.items():
+                    np.testing.assert_array_equal(found[group], x)
+
+
+def test_threads_compile_at_the_same_time():
+    programs = [random_program(seed, blocks=2) for seed in range(40, 46)]
+    with ThreadPoolExecutor(4) as pool:
+        kernels = list(pool.map(lambda p: compile_kernel(p, 2, 0), programs * 2))
+    for program, kernel in zip(programs * 2, kernels, strict=True):
+        inputs = random_inputs(program, 3, 0)
+        expected, _ = run_bounded(program, inputs)
+        for group, x in run_kernel(kernel, program, inputs, 3)[0].items():
+            assert_within(x, expected[group])
+
+
+def test_workspace_is_aligned():
+    for n in (1, 7, 100):
+        kernel = Kernel(0, 2, n, None, False)
+        for array, first in [kernel.work() for _ in range(9)]:
+            start = array.ctypes.data
+            assert first % 64 == 0 and start <= first and first + 8 * (2 * n + 8) <= start + array.nbytes
+
+
+def test_machine_code_is_cached_by_what_it_depends_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
+    program = random_program(11, blocks=2)
+    inputs = random_inputs(program, 3, 0)
+
+    def outputs(kernel):
+        return np.concatenate(list(run_kernel(kernel, program, inputs, 3)[0].values()), axis=1)
+
+    first = compile_kernel(program, 2, 0)
+    again = compile_kernel(program, 2, 0)
+    assert not first.cached and again.cached and (again.n_slots, again.width) == (first.n_slots, first.width)
+    np.testing.assert_array_equal(outputs(first), outputs(again))
+    for width, level in ((4, 0), (2, 2)):
+        assert not compile_kernel(program, width, level).cached
+    assert not compile_kernel(random_program(12, blocks=2), 2, 0).cached
+    for entry in tmp_path.iterdir():  # damaged entries are compiled again
+        entry.write_bytes(entry.read_bytes()[:-1])
+    third = compile_kernel(program, 2, 0)
+    assert not third.cached
+    np.testing.assert_array_equal(outputs(first), outputs(third))
+    assert compile_kernel(program, 2, 0).cached
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    assert cache.folder() is None and not compile_kernel(program, 2, 0).cached
+
+
+def test_compiling_twice_gives_the_same_code(monkeypatch, tmp_path):
+    """Emission does not depend on anything but the program: caches of two machines of one kind agree."""
+    stored = []
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        monkeypatch.setenv("SYSDYN_CACHE", str(folder))
+        compile_kernel(random_program(13, blocks=5), 4, 0)
+        stored.append({x.name: cache.load(x.name) for x in folder.iterdir()})
+    assert len(stored[0]) == 1 and stored[0] == stored[1]
+
+
+# ---- schedule ------------------------------------------------------------------------------------------------------
+
+
+def interpret(program: Program, inputs: list[float]) -> list[float]:
+    """Run the schedule on a memory that knows whose value each place holds; outputs in order.
+
+    Asserts that what is read is in its place still, and that a place is not written while its value is needed.
+    """
+    plan = schedule(program)
+    first, n_in = program.first_op, program.n_inputs
+    memory: list[tuple[int, float] | None] = [None] * plan.n_slots
+    for k, x in enumerate(inputs):
+        memory[k] = (k, x)
+    assert plan.slot[:n_in].tolist() == list(range(n_in))
+    number = first
+    functions = interpreter.numpy_functions()
+    needed = [set(segment.reads) for segment in plan.segments]
+    for s, segment in enumerate(plan.segments):
+        shape = segment.shape
+        assert 0 < len(shape.kind) <= MAX_OPS
+        assert len(set(segment.reads)) == len(segment.reads)
+        outside = []
+        for value in segment.reads:
+            assert value < number and not n_in <= value < first
+            held = memory[plan.slot[value]]
+            assert held is not None and held[0] == value, f"value {value} is not in its place"
+            outside.append(held[1])
+        local: list[float] = []
+
+        def operand(code: int, local=local, outside=outside, constants=segment.constants) -> float:
+            which, kind = divmod(code, 4)
+            return {LOCAL: local, CONSTANT: constants, EXTERNAL: outside}[kind][which]
+
+        for kind, a, b in zip(shape.kind, shape.lhs, shape.rhs, strict=True):
+            local.append(functions[kind](operand(a)) if b < 0 else functions[kind](operand(a), operand(b)))
+        later = set().union(*needed[s + 1 :])
+        assert segment.writes == [number + k for k in shape.exported]
+        for value in segment.writes:
+            place = plan.slot[value]
+            held = memory[place]
+            assert place >= n_in, "an input is overwritten"
+            assert held is None or held[0] not in later | set(segment.reads), f"value {held[0]} is overwritten"
+            memory[place] = (value, local[value - number])
+        for value in range(number, number + len(shape.kind)):
+            assert value in segment.writes or value not in later
+        number += len(shape.kind)
+    assert number == first + len(program)  # every operation, once, in order
+    outputs = memory[n_in : n_in + program.n_outputs]
+    copied = dict(plan.copies)
+    result = []
+    for place, value in enumerate(program.outputs.tolist(), start=n_in):
+        if place in copied:
+            assert copied[place] == value
+            if n_in <= value < first:
+                result.append(float(program.constants[value - n_in]))
+                continue
+            place = plan.slot[value]
+        held = memory[place]
+        assert held is not None and held[0] == value
+        result.append(held[1])
+    assert len(result) == len(outputs)
+    return result
+
+
+@given(seeds, st.booleans(), st.sampled_from(["none", "structural"]))
+def test_schedules_keep_values_in_their_places(seed, mark, sharing):
+    program = random_program(seed, mark=mark, sharing=sharing)
+    inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
+    np.testing.assert_array_equal(interpret(program, inputs), interpreter.run(program, inputs))
+
+
+@pytest.mark.parametrize("blocks", [0, 40, 150])
+def test_schedules_of_long_programs(blocks):
+    for seed in (1, 2):
+        for mark in (False, True):
+            program = random_program(seed, blocks=blocks, mark=mark)
+            inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
+            np.testing.assert_array_equal(interpret(program, inputs), interpreter.run(program, inputs))
+
+
+def test_places_are_used_again():
+    """A chain of blocks needs the memory of a few of them, however long it is."""
+    short, long = (schedule(random_program(3, blocks=blocks)) for blocks in (20, 80))
+    assert len(long.segments) > 3 * len(short.segments)
+    assert long.n_slots <= short.n_slots + 2 * BLOCK
+
+
+def test_pieces_are_shared_where_three_are_alike():
+    """In most random programs; elsewhere blocks are not of one shape, as a sine is computed once."""
+    having = 0
+    for seed in range(40):
+        plan = schedule(random_program(seed, blocks=6))
+        shared = [s for s in plan.segments if s.shared]
+        for segment in shared:
+            assert len(segment.shape.kind) >= MIN_SHARED
+            assert sum(s.shape == segment.shape for s in shared) >= 3
+        alone = [not s.shared for s in plan.segments]
+        assert not any(a and b for a, b in zip(alone[:-1], alone[1:], strict=True))  # neighbours are one function
+        having += bool(shared)
+    assert having >= 15
+
+
+def test_shared_pieces_have_guards_with_thresholds_of_their_own():
+    programs = [random_program(seed, blocks=8) for seed in range(40)]
+    segments = [s for p in programs for s in schedule(p).segments if s.shared and s.shape.guards]
+    assert len(segments) >= 20
+    assert any(s.shape == t.shape and s.constants != t.constants for s in segments for t in segments)
+
+
+def test_a_chain_runs_its_first_program_once_for_the_same_inputs():
+    """And again for others, or if that failed; nothing of inputs beyond the limits, or that do not fit."""
+    graph, more = Graph(), Graph()
+    x, y = graph.input("x"), graph.input("y")
+    first = Program.from_graph(
+        graph, [("x", [x]), ("y", [y])], [("out", [x / y, y * y, 3.0])], [(y * y, 0.25, "y²", 0.25)]
+    )
+    u, v, w = (more.input(name) for name in "uvw")
+    second = Program.from_graph(more, [("out", [u, v, w])], [("sum", [u + v + w, 0.0])])
+    chain_of = native_calls.chains(machine_code.MachineCode(first, 0), {1: (-10.0, 10.0)})
+    call = chain_of.behind(machine_code.MachineCode(second, 0))
+    nothing, rest = np.zeros(0), np.array([2.0])
+    np.testing.assert_array_equal(call(np.array([9.0, 6.0, 2.0]), 1, nothing), [[10.0, 0.0]])
+    np.testing.assert_array_equal(call(np.array([8.0]), 0, rest), [[11.0, 0.0]])
+    chain_of.outputs[0, 0] = 50.0  # kept for these inputs, whichever way they are handed in
+    np.testing.assert_array_equal(call(np.array([8.0, 2.0]), 0, nothing), [[57.0, 0.0]])
+    for y_now in (11.0, 0.25, np.nan):
+        assert call(np.array([8.0, y_now]), 0, nothing) is None
+        np.testing.assert_array_equal(call(np.array([8.0]), 0, rest), [[11.0, 0.0]])
+    for wrong in (
+        (np.array([8.0]), 0, nothing),
+        (np.array([8.0, 2.0]), 3, nothing),
+        (np.array([8.0, 2.0]), -1, nothing),
+    ):
+        with pytest.raises(ValueError, match="not the inputs"):
+            call(*wrong)
+    with pytest.raises(TypeError, match="8-byte"):
+        call(np.array([8.0, 2.0], dtype=np.float32), 0, nothing)

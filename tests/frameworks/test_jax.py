@@ -1,0 +1,427 @@
+"""Functions of JAX: the values of calls, derivatives of any order, batches, failing states, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from robots import floating_tree
+from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaternions, singular
+
+import sysdyn as sd
+from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
+from sysdyn.frameworks import jax as bridge
+from sysdyn.model.manifolds import quaternion_rates
+
+jax = pytest.importorskip("jax")
+jax.config.update("jax_enable_x64", True)
+from jax.test_util import check_grads  # noqa: E402  (after the precision is set)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(x, marks=[pytest.mark.slow] * (x not in ALWAYS)) for x in CASES])
+def case(request):
+    compiled, args, kwargs = CASES[request.param]()
+    return compiled, compiled.to_jax(), args, kwargs
+
+
+def at(tree, k):
+    return jax.tree.map(lambda x: x[k], tree)
+
+
+def native(compiled, args, kwargs) -> dict:
+    found = compiled(*args, **kwargs)
+    return {x: found[x] for x in compiled.outputs} if isinstance(compiled, sd.Solver) else found
+
+
+def same(found, expected, bits: bool):
+    """bits: to the last one; quaternions that a function divides by their norms may differ in it."""
+    assert set(found) == set(expected)
+    for name, x in expected.items():
+        assert isinstance(found[name], jax.Array) and found[name].shape == x.shape
+        if bits:
+            np.testing.assert_array_equal(found[name], x)
+        np.testing.assert_allclose(found[name], x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
+
+
+def test_values_are_those_of_calls(case):
+    """Of one state and many, at once and compiled, mapped over some arguments or all."""
+    compiled, f, args, kwargs = case
+    many, one = native(compiled, args, kwargs), native(compiled, at(args, 1), at(kwargs, 1))
+    bits = not getattr(getattr(compiled, "model", None), "quaternions", ())
+    for call in (f, jax.jit(f), jax.vmap(f)):
+        same(call(*args, **kwargs), many, bits)
+    for call in (f, jax.jit(f)):
+        same(call(*at(args, 1), **at(kwargs, 1)), one, bits)
+    first, *rest = args
+    same(jax.vmap(lambda x: f(x, *at(rest, 1), **at(kwargs, 1)))(first),
+         native(compiled, (first, *(np.broadcast_to(x[1], x.shape) for x in rest)),
+                jax.tree.map(lambda x: np.broadcast_to(x[1], x.shape), kwargs)), bits)  # fmt: skip
+    nested = jax.jit(jax.vmap(jax.vmap(lambda args, kwargs: f(*args, **kwargs), in_axes=1), in_axes=1))
+    twice = jax.tree.map(lambda x: np.moveaxis(np.stack([x, x]), 2, 0), (args, kwargs))  # (size, 2, STATES, …)
+    found = nested(*twice)
+    for name, x in many.items():
+        np.testing.assert_allclose(found[name][1], x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
+
+
+def test_derivatives_of_first_and_second_order(case):
+    _, f, args, kwargs = case
+    check_grads(lambda args, kwargs: f(*args, **kwargs), (at(args, 2), at(kwargs, 2)), order=2, modes=("fwd", "rev"),
+                eps=1e-5, atol=1e-3, rtol=1e-3)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_derivatives_of_batches(case):
+    """In a batch, of what all states share, and of a loop."""
+    _, f, args, kwargs = case
+
+    def cost(first, rest, known):
+        return sum((x**2).sum() for x in f(first, *rest, **known).values())
+
+    def mapped(*x):
+        return jax.vmap(cost)(*x).sum()
+
+    first, *rest = args
+    one = [jax.grad(cost, argnums=(0, 1, 2))(first[k], at(rest, k), at(kwargs, k)) for k in range(STATES)]
+    expected = jax.tree.map(lambda *x: np.stack(x), *one)
+    shared = jax.grad(lambda x: jax.vmap(cost, (None, 0, 0))(x, rest, kwargs).sum())(first[1])
+    by_one = sum(jax.grad(cost)(first[1], at(rest, k), at(kwargs, k)) for k in range(STATES))
+    batch = jax.grad(lambda x: cost(x, rest, kwargs))(first[1])
+    for found, by in (
+        (jax.jit(jax.grad(mapped, argnums=(0, 1, 2)))(first, rest, kwargs), expected),
+        (jax.grad(cost, argnums=(0, 1, 2))(first, rest, kwargs), expected),
+        (shared, by_one), (batch, by_one),
+        (jax.jit(jax.jacfwd(cost))(first[1], at(rest, 1), at(kwargs, 1)), expected[0][1]),
+    ):  # fmt: skip
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max()), found, by)
+
+
+def test_a_simulation_and_its_gradient():
+    """Gradient of the last state of a hundred steps by the torques, against differences."""
+    solver, (q, qd), known = arm()
+    f = solver.to_jax()
+
+    def last(tau):
+        def step(state, _):
+            q, qd = state
+            qd = qd + 1e-3 * f(q, qd, tau)["qdd"]
+            return (q + 1e-3 * qd, qd), None
+
+        return jax.lax.scan(step, (q[0], qd[0]), None, length=100)[0][0].sum()
+
+    tau = known["tau"][0]
+    slope = jax.jit(jax.grad(last))(tau)
+    for k in range(3):
+        e = 1e-4 * np.eye(3)[k]
+        assert float(slope[k]) == pytest.approx(float(last(tau + e) - last(tau - e)) / 2e-4, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1.0])
+def test_steps_in_manifolds_have_derivatives_at_rest(size):
+    model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))
+    step = sd.kinematics(model, "integrate").to_jax()
+    q, v, _ = model.random_state(seed=0)
+    check_grads(step, (q, size * v), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(step(q, size * v), model.integrate(q, size * v), atol=1e-13)
+    difference = sd.kinematics(model, "difference").to_jax()
+    there = model.integrate(q, size * v)
+    check_grads(
+        lambda q1: difference(q, q1=q1), (there,), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4
+    )
+
+
+@pytest.mark.slow
+def test_quaternions_of_frames_have_derivatives():
+    """By the entries of q, which along the rates of positions are the rates of attitudes."""
+    model = sd.random_tree(4, seed=4, joints=("free", "revolute", "spherical", "helical"))
+    frame = model.body_names[-1]
+    attitude = sd.kinematics(model, f"quaternion:{frame}").to_jax()
+    q, v, _ = model.random_state(seed=0)
+    check_grads(attitude, (q,), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4)
+    rates = np.zeros((model.nq, model.nv))
+    for i, joint in enumerate(model.joints):
+        rates[model.q_slice(i), model.v_slice(i)] = joint.rates(q[model.q_slice(i)])
+    turning = quaternion_rates(np.asarray(attitude(q))) @ sd.frame_jacobian(model, q, frame)[:3]
+    np.testing.assert_allclose(jax.jit(jax.jacrev(attitude))(q) @ rates, turning, atol=1e-13)
+    many = model.random_state(seed=1, batch=4)[0]
+    np.testing.assert_allclose(jax.vmap(attitude)(many), sd.kinematics(model, f"quaternion:{frame}")(many), atol=1e-14)
+
+
+@pytest.mark.slow
+def test_a_floating_base_is_simulated_and_differentiated():
+    """The momentum of a free robot in free fall changes by its weight alone, and so do its derivatives."""
+    model = floating_tree(3, seed=4)
+    solver = fast(sd.forward_dynamics(model), outputs="qdd")
+    fd, step, momentum = solver.to_jax(), *(sd.kinematics(model, x).to_jax() for x in ("integrate", "momentum"))
+    q, qd, _ = model.random_state(seed=0)
+
+    def fallen(qd, h=2e-4, n=500):
+        def moved(state, _):
+            q, qd = state
+            half = qd + h / 2 * fd(q, qd, np.zeros(model.nv))["qdd"]
+            between = step(q, h / 2 * qd)
+            return (step(q, h * half), qd + h * fd(between, half, np.zeros(model.nv))["qdd"]), None
+
+        return momentum(*jax.lax.scan(moved, (q, qd), length=n)[0])
+
+    time = 0.1
+    expected = momentum(q, qd) + np.array([0.0, 0.0, 0.0, *(model.mass * model.gravity * time)])
+    np.testing.assert_allclose(jax.jit(fallen)(qd), expected, atol=1e-4 * np.abs(expected).max())
+    by = jax.jit(jax.jacrev(fallen))(qd)
+    np.testing.assert_allclose(by, jax.jacobian(lambda x: momentum(q, x))(qd), atol=2e-3 * np.abs(by).max())
+
+
+# ---- states that fail ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_states_that_fail_are_solved_again_or_not_a_number():
+    solver, given = singular()
+    expected = solver(**given, on_singular="nan")
+    assert 0 < (~expected.ok).sum() < 700
+    step = solver.bind(**{k: x for k, x in given.items() if k != "y"}, y=given["y"])
+    step()
+    assert (step.status[expected.ok] != 0).any(), "some are solved again"
+    f = solver.to_jax()
+    for call in (f, jax.jit(f)):
+        np.testing.assert_array_equal(call(**given)["qdd"], expected.qdd)
+    bad = int(np.flatnonzero(~expected.ok)[0])
+    assert np.isnan(jax.jit(f)(**at(given, bad))["qdd"]).all()
+    slope = jax.jit(jax.vmap(jax.grad(lambda x: f(**x)["qdd"].sum())))(given)["qd"]
+    solved = np.isfinite(slope).all(axis=1)
+    assert not solved[~expected.ok].any() and solved.sum() > 50
+    strict = jax.jit(solver.to_jax(on_singular="raise"))
+    with pytest.raises(Exception, match="the system cannot be solved at this state"):
+        jax.block_until_ready(strict(**at(given, bad)))
+    fine = int(np.flatnonzero(expected.ok)[0])
+    np.testing.assert_array_equal(strict(**at(given, fine))["qdd"], expected.qdd[fine])
+
+
+def test_values_that_are_not_finite_stay_so():
+    for make in (arm, quaternions):
+        solver, (q, qd), known = make()
+        f = jax.jit(solver.to_jax())
+        for bad in (np.nan, np.inf, 1e12):
+            x = q.copy()
+            x[2, -1] = bad
+            found = np.asarray(f(x, qd, **known)["qdd"])
+            assert np.isnan(found[2]).all() or (make is quaternions and bad == 1e12)
+            np.testing.assert_allclose(np.delete(found, 2, 0), np.delete(solver(q, qd, **known).qdd, 2, 0), rtol=1e-9)
+
+
+def test_quaternions_of_any_norm_stand_for_their_attitude():
+    """Also where states fail: nothing is refused for its norm."""
+    solver, (q, qd), known = quaternions()
+    f, parts = jax.jit(solver.to_jax()), [part for _, part in solver.model.quaternions]
+    longer = q.copy()
+    for part in parts:
+        longer[:, part] *= 2.0
+    longer[3, 0] = np.nan
+    found, expected = f(longer, qd, **known)["qdd"], solver(q, qd, **known).qdd
+    assert np.isnan(found[3]).all()
+    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(expected, 3, 0), rtol=1e-11, atol=1e-9)
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_is_said_while_it_is_traced():
+    solver, (q, qd), known = arm()
+    f = solver.to_jax()
+    with pytest.raises(InvalidInput, match=r"qd has shape \(2,\), but \(…, 3\) is needed"):
+        jax.jit(f)(q[0], qd[0, :2], **at(known, 0))
+    with pytest.raises(InvalidInput, match=r"batch\) axes do not fit together: q \(5,\), qd \(4,\)"):
+        jax.jit(f)(q, qd[:4], **known)
+    with pytest.raises(InvalidInput, match="no value was given for 'tau'"):
+        jax.jit(f)(q, qd)
+    with pytest.raises(UnknownName, match="torque"):
+        jax.jit(f)(q, qd, torque=q)
+    with pytest.raises(InvalidInput, match="q is of complex128"):
+        f(q * 1j, qd, **known)
+    with pytest.raises(InvalidInput, match="noise is as declared"):
+        estimate()[0].to_jax()(q, qd, y={}, noise={"torques": 0.1})
+    with pytest.raises(UnknownName, match="on_singular"):
+        solver.to_jax(on_singular="repivot")
+    np.testing.assert_array_equal(f(q.tolist(), qd.tolist(), **known)["qdd"], solver(q, qd, **known).qdd)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_other_devices_are_refused_with_the_remedy(platform):
+    """When a function is compiled for a device, which this machine need not have; derivatives and maps, too."""
+    solver, (q, qd), known = arm()
+    f = solver.to_jax()
+
+    def cost(q, qd, tau):
+        return f(q, qd, tau)["qdd"].sum()
+
+    for function in (f, jax.vmap(f), jax.grad(cost), jax.jacfwd(cost)):
+        traced = jax.jit(function).trace(q, qd, *known.values())
+        with pytest.raises(BackendUnavailable, match=r"programs run on CPUs: put arrays there by jax.device_put\(x, "):
+            traced.lower(lowering_platforms=(platform,))
+
+
+def test_without_jax_the_remedy_is_named():
+    solver = arm()[0]
+    with (
+        missing(bridge, "jax"),
+        pytest.raises(BackendUnavailable, match=r"pip install jax, or pip install '.*\[jax\]'"),
+    ):
+        solver.to_jax()
+
+
+# ---- lives and processes ---------------------------------------------------------------------------------------------
+
+
+def test_compiled_functions_outlive_their_solvers():
+    solver, (q, qd), known = arm()
+    f, expected = jax.jit(solver.to_jax()), solver(q, qd, **known).qdd
+    f(q, qd, **known)
+    del solver
+    gc.collect()
+    np.testing.assert_array_equal(f(q, qd, **known)["qdd"], expected)
+
+
+def test_threads_call_one_function():
+    solver, (q, qd), known = arm()
+    f = jax.jit(solver.to_jax())
+    f(q, qd, **known)
+    wrong = []
+
+    def work(k: int) -> None:
+        for _ in range(200):
+            found = f(q + k, qd, **known)["qdd"]
+            if not np.array_equal(found, solver(q + k, qd, **known).qdd):
+                wrong.append(k)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory of this process is read from /proc")
+def test_a_million_calls_leave_nothing():
+    """In a loop of XLA, and thousands from Python."""
+    solver, (q, qd), known = arm()
+    f, (q, qd, tau) = solver.to_jax(), (q[0], qd[0], known["tau"][0])
+    loop = jax.jit(lambda q: jax.lax.scan(lambda x, _: (x + 1e-9 * f(x, qd, tau)["qdd"], None), q, length=10**6)[0])
+    once = jax.jit(lambda q: f(q, qd, tau)["qdd"])
+
+    def used() -> int:
+        """Bytes of memory after a million steps and twenty thousand calls."""
+        loop(q).block_until_ready()
+        for _ in range(20_000):
+            once(q)
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    used()  # what is allocated once
+    before = used()
+    assert used() - before < 4e6  # four bytes a call
+
+
+SCRIPT = """
+import multiprocessing, sys
+import numpy as np
+import jax
+{setting}
+import sysdyn as sd
+arm = sd.chain(3, seed=2)
+solver = sd.compile(sd.forward_dynamics(arm), outputs="qdd", level="fast")
+q, qd, tau = arm.random_state(seed=0, batch=4)
+{body}
+"""
+SPAWNED = """
+def work(k):
+    f = jax.jit(solver.to_jax())
+    return bool(np.array_equal(f(q, qd, tau)["qdd"], solver(q, qd, tau).qdd))
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        print(all(pool.map(work, range(4))))
+"""
+SHARDED = """
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+f = solver.to_jax()
+sharded = jax.jit(jax.shard_map(lambda *x: f(*x)["qdd"], mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+print(len(jax.devices()), np.array_equal(sharded(q, qd, tau), solver(q, qd, tau).qdd))
+parts = [jax.device_put(x, jax.sharding.NamedSharding(mesh, P("x"))) for x in (q, qd, tau)]
+print(all(np.array_equal(g(*parts), solver(q, qd, tau).qdd) for g in (sharded, jax.jit(lambda *x: f(*x)["qdd"]))))
+by = jax.jit(jax.grad(lambda *x: sharded(*x).sum()))(q, qd, tau)
+print(np.allclose(by, jax.grad(lambda *x: f(*x)["qdd"].sum())(q, qd, tau)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("x64", [True, False], ids=["with float64", "without"])
+def test_solvers_in_single_precision(x64, request):
+    """Functions and their derivatives are of float32, whether JAX has float64 or not."""
+    problem = sd.forward_dynamics(floating_tree(5, seed=1))
+    double, single = (fast(problem, outputs="qdd", real=x) for x in ("float64", "float32"))
+    given = [x.astype(np.float32) for x in problem.model.random_state(seed=2, batch=37)]
+    exact, expected = double(*given).qdd, single(*given).qdd
+
+    def cost(q, qd, tau, f):
+        return (f(q, qd, tau)["qdd"] * exact[1]).sum() / np.abs(exact[1]).max()
+
+    slopes = jax.grad(cost, argnums=(0, 1, 2))(*at(given, 1), f=double.to_jax())
+    jax.config.update("jax_enable_x64", x64)
+    request.addfinalizer(lambda: jax.config.update("jax_enable_x64", True))
+    f = single.to_jax()
+    for call in (f, jax.jit(f), jax.vmap(f)):
+        found = call(*given)["qdd"]
+        assert found.dtype == np.float32 and found.shape == exact.shape
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(exact).max())
+    if x64:
+        assert jax.jit(f)(*(x.astype(float) for x in given))["qdd"].dtype == np.float32
+    found = jax.jit(jax.grad(cost, argnums=(0, 1, 2)), static_argnames="f")(*at(given, 1), f=f)
+    for x, y in zip(found, slopes, strict=True):
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-3 * np.abs(y).max())
+    rates = jax.jvp(lambda q: f(q, *at(given[1:], 1))["qdd"], (given[0][1],), (given[0][2],))[1]
+    assert rates.dtype == np.float32 and np.isfinite(rates).all()
+    given[0][5, -1] = 1e5  # an angle whose sine is that of double precision
+    found = jax.jit(f)(*given)["qdd"]
+    np.testing.assert_allclose(found[5], double(*at(given, 5)).qdd, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+X64 = 'jax.config.update("jax_enable_x64", True)'
+
+
+def ran(tmp_path, body: str, *args: str, setting: str = X64, **environment: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.format(setting=setting, body=body))
+    run = subprocess.run([sys.executable, str(path), *args], capture_output=True, text=True, timeout=300,
+                         env=dict(os.environ) | environment)  # fmt: skip
+    return run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["spawn", "fork"])
+def test_processes_make_functions_of_their_own(tmp_path, way):
+    assert "True" in ran(tmp_path, SPAWNED, way).splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="JAX before 0.6 has no jax.shard_map")
+def test_shards_of_a_batch(tmp_path):
+    found = ran(tmp_path, SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2").splitlines()
+    assert [line for line in found if "True" in line or "False" in line] == ["2 True", "True", "True"], found
+
+
+@pytest.mark.slow
+def test_single_precision_is_refused_with_the_remedy(tmp_path):
+    found = ran(tmp_path, "solver.to_jax()(q, qd, tau)", setting="")
+    assert (
+        "q is of float32, but the program computes in float64: call jax.config.update('jax_enable_x64', True)" in found
+    )
