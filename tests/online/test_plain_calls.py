@@ -745,7 +745,7 @@ def test_a_million_calls_leave_nothing_behind():
 def test_an_extension_of_another_source_is_refused(tmp_path):
     """It would be called wrongly; the message says how to build it again."""
     shutil.copytree(Path(sd.__file__).parent, tmp_path / "sysdyn", ignore=shutil.ignore_patterns("__pycache__"))
-    with open(tmp_path / "sysdyn" / "runtime" / "native" / "native.c", "a") as file:
+    with open(tmp_path / "sysdyn" / "runtime" / "native" / "module.c", "a") as file:
         file.write("/* changed */")
     absent = "sys.modules['sysdyn.runtime.native.extension'] = None;"
     for module, reason in (("", "another version"), (absent, "loaded")):

@@ -1,0 +1,117 @@
+/* Shared by the C files of this folder: checks of arrays that callers hand in, and what each file adds to the module. */
+
+#ifndef SYSDYN_NATIVE_H
+#define SYSDYN_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <structmember.h>
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL sysdyn_array_api
+#ifndef IMPORTS_NUMPY
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+/* Arrays have up to this many axes, calls up to this many results. */
+enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
+/* Bytes of a cache line. */
+enum { LINE = 64 };
+/* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
+static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
+
+/* See sysdyn/runtime/kernel.py. */
+typedef void (*Kernel)(int64_t *words, int64_t n);
+typedef void (*ByNumber)(int64_t *words, int64_t n, const int64_t *rows, const int64_t *into);
+
+/* An argument at one state. at: where its entries go among the inputs, one after the other, or, if they are scattered,
+   where their places begin in a table; for a batch, the number of the word that has its pointer. how: SCATTERED, and
+   FOR_ALL if a float may stand for all entries. */
+typedef struct {
+    int64_t axes, dims[AXES], size, at, how;
+} Target;
+
+/* An array of results. word: the number of that with its pointer; at: where it begins in a row of all results. */
+typedef struct {
+    int64_t axes, dims[AXES], word, at;
+} Output;
+
+typedef struct {
+    PyTypeObject *called, *plain, *result, *row; /* which the module owns */
+} State;
+
+/* The content of a C-contiguous array of numbers of one size. */
+typedef struct {
+    void *data;
+    Py_ssize_t size;
+} Table;
+
+static inline int table(PyObject *x, Table *found, char kind, int64_t bytes)
+{
+    PyArrayObject *array = (PyArrayObject *)x;
+    if (!PyArray_Check(x) || PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != bytes ||
+        !PyArray_IS_C_CONTIGUOUS(array)) {
+        PyErr_Format(PyExc_TypeError, "a C-contiguous array of %d-byte numbers of kind %c is needed", (int)bytes, kind);
+        return 0;
+    }
+    *found = (Table){PyArray_DATA(array), PyArray_SIZE(array)};
+    return 1;
+}
+
+static inline int integers(PyObject *x, void *found) { return table(x, found, 'i', 8); }
+static inline int doubles(PyObject *x, void *found) { return table(x, found, 'f', 8); }
+static inline int shorts(PyObject *x, void *found) { return table(x, found, 'i', 4); }
+static inline int bytes_of(PyObject *x, void *found) { return table(x, found, 'i', 1); }
+
+/* Whether x is an array of NPY_DOUBLE or NPY_FLOAT, no subclass, with the shape of the target after so many leading
+   axes. */
+static inline int suits(PyObject *object, int type, const Target *target, int leading)
+{
+    PyArrayObject *x = (PyArrayObject *)object;
+    if (!PyArray_CheckExact(object) || PyArray_TYPE(x) != type || !PyArray_ISALIGNED(x) ||
+        !PyArray_ISNOTSWAPPED(x) || PyArray_NDIM(x) != target->axes + leading)
+        return 0;
+    for (int k = 0; k < target->axes; k++)
+        if (PyArray_DIM(x, leading + k) != target->dims[k])
+            return 0;
+    return 1;
+}
+
+/* 1 if the quaternion is normalised to the last bits, 0 if nearly, −1 if not. */
+static inline int normal(const double *q, double *norm)
+{
+    *norm = sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
+    double error = fabs(*norm - 1.0);
+    return error <= EXACT ? 1 : error <= NEAR ? 0 : -1;
+}
+
+/* Whether the quaternion, of floats or doubles, is normalised to the last bits. */
+static inline int exact(const char *at, int64_t bytes)
+{
+    double q[4], norm;
+    if (bytes == sizeof(double))
+        return normal((const double *)at, &norm) == 1;
+    for (int k = 0; k < 4; k++)
+        q[k] = ((const float *)at)[k];
+    normal(q, &norm);
+    return fabs(norm - 1.0) <= EXACT_FLOAT;
+}
+
+static inline void freed(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* What the files add to the module. */
+int add_call_types(PyObject *module);
+PyObject *prepared(PyObject *module, PyObject *arguments);
+PyObject *batch(PyObject *module, PyObject *arguments);
+PyObject *twice(PyObject *module, PyObject *arguments);
+PyObject *again(PyObject *module, PyObject *arguments);
+void prepare_double_double(void);
+
+#endif
