@@ -172,9 +172,9 @@ static int64_t computed(const Shared *all, int64_t *words, char *space)
             if (space && rows)
                 put_aside(all, words, space, size);
             if (rows)
-                ((ByNumber)all->kernel)(words, size, rows, space ? NULL : rows);
+                run_kernel_rows((ByNumber)all->kernel, words, size, rows, space ? NULL : rows);
             else
-                ((Kernel)all->kernel)(words, size);
+                run_kernel((Kernel)all->kernel, words, size);
             const int64_t *status = (const int64_t *)(intptr_t)words[1];
             for (int64_t s = 0; s < size; s++)
                 bits |= status[s];

@@ -675,7 +675,7 @@ typedef struct {
 static PyObject *prepared_call(PyObject *self, PyObject *unused)
 {
     const Prepared *call = (const Prepared *)PyBytes_AS_STRING(self);
-    call->kernel(call->words, call->n);
+    run_kernel(call->kernel, call->words, call->n);
     Py_RETURN_NONE;
 }
 
@@ -760,11 +760,11 @@ static PyObject *chain_call(Chain *self, PyObject *arguments, PyObject *named)
         for (const double *x = self->limits.data, *end = x + self->limits.size; x < end; x += 3)
             if (!(inputs[(Py_ssize_t)x[0]] >= x[1] && inputs[(Py_ssize_t)x[0]] <= x[2]))
                 Py_RETURN_NONE;
-        self->first->kernel(self->first->words, 1);
+        run_kernel(self->first->kernel, self->first->words, 1);
         status[2] = status[0] == 0;
     }
     if (status[2])
-        self->second->kernel(self->second->words, 1);
+        run_kernel(self->second->kernel, self->second->words, 1);
     if (!status[2] || status[1])
         Py_RETURN_NONE;
     PyObject *found = PyArray_SimpleNew(2, ((npy_intp[]){1, self->outputs.size}), NPY_DOUBLE);

@@ -26,6 +26,15 @@ static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1
 typedef void (*Kernel)(int64_t *words, int64_t n);
 typedef void (*ByNumber)(int64_t *words, int64_t n, const int64_t *rows, const int64_t *into);
 
+/* Computes n states. All C code calls kernels through this function and the next one alone. */
+static inline void run_kernel(Kernel kernel, int64_t *words, int64_t n) { kernel(words, n); }
+
+/* Computes n states of larger arrays: reads the rows with the numbers in `rows` and writes those in `into`. */
+static inline void run_kernel_rows(ByNumber kernel, int64_t *words, int64_t n, const int64_t *rows, const int64_t *into)
+{
+    kernel(words, n, rows, into);
+}
+
 /* An argument at one state. at: where its entries go among the inputs, one after the other, or, if they are scattered,
    where their places begin in a table; for a batch, the number of the word that has its pointer. how: SCATTERED, and
    FOR_ALL if a float may stand for all entries. */
