@@ -435,7 +435,7 @@ static PyObject *attempt(Plain *self, PyObject *const *arguments, Py_ssize_t n, 
             const Output *output = (const Output *)self->outputs.data + k;
             words[output->word] = (int64_t)(intptr_t)(numbers(row) + output->at);
         }
-        self->kernel(words, 1);
+        run_kernel(self->kernel, words, 1);
         if (self->in_row)
             memcpy(numbers(row) + self->n_outputs, self->inputs.data, self->n_inputs * sizeof(double));
         if (self->status == 0)
