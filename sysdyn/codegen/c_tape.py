@@ -282,7 +282,7 @@ class TapeCode:
     def routines(self) -> str:
         """The routines that functions have used until now."""
         parts = (f"APART {'int' if name == _SAYS else 'void'} {name}{_ROUTINES[name]}" for name in self._used)
-        return self.real.in_c(f"{_APART}\n\n" + "\n\n".join(parts))
+        return self.real.specialise_c_source(f"{_APART}\n\n" + "\n\n".join(parts))
 
     @property
     def bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The type of the numbers of a target: its names in compilers, its size, and limits that follow from its digits."""
+"""Floating-point types of programs: their names in C, LLVM and NumPy, and constants that depend on the precision."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sysdyn.program.status import LARGEST_ANGLE
 
 @dataclass(frozen=True)
 class Real:
-    """A type of floating-point numbers.
+    """A floating-point type.
 
-    name: in C and in LLVM's language. dtype: of arrays. half_pi: π/2 in parts, for products that are rounded before
-    they are added, which have to be exact, and for others. largest_angle [rad]: sines of greater ones are not numbers.
-    suffix: of constants in C, and of functions of math.h.
+    name: in C and in LLVM IR. half_pi: Cody-Waite splittings of π/2; the first is for processors without FMA (products
+    must be exact), the second for FMA. largest_angle [rad]: sine and cosine of larger angles are NaN. suffix: of
+    literals and math.h functions in C.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Real:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.dtype.itemsize
 
     @property
@@ -40,42 +40,42 @@ class Real:
 
     @property
     def rounding(self) -> float:
-        """Distance of 1 from the next number."""
+        """Machine epsilon."""
         return float(np.finfo(self.dtype).eps)
 
     @property
-    def to_integer(self) -> float:
-        """1.5 · 2^(digits − 1): added, it rounds to the nearest integer, which the low bits of the sum hold."""
+    def rint_magic(self) -> float:
+        """1.5 · 2^(digits − 1): adding it rounds to the nearest integer, in the low bits of the sum."""
         return 1.5 * 2.0 ** np.finfo(self.dtype).nmant
 
     def literal(self, x: float) -> str:
-        """The number in C, rounded to this type."""
+        """C literal of a number, rounded to this type."""
         x = float(self.dtype.type(x))
         if not math.isfinite(x):
             return "NAN" if math.isnan(x) else "INFINITY" if x > 0 else "(-INFINITY)"
         return f"{x!r}{self.suffix}" if math.copysign(1.0, x) > 0 else f"({x!r}{self.suffix})"
 
     def literals(self, x: np.ndarray) -> str:
-        """Numbers of an array as C writes them, with commas."""
+        """C literals of an array, separated by commas."""
         return ", ".join(map(self.literal, np.asarray(x, dtype=float).reshape(-1).tolist()))
 
-    def in_c(self, text: str) -> str:
-        """C that is written for double, in this type: its name, constants with a point, and functions of math.h."""
+    def specialise_c_source(self, text: str) -> str:
+        """Convert C source from double to this type: type names, floating-point literals and math.h functions."""
         text = re.sub(r"\bdouble\b", self.name, text)
         text = re.sub(r"(?<![\w.])\d+\.\d+(?![\w.])", rf"\g<0>{self.suffix}", text)
         return re.sub(r"\b(sqrt|fabs|exp|expm1|fmax|rint)\(", rf"\1{self.suffix}(", text)
 
-    def text(self, x: float) -> str:
-        """The number as LLVM's language has it, whatever its type: with the bits of a double."""
+    def llvm_literal(self, x: float) -> str:
+        """LLVM literal of a number: LLVM writes floats, too, with the bits of a double."""
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(self.dtype.type(x))))[0]:016X}"
 
 
-# The type of programs unless a user asks for another. Three parts of π/2 are of 53 bits each: Cody & Waite (1980).
+# π/2 in three parts of 53 bits each: Cody & Waite 1980.
 DOUBLE = Real(
     "double", np.dtype(np.float64),
-    (HALF_PI, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)), LARGEST_ANGLE,
+    (HALF_PI, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)), LARGEST_ANGLE,
 )  # fmt: skip
-# Three parts of 12 bits, and three of 24; beyond 4000 rad neighbours are more than 2e-4 rad apart.
+# π/2 in three parts of 12 bits, or of 24. Above 4000 rad adjacent floats differ by more than 2e-4 rad.
 SINGLE = Real(
     "float", np.dtype(np.float32),
     ((1.57080078125, -4.453584551811218e-06, -8.706138032721356e-10),

@@ -231,7 +231,7 @@ def _source(
     turns = [x.split()[2].partition("[")[0] for x in tables if x.startswith("static double turns")]
     reset = "".join(f"\n    memset({x}, 0, sizeof {x});" for x in turns)
     banner = f"/* {MARK}: {comment(f'a filter of the motion of {own.model.name}')} */\n"
-    return banner + real.in_c(f"""#include "{name}.h"
+    return banner + real.specialise_c_source(f"""#include "{name}.h"
 
 #include <math.h>
 #include <string.h>

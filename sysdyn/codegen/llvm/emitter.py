@@ -118,7 +118,7 @@ class Emitter(Types):
         self._watch(code)
         self._add_copies(code)
         parts = [
-            _table("constants", self.num, [self.real.text(c) for c in code.constants]),
+            _table("constants", self.num, [self.real.llvm_literal(c) for c in code.constants]),
             _table("places", "i64", [str(p * self.width) for p in code.places]),
             *self._declarations(),
             *self._sincos(),

@@ -391,7 +391,7 @@ def _numbers(types: Types, values: Sequence[float]) -> str:
     """A constant: one number for all lanes, or one for each."""
     if len(values) == 1:
         return types.constant(values[0])
-    return "<" + ", ".join(f"{types.num} {types.real.text(x)}" for x in values) + ">"
+    return "<" + ", ".join(f"{types.num} {types.real.llvm_literal(x)}" for x in values) + ">"
 
 
 def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:

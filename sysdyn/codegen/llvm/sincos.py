@@ -60,14 +60,14 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
 
 
 def _reduced(made: _Lines, x: str, turn: float, fuses: bool, parts: int | None = None) -> tuple[str, str]:
-    """(k + `to_integer`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
+    """(k + `rint_magic`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
 
     parts: of π/2 that are used at most; None: all.
     """
     types, new, fma = made.types, made.new, made.fma
     vec, c, real = types.vec, types.constant, types.real
-    shifted = fma(x, c(2.0 / (turn * math.pi)), c(real.to_integer))
-    k, r = new(f"fsub {vec} {shifted}, {c(real.to_integer)}"), x
+    shifted = fma(x, c(2.0 / (turn * math.pi)), c(real.rint_magic))
+    k, r = new(f"fsub {vec} {shifted}, {c(real.rint_magic)}"), x
     for part in real.half_pi[fuses][:parts]:
         r = fma(k, c(-turn * part), r)
     size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} {x})")

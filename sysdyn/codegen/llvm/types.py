@@ -40,7 +40,7 @@ class Types:
         return [self.address(at, place), f"  store {self.vec} {what}, ptr {at}, align {align or self.align}"]
 
     def constant(self, x: float) -> str:
-        return self.real.text(x) if self.width == 1 else f"splat ({self.num} {self.real.text(x)})"
+        return self.real.llvm_literal(x) if self.width == 1 else f"splat ({self.num} {self.real.llvm_literal(x)})"
 
     def integer(self, k: int) -> str:
         return str(k) if self.width == 1 else f"splat ({self.int} {k})"
