@@ -25,7 +25,7 @@ from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import FORMULATIONS, LEVELS
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.passes import PASSES
-from sysdyn.runtime.real import DTYPES
+from sysdyn.runtime.real import REALS
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.orderings import ORDERINGS
 
@@ -68,7 +68,7 @@ TABLES = {
     "layout": set(LAYOUTS),
     "known": set(KNOWN),
     "backend": set(BACKENDS),
-    "real": set(DTYPES),
+    "real": set(REALS),
     "on_singular": set(ON_SINGULAR),
     "formulation": set(FORMULATIONS),
     "passes": {"all", *PASSES},

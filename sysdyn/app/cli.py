@@ -412,7 +412,7 @@ def export(
     torque: Torque = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
-    real: Annotated[str, typer.Option(help="Type of its numbers: double or float.")] = "double",
+    real: Annotated[str, typer.Option(help="Type of its numbers: float64 or float32.")] = "float64",
     force: Force = False,
     seconds: Seconds = None,
 ) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.c99 import MARK, Code, Description, check_name, comment
-from sysdyn.errors import FileError, InvalidInput, SingularState, check_among, checked_path
+from sysdyn.errors import FileError, InvalidInput, SingularState, checked_path
 from sysdyn.files import atomic
-from sysdyn.runtime.real import DOUBLE, REALS, SINGLE, Real
+from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
 from sysdyn.runtime.runner import Executable
 
 # Number of test vectors in a project; chosen.
@@ -27,17 +27,17 @@ LARGEST_TOLERANCE = {DOUBLE: 1e-6, SINGLE: 0.1}
 
 def export(
     folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping,
-    real: str = "double",
+    real: str = "float64",
 ) -> Path:  # fmt: skip
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs {group: (N, size)}. real: number type, "double" or "float". Raises UnknownName for the type, InvalidInput,
+    inputs {group: (N, size)}. real: number type, "float64" or "float32". Raises UnknownName for the type, InvalidInput,
     FileError, and SingularState if no state has a result, or if interpreter and compiled code differ too much.
     """
     program = executable.program
     if not program.n_outputs:
         raise InvalidInput("there is nothing to export: no result has any entries")
-    check_among("type of numbers", real, REALS)
+    number_type = real_of(real)
     n = len(next(iter(inputs.values())))
     outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
     status = np.empty(n, dtype=np.int64)
@@ -50,14 +50,14 @@ def export(
     inputs, outputs = ({group: x[good] for group, x in part.items()} for part in (inputs, outputs))
     _tolerance(executable, inputs, outputs, DOUBLE)  # at all states: raises if machine code and interpreter disagree
     about = []
-    if REALS[real] is not DOUBLE:
-        worst = max(error for error, _, _ in _rounding(executable, inputs, outputs, REALS[real]))
+    if number_type is not DOUBLE:
+        worst = max(error for error, _, _ in _rounding(executable, inputs, outputs, number_type))
         about = [
             f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
         ]
-    code = Code(check_name(name), program, description, REALS[real], about)
+    code = Code(check_name(name), program, description, number_type, about)
     inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
-    tolerance = _tolerance(executable, inputs, outputs, REALS[real])
+    tolerance = _tolerance(executable, inputs, outputs, number_type)
     files = {
         f"{name}.h": code.header(),
         f"{name}.c": code.source(),

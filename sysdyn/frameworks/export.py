@@ -42,16 +42,16 @@ class Translated(ABC):
     def source(self, name: str | None = None) -> Source:
         """The program under this name, or under one of its own."""
 
-    def export_c(self, folder: str | os.PathLike, name: str | None = None, real: str = "double") -> Path:
+    def export_c(self, folder: str | os.PathLike, name: str | None = None, real: str = "float64") -> Path:
         """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
 
         NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
         entries are named in the header; blocks of derivatives are members such as dqdd_dq, row by row) and a workspace
         of the caller, and returns the status bits of the kernel. main checks it against results computed here, to a
-        tolerance of at most 1e-6 ("double") or 0.1 ("float") of the greatest entry of each. name: a C identifier,
+        tolerance of at most 1e-6 ("float64") or 0.1 ("float32") of the greatest entry of each. name: a C identifier,
         but no keyword, header of C or POSIX, or target of CMake; by default made from the robot and the problem, or
-        the name of the function. real: number type, "double" or "float"; the header of a "float" export reports the
-        greatest difference to double. Files of an earlier export are replaced.
+        the name of the function. real: number type, "float64" or "float32"; the header of a "float32" export reports
+        the greatest difference to double. Files of an earlier export are replaced.
 
         Raises InvalidInput for the name, UnknownName for the type, FileError if the folder cannot be written,
         SingularState if no test vector has a finite result, or rounding errors exceed a tenth of that tolerance.

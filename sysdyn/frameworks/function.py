@@ -241,7 +241,7 @@ class Function(Translated, Differentiable, Called):
         return {group: np.reshape(states[group], (-1, size)) for group, size in self.program.input_groups}
 
     def export_c(
-        self, folder: str | os.PathLike, name: str | None = None, real: str = "double",
+        self, folder: str | os.PathLike, name: str | None = None, real: str = "float64",
         states: Mapping[str, np.ndarray] | None = None,
     ) -> Path:  # fmt: skip
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.

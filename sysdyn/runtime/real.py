@@ -81,13 +81,12 @@ SINGLE = Real(
     ((1.57080078125, -4.453584551811218e-06, -8.706138032721356e-10),
      (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)), 4000.0, "f",
 )  # fmt: skip
-# Types of numbers by their name in C, and in NumPy.
-REALS = {x.name: x for x in (DOUBLE, SINGLE)}
-DTYPES = {x.dtype.name: x for x in (DOUBLE, SINGLE)}
+# By NumPy's names, which users give.
+REALS = {x.dtype.name: x for x in (DOUBLE, SINGLE)}
 
 
-def real_of(what: str | type | np.dtype) -> Real:
-    """The type of numbers of this name in NumPy, or of a type of NumPy. Raises UnknownName."""
-    name = what if isinstance(what, str) else np.dtype(what).name if isinstance(what, (type, np.dtype)) else repr(what)
-    check_among("type of numbers", name, DTYPES)
-    return DTYPES[name]
+def real_of(dtype: str | type | np.dtype) -> Real:
+    """The type with this NumPy name or dtype. Raises UnknownName."""
+    name = np.dtype(dtype).name if isinstance(dtype, (type, np.dtype)) else str(dtype)
+    check_among("type of numbers", name, REALS)
+    return REALS[name]

@@ -13,10 +13,9 @@ import numpy as np
 from sysdyn.codegen.c99 import MARK, check_name, comment, identifier
 from sysdyn.codegen.c_project import cmake, differs, write_folder
 from sysdyn.codegen.c_tape import TapeCode
-from sysdyn.errors import UnknownName
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
-from sysdyn.runtime.real import DOUBLE, REALS, SINGLE, Real
+from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
 from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.step import POSITION, RATES, Step, Update
@@ -60,9 +59,7 @@ def export_filter(
     numbers: name of their type. Raises InvalidInput for the name, UnknownName, FileError.
     """
     check_name(name)
-    if numbers not in REALS:
-        raise UnknownName("type of numbers", numbers, REALS)
-    real = REALS[numbers]
+    real = real_of(numbers)
     step = Step(filter_.unknowns, filter_.sources, filter_.density, filter_.gate, real)
     step.load(belief.path, belief.P)
     readings = _readings(step)

@@ -140,13 +140,13 @@ class Live:
             raise InvalidInput("this filter has no state yet: call it with some readings first")
         return self._found[-1]
 
-    def export_c(self, folder: str | os.PathLike, name: str = "state_filter", real: str = "double") -> Path:
+    def export_c(self, folder: str | os.PathLike, name: str = "state_filter", real: str = "float64") -> Path:
         """Write the filter as it stands as a C99 project with static memory, which needs nothing but math.h.
 
         NAME_step(now) takes the readings of an instant, NAME_now(out) gives q, its rates, biases and their standard
         deviations, NAME_start begins elsewhere; torques and wrenches follow from the export of a compiled problem.
         The caller evaluates conditions of stances; outliers are not reported; times count as exact. main checks the
-        filter against steps computed here. name: a C identifier. real: number type, "double", or "float", for which
+        filter against steps computed here. name: a C identifier. real: number type, "float64", or "float32", for which
         readings have the time since the previous ones instead of the time of the clock.
 
         Raises InvalidInput for the name, before the first reading, if it stays behind or drops readings of dynamic

@@ -230,7 +230,7 @@ def test_a_wrong_result_fails_the_exported_test(tmp_path):
     assert run.returncode == 1 and "checks failed" in run.stdout
 
 
-@pytest.mark.parametrize("real", ["double", "float"])
+@pytest.mark.parametrize("real", ["float64", "float32"])
 @pytest.mark.parametrize(
     "spoil", [lambda x: 3.0 * x, lambda x: x + 1e-6 * np.abs(x).max(), lambda x: np.where(x > 0, x, 0)]
 )
@@ -252,9 +252,9 @@ def test_wrong_machine_code_is_not_exported(spoil, real, tmp_path, monkeypatch):
 def test_results_that_single_precision_cannot_hold_are_not_exported_in_it(tmp_path):
     """√(1 + x) − 1 of x ≈ 1e-6 has no digit in single precision, and nine in double."""
     function = sd.compile_function(lambda x: np.sqrt(1.0 + 1e-6 * (1.0 + x * x)) - 1.0, {"x": (1,)})
-    function.export_c(tmp_path / "double", "small", real="double")
+    function.export_c(tmp_path / "double", "small", real="float64")
     with pytest.raises(SingularState, match="double"):
-        function.export_c(tmp_path / "float", "small", real="float")
+        function.export_c(tmp_path / "float", "small", real="float32")
     assert not (tmp_path / "float").exists()
 
 
@@ -381,7 +381,7 @@ def test_the_command_line_exports(tmp_path):
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0 and "wrote" in result.output
     assert {"arm.h", "arm.c", "main.c", "test_vectors.h", "CMakeLists.txt"} == {path.name for path in out.iterdir()}
-    result = CliRunner().invoke(app, [*command, "--real", "float", "--force"])
+    result = CliRunner().invoke(app, [*command, "--real", "float32", "--force"])
     assert result.exit_code == 0 and "float q[3]" in (out / "arm.h").read_text()
     for wrong in (["--name", "2r"], ["--real", "half"], ["--out", str(tmp_path / "no" / "such")]):
         result = CliRunner().invoke(app, [*command, *wrong])
@@ -426,7 +426,7 @@ def test_single_precision_has_no_double_inside(make, tmp_path):
     problem, outputs = CASES["forward" if make == "product" else make]
     solver = sd.compile(problem(), outputs=outputs, level="fast")
     exported = solver.vjp() if make == "product" else solver
-    folder = exported.export_c(tmp_path / "c", "robot", real="float")
+    folder = exported.export_c(tmp_path / "c", "robot", real="float32")
     code, header = (folder / "robot.c").read_text(), (folder / "robot.h").read_text()
     stated = re.search(r"Results differ from those in double by up to (\S+) of", header)
     assert "double" not in code and stated and 1e-8 < float(stated[1]) < 0.1

@@ -254,9 +254,9 @@ def test_files_copies_derivatives_and_exports(tmp_path):
     J, exact = (x.derivatives(wrt="tau")(**given)["qdd", "tau"] for x in (single, double))
     assert J.dtype == np.float64
     np.testing.assert_allclose(J, exact, rtol=1e-12, atol=1e-12 * np.abs(exact).max())
-    for real in ("double", "float"):
+    for real, name in (("float64", "double"), ("float32", "float")):
         folder = single.export_c(tmp_path / real, "arm", real=real)
-        assert (real if real == "float" else "double") in (folder / "arm.h").read_text()
+        assert f"{name} q[" in (folder / "arm.h").read_text()
 
 
 @pytest.mark.slow

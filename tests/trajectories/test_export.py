@@ -164,7 +164,7 @@ def test_steps_in_single_precision(case, tmp_path):
     live, given = sd.filter(problem, [], **options), list(rows(log))
     for row in given[:BEFORE]:
         live(*row)
-    folder = live.export_c(tmp_path / "out", "robot", real="float")
+    folder = live.export_c(tmp_path / "out", "robot", real="float32")
     sources = sorted(x.name for x in folder.glob("*.c"))
     assert not [x for x in sources if x != "main.c" and re.search(r"\bdouble\b", code_of(folder / x))]
     subprocess.run([COMPILER, "-std=c99", "-O1", *sources, "-o", "main", "-lm"], cwd=folder, check=True)
@@ -234,8 +234,8 @@ def test_what_is_not_exported_is_said(tmp_path):
     live(*next(rows(log)))
     with pytest.raises(InvalidInput, match="C identifier"):
         live.export_c(tmp_path / "out", "a filter")
-    with pytest.raises(UnknownName, match="unknown type of numbers 'float32'"):
-        live.export_c(tmp_path / "out", real="float32")
+    with pytest.raises(UnknownName, match="unknown type of numbers 'half'"):
+        live.export_c(tmp_path / "out", real="half")
     with pytest.raises(FileError, match="does not exist"):
         live.export_c(tmp_path / "none" / "out")
     behind = sd.filter(problem, [], lag=0.1, **options)
