@@ -17,7 +17,7 @@ from sysdyn.measurements.noise import Prior, Switchable, noise_of
 from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, Quantity
-from sysdyn.model.readers.urdf import rpy
+from sysdyn.model.readers.urdf_document import rpy
 
 # Type of a sensor of the robot description.
 DECLARED = "declared"

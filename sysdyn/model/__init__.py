@@ -28,7 +28,8 @@ from sysdyn.model.readers.mjcf import from_mujoco, load_mjcf
 from sysdyn.model.readers.mujoco import root_element
 from sysdyn.model.readers.pinocchio import PinocchioState, from_pinocchio
 from sysdyn.model.readers.robots import find, robots
-from sysdyn.model.readers.urdf import UrdfJoint, UrdfLink, UrdfRobot, is_text, read_urdf
+from sysdyn.model.readers.source import is_text
+from sysdyn.model.readers.urdf import UrdfJoint, UrdfLink, UrdfRobot, read_urdf
 from sysdyn.model.readers.urdf_model import load_urdf
 from sysdyn.model.readers.xacro import expanded
 

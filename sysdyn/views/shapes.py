@@ -18,7 +18,8 @@ from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.poses import pose
 from sysdyn.model.readers.mjcf import TO_XYZW, names_of
 from sysdyn.model.readers.mujoco import compiled, imported, root_element
-from sysdyn.model.readers.urdf import UrdfReader, origin_of, read_text
+from sysdyn.model.readers.source import origin_of, read_text
+from sysdyn.model.readers.urdf_document import Document, Element
 from sysdyn.model.spatial import quaternion_to_E, rotation, translation
 
 Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
@@ -176,59 +177,55 @@ def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
 
 def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterator[Framed]:
     """The shapes of `<visual>` elements; Gazebo and ROS agree on these."""
-    reader = UrdfReader(name, strict=False, snap=True)
-    root = reader.root(text)
-    colours = {m.get("name"): m for m in root.iterchildren("material")}
+    robot = Document(name).root(text)
+    colours = {m.get("name"): m for m in robot.children("material")}
     meshes: dict[str, list[tuple[Mesh, Colour | None]]] = {}
-    for link in root.iterchildren("link"):
-        for visual in link.iterchildren("visual"):
+    for link in robot.children("link"):
+        for visual in link.children("visual"):
             try:
-                T = pose(*reader.origin(visual))
-                colour = _urdf_colour(reader, visual, colours)
-                geometry = reader.child(visual, "geometry", required=True)
-                for element in geometry.iterchildren("*"):  # no comments
-                    for shape, own in _urdf_shapes(reader, element, folder, meshes):
+                T = pose(*visual.origin())
+                colour = _urdf_colour(visual, colours)
+                for element in visual.required_child("geometry").children("*"):  # no comments
+                    for shape, own in _urdf_shapes(element, folder, meshes):
                         yield link.get("name"), T, shape, colour or own or PLAIN
             except (ModelError, BackendUnavailable) as error:
                 faults.append(str(error))
 
 
-def _urdf_colour(reader: UrdfReader, visual: Any, colours: dict[str, Any]) -> Colour | None:
+def _urdf_colour(visual: Element, colours: dict[str, Element]) -> Colour | None:
     """The colour of a visual's material, which may be described elsewhere; None if it has none."""
-    material = reader.child(visual, "material")
+    material = visual.child("material")
     if material is None:
         return None
-    own = reader.child(material, "color")
-    described = colours.get(material.get("name"))
-    if own is None and described is not None:
-        own = reader.child(described, "color")
-    return None if own is None else tuple(reader.numbers(own, "rgba", 4))  # type: ignore[return-value]
+    described = colours.get(material.get("name"), material)
+    own = material.child("color") or described.child("color")
+    return None if own is None else own.numbers("rgba", 4)  # type: ignore[return-value]
 
 
 def _urdf_shapes(
-    reader: UrdfReader, element: Any, folder: Path, meshes: dict[str, list[tuple[Mesh, Colour | None]]]
+    element: Element, folder: Path, meshes: dict[str, list[tuple[Mesh, Colour | None]]]
 ) -> list[tuple[Shape, Colour | None]]:
     """The shapes that a child of `<geometry>` describes, and the colours that mesh files give."""
     if element.tag == "box":
-        return [(Box(reader.numbers(element, "size", 3)), None)]
+        return [(Box(element.numbers("size", 3)), None)]
     if element.tag == "sphere":
-        return [(Ellipsoid(3 * [reader.number(element, "radius")]), None)]
+        return [(Ellipsoid(3 * [element.number("radius")]), None)]
     if element.tag == "cylinder":
-        return [(Cylinder(reader.number(element, "radius"), reader.number(element, "length")), None)]
+        return [(Cylinder(element.number("radius"), element.number("length")), None)]
     if element.tag != "mesh":
-        reader.fail(element, "shapes of this kind are not shown, but boxes, spheres, cylinders and meshes")
-    file, scale = reader.attribute(element, "filename"), reader.numbers(element, "scale", 3, (1.0, 1.0, 1.0))
+        raise element.error("shapes of this kind are not shown, but boxes, spheres, cylinders and meshes")
+    file, scale = element.text("filename"), element.numbers("scale", 3, (1.0, 1.0, 1.0))
     if file not in meshes:
         path = find_mesh(file, folder)
         if path is None:
             hint = f": {' and '.join(PATHS[:2])} say where packages are" if file.startswith(PACKAGED) else ""
-            reader.fail(element, f"the mesh {file!r} is not found{hint}")
+            raise element.error(f"the mesh {file!r} is not found{hint}")
         try:
             meshes[file] = read_mesh(path)
         except BackendUnavailable:
             raise
         except Exception as error:  # of whatever reads the format
-            reader.fail(element, f"the mesh {path} cannot be read: {error or type(error).__name__}")
+            raise element.error(f"the mesh {path} cannot be read: {error or type(error).__name__}") from error
     return [(Mesh(mesh.vertices * scale, mesh.faces), colour) for mesh, colour in meshes[file]]
 
 

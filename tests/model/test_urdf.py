@@ -346,19 +346,19 @@ SENSOR = '<sensor name="s" type="imu">%s</sensor>'
 ON_A = SENSOR % '<parent link="a"/>'
 GAZEBO = f'<gazebo reference="b">{SENSOR}</gazebo>'
 # What other tools read, too: text, line, what is said of it.
-DEPARTURES = {
-    "version": ('<?xml version="0.0"?>\n' + robot(*PAIR, joint("j", "a", "b")), 1, '<?xml version="0.0">: no version'),
+DEVIATIONS = {
+    "version": ('<?xml version="0.0"?>\n' + robot(*PAIR, joint("j", "a", "b")), 1, 'not a version of XML'),
     "blank line": (
         '\n\n<?xml version="1.0" encoding="iso-8859-1"?>\n' + robot(*PAIR, joint("j", "a", "b")), 3,
-        "<?xml>: blanks before the XML declaration; left out",
+        "<?xml>: blanks before the XML declaration; omitted",
     ),
     "prefix": (
         robot(*PAIR, joint("j", "a", "b"), "<drake:collision_filter/>"), 5,
-        "Namespace prefix drake on collision_filter is not defined; read as it stands",
+        "Namespace prefix drake on collision_filter is not defined; read verbatim",
     ),
     "prefix beside a relative namespace": (
         robot(*PAIR, joint("j", "a", "b"), '<m xmlns:n="n"/><sensor:camera/>', "<drake:x/>"), 5,
-        "Namespace prefix sensor on camera is not defined; read as it stands\n",
+        "Namespace prefix sensor on camera is not defined; read verbatim\n",
     ),
     "attribute prefix": (
         robot(*PAIR, joint("j", "a", "b"), '<m drake:x="1"/>'), 5, "Namespace prefix drake for x on m is not defined",
@@ -378,7 +378,7 @@ DEPARTURES = {
     ),
     "mimic of itself": (
         robot(*PAIR, joint("j", "a", "b", '<mimic joint="j"/>')), 4,
-        '<mimic> in <joint name="j">: it imitates itself: j → j; left out',
+        '<mimic> in <joint name="j">: it follows itself: j → j; omitted',
     ),
     "negative damping": (
         robot(*PAIR, joint("j", "a", "b", '<dynamics damping="-1"/>')), 4,
@@ -404,7 +404,7 @@ DEPARTURES = {
     "sensor joint": (
         robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent joint="x"/>'), 5, "unknown parent joint 'x'",
     ),
-    "sensor without a name": (robot(*PAIR, joint("j", "a", "b"), "<sensor/>"), 5, "missing attribute 'name'; left out"),
+    "sensor without a name": (robot(*PAIR, joint("j", "a", "b"), "<sensor/>"), 5, "missing attribute 'name'; omitted"),
     "sensor pose": (
         robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent link="a"/><pose>0 0 1</pose>'), 5,
         "'0 0 1' is not six numbers: x y z roll pitch yaw; an error where",
@@ -436,9 +436,9 @@ DEPARTURES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DEPARTURES)
-def test_departures_are_read_with_one_warning_and_are_errors_where_that_is_strict(case, tmp_path):
-    text, line, message = DEPARTURES[case]
+@pytest.mark.parametrize("case", DEVIATIONS)
+def test_deviations_are_read_with_one_warning_and_are_errors_where_that_is_strict(case, tmp_path):
+    text, line, message = DEVIATIONS[case]
     path = tmp_path / "robot.urdf"
     path.write_bytes(text.encode("latin-1"))
     with pytest.warns(FormatWarning) as caught:
@@ -465,7 +465,7 @@ def test_departures_are_read_with_one_warning_and_are_errors_where_that_is_stric
             sensor(model, "s")
 
 
-def test_many_departures_are_counted():
+def test_many_deviations_are_counted():
     text = robot(link("a"), *(link(f"b{i}", INERTIAL) for i in range(32)),
                  *(joint(f"j{i}", "a", f"b{i}", '<limit lower="1" upper="0"/>') for i in range(32)))  # fmt: skip
     with pytest.warns(FormatWarning, match=r"(?s)j19.*… \(32 in all\)$") as caught:

@@ -20,7 +20,7 @@ from sysdyn.model.joints import ANGLE_SNAP, SNAP, Free, Joint, Prismatic, Revolu
 from sysdyn.model.massless import warn_of_idle_joints
 from sysdyn.model.model import Model
 from sysdyn.model.readers.mujoco import check_type, compiled, imported
-from sysdyn.model.readers.urdf import origin_of
+from sysdyn.model.readers.source import origin_of
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.validate import check_count, unique
 from sysdyn.program.reproducible import product

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from sysdyn.errors import InvalidInput, ModelError, install, optional
-from sysdyn.model.readers.urdf import read_text
+from sysdyn.model.readers.source import read_text
 
 # The first element of an XML text, behind declarations and comments.
 _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)

@@ -14,13 +14,14 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from sysdyn.model.massless import warn_of_idle_joints
 from sysdyn.model.model import GRAVITY, Model
-from sysdyn.model.readers.urdf import UrdfJoint, UrdfRobot, origin_of, read_urdf
+from sysdyn.model.readers.source import origin_of
+from sysdyn.model.readers.urdf import UrdfJoint, UrdfRobot, read_urdf
 from sysdyn.model.spatial import X_motion, transform_inertia
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
-# Most departures from the format that one warning shows (chosen).
-MOST_DEPARTURES = 20
+# Deviations from the format in one warning (chosen).
+MAX_DEVIATIONS = 20
 
 
 def load_urdf(
@@ -38,7 +39,7 @@ def load_urdf(
         the base) and keeps its frame; "keep" makes each fixed joint a `Fixed` joint with its own body, so that the
         force through it is an unknown; "sensors" keeps those with a force/torque sensor on them; a collection of joint
         names keeps those.
-    strict: raise for implausible inertias, joints that move no inertia, and departures from the format, instead of
+    strict: raise for implausible inertias, joints that move no inertia, and deviations from the format, instead of
         warning.
     gravity (3,) [m/s²]: in base coordinates.
     snap: make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that, for π/2 is often written
@@ -67,8 +68,8 @@ def load_urdf(
     `fixed_joints`.
     """
     robot = read_urdf(source, strict, snap)
-    if robot.departures:
-        warn(few(robot.departures, MOST_DEPARTURES, between="\n"), FormatWarning)
+    if robot.deviations:
+        warn(few(robot.deviations, MAX_DEVIATIONS, between="\n"), FormatWarning)
     if robot.ignored:
         warn(f"{robot.source}: not part of the model, and ignored: {', '.join(robot.ignored)}", IgnoredWarning)
     if base == "floating" and ROOT_JOINT in robot.joints:

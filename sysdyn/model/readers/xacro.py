@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping
 
 from sysdyn.errors import ModelError, install, optional
-from sysdyn.model.readers.urdf import MadeText, origin_of
+from sysdyn.model.readers.source import GeneratedText, origin_of
 
 # Held to expand a file: one at a time, as xacro keeps its state in module variables.
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | None, text: bool) -> MadeText:
+def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | None, text: bool) -> GeneratedText:
     """The XML that xacro makes of a file (or of the text `source`), with values of its arguments.
 
     Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
@@ -39,6 +39,6 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
                     "load the result, or write paths relative to the file, as ../package/urdf/arm.xacro"
                 )
             raise ModelError(f"{shown}: xacro cannot expand it: {reason}") from None
-    made = MadeText(document.toprettyxml(indent="  "))
+    made = GeneratedText(document.toprettyxml(indent="  "))
     made.name, made.folder = f"{shown}, expanded", origin_of(source).folder
     return made

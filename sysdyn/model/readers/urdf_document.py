@@ -1,0 +1,272 @@
+"""XML of URDF files: `Element` gives typed access to attributes and children; errors have file, line and element."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import ModelError, UnknownName, few
+from sysdyn.model.joints import ANGLE_SNAP, snap
+from sysdyn.model.readers.source import read_text
+from sysdyn.model.readers.urdf_schema import Fault, unknown_names
+from sysdyn.model.spatial import quaternion_to_E, rotx, roty, rotz
+from sysdyn.program.reproducible import norm, product
+
+# Largest mass, moment and length (chosen: their products are finite).
+MAX_VALUE = 1e30
+# Elements whose numbers may be larger: they limit or resist motions.
+_UNBOUNDED = ("limit", "dynamics")
+# Largest deviation of the norm of a quaternion from 1 (chosen).
+_QUATERNION_TOLERANCE = 1e-3
+_XACRO = "this is a xacro file, which sysdyn.load expands if its name ends in .xacro"
+# The XML declaration, also after blanks, and the version it states.
+_DECLARATION = re.compile(rb"(\s*)<\?xml\s([^>]*)\?>")
+_VERSION = re.compile(rb"version\s*=\s*[\"']([^\"']*)[\"']")
+
+
+class Document:
+    """A URDF file while it is read: its name in messages and its deviations from the format.
+
+    strict: a deviation raises ModelError instead of being collected. snap: as for `load_urdf`.
+    """
+
+    def __init__(self, source: str, strict: bool = False, snap: bool = True):
+        self.source, self.strict, self.snap = source, strict, snap
+        self.deviations: list[str] = []
+
+    def deviation(self, fault: str, treatment: str) -> None:
+        """Record a fault (with its location) and how it is read; if strict, raise it."""
+        if self.strict:
+            raise ModelError(fault)
+        self.deviations.append(f"{fault}; {treatment}")
+
+    def error(self, line: int | None, element: str, message: str) -> ModelError:
+        return ModelError(f"{self.source}:{line}: {element}: {message}")
+
+    def root(self, text: bytes) -> Element:
+        """Parse the file and return its element `<robot>`. Raises ModelError."""
+        from lxml import etree  # imported with the first robot file: most programs read none
+
+        # No network, no external DTD, no entity expansion: a robot file is untrusted input.
+        options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+        options["encoding"] = "utf-8" if self.source == "<string>" else None
+        parser = etree.XMLParser(**options)
+        text = self._repair_declaration(text)
+        try:
+            root = etree.fromstring(text, parser)
+        except etree.XMLSyntaxError as error:
+            if "xacro" in str(error):
+                raise self.error(error.lineno, "<xacro:…>", _XACRO) from None
+            undeclared: dict[str, int] = {}
+            for entry in parser.error_log.filter_from_errors():
+                if entry.type != etree.ErrorTypes.NS_ERR_UNDEFINED_NAMESPACE:
+                    raise self.error(entry.line, "file", f"not well-formed XML: {entry.message}") from None
+                undeclared.setdefault(entry.message, entry.line)
+            for message, line in undeclared.items():
+                self.deviation(f"{self.source}:{line}: {message}", "read verbatim")
+            root = etree.fromstring(text, etree.XMLParser(**options, recover=True))
+        dtd = root.getroottree().docinfo.internalDTD
+        if dtd is not None and any(True for _ in dtd.iterentities()):
+            raise self.error(1, "<!DOCTYPE>", "entity declarations are not allowed in a robot file")
+        for node in root.iter(etree.Element):
+            if "xacro" in node.tag.rpartition("}")[0] or node.tag.startswith("xacro:"):
+                raise self.error(node.sourceline, f"<{node.tag}>", _XACRO)
+        if root.tag != "robot":
+            kind = {"sdf": " (an SDF file)", "mujoco": " (an MJCF file)"}.get(str(root.tag), "")
+            message = f"the root element of a URDF is <robot>, not <{root.tag}>{kind}"
+            raise self.error(root.sourceline, f"<{root.tag}>", message)
+        return Element(root, self)
+
+    def check_names(self, root: Element) -> None:
+        """Record unknown attributes and elements as deviations; equal ones once, with all their lines."""
+        names = [e.get("name") for e in root.children("link", "joint")]
+        faults = [*unknown_names(root.node)]
+        for e in root.children("gazebo"):
+            if (reference := e.get("reference")) and reference not in names:
+                faults.append(Fault(e.node, str(UnknownName("reference", reference, names)), ("reference", reference)))
+        groups: dict[tuple[str, ...], list[Fault]] = {}
+        for fault in faults:
+            groups.setdefault(fault.kind, []).append(fault)
+        for first, *others in groups.values():
+            also = f", also in {format_lines([fault.element.sourceline for fault in others])}" if others else ""
+            Element(first.element, self).deviation(first.message, f"not read{also}")
+
+    def _repair_declaration(self, text: bytes) -> bytes:
+        """Move the XML declaration to the start and set its version to 1.x; line numbers stay."""
+        match = _DECLARATION.match(text)
+        if not match:
+            return text
+        blanks, content = match.groups()
+        line, version = blanks.count(b"\n") + 1, _VERSION.search(content)
+        unknown = version is not None and not version[1].startswith(b"1.")
+        if blanks:
+            self.deviation(f"{self.source}:{line}: <?xml>: blanks before the XML declaration", "omitted")
+        if version is not None and unknown:
+            stated = version[1].decode(errors="replace")
+            self.deviation(f'{self.source}:{line}: <?xml version="{stated}">: not a version of XML', "read as 1.0")
+            content = _VERSION.sub(b'version="1.0"', content)
+        if not blanks and not unknown:
+            return text
+        newlines = b"\n" * match[0].count(b"\n")
+        return b"<?xml " + content.replace(b"\n", b" ") + b"?>" + newlines + text[match.end() :]
+
+
+def open_urdf(source: Any, strict: bool = False, snap: bool = True) -> Element:
+    """The element `<robot>` of a URDF file or text. Raises ModelError, InvalidInput."""
+    text, name = read_text(source)
+    return Document(name, strict, snap).root(text)
+
+
+class Element:
+    """An element of a `Document`, with typed access to its attributes and children.
+
+    node: the lxml element. Missing and malformed attributes and children raise ModelError.
+    """
+
+    __slots__ = ("node", "document")
+
+    def __init__(self, node: Any, document: Document):
+        self.node, self.document = node, document
+
+    @property
+    def tag(self) -> str:
+        return self.node.tag
+
+    @property
+    def line(self) -> int:
+        return self.node.sourceline
+
+    @property
+    def location(self) -> str:
+        """File, line and element; an element without a name is given with its parents up to the first named one."""
+        name, owner = self.node.get("name"), self.node.getparent()
+        text = _start_tag(self.tag, name)
+        while not name and owner is not None and owner.tag != "robot":
+            name = owner.get("name")
+            text += f" in {_start_tag(owner.tag, name)}"
+            owner = owner.getparent()
+        return f"{self.document.source}:{self.line}: {text}"
+
+    def error(self, message: str) -> ModelError:
+        return ModelError(f"{self.location}: {message}")
+
+    def deviation(self, message: str, treatment: str) -> None:
+        """Record a deviation from the format; if strict, raise it."""
+        self.document.deviation(f"{self.location}: {message}", treatment)
+
+    # ---- children ------------------------------------------------------------------------------------------------
+
+    def children(self, *tags: str) -> list[Element]:
+        return [Element(node, self.document) for node in self.node.iterchildren(*tags)]
+
+    def child(self, tag: str) -> Element | None:
+        """The child of this tag, or None. Raises ModelError if there are several."""
+        children = self.children(tag)
+        if len(children) > 1:
+            raise children[1].error(f"a second <{tag}>; only one is allowed")
+        return children[0] if children else None
+
+    def required_child(self, tag: str) -> Element:
+        child = self.child(tag)
+        if child is None:
+            raise self.error(f"missing element <{tag}>")
+        return child
+
+    def first_child(self, tag: str) -> Element | None:
+        """The first child of this tag, or None; further ones are a deviation."""
+        children = self.children(tag)
+        if len(children) > 1:
+            children[1].deviation(f"a second <{tag}>; only one is allowed", "the first is taken")
+        return children[0] if children else None
+
+    # ---- attributes ----------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> str:
+        """The attribute without blanks around it, or an empty text."""
+        return self.node.get(key, "").strip()
+
+    def text(self, key: str) -> str:
+        value = self.node.get(key)
+        if value is None or not value.strip():
+            raise self.error(f"missing attribute {key!r}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        return self.numbers(key, 1, None if default is None else (default,))[0]
+
+    def numbers(self, key: str, count: int, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
+        if default is not None and self.node.get(key) is None:
+            return default
+        text = self.text(key)
+        if "${" in text or "$(" in text:
+            raise self.error(f"{key}={text!r}: {_XACRO}")
+        parts = text.split()
+        if len(parts) != count:
+            raise self.error(f"{key}={text!r} has {len(parts)} numbers; {count} needed")
+        return tuple(self._number(key, text, part) for part in parts)
+
+    def _number(self, key: str, text: str, part: str) -> float:
+        fault = ""
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+            fault = "not a number"
+        if "_" in part:  # a separator of digits in Python alone
+            fault = "not a number"
+        elif not fault and not math.isfinite(value):
+            fault = "not finite"
+        elif abs(value) > MAX_VALUE and self.tag not in _UNBOUNDED:
+            fault = f"beyond {MAX_VALUE:g}"
+        if fault:
+            raise self.error(f"{key}={text!r}: {part!r} is {fault}")
+        return value
+
+    # ---- placements ----------------------------------------------------------------------------------------------
+
+    def origin(self) -> tuple[np.ndarray, np.ndarray]:
+        """(E (3, 3), r (3,) [m]) of the child `<origin>`, E = (Rz(y) Ry(p) Rx(r))^T; identity if there is none."""
+        origin = self.first_child("origin")
+        if origin is None:
+            return np.eye(3), np.zeros(3)
+        zero = (0.0, 0.0, 0.0)
+        r = snap(np.array(origin.numbers("xyz", 3, zero)))
+        if origin.node.get("quat_xyzw") is None:
+            return rpy(origin.numbers("rpy", 3, zero), self.document.snap), r
+        if origin.node.get("rpy") is not None:
+            raise origin.error("both rpy and quat_xyzw are given; remove one")
+        return origin.attitude(np.array(origin.numbers("quat_xyzw", 4))), r
+
+    def attitude(self, quaternion: np.ndarray) -> np.ndarray:
+        """E (3, 3) of a quaternion x y z w of this element, normalised. Raises ModelError unless its norm is near 1."""
+        size = float(norm(quaternion))
+        if abs(size - 1.0) > _QUATERNION_TOLERANCE:
+            raise self.error(f"quat_xyzw has norm {size:.6g}, not 1")
+        return snap(quaternion_to_E(quaternion / size))
+
+
+def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
+    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T of angles [rad].
+
+    right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
+    """
+    roll, pitch, yaw = map(_right_angle, angles) if right else angles
+    return snap(product(snap(rotx(roll)), snap(roty(pitch)), snap(rotz(yaw))))
+
+
+def _right_angle(angle: float) -> float:
+    """`angle` [rad], or the multiple of π/2 within 1e-11 of it."""
+    exact = round(angle / (math.pi / 2)) * (math.pi / 2)
+    return exact if abs(angle - exact) <= ANGLE_SNAP else angle
+
+
+def _start_tag(tag: str, name: str | None) -> str:
+    return f'<{tag} name="{name}">' if name else f"<{tag}>"
+
+
+def format_lines(lines: Sequence[int]) -> str:
+    return f"line{'s' * (len(lines) > 1)} {few(lines)}"
