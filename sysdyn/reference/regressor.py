@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.codegen.registry import fastest_installed
 from sysdyn.frameworks.function import Function, compile_function
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
@@ -33,10 +32,13 @@ def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: Array
     return Y
 
 
-def compile_regressor(model: Model) -> Function:
-    """Y(q, q̇, q̈) of `joint_torque_regressor`, compiled: one state or a batch. Quaternions in q have unit norm."""
+def compile_regressor(model: Model, backend: str = "llvm") -> Function:
+    """Y(q, q̇, q̈) of `joint_torque_regressor`, compiled: one state or a batch. Quaternions in q have unit norm.
+
+    backend: as of `compile_function`.
+    """
     shapes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,)}
-    return compile_function(partial(joint_torque_regressor, model), shapes, backend=fastest_installed())
+    return compile_function(partial(joint_torque_regressor, model), shapes, backend=backend)
 
 
 def recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:

@@ -17,8 +17,8 @@ from programs import random_inputs, random_program
 import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.interpreter import Interpreter
-from sysdyn.codegen.registry import BACKENDS, backend_named, fastest_installed
-from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.codegen.registry import BACKENDS, backend_named
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.program.opcodes import ADD, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
@@ -231,22 +231,6 @@ def test_unknown_backends_are_named():
             call()
 
 
-def test_the_fastest_that_is_installed_is_found(monkeypatch):
-    assert fastest_installed() == "llvm"
-
-    class Missing(Interpreter):
-        @classmethod
-        def require(cls) -> None:
-            raise BackendUnavailable("as if it were not installed")
-
-    monkeypatch.setitem(BACKENDS, "llvm", Missing)
-    assert fastest_installed() == "python"
-    for name in ("python", "counting"):
-        monkeypatch.setitem(BACKENDS, name, Missing)
-    with pytest.raises(BackendUnavailable, match="none of the back ends llvm, python, counting is installed"):
-        fastest_installed()
-
-
 # ---- what the third one is for -------------------------------------------------------------------------------------
 
 
@@ -293,7 +277,8 @@ estimate = estimator(q, qd, y={m.name: tau for m in noisy.noisy})
 assert np.allclose(estimate.std("qdd"), 0.5)
 assert "model_run" in Code("model", solver.program, Description("forward dynamics")).source()
 solver.export_c("exported")
-assert np.allclose(sd.compile_regressor(model)(q, qd, tau), sd.joint_torque_regressor(model, q, qd, tau))
+regressor = sd.compile_regressor(model, backend="python")
+assert np.allclose(regressor(q, qd, tau), sd.joint_torque_regressor(model, q, qd, tau))
 import pickle
 assert np.allclose(pickle.loads(pickle.dumps(solver))(q, qd, tau).qdd, sd.aba(model, q, qd, tau))
 """
@@ -307,6 +292,7 @@ model = sd.chain(2)
 for call in (
     lambda: sd.compile(sd.forward_dynamics(model)),
     lambda: sd.compile_function(lambda x: x, {"x": (1,)}),
+    lambda: sd.compile_regressor(model),
 ):
     try:
         call()
