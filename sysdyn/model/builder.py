@@ -1,4 +1,4 @@
-"""A model that grows body by body, as readers of robot files meet them: parents first, then bodies welded to them."""
+"""Builder of models for the readers of robot files: bodies are added one by one, parents first."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from sysdyn.model.spatial import X_motion
 from sysdyn.program.reproducible import product
 
 
-class Place(NamedTuple):
-    """A frame fixed on a body: E (3, 3) turns the body's coordinates into its own, r (3,) [m] is its origin there."""
+class FramePlacement(NamedTuple):
+    """A frame fixed on a body (−1: the base): E (3, 3) from body to frame axes, origin r (3,) [m] in the body."""
 
     body: int
     E: np.ndarray
     r: np.ndarray
 
     @classmethod
-    def of(cls, body: int) -> Place:
-        """The frame of the body itself, −1 for the base."""
+    def on_body(cls, body: int) -> FramePlacement:
+        """The frame of the body itself."""
         return cls(body, np.eye(3), np.zeros(3))
 
-    def then(self, E: np.ndarray, r: np.ndarray) -> Place:
-        """The frame that E, r place in this one, made exact near 0 and ±1."""
-        return Place(self.body, snap(product(E, self.E)), snap(self.r + product(self.E.T, r)))
+    def compose(self, E: np.ndarray, r: np.ndarray) -> FramePlacement:
+        """The frame placed by E, r in this one; entries near 0 and ±1 are made exact."""
+        return FramePlacement(self.body, snap(product(E, self.E)), snap(self.r + product(self.E.T, r)))
 
     def frame(self, name: str, joint: str = "") -> Frame:
         return Frame(name, self.body, X_motion(self.E, self.r), joint)
 
 
-class Limits(NamedTuple):
-    """Limits of each degree of freedom of a joint."""
+class JointLimits(NamedTuple):
+    """Limits of each degree of freedom of a joint, in rad or m, their rates, N m or N."""
 
     lower: float = -math.inf
     upper: float = math.inf
@@ -44,11 +44,11 @@ class Limits(NamedTuple):
     effort: float = math.inf
 
 
-UNLIMITED = Limits()  # The limits of joints without any.
+UNLIMITED = JointLimits()
 
 
-class GrowingTree:
-    """Bodies, joints and frames found so far; `parts` are arguments of `Model`."""
+class ModelBuilder:
+    """Lists of bodies, joints and frames; `model_arguments` gives the arguments of `Model`."""
 
     def __init__(self) -> None:
         self.body_names: list[str] = []
@@ -60,15 +60,15 @@ class GrowingTree:
         self.armature: list[float] = []
         self.damping: list[float] = []
         self.friction: list[float] = []
-        self.limits: list[Limits] = []
+        self.limits: list[JointLimits] = []
         self.closures: list[Closure] = []
         self.frames: dict[str, Frame] = {}
 
     def add(
-        self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, *, limits: Limits = UNLIMITED,
+        self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, *, limits: JointLimits = UNLIMITED,
         armature: np.ndarray | None = None, damping: ArrayLike = 0.0, friction: ArrayLike = 0.0,
     ) -> int:  # fmt: skip
-        """A body on a joint called `name`, without mass so far; returns its number."""
+        """Add a massless body on a joint called `name` and return its number."""
         self.body_names.append(body)
         self.joint_names.append(name)
         self.joints.append(joint)
@@ -81,16 +81,16 @@ class GrowingTree:
         self.limits += [limits] * joint.nv
         return len(self.parent) - 1
 
-    def weld(self, body: int, I: np.ndarray) -> None:
-        """Add a spatial inertia (6, 6) in body coordinates; the base takes none."""
+    def add_inertia(self, body: int, I: np.ndarray) -> None:
+        """Add a spatial inertia (6, 6) in body coordinates; that of the base is dropped."""
         if body >= 0:
             self.inertias[body] = self.inertias[body] + I
 
-    def name(self, name: str, place: Place, joint: str = "") -> None:
-        """Call a place by a name. joint: the fixed joint that was lumped with the link of this name."""
-        self.frames[name] = place.frame(name, joint)
+    def add_frame(self, name: str, placement: FramePlacement, joint: str = "") -> None:
+        """Add a named frame. joint: the fixed joint that was lumped with the link of this name."""
+        self.frames[name] = placement.frame(name, joint)
 
-    def parts(self, gravity: ArrayLike) -> dict[str, Any]:
+    def model_arguments(self, gravity: ArrayLike) -> dict[str, Any]:
         """Arguments of `Model`, with gravity (3,) [m/s²] in base coordinates."""
         lower, upper, velocity, effort = np.array(self.limits, dtype=float).reshape(-1, 4).T
         return {

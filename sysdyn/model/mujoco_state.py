@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import normalised, rotate, turning
-from sysdyn.model.readers.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
+from sysdyn.model.readers.mjcf import TO_WXYZ, TO_XYZW, convert_joints, joint_armature
 from sysdyn.model.readers.mujoco import check_type
 from sysdyn.program.groups import finite
 
@@ -42,7 +42,7 @@ class MujocoState:
         self._q0 = np.zeros(self.nq)
         self._quaternions: list[int] = []
         self._free: list[tuple[int, int]] = []  # where the quaternion and the velocity of each Free joint begin
-        for j, parts in enumerate(joints_of(mj_model, armature_of(mj_model))):
+        for j, parts in enumerate(convert_joints(mj_model, joint_armature(mj_model))):
             at = int(mj_model.jnt_qposadr[j])
             if isinstance(parts[0], Free):
                 self._free.append((at + 3, int(mj_model.jnt_dofadr[j])))

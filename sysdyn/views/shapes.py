@@ -16,7 +16,7 @@ from sysdyn.model import Model
 from sysdyn.model.frames import Origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.poses import pose
-from sysdyn.model.readers.mjcf import TO_XYZW, names_of
+from sysdyn.model.readers.mjcf import TO_XYZW, body_and_joint_names
 from sysdyn.model.readers.mujoco import compiled, imported, root_element
 from sysdyn.model.readers.source import origin_of, read_text
 from sysdyn.model.readers.urdf_document import Document, Element
@@ -280,7 +280,7 @@ def package(name: str) -> Any:
 def _of_mujoco(m: Any) -> Iterator[Framed]:
     """The geoms that MuJoCo shows by default, but for planes and height fields."""
     kinds = imported().mjtGeom
-    links, _ = names_of(m)
+    links, _ = body_and_joint_names(m)
     for g in np.flatnonzero(m.geom_group < HIDDEN_GROUP).tolist():
         kind, size = kinds(m.geom_type[g]), m.geom_size[g]
         T = pose(quaternion_to_E(m.geom_quat[g][TO_XYZW]), m.geom_pos[g])

@@ -1,8 +1,8 @@
-"""Models that Pinocchio has loaded or built, and their states, accelerations, forces and Jacobians ↔ those of sysdyn.
+"""Conversion of Pinocchio's models, states, accelerations, forces and Jacobians to sysdyn's and back.
 
-Pinocchio puts linear parts first, has unbounded and planar angles as (cos, sin), and no variables for joints that mimic
-others. Else both agree: frames of joints, attitudes as quaternions (x, y, z, w), velocities and spatial accelerations
-of free joints in the body.
+Pinocchio puts linear parts first, stores unbounded and planar angles as (cos, sin), and has no variables for joints
+that mimic others. Apart from that both agree: frames of joints, attitudes as quaternions (x, y, z, w), velocities and
+spatial accelerations of free joints in the body.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, install, optional
-from sysdyn.model.builder import GrowingTree, Limits, Place
+from sysdyn.model.builder import FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
 from sysdyn.model.manifolds import normalised, turning
@@ -24,54 +24,67 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.model.validate import check_count, unique
 from sysdyn.program.groups import finite
 
-# Positions and limits of this size are none in Pinocchio.
-NONE = 1e300
-# Arrays of Pinocchio by degree of freedom.
-OWN = ("armature", "damping", "friction", "velocityLimit", "effortLimit")
+# Pinocchio's limits beyond this size mean no limit.
+UNBOUNDED = 1e300
+# Pinocchio's arrays by degree of freedom.
+DOF_ARRAYS = ("armature", "damping", "friction", "velocityLimit", "effortLimit")
 # Unit vectors by the letter at the end of a type's name.
 AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
-# Halves of spatial vectors, exchanged.
-EXCHANGED = (3, 4, 5, 0, 1, 2)
+# Indices that swap the angular and linear halves of a spatial vector.
+SWAPPED = (3, 4, 5, 0, 1, 2)
 
 
-class Part(NamedTuple):
-    """A joint of ours: its type, with its frame (E, r) in the frame before, and how Pinocchio has its positions.
+class JointPart(NamedTuple):
+    """One of the joints that a joint of Pinocchio becomes, with its frame (E, r) in the previous frame.
 
-    turns: place in q of an angle that Pinocchio has as (cos, sin), or None.
+    angle_index: index in q of an angle that Pinocchio stores as (cos, sin), or None.
     """
 
     joint: Joint
     E: np.ndarray
     r: np.ndarray
-    turns: int | None = None
+    angle_index: int | None = None
 
     @property
     def nq(self) -> int:
         """Number of positions in Pinocchio."""
-        return self.joint.nq + (self.turns is not None)
+        return self.joint.nq + (self.angle_index is not None)
 
     def normalised(self, q: np.ndarray) -> np.ndarray:
-        """Our positions (…, nq) with a quaternion of length 1. Raises InvalidInput."""
+        """Positions (…, nq) with the quaternion normalised. Raises InvalidInput."""
         return q if self.joint.quaternion is None else normalised("q", q, self.joint.quaternion.start)
 
 
 def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
-    """Model of a `pinocchio.Model`.
+    """Convert a `pinocchio.Model`.
 
-    Joints keep Pinocchio's order and names; `PinocchioState` converts what belongs to them. Bodies are at the frames of
-    the joints, and called as the first frame of type BODY there, else as the joint. A joint that is several of ours
-    (SphericalZYX, Translation, Universal, composites) becomes these, "<joint>_0" and so on, all but the last without
-    mass. Joints that mimic others become joints with a `Coupling`. Frames: all, "<name>_" if a name is taken. Gravity,
-    armature, damping, friction and limits are kept; reflected rotors (rotorInertia) are not.
+    Parameters
+    ----------
+    pin_model : pinocchio.Model
+    strict : bool
+        Raise for implausible inertias and joints that move no inertia, instead of warning.
 
-    strict: raise for implausible inertias, and joints that move no inertia, instead of warning. Raises ModelError for
-    ellipsoid joints and forces of gravity that turn, InvalidInput for what is no pinocchio.Model.
+    Returns
+    -------
+    Model
+        Joints keep Pinocchio's order and names; `PinocchioState` converts their states. Bodies are at the joints'
+        frames and named as the first frame of type BODY there, else as the joint. A joint that is several of sysdyn's
+        (SphericalZYX, Translation, Universal, composites) becomes these, "<joint>_0" and so on, all but the last
+        massless. Joints that mimic others get a `Coupling`. All frames are kept ("<name>_" if a name is used), and so
+        are gravity, armature, damping, friction and limits; reflected rotors (rotorInertia) are not.
+
+    Raises
+    ------
+    ModelError
+        For ellipsoid joints, and gravity with an angular part.
+    InvalidInput
+        For anything but a pinocchio.Model.
     """
     m = checked(pin_model)
     check_count(m.njoints - 1)
     if np.any(m.gravity.angular):
-        raise ModelError("the gravity of the model has an angular part, but bodies fall without turning")
-    state, tree, last = PinocchioState(m), GrowingTree(), [-1]
+        raise ModelError("the gravity of the model has an angular part, but gravity has no angular part")
+    state, builder, last = PinocchioState(m), ModelBuilder(), [-1]
     bodies = _body_names(m)
     joint_names, body_names = set(m.names), set(bodies)
     for j, parts in enumerate(state.parts, 1):
@@ -79,26 +92,33 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
         for k, part in enumerate(parts):
             name = m.names[j] if len(parts) == 1 else unique(f"{m.names[j]}_{k}", joint_names)
             body = bodies[j] if k == len(parts) - 1 else unique(f"{bodies[j]}@{name}", body_names)
-            at = tree.add(body, name, part.joint, at, X_motion(part.E, part.r))
+            at = builder.add(body, name, part.joint, at, X_motion(part.E, part.r))
         last.append(at)
         I = m.inertias[j]
-        tree.weld(at, inertia(I.mass, np.array(I.lever), np.array(I.inertia)))
-    told = {name: state._gathered(np.asarray(getattr(m, name))) for name in OWN}
-    tree.armature, tree.damping, tree.friction = (told[x].tolist() for x in OWN[:3])
-    bounds = (*state._bounds(m.lowerPositionLimit, m.upperPositionLimit), told["velocityLimit"], told["effortLimit"])
-    tree.limits = [Limits(*x) for x in zip(*(_unbounded(x).tolist() for x in bounds), strict=True)]
+        builder.add_inertia(at, inertia(I.mass, np.array(I.lever), np.array(I.inertia)))
+    by_dof = {name: state._spread_to_dofs(np.asarray(getattr(m, name))) for name in DOF_ARRAYS}
+    builder.armature, builder.damping, builder.friction = (by_dof[x].tolist() for x in DOF_ARRAYS[:3])
+    bounds = (
+        *state._bounds(m.lowerPositionLimit, m.upperPositionLimit),
+        by_dof["velocityLimit"],
+        by_dof["effortLimit"],
+    )
+    builder.limits = [JointLimits(*x) for x in zip(*(_unbounded(x).tolist() for x in bounds), strict=True)]
     for follower, leader in _leaders(m).items():
         x = m.joints[follower].extract()
-        tree.closures.append(Coupling(m.names[follower], m.names[leader], (x.offset, x.scaling)))
-    taken = set(tree.body_names)
+        builder.closures.append(Coupling(m.names[follower], m.names[leader], (x.offset, x.scaling)))
+    used_names = set(builder.body_names)
     for frame in m.frames:
         if not frame.parentJoint or frame.name != bodies[frame.parentJoint]:  # the body's own is there
             T = frame.placement
-            tree.name(unique(frame.name, taken), Place.of(last[frame.parentJoint]).then(T.rotation.T, T.translation))
-    floating = tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free)
+            builder.add_frame(
+                unique(frame.name, used_names),
+                FramePlacement.on_body(last[frame.parentJoint]).compose(T.rotation.T, T.translation),
+            )
+    floating = builder.parent.count(-1) == 1 and isinstance(builder.joints[0], Free)
     model = Model(
         name=m.name or "pinocchio", base="floating" if floating else "fixed", strict=strict,
-        **tree.parts(np.array(m.gravity.linear)),
+        **builder.model_arguments(np.array(m.gravity.linear)),
     )  # fmt: skip
     warn_of_idle_joints(model, strict)
     return model
@@ -135,7 +155,7 @@ class PinocchioState:
         self._pin_nq, self._pin_nv = int(m.nq), int(m.nv)
         leaders = _leaders(m)
         self.follows = bool(leaders)
-        self._places: list[tuple[Part, slice, slice, tuple[float, float] | None]] = []
+        self._entries: list[tuple[JointPart, slice, slice, tuple[float, float] | None]] = []
         self.bodies: list[int] = []
         self._free: list[int] = []  # places of velocities of free joints
         at, number, column, factor = 0, -1, list[int](), list[float]()
@@ -147,23 +167,23 @@ class PinocchioState:
                 mimic = m.joints[j].extract()
                 law = (float(mimic.scaling), float(mimic.offset))
             for part in parts:
-                self._places.append((part, slice(at, at + part.joint.nq), slice(q, q + part.nq), law))
-                own: Sequence[int] = range(part.joint.nv)
+                self._entries.append((part, slice(at, at + part.joint.nq), slice(q, q + part.nq), law))
+                components: Sequence[int] = range(part.joint.nv)
                 if isinstance(part.joint, Free):
-                    own, self._free = EXCHANGED, [*self._free, len(column)]
-                column += [v + k for k in own]
+                    components, self._free = SWAPPED, [*self._free, len(column)]
+                column += [v + k for k in components]
                 factor += [law[0] if law else 1.0] * part.joint.nv
                 at, q, v, number = at + part.joint.nq, q + part.nq, v + part.joint.nv, number + 1
             self.bodies.append(number)
         self._G = np.zeros((self.nv, self._pin_nv))
         self._G[np.arange(self.nv), column] = factor
         self._column, self._factor = np.array(column, dtype=int), np.array(factor)
-        self._own = np.concatenate(
+        self._leader_dofs = np.concatenate(
             [np.zeros(0, dtype=int), *(np.flatnonzero(self._column == k)[:1] for k in range(self._pin_nv))]
         )
 
     @property
-    def _flat(self) -> Iterator[Part]:
+    def _flat(self) -> Iterator[JointPart]:
         return (part for parts in self.parts for part in parts)
 
     # ---- states ------------------------------------------------------------------------------------------------
@@ -173,17 +193,17 @@ class PinocchioState:
         return self._positions(finite("q", q, (self._pin_nq,))), self.velocity_to_sysdyn(v)
 
     def to_pinocchio(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Pinocchio's (q, v) of (q, q̇); joints that mimic others are left out."""
+        """Pinocchio's (q, v) of (q, q̇); joints that mimic others are omitted."""
         q = finite("q", q, (self.nq,))
         found = np.zeros((*q.shape[:-1], self._pin_nq))
-        for part, own, theirs, law in self._places:
-            x = part.normalised(q[..., own])
+        for part, slice_q, pin_slice, law in self._entries:
+            x = part.normalised(q[..., slice_q])
             if law is not None:
                 continue
-            if part.turns is not None:
-                k = part.turns
+            if part.angle_index is not None:
+                k = part.angle_index
                 x = np.concatenate([x[..., :k], np.cos(x[..., k:]), np.sin(x[..., k:])], axis=-1)
-            found[..., theirs] = x
+            found[..., pin_slice] = x
         return found, self.velocity_to_pinocchio(qd)
 
     def velocity_to_sysdyn(self, v: ArrayLike) -> np.ndarray:
@@ -192,7 +212,7 @@ class PinocchioState:
 
     def velocity_to_pinocchio(self, qd: ArrayLike) -> np.ndarray:
         """Pinocchio's v of q̇."""
-        return finite("qd", qd, (self.nv,))[..., self._own]
+        return finite("qd", qd, (self.nv,))[..., self._leader_dofs]
 
     def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
         """q̈ of Pinocchio's a; v: its velocity, if the linear part of a free joint is classical, that of the point."""
@@ -202,13 +222,13 @@ class PinocchioState:
     def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
         """Pinocchio's a of q̈; qd: q̇, if the linear part of a free joint shall be classical."""
         qdd = finite("qdd", qdd, (self.nv,))
-        return (qdd if qd is None else qdd + turning(finite("qd", qd, (self.nv,)), self._free))[..., self._own]
+        return (qdd if qd is None else qdd + turning(finite("qd", qd, (self.nv,)), self._free))[..., self._leader_dofs]
 
     def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
         """τ of Pinocchio's generalised force; none on joints that mimic others, whose leaders have it all."""
         tau = finite("tau", tau, (self._pin_nv,))
         found = np.zeros((*tau.shape[:-1], self.nv))
-        found[..., self._own] = tau
+        found[..., self._leader_dofs] = tau
         return found
 
     def force_to_pinocchio(self, tau: ArrayLike) -> np.ndarray:
@@ -227,16 +247,16 @@ class PinocchioState:
     def jacobian_to_sysdyn(self, J: ArrayLike) -> np.ndarray:
         """Jacobian (…, 6, nv), angular part first, of Pinocchio's. Raises InvalidInput if joints mimic others."""
         self._reject_followers("a Jacobian")
-        return finite("J", J, (6, self._pin_nv))[..., EXCHANGED, :][..., self._column]
+        return finite("J", J, (6, self._pin_nv))[..., SWAPPED, :][..., self._column]
 
     def jacobian_to_pinocchio(self, J: ArrayLike) -> np.ndarray:
         """Pinocchio's Jacobian of J (…, 6, nv)."""
-        return (finite("J", J, (6, self.nv)) @ self._G)[..., EXCHANGED, :]
+        return (finite("J", J, (6, self.nv)) @ self._G)[..., SWAPPED, :]
 
     @staticmethod
     def exchanged(x: ArrayLike) -> np.ndarray:
         """A spatial velocity, acceleration or force (…, 6) with its halves exchanged, either way."""
-        return finite("x", x, (6,))[..., EXCHANGED]
+        return finite("x", x, (6,))[..., SWAPPED]
 
     def wrenches_to_pinocchio(self, fx: ArrayLike) -> Any:
         """External forces `StdVec_Force` on Pinocchio's joints of wrenches fx (nb, 6) on the bodies, in their axes."""
@@ -244,7 +264,7 @@ class PinocchioState:
         if fx.ndim != 2:
             raise InvalidInput(f"fx has shape {fx.shape}: wrenches of one state are needed")
         found = pin.StdVec_Force()
-        found.extend([pin.Force.Zero(), *(pin.Force(fx[body][list(EXCHANGED)]) for body in self.bodies)])
+        found.extend([pin.Force.Zero(), *(pin.Force(fx[body][list(SWAPPED)]) for body in self.bodies)])
         return found
 
     def wrenches_to_sysdyn(self, forces: Sequence[Any]) -> np.ndarray:
@@ -258,28 +278,28 @@ class PinocchioState:
 
     # ---- parts ---------------------------------------------------------------------------------------------------
 
-    def _gathered(self, x: np.ndarray) -> np.ndarray:
-        """Values (nv,) of ours of values by Pinocchio's degrees of freedom, 0 for joints that mimic others."""
+    def _spread_to_dofs(self, x: np.ndarray) -> np.ndarray:
+        """Values (nv,) from values by Pinocchio's degrees of freedom; 0 for joints that mimic others."""
         found = np.zeros(self.nv)
-        found[self._own] = x
+        found[self._leader_dofs] = x
         return found
 
     def _bounds(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper) (nv,) of joints with one degree of freedom, of Pinocchio's limits (nq,); else none."""
+        """(lower, upper), each (nv,), from Pinocchio's limits (nq,); infinite for joints with several velocities."""
         found, at = (np.full(self.nv, -np.inf), np.full(self.nv, np.inf)), 0
-        for part, _, theirs, law in self._places:
-            if part.joint.nv == 1 and part.turns is None and law is None:
-                found[0][at], found[1][at] = lower[theirs.start], upper[theirs.start]
+        for part, _, pin_slice, law in self._entries:
+            if part.joint.nv == 1 and part.angle_index is None and law is None:
+                found[0][at], found[1][at] = lower[pin_slice.start], upper[pin_slice.start]
             at += part.joint.nv
         return found
 
     def _positions(self, q: np.ndarray) -> np.ndarray:
-        """Our positions of Pinocchio's (…, nq)."""
+        """q (…, nq) of Pinocchio's positions."""
         found = list[np.ndarray]()
-        for part, _, theirs, law in self._places:
-            x = q[..., theirs]
-            if part.turns is not None:
-                k = part.turns
+        for part, _, pin_slice, law in self._entries:
+            x = q[..., pin_slice]
+            if part.angle_index is not None:
+                k = part.angle_index
                 if not np.all(np.hypot(x[..., k], x[..., k + 1]) > 0.0):
                     raise InvalidInput("a pair (cos, sin) of q is zero and gives no angle")
                 x = np.concatenate([x[..., :k], np.arctan2(x[..., k + 1], x[..., k])[..., None]], axis=-1)
@@ -289,7 +309,7 @@ class PinocchioState:
 
     def _reject_followers(self, what: str) -> None:
         if self.follows:
-            raise InvalidInput(f"{what} of Pinocchio does not tell joints that mimic others from their leaders")
+            raise InvalidInput(f"{what} of Pinocchio does not separate joints that mimic others from their leaders")
 
 
 def checked(m: Any) -> Any:
@@ -305,37 +325,37 @@ def _imported() -> Any:
 
 
 def _leaders(m: Any) -> dict[int, int]:
-    """{joint that mimics another: that one}, by their numbers; none before Pinocchio has such joints."""
+    """{mimicking joint: mimicked joint} by number; empty for versions of Pinocchio without such joints."""
     return dict(zip(getattr(m, "mimicking_joints", ()), getattr(m, "mimicked_joints", ()), strict=True))
 
 
-def _parts(m: Any, j: int) -> list[Part]:
-    """The joints of ours that joint j of Pinocchio is."""
+def _parts(m: Any, j: int) -> list[JointPart]:
+    """The joints that joint j of Pinocchio becomes."""
     T = m.jointPlacements[j]
     E, r = np.array(T.rotation).T, np.array(T.translation)
     if (leader := _leaders(m).get(j)) is not None:
-        return [Part(_followed(m, j), E, r, *(part.turns for part in _parts(m, leader)))]
+        return [JointPart(_followed(m, j), E, r, *(part.angle_index for part in _parts(m, leader)))]
     return _of_type(m, m.joints[j], m.names[j], E, r)
 
 
-def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[Part]:
-    """A joint of Pinocchio with its frame (E, r), by its type. Raises ModelError."""
+def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[JointPart]:
+    """The joints that a joint of Pinocchio with frame (E, r) becomes, by its type. Raises ModelError."""
     kind, x = joint.shortname().removeprefix("JointModel"), joint.extract() if hasattr(joint, "extract") else joint
     here, still = (E, r), (np.eye(3), np.zeros(3))
 
-    def chain(*joints: Joint) -> list[Part]:
-        return [Part(y, *(still if k else here)) for k, y in enumerate(joints)]
+    def chain(*joints: Joint) -> list[JointPart]:
+        return [JointPart(y, *(still if k else here)) for k, y in enumerate(joints)]
 
     if kind.startswith(("R", "P", "H")) and kind != "Planar":  # revolute, prismatic, helical, each about any axis
         if kind.startswith("RU") or "Unbounded" in kind:
-            return [Part(_single(m, joint), E, r, turns=0)]
+            return [JointPart(_single(m, joint), E, r, angle_index=0)]
         return chain(_single(m, joint))
     if kind == "FreeFlyer":
         return chain(Free())
     if kind == "Spherical":
         return chain(Spherical())
     if kind == "Planar":
-        return [Part(Planar(), E, r, turns=2)]
+        return [JointPart(Planar(), E, r, angle_index=2)]
     if kind == "SphericalZYX":
         return chain(*(Revolute(AXES[y]) for y in "ZYX"))
     if kind == "Translation":
@@ -343,17 +363,17 @@ def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> lis
     if kind == "Universal":
         return chain(Revolute(unit_axis(x.axis1)), Revolute(unit_axis(x.axis2)))
     if kind == "Composite":
-        found = list[Part]()
+        found = list[JointPart]()
         for inner, T in zip(x.joints, x.jointPlacements, strict=True):
-            place = Place.of(0).then(*still) if found else Place(0, E, r)
-            place = place.then(np.array(T.rotation).T, np.array(T.translation))
+            place = FramePlacement.on_body(0).compose(*still) if found else FramePlacement(0, E, r)
+            place = place.compose(np.array(T.rotation).T, np.array(T.translation))
             found += _of_type(m, inner, name, place.E, place.r)
         return found
     raise ModelError(f"joint {name!r} is a {joint.shortname()}, which has no counterpart among the joints of sysdyn")
 
 
 def _single(m: Any, joint: Any, factor: float = 1.0) -> Joint:
-    """The joint of ours of one degree of freedom, by the motion subspace that Pinocchio gives it, over a factor."""
+    """The joint with one degree of freedom whose motion subspace is Pinocchio's over a factor."""
     data = joint.createData()
     joint.calc(data, _imported().neutral(m), np.zeros(m.nv))
     linear, angular = np.split(np.array(data.S).ravel() / factor, [3])
@@ -364,7 +384,7 @@ def _single(m: Any, joint: Any, factor: float = 1.0) -> Joint:
 
 
 def _followed(m: Any, j: int) -> Joint:
-    """The joint of ours that a mimicking joint is. Raises ModelError."""
+    """The joint that a mimicking joint becomes. Raises ModelError."""
     factor = float(m.joints[j].extract().scaling)
     if factor == 0.0:
         raise ModelError(f"joint {m.names[j]!r} mimics another with a factor of 0: make it fixed")
@@ -372,15 +392,15 @@ def _followed(m: Any, j: int) -> Joint:
 
 
 def _body_names(m: Any) -> list[str]:
-    """Name of the body on each joint of Pinocchio, of the universe first."""
+    """Names of the bodies on Pinocchio's joints; the universe is first."""
     pin, found = _imported(), dict[int, str]()
     for frame in m.frames:
         if frame.type == pin.FrameType.BODY and frame.placement.isIdentity(0.0):
             found.setdefault(int(frame.parentJoint), frame.name)
-    taken = set[str]()
-    return [unique(found.get(j, m.names[j]), taken) for j in range(m.njoints)]
+    used_names = set[str]()
+    return [unique(found.get(j, m.names[j]), used_names) for j in range(m.njoints)]
 
 
 def _unbounded(x: np.ndarray) -> np.ndarray:
-    """Limits with infinite ones for those that are none."""
-    return np.where(np.abs(x) > NONE, np.copysign(np.inf, x), x)
+    """Limits, infinite where Pinocchio has none."""
+    return np.where(np.abs(x) > UNBOUNDED, np.copysign(np.inf, x), x)

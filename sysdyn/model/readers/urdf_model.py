@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import FormatWarning, IgnoredWarning, ModelError, check_among, few, warn
-from sysdyn.model.builder import UNLIMITED, GrowingTree, Limits, Place
+from sysdyn.model.builder import UNLIMITED, FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from sysdyn.model.massless import warn_of_idle_joints
@@ -32,40 +32,56 @@ def load_urdf(
     gravity: ArrayLike = GRAVITY,
     snap: bool = True,
 ) -> Model:
-    """Model of the URDF file (or text, if it begins with "<") `source`.
+    """Read a URDF file into a `Model`.
 
-    base: "fixed" (the root link is the base) or "floating" (the root link is body 0 on a Free joint "root_joint").
-    fixed_joints: "lump" adds the inertia of a link on a fixed joint to the body that carries it (drops it if that is
-        the base) and keeps its frame; "keep" makes each fixed joint a `Fixed` joint with its own body, so that the
-        force through it is an unknown; "sensors" keeps those with a force/torque sensor on them; a collection of joint
-        names keeps those.
-    strict: raise for implausible inertias, joints that move no inertia, and deviations from the format, instead of
-        warning.
-    gravity (3,) [m/s²]: in base coordinates.
-    snap: make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that, for π/2 is often written
-        1.57079632679. Torques differ by as much from those of a tool that takes the digits as they stand.
+    Parameters
+    ----------
+    source : path or str
+        A file, or the text itself if it begins with "<".
+    base : {"fixed", "floating"}
+        "fixed": the root link is the base. "floating": the root link is body 0 on a Free joint "root_joint".
+    fixed_joints : {"lump", "keep", "sensors"} or collection of str
+        "lump" adds the inertia of a link on a fixed joint to the body that carries it (drops it if that is the base)
+        and keeps its frame. "keep" makes each fixed joint a `Fixed` joint with its own body, so that the force through
+        it is an unknown. "sensors" keeps those with a force/torque sensor; a collection keeps the joints it names.
+    strict : bool
+        Raise for implausible inertias, joints that move no inertia, and deviations from the format, instead of warning.
+    gravity : (3,) array, m/s²
+        In base coordinates.
+    snap : bool
+        Make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that (π/2 is often written
+        1.57079632679). Torques differ by as much from those of tools that take the digits verbatim.
 
-    Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1
-    are made exact. A `<mimic>` joint becomes a `Coupling` in `closures`, which problems impose; `<dynamics>` become
-    damping and friction, which act where they are asked for.
+    Returns
+    -------
+    Model
+        Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0
+        and ±1 are exact. A `<mimic>` joint becomes a `Coupling` in `closures`, which problems impose; `<dynamics>`
+        become damping and friction, which act where a problem asks for them.
 
-    Departures from the format that leave the robot known are read with one FormatWarning that has the line and the
-    element of each: blanks before the XML declaration or a version that XML has not, undeclared namespace prefixes, an
-    `<inertial>` without `<mass>` (no inertia) or `<inertia>` (a point mass), a second `<inertial>`, `<mass>`,
-    `<inertia>`, `<origin>` or `<axis>` (the first is taken), a lower limit above the upper (no limits), negative
-    damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none), duplicate and malformed
-    sensors (an error where one is asked for by name), a `<gazebo reference=>` to an unknown link or joint, and names
-    that are not read: unknown attributes, and child elements that are in a wrong place or resemble a known one.
-    Extensions of other tools cause no warning.
+    Raises
+    ------
+    ModelError
+        With file, line and element, for what cannot be read.
+    UnknownName
+        For a joint name in `fixed_joints`.
 
-    One IgnoredWarning names elements that act on the robot in other tools only, with their lines, if their values have
-    an effect: `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`,
-    `springStiffness`, `turnGravityOff`, `gravity`, `kinematic`, `static`, `dampingFactor`, `velocity_decay`, the plugin
-    of a `mimicJoint`; `rotor_inertia`, `gear_ratio`, bushings, springs and constraints of Drake; `inertia_scaling` of
-    Bullet. Contacts, limits and controllers are not named.
-
-    Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
-    `fixed_joints`.
+    Warns
+    -----
+    FormatWarning
+        Once, with line and element of each deviation from the format that leaves the robot unambiguous: blanks before
+        the XML declaration or an unknown XML version; undeclared namespace prefixes; `<inertial>` without `<mass>` (no
+        inertia) or `<inertia>` (a point mass); a second `<inertial>`, `<mass>`, `<inertia>`, `<origin>` or `<axis>`
+        (the first is taken); a lower limit above the upper (no limits); negative damping or friction (zero); `<mimic>`
+        of a joint without exactly one degree of freedom (none); duplicate and malformed sensors (an error where one is
+        asked for by name); `<gazebo reference=>` to an unknown link or joint; unknown attributes, and child elements
+        that are misplaced or resemble a known one (not read). Extensions of other tools cause no warning.
+    IgnoredWarning
+        Once, with lines, for elements that act on the robot in other tools only, if their values have an effect:
+        `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`, `springStiffness`,
+        `turnGravityOff`, `gravity`, `kinematic`, `static`, `dampingFactor`, `velocity_decay`, the plugin of a
+        `mimicJoint`; `rotor_inertia`, `gear_ratio`, bushings, springs and constraints of Drake; `inertia_scaling` of
+        Bullet. Contacts, limits and controllers are not named.
     """
     robot = read_urdf(source, strict, snap)
     if robot.deviations:
@@ -77,47 +93,39 @@ def load_urdf(
             f'{robot.source}:{robot.joints[ROOT_JOINT].line}: <joint name="{ROOT_JOINT}">: the free joint of a '
             "floating base has this name: rename the joint in the file"
         )
-    kept = _kept(fixed_joints, robot)
-    tree = GrowingTree()
-    root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
-    places = {robot.root: Place.of(root)}
-    tree.weld(root, robot.links[robot.root].inertia)
-    tree.name(robot.root, places[robot.root])
+    separate = _separate_joints(fixed_joints, robot)
+    builder = ModelBuilder()
+    root = builder.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
+    places = {robot.root: FramePlacement.on_body(root)}
+    builder.add_inertia(root, robot.links[robot.root].inertia)
+    builder.add_frame(robot.root, places[robot.root])
     for j in _depth_first(robot):
-        place = places[j.parent].then(j.E, j.r)
+        place = places[j.parent].compose(j.E, j.r)
         X, I = X_motion(place.E, place.r), robot.links[j.child].inertia
-        lumped = j.type == "fixed" and j.name not in kept
+        lumped = j.type == "fixed" and j.name not in separate
         if lumped:
             I = transform_inertia(I, X)
         else:
-            place = Place.of(
-                tree.add(
-                    j.child,
-                    j.name,
-                    _joint(j),
-                    place.body,
-                    X,
-                    limits=_limits(j),
-                    damping=j.damping,
-                    friction=j.friction,
-                )  # fmt: skip
+            body = builder.add(
+                j.child, j.name, _joint(j), place.body, X, limits=_limits(j), damping=j.damping, friction=j.friction
             )
+            place = FramePlacement.on_body(body)
         if j.mimic is not None:
             leader, multiplier, offset = j.mimic
-            tree.closures.append(Coupling(j.name, leader, (offset, multiplier)))
-        tree.weld(place.body, I)
-        tree.name(j.child, place, j.name if lumped else "")
+            builder.closures.append(Coupling(j.name, leader, (offset, multiplier)))
+        builder.add_inertia(place.body, I)
+        builder.add_frame(j.child, place, j.name if lumped else "")
         places[j.child] = place
     model = Model(
         name=robot.name, base=base, sensors=robot.sensors, source=origin_of(source), strict=strict,
-        **tree.parts(gravity),
+        **builder.model_arguments(gravity),
     )  # fmt: skip
     warn_of_idle_joints(model, strict)
     return model
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
-    """The joints from the root on; several on one link in document order."""
+    """The joints depth first from the root; those on one link in document order."""
     below: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
     for j in robot.joints.values():
         below[j.parent].append(j)
@@ -128,7 +136,8 @@ def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
         stack += reversed(below[j.child])
 
 
-def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
+def _separate_joints(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
+    """Names of the fixed joints that become joints of the model."""
     fixed = [j.name for j in robot.joints.values() if j.type == "fixed"]
     if isinstance(fixed_joints, str):
         carriers = {s.parent for s in robot.sensors if s.type == "force_torque"}
@@ -140,9 +149,9 @@ def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
     return set(fixed_joints)
 
 
-def _limits(j: UrdfJoint) -> Limits:
+def _limits(j: UrdfJoint) -> JointLimits:
     """The limits of a joint with one degree of freedom; unlimited for others."""
-    return Limits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
+    return JointLimits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
 
 
 def _joint(j: UrdfJoint) -> Joint:
