@@ -385,8 +385,8 @@ def compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.n
 
 
 def _step(program: Program, values: dict[str, np.ndarray]) -> Callable[[], None]:
-    inputs = {name: values[name] for name, _ in program.input_groups}
-    results = {name: np.zeros((1, size)) for name, size in program.output_groups}
+    inputs = {name: values[name] for name in program.inputs}
+    results = {name: np.zeros((1, size)) for name, size in program.outputs.sizes.items()}
     return Executable(MachineCode(program)).step(inputs, results, np.zeros(1, dtype=np.int64), results, single=True)
 
 

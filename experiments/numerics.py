@@ -119,8 +119,8 @@ class Kernel:
 
     def __call__(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         n = len(states["q"])
-        rows = {name: np.ascontiguousarray(states[name]) for name, _ in self.program.input_groups}
-        out = {name: np.empty((n, size)) for name, size in self.program.output_groups}
+        rows = {name: np.ascontiguousarray(states[name]) for name in self.program.inputs}
+        out = {name: np.empty((n, size)) for name, size in self.program.outputs.sizes.items()}
         self.executable.run(rows, out, np.empty(n, dtype=np.int64))
         return out
 

@@ -24,13 +24,13 @@ def run_kernel(
     space = work or kernel.work()
     words = [space[1], status[1:].ctypes.data]
     keep = []
-    for name, size in program.input_groups:
+    for name, size in program.inputs.sizes.items():
         x = np.ascontiguousarray(inputs[name], dtype=kernel.real.dtype)
         assert x.shape in ((size,), (n, size))
         keep.append(x)
         words += [x.ctypes.data, 0 if x.ndim == 1 else size]
     outputs = {}
-    for name, size in program.output_groups:
+    for name, size in program.outputs.sizes.items():
         # rows longer than needed, so that the stride matters
         out = np.full((n + 2, size + 2), CANARY, dtype=kernel.real.dtype)
         outputs[name] = out
@@ -38,7 +38,7 @@ def run_kernel(
     arguments = np.array(words, dtype=np.int64)
     kernel.run(arguments.ctypes.data, n)
     assert status[0] == status[-1] == 99
-    for name, size in program.output_groups:
+    for name, size in program.outputs.sizes.items():
         out = outputs[name]
         edge = np.ones(out.shape, dtype=bool)
         edge[1:-1, 1 : size + 1] = name in skip

@@ -84,7 +84,7 @@ def random_program(seed: int, blocks: int | None = None, mark: bool = True, **op
 def random_inputs(program: Program, n: int, seed: int) -> dict[str, np.ndarray]:
     """{group: (n, size)}"""
     rng = np.random.default_rng(seed)
-    return {name: rng.uniform(-2.0, 2.0, (n, size)) for name, size in program.input_groups}
+    return {name: rng.uniform(-2.0, 2.0, (n, size)) for name, size in program.inputs.sizes.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +132,11 @@ FUNCTIONS = {
 def run_bounded(program: Program, inputs: dict[str, np.ndarray]) -> tuple[dict[str, Bounded], dict[int, Bounded]]:
     """(outputs by group (N, size), every result by value number) with error bounds."""
     n = max((len(x) for x in inputs.values()), default=1)
-    flat = [column for name, _ in program.input_groups for column in inputs[name].T]
+    flat = [column for name in program.inputs for column in inputs[name].T]
     results: dict[int, Bounded] = {}
     values = [_bounded(x) for x in interpreter.run(program, flat, FUNCTIONS, results.__setitem__)]
     groups, at = {}, 0
-    for name, size in program.output_groups:
+    for name, size in program.outputs.sizes.items():
         part = values[at : at + size]
         at += size
         value, error = (

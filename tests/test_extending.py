@@ -162,6 +162,5 @@ def test_everything_with_a_program_is_translated(names):
         lines = names["assembly_text"](source).splitlines()
         assert lines[0] == "; name" and len(lines) == 1 + len(source.executable.program)
         states = source.states()
-        assert {group: states[group].shape[-1] for group, _ in source.executable.program.input_groups} == dict(
-            source.executable.program.input_groups
-        )
+        sizes = source.executable.program.inputs.sizes
+        assert {group: states[group].shape[-1] for group in sizes} == sizes

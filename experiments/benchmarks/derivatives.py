@@ -92,7 +92,7 @@ def kernels(robot: Robot, problem: str, target: float) -> list[dict]:
     ours, theirs = robot.states(STATES)
     nv, order = robot.model.nv, robot.order
     arrays = {"fx": np.zeros(6 * robot.model.nb), **dict(zip(("q", "qd", known), ours, strict=True))}
-    outs = [{name: np.zeros((STATES, size)) for name, size in J.program.output_groups} for _ in range(2)]
+    outs = [{name: np.zeros((STATES, size)) for name, size in J.program.outputs.sizes.items()} for _ in range(2)]
     own = [kernel_call(name, J.executable, arrays, out, name == "one state")
            for name, out in zip(("one state", "batch"), outs, strict=True)]  # fmt: skip
     beside = [

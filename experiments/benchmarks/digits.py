@@ -26,7 +26,7 @@ def _evaluated(system: System, inputs: dict[str, np.ndarray]) -> list[Decimal]:
     """Entries of D, then b, at one state; inputs (size,) by group, zero or as declared if left out."""
     inputs = inputs | {"q": system.model.normalise(np.ravel(inputs["q"])[None])[0]}
     defaults = {x: group.default for x, group in system.problem.inputs.items() if group.default is not None}
-    given = {x: (defaults | inputs).get(x, np.zeros(size)) for x, size in system.program.input_groups}
+    given = {x: (defaults | inputs).get(x, np.zeros(size)) for x, size in system.program.inputs.sizes.items()}
     return precise.run(system.program, given)
 
 

@@ -62,7 +62,7 @@ def pin_states(model: sd.Model, pm: pin.Model, q, v, x) -> tuple[np.ndarray, ...
 
 def kernel_time(solver: sd.Solver, arrays: dict[str, np.ndarray], copies: int = 500) -> float:
     """Seconds of the scalar kernel itself for one state: many states in one call, all the same."""
-    outputs = {name: np.empty((copies, size)) for name, size in solver.program.output_groups}
+    outputs = {name: np.empty((copies, size)) for name, size in solver.program.outputs.sizes.items()}
     status = np.empty(copies, dtype=np.int64)
     kernel = solver.executable.backend.kernel(True)
     flat = {k: x.reshape(-1) for k, x in arrays.items()}

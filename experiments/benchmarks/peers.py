@@ -50,7 +50,7 @@ def executed(solver: sd.Solver, arrays: dict[str, np.ndarray]) -> tuple[int, int
         count["angular" if kind in ANGULAR else OPERATIONS[kind].counted] += 1
         return OPERATIONS[kind].numpy(*operands)
 
-    row = np.concatenate([arrays[name].ravel()[:size] for name, size in program.input_groups])
+    row = np.concatenate([arrays[name].ravel()[:size] for name, size in program.inputs.sizes.items()])
     interpreter.run(program, row.tolist(), {kind: partial(counting, kind) for kind in OPERATIONS})
     return sum(n for name, n in count.items() if name not in ("", "angular")), count["angular"]
 

@@ -48,7 +48,7 @@ def bare(solver: sd.Solver, q: np.ndarray, calls: int) -> Callable[[], None]:
     n, program, model = len(q), solver.program, solver.model
     kernel = solver.executable.backend.kernel(n == 1)
     given = {"q": q, "qd": np.zeros((n, model.nv))}
-    inputs = {name: given.get(name, np.zeros(size)) for name, size in program.input_groups}
+    inputs = {name: given.get(name, np.zeros(size)) for name, size in program.inputs.sizes.items()}
     outputs, status = solver.executable.backend.new(n)
     work = kernel.work()
     rows = np.array([words(program, work[1], inputs, outputs, status)])

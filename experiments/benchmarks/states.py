@@ -240,7 +240,7 @@ def row_wise(
 def extended(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
     """D d + b (N, equations) of numbers with 64 bits, where the processor has them; d (N, full layout)."""
     wide = np.longdouble
-    given = [np.atleast_2d(inputs[name].astype(wide)).T for name, _ in system.program.input_groups]
+    given = [np.atleast_2d(inputs[name].astype(wide)).T for name in system.program.inputs]
     functions = interpreter.numpy_functions() | {WRAP: lambda x: x}
     out = interpreter.run(system.program, [x for rows in given for x in rows], functions, constant=wide)
     nnz, x = system.nnz, d[:, system.columns].astype(wide)

@@ -18,7 +18,7 @@ import numpy as np
 
 from sysdyn.codegen.partition import CONSTANT, LOCAL, Schedule, Segment, schedule
 from sysdyn.errors import InvalidInput
-from sysdyn.program.groups import Group
+from sysdyn.program.groups import Group, Groups
 from sysdyn.program.opcodes import COS, OPERATIONS, SIN, WRAP
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
@@ -106,11 +106,11 @@ class Member:
     start: int  # place of its first scalar among all inputs or outputs
 
 
-def _members(groups: Sequence[tuple[str, int]]) -> list[Member]:
+def _members(groups: Groups) -> list[Member]:
     """Groups as members of a struct; empty ones are left out, as C has no empty arrays."""
     members: list[Member] = []
     start = 0
-    for group, size in groups:
+    for group, size in groups.sizes.items():
         name = identifier(group)
         while any(name == m.name for m in members):
             name += "_"
@@ -127,7 +127,7 @@ class Code:
         self, name: str, program: Program, description: Description, real: Real = DOUBLE, about: Sequence[str] = ()
     ):  # fmt: skip
         self.name, self.program, self.description, self.real, self.about = name, program, description, real, about
-        self.inputs, self.outputs = _members(program.input_groups), _members(program.output_groups)
+        self.inputs, self.outputs = _members(program.inputs), _members(program.outputs)
         self.plan: Schedule = schedule(program)
         self.n_work = self.plan.n_slots - program.n_inputs - program.n_outputs
         self.kinds = set(program.kind.tolist())

@@ -39,7 +39,7 @@ def export(
         raise InvalidInput("there is nothing to export: no result has any entries")
     number_type = real_of(real)
     n = len(next(iter(inputs.values())))
-    outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
+    outputs = {group: np.zeros((n, size)) for group, size in program.outputs.sizes.items()}
     status = np.empty(n, dtype=np.int64)
     executable.run(inputs, outputs, status, threads=1)
     good = np.flatnonzero(status == 0)
@@ -92,7 +92,7 @@ def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: R
 
     Returns (greatest relative difference, group, index of its state) for each group.
     """
-    columns = [x.astype(real.dtype) for group, _ in executable.program.input_groups for x in inputs[group].T]
+    columns = [x.astype(real.dtype) for group in executable.program.inputs for x in inputs[group].T]
     found = iter(interpreter.run(executable.program, columns, constant=real.dtype.type))
     worst = []
     for group, x in outputs.items():

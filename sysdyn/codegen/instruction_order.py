@@ -30,7 +30,7 @@ def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
 
     return replace(
         program, kind=program.kind[order], lhs=renumbered(program.lhs[order]), rhs=renumbered(program.rhs[order]),
-        outputs=renumbered(program.outputs), cuts=np.asarray(cuts, dtype=np.int32),
+        output_values=renumbered(program.output_values), cuts=np.asarray(cuts, dtype=np.int32),
         guards=tuple(replace(g, value=int(number[g.value + 1])) for g in program.guards),
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def _depth_first(program: Program, operands: list[list[int]]) -> list[int]:
         needs = sorted((need[x] for x in xs), reverse=True)
         need.append(max([1, *(x + k for k, x in enumerate(needs))]))
     done, order = [False] * len(operands), []
-    last_first = [v - program.first_op for v in reversed(program.outputs.tolist()) if v >= program.first_op]
+    last_first = [v - program.first_op for v in reversed(program.output_values.tolist()) if v >= program.first_op]
     for root in (*last_first, *range(len(operands))):
         stack = [(root, False)]
         while stack:
@@ -187,7 +187,7 @@ def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> i
     """Loads, and stores of values that are no outputs, of a program in this order."""
     steps = _steps(program)
     loads, stores = moves([steps[k] for k in order], registers)
-    return sum(map(len, loads)) + len(stores.difference(program.outputs.tolist()))
+    return sum(map(len, loads)) + len(stores.difference(program.output_values.tolist()))
 
 
 @lru_cache(maxsize=1)

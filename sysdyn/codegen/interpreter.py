@@ -49,7 +49,7 @@ def run(
     np.maximum.at(last_use, program.lhs, here)
     two = program.rhs >= 0
     np.maximum.at(last_use, program.rhs[two], here[two])
-    last_use[program.outputs] = np.iinfo(np.int64).max
+    last_use[program.output_values] = np.iinfo(np.int64).max
     last = last_use.tolist()
     value: list = list(inputs) + [constant(x) for x in program.constants.tolist()]
     value.extend([None] * len(program))
@@ -63,7 +63,7 @@ def run(
                 value[a] = None
             if n_in <= b and last[b] <= i:
                 value[b] = None
-    return [value[i] for i in program.outputs.tolist()]
+    return [value[i] for i in program.output_values.tolist()]
 
 
 def run_groups(
@@ -73,16 +73,16 @@ def run_groups(
 
     real: type of the numbers.
     """
-    arrays = [np.asarray(inputs[name], dtype=real.dtype) for name, _ in program.input_groups]
+    arrays = [np.asarray(inputs[name], dtype=real.dtype) for name in program.inputs]
     n = max((a.shape[0] for a in arrays if a.ndim == 2), default=1)
     columns = [
         np.broadcast_to(a.T if a.ndim == 2 else a.reshape(-1, 1), (size, n))
-        for a, (_, size) in zip(arrays, program.input_groups, strict=True)
+        for a, size in zip(arrays, program.inputs.sizes.values(), strict=True)
     ]
     flat = [row for c in columns for row in c]
     values = run(program, flat, functions, constant=float if real is DOUBLE else real.dtype.type)
     result, at = {}, 0
-    for name, size in program.output_groups:
+    for name, size in program.outputs.sizes.items():
         rows = np.empty((size, n), real.dtype)  # written, and mostly read, an output at a time
         for j in range(size):
             rows[j] = values[at + j]
@@ -101,7 +101,7 @@ def guarded(program: Program, inputs: Arrays) -> np.ndarray:
         if number in seen:
             seen[number] = value
 
-    flat = [row for name, _ in program.input_groups for row in np.atleast_2d(inputs[name]).T]
+    flat = [row for name in program.inputs for row in np.atleast_2d(inputs[name]).T]
     run(program, flat, watch=watch)
     columns = np.broadcast_arrays(*(np.atleast_1d(seen[g.value]) for g in program.guards))
     return np.stack(columns, axis=1)
@@ -118,11 +118,13 @@ class Interpreter(Backend):
         rows = {name: x if x.ndim == 1 else x[part] for name, x in inputs.items()}
         bits = status[part]
         bits[:] = 0
-        for name, _ in self.program.input_groups:
+        for name in self.program.inputs:
             bits |= np.where(np.isfinite(rows[name]).all(axis=-1), 0, BAD_INPUT)
         if self.program.ranges:
             sizes = np.abs(
-                np.concatenate([np.broadcast_to(rows[g], (size, k)) for g, k in self.program.input_groups], axis=1)
+                np.concatenate(
+                    [np.broadcast_to(rows[g], (size, k)) for g, k in self.program.inputs.sizes.items()], axis=1
+                )
             )
             numbers, most = zip(*self.program.ranges, strict=True)
             bits |= np.where((sizes[:, numbers] > most).any(axis=1), OUT_OF_RANGE, 0)

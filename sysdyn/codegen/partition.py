@@ -199,7 +199,7 @@ def _exported(program: Program, bounds: list[int]) -> np.ndarray:
         crosses = outside.copy()
         crosses[outside] = segment[operand[outside] - first] != segment[outside]
         exported[operand[crosses]] = True
-    exported[program.outputs] = True
+    exported[program.output_values] = True
     return exported[first:]
 
 
@@ -246,7 +246,7 @@ def _places(program: Program, segments: list[Segment]) -> tuple[np.ndarray, int,
     slot = np.full(first + len(program), -1, dtype=np.int64)
     slot[:n_in] = np.arange(n_in)
     copies = []
-    for place, value in enumerate(program.outputs.tolist(), start=n_in):
+    for place, value in enumerate(program.output_values.tolist(), start=n_in):
         if value >= first and slot[value] < 0:
             slot[value] = place
         else:

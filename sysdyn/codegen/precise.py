@@ -28,7 +28,7 @@ def run(
 
     constant: gives a number in place of each of them, see `rounded_otherwise`.
     """
-    flat = [Decimal(x) for name, _ in program.input_groups for x in np.ravel(inputs[name]).tolist()]
+    flat = [Decimal(x) for name in program.inputs for x in np.ravel(inputs[name]).tolist()]
     with localcontext(DIGITS):
         return interpreter.run(program, flat, FUNCTIONS, constant=constant)
 
@@ -46,9 +46,9 @@ def rounded_otherwise(x: float) -> Decimal:
 
 def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:
     """Outputs (size,) by group in double-double arithmetic, for inputs (size,) by group."""
-    flat = np.concatenate([np.ravel(inputs[name]) for name, _ in program.input_groups])[None]
-    found = native_calls.twice(program, flat, program.outputs)
-    return {name: Twice(*(x[0, part] for x in found)) for name, part in program.output_places.items()}
+    flat = np.concatenate([np.ravel(inputs[name]) for name in program.inputs])[None]
+    found = native_calls.twice(program, flat, program.output_values)
+    return {name: Twice(*(x[0, part] for x in found)) for name, part in program.outputs.slices.items()}
 
 
 @lru_cache(maxsize=256)

@@ -384,7 +384,7 @@ def _unused(solver: Solver) -> set[tuple[str, int]]:
     """
     program, model = solver.executable.program, solver.problem.model
     turning = {("q", k) for _, part in model.quaternions for k in range(*part.indices(model.nq))}
-    used = {x: program.used_inputs[program.input_places[x]] for x in ("q", "qd")}
+    used = {x: program.used_inputs[program.inputs.slices[x]] for x in ("q", "qd")}
     found = {(x, k) for x in used for k in np.flatnonzero(~used[x]).tolist()} - turning
     linear = {k for i, joint in enumerate(model.joints) if joint.nv == 6 and model.parent[i] < 0
               for k in range(*model.v_slice(i).indices(model.nv)[:2])[3:] if used["qd"][k]}  # fmt: skip

@@ -217,7 +217,7 @@ class LinearSystem(ABC):
         """Every group of inputs; missing ones are their defaults, or zero."""
         defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
         given = {**defaults, **inputs}
-        return {name: given.get(name, np.zeros(size)) for name, size in self.program.input_groups}
+        return {name: given.get(name, np.zeros(size)) for name, size in self.program.inputs.sizes.items()}
 
     @cached_property
     def _shown_program(self) -> Program:

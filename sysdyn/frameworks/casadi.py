@@ -16,20 +16,20 @@ def function(program: Program, name: str):
     """
     casadi = optional("casadi", f"CasADi is not installed: pip install casadi, or {install('casadi')}")
     functions = {kind: getattr(casadi, x.casadi) if x.casadi else x.number for kind, x in OPERATIONS.items()}
-    inputs = [casadi.SX.sym(identifier(group), size) for group, size in program.input_groups]
+    inputs = [casadi.SX.sym(identifier(group), size) for group, size in program.inputs.sizes.items()]
     value = [x for column in inputs for x in casadi.vertsplit(column)]
     value += [casadi.SX(x) for x in program.constants.tolist()]
     for kind, a, b in zip(program.kind.tolist(), program.lhs.tolist(), program.rhs.tolist(), strict=True):
         value.append(functions[kind](value[a]) if b < 0 else functions[kind](value[a], value[b]))
     outputs, at = [], 0
-    for _, size in program.output_groups:
-        outputs.append(casadi.vertcat(*(value[k] for k in program.outputs[at : at + size].tolist())))
+    for size in program.outputs.sizes.values():
+        outputs.append(casadi.vertcat(*(value[k] for k in program.output_values[at : at + size].tolist())))
         at += size
     results: list[str] = []
-    for group, _ in program.output_groups:
+    for group in program.outputs:
         result = identifier(group)
         while result in results:
             result += "_"
         results.append(result)
-    given = [identifier(group) for group, _ in program.input_groups]
+    given = [identifier(group) for group in program.inputs]
     return casadi.Function(name, inputs, outputs, [f"known_{x}" if x in results else x for x in given], results)

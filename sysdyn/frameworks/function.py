@@ -221,7 +221,9 @@ class Function(Translated, Differentiable, Called):
 
         def states() -> dict[str, np.ndarray]:
             rng = np.random.default_rng(2)
-            return {group: rng.standard_normal((EXPORT_STATES, size)) for group, size in self.program.input_groups}
+            return {
+                group: rng.standard_normal((EXPORT_STATES, size)) for group, size in self.program.inputs.sizes.items()
+            }
 
         return Source(name, self.executable, Description(title, self.groups), states)
 
@@ -238,7 +240,7 @@ class Function(Translated, Differentiable, Called):
 
     def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """{group of inputs: (N, size)} of arrays (N, …) by name; others are left out."""
-        return {group: np.reshape(states[group], (-1, size)) for group, size in self.program.input_groups}
+        return {group: np.reshape(states[group], (-1, size)) for group, size in self.program.inputs.sizes.items()}
 
     def export_c(
         self, folder: str | os.PathLike, name: str | None = None, real: str = "float64",
@@ -267,7 +269,7 @@ class Function(Translated, Differentiable, Called):
         backend, before = self.executable.backend, len(self.groups)
         found = ByProgram(self.program, [outputs[x] for x in of], wrt, along)
         program = found.product(kind)
-        further = iter([name for name, _ in program.input_groups[before:]])
+        further = iter(list(program.inputs)[before:])
         by = {name: _along(self.groups[name], len(found.directions[name])) for name in wrt}
         vectors: dict[str, dict[str, Group]] = {}
         if kind != "jvp":
@@ -290,7 +292,7 @@ class Function(Translated, Differentiable, Called):
 
     def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> Step:
         """The run at one state, of rows that are kept, with new arrays for its results."""
-        outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
+        outputs = {name: np.zeros((1, size)) for name, size in self.program.outputs.sizes.items()}
         out = handed_over(self._shaped(outputs, ()))
         return self.executable.step(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 

@@ -90,7 +90,7 @@ class JaxNode(Node):
 
     def _block(self, place: int, n: int) -> tuple[Arrays, Arrays, np.ndarray]:
         """Inputs, outputs and status of n states, by the words at this address: views of XLA's memory."""
-        given, results = self.program.input_groups, self.program.output_groups
+        given, results = ([*x.sizes.items()] for x in (self.program.inputs, self.program.outputs))
         words = np.ctypeslib.as_array((ctypes.c_int64 * (2 + 2 * len(given + results))).from_address(place)).tolist()
         columns = zip(given + results, words[2::2], words[3::2], strict=True)
         arrays = [self._rows(start, n if stride else 1, size) for (_, size), start, stride in columns]
@@ -137,12 +137,12 @@ def _primitive() -> Any:
         like = max((x for x in args if len(x.shape) == rank), key=varying)
         return [
             like.update(shape=(*lead(args), size), dtype=node.traced.real.dtype, weak_type=False)
-            for _, size in node.program.output_groups
+            for size in node.program.outputs.sizes.values()
         ]
 
     def run(*args: Any, node: JaxNode) -> list:
         dtype = node.traced.real.dtype
-        shapes = [jax.ShapeDtypeStruct((*lead(args), size), dtype) for _, size in node.program.output_groups]
+        shapes = [jax.ShapeDtypeStruct((*lead(args), size), dtype) for size in node.program.outputs.sizes.values()]
         return jax.ffi.ffi_call(node.target(not lead(args)), shapes)(*args)
 
     @functools.partial(jax.jit, static_argnames="node")
@@ -170,7 +170,7 @@ def _primitive() -> Any:
         shapes = [x.aval if gone else x for x, gone in zip(args, unknown, strict=True)]
         weights = [
             jnp.zeros((*lead(shapes), size), node.traced.real.dtype) if type(x) is ad.Zero else x
-            for x, (_, size) in zip(cotangents, node.program.output_groups, strict=True)
+            for x, size in zip(cotangents, node.program.outputs.sizes.values(), strict=True)
         ]
         if node.kind == "jvp":
             wrt = tuple(name for name, asked in zip(node.wrt, vectors, strict=True) if asked)

@@ -71,7 +71,7 @@ class TorchNode(Node):
         _NODES.append(self)
 
     def sizes(self) -> list[int]:
-        return [size for _, size in self.program.output_groups]
+        return list(self.program.outputs.sizes.values())
 
 
 @functools.cache

@@ -76,7 +76,7 @@ class Traced(NamedTuple):
 
     def results(self, outputs: Any, lead: tuple[int, ...]) -> Any:
         """The results of a call, of the outputs of the program in their order."""
-        named = zip(dict(self.program.output_groups), outputs, strict=True)
+        named = zip(self.program.outputs, outputs, strict=True)
         return self.shown({name: x.reshape(lead + self.shapes[name]) for name, x in named})
 
 
@@ -92,14 +92,14 @@ class Node:
     ):  # fmt: skip
         self.traced, self.program, self.settle = traced, program, settle
         self.parent, self.kind, self.wrt = parent, kind, wrt
-        self.inputs = tuple(name for name, _ in program.input_groups)
+        self.inputs = tuple(program.inputs)
         self._derived: dict[tuple[str, tuple[str, ...]], Self] = {}
 
     def derived(self, kind: str, wrt: tuple[str, ...]) -> Self:
         """The node of J v (jvp) or w^T J (vjp) by these groups of inputs: its further inputs are v or w."""
         if (kind, wrt) not in self._derived:
             first = self.traced.product if self.parent is None else None
-            outputs = [name for name, _ in self.program.output_groups]
+            outputs = list(self.program.outputs)
             program = first(kind, wrt) if first else ByProgram(self.program, outputs, wrt).product(kind)
             self._derived[kind, wrt] = type(self)(self.traced, program, self.traced.settle_derived, self, kind, wrt)
         return self._derived[kind, wrt]

@@ -80,8 +80,8 @@ class _Lines(list[str]):
 
 def _module(program: Program, kernel: Kernel, rescue: int | None) -> str:
     """LLVM IR of the handler."""
-    groups = (*program.input_groups, *program.output_groups)
-    given = len(program.input_groups)
+    groups = (*program.inputs.values(), *program.outputs.values())
+    given = len(program.inputs)
     size = (kernel.n_slots + 1) * kernel.width * kernel.real.size + ALIGN
     x = _Lines(["define ptr @handler(ptr %frame) {", "entry:"])
     words = x.compute("alloca i64,", f"i64 {2 + 2 * len(groups)}", "align 8")
@@ -106,10 +106,10 @@ def _module(program: Program, kernel: Kernel, rescue: int | None) -> str:
     x.store(f"ptr {status}", words, 8)
     tables = [x.load("ptr", "%frame", place) for place in (ARGUMENTS, RESULTS)]
     strides = []
-    for k, (_, count) in enumerate(groups):
+    for k, group in enumerate(groups):
         buffer = x.load("ptr", tables[k >= given], 8 * (k if k < given else k - given))
         many = x.compute("icmp sgt i64", x.load("i64", buffer, RANK), 1)
-        strides.append(x.compute(f"select i1 {many},", f"i64 {count}", "i64 0"))
+        strides.append(x.compute(f"select i1 {many},", f"i64 {group.size}", "i64 0"))
         x.store(f"i64 {x.load('i64', buffer, DATA)}", words, 16 + 16 * k)
         x.store(f"i64 {strides[k]}", words, 24 + 16 * k)
     x.branch("counted", "go", many)

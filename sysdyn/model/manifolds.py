@@ -124,10 +124,10 @@ def unit(q: np.ndarray, parts: Iterable[slice]) -> np.ndarray:
 def at_unit(program: Program, parts: Iterable[slice]) -> Program:
     """The program at q (input group "q") with unit quaternions, which it makes of the ones that it gets."""
     parts = tuple(parts)
-    if not parts or "q" not in program.input_places:
+    if not parts or "q" not in program.inputs:
         return program
     graph = Graph(SHARING)
-    q = unit(graph.inputs("q", dict(program.input_groups)["q"]), parts)
+    q = unit(graph.inputs("q", program.inputs.sizes["q"]), parts)
     again = replayed(program, graph, {"q": list(q)})
     return again.program({}, again.outputs, program.ranges, rewriting=False)  # as exact as it was
 

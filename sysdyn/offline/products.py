@@ -73,12 +73,12 @@ def product(
     # the residual of a tree lacks the derivatives through couplings
     free, w = None if problem.couplings else recursion.applies(problem), problem.wrenches.name
     solved = {"qdd", w} if problem.constraints else {"qdd"}
-    if free and choice.is_recursion and not solved <= set(dict(program.output_groups)):
+    if free and choice.is_recursion and not solved <= set(program.outputs):
         wider = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.names))))
         whole = recursion.build(problem, recursion.write(problem, wider), wider)[1]
     else:
         whole = program
-    if free and set(of) <= {"tau", *solved} and solved <= set(dict(whole.output_groups)):
+    if free and set(of) <= {"tau", *solved} and solved <= set(whole.outputs):
         inverse = recursion.inverse(problem, options)
         ways.append(_ByInverseDynamics(problem, whole, of, wrt, directions, free, inverse))
     found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
@@ -88,7 +88,7 @@ def product(
 
 def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
     """A product by the numbers of q at unit quaternions, as one by the quaternions that it makes these of."""
-    graph, sizes, tangents = Graph(SHARING), dict(program.input_groups), f"{TANGENTS}:q"
+    graph, sizes, tangents = Graph(SHARING), program.inputs.sizes, f"{TANGENTS}:q"
     q = graph.inputs("q", sizes["q"])
     normalised = list(unit(q, parts))
     given = {"q": normalised}

@@ -141,7 +141,7 @@ def judged_states(operations: int, least: int = 0) -> int:
 
 def _require_read(problem: Problem, program: Program, options: Options) -> None:
     """Raise NoSafeOrdering if measurements that a program reads differ from Y d + b_Y at sampled states."""
-    measured = [m for m in options.measured if m.name in dict(program.output_groups)]
+    measured = [m for m in options.measured if m.name in program.outputs]
     if not measured:
         return
     system = system_of(problem, outputs=(*QUANTITIES, *measured))
@@ -242,7 +242,7 @@ def coupled(problem: Statement, program: Program) -> Program:
     """The program of a tree, with q and q̇ of followers computed from their leaders by the problem's couplings."""
     if not problem.couplings:
         return program
-    graph, sizes = Graph(SHARING), dict(program.input_groups)
+    graph, sizes = Graph(SHARING), program.inputs.sizes
     q, qd = problem.imposed(*(graph.inputs(name, sizes[name]) for name in ("q", "qd")))
     own = replayed(program, graph, {"q": list(q), "qd": list(qd)})
     return own.program({}, own.outputs, program.ranges, rewriting=False)

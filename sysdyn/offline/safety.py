@@ -469,8 +469,7 @@ def _guards(
 
 def ranged(program: Program, model: Model, safety: Safety) -> Program:
     """The program with ranges of the positions it reads, beyond which it was not judged."""
-    groups = [name for name, _ in program.input_groups]
-    start = sum(size for _, size in program.input_groups[: groups.index("q")])
+    start = program.inputs.slices["q"].start
     most = enumerate(reach(model, safety.reach).tolist(), start)
     return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))
 

@@ -54,7 +54,7 @@ def judged_single(problem: Problem, compiled: Compiled, options: Options) -> Com
         loss, error = _losses(program, inputs, exact, found, real.rounding), relative_errors(exact, found)
     weak = np.array([guard.weak for guard in program.guards])
     q = np.abs(inputs["q"][:, lengths(problem.model)]).max(axis=1, initial=0.0)
-    far = np.abs(np.concatenate([inputs[name] for name, _ in program.input_groups], axis=1))
+    far = np.abs(np.concatenate([inputs[name] for name in program.inputs], axis=1))
     within = np.all([far[:, k] <= most for k, most in program.ranges], axis=0)
     regular = within & (sizes >= weak).all(axis=1) & np.isfinite(error)
     near = regular & ~is_far(problem.model, inputs["q"])

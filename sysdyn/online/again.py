@@ -74,7 +74,7 @@ class Again:
         """
         if not len(states):
             return True
-        outputs = {name: outputs[name] for name in self._program.output_places}
+        outputs = {name: outputs[name] for name in self._program.outputs}
         solved = again(self._program, self._doubt, inputs, states, outputs, status)
         if solved == len(states):
             return True
@@ -89,7 +89,7 @@ class Again:
         found = (inputs[:, self._settings] == self._declared).all(axis=1)
         system, least = self._problem.system(), self._limits.far_from_singular * SINGULAR
         for k in np.flatnonzero(found).tolist():
-            given = {name: inputs[k, place] for name, place in self._program.input_places.items()}
+            given = {name: inputs[k, place] for name, place in self._program.inputs.slices.items()}
             found[k] = system.margin(system.values_twice(given)[0].high, least) >= least
         return found
 
@@ -97,12 +97,12 @@ class Again:
     def _groups(self) -> list[str]:
         """Groups of the inputs that are covariances, switches or parameters."""
         parameters = {x.name for x in self._problem.parameters}
-        return [x for x in self._program.input_places if x in parameters or group_of(x).role in (NOISE, SWITCH)]
+        return [x for x in self._program.inputs if x in parameters or group_of(x).role in (NOISE, SWITCH)]
 
     @cached_property
     def _settings(self) -> np.ndarray:
         """Numbers of these inputs."""
-        return np.arange(self._program.n_inputs)[self._program.input_places.columns(tuple(self._groups))]
+        return np.arange(self._program.n_inputs)[self._program.inputs.columns(tuple(self._groups))]
 
     @cached_property
     def _declared(self) -> np.ndarray:
@@ -112,7 +112,7 @@ class Again:
     @cached_property
     def _doubt(self) -> Doubt:
         guards = np.array([x.value for x in self._program.guards], dtype=np.int32)
-        ends = np.array([x.stop for x in self._program.output_places.values()], dtype=np.int64)
+        ends = np.array([x.stop for x in self._program.outputs.slices.values()], dtype=np.int64)
         limits = np.array([VANISHING, self._limits.beside_double, self._limits.firm, self._least(guards)])
         return Doubt(self.others, guards, ends, self._units, self._settings, self._declared, limits, MENDED)
 
@@ -127,7 +127,7 @@ class Again:
         """Group of each number in a row of outputs: accelerations, forces, or one of the other outputs."""
         groups: dict[object, int] = {}
         found = [np.zeros(0, dtype=np.int64)]
-        for name, place in self._program.output_places.items():
+        for name, place in self._program.outputs.slices.items():
             number = groups.setdefault(PARTS.get(name, name), len(groups))
             found.append(np.full(place.stop - place.start, number))
         return np.concatenate(found)
@@ -148,7 +148,7 @@ class Again:
         rows, system = np.zeros((USUAL_STATES, self._program.n_inputs)), self._problem.system()
         rows[:, self._settings] = self._declared
         q = self._problem.model.random_state(seed=USUAL_SEED, batch=USUAL_STATES)[0]
-        rows[:, self._program.input_places["q"]] = q
+        rows[:, self._program.inputs.slices["q"]] = q
         pivots = twice(self._program, rows, guards).high
         entries = system.values({"q": q[:CONDITIONED], "qd": np.zeros((CONDITIONED, self._problem.model.nv))})[0]
         usual = np.median([system.margin(x) for x in entries])

@@ -82,7 +82,7 @@ class Batches:
         for x, (shape, numbers, _), places in zip(arrays, self._arguments, self._places, strict=True):
             found[:, places] = (x if x.shape == shape else x[states]).reshape(-1, len(numbers))
         if len(self._quaternions) and not turned:
-            q = self._executable.program.input_places["q"]
+            q = self._executable.program.inputs.slices["q"]
             found[:, q] = self._normalised(found[:, q])
         return found
 
@@ -110,7 +110,7 @@ class Batches:
     @cached_property
     def _groups(self) -> list[_Group]:
         groups, begin = [], 0
-        for _, size in self._executable.program.input_groups:
+        for size in self._executable.program.inputs.sizes.values():
             end, pieces = begin + size, []
             for k, argument in enumerate(self._arguments):
                 numbers = argument.inputs
@@ -194,7 +194,7 @@ class Spreading:
         self._slots = tuple(slots)
         self._places = {x: own for x, own in columns.items() if own is not None}
         program = executable.program
-        groups = program.output_groups
+        groups = program.outputs.sizes.items()
         found = {x: columns[x] or Columns("", np.zeros(size, dtype=np.int64), 0) for x, size in groups}
         self._into = {x: own.of for x, own in found.items()}
         self._widths = np.array([own.width for own in found.values()], dtype=np.int64)

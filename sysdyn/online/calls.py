@@ -18,7 +18,7 @@ from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches, Columns, Spreading
 from sysdyn.online.digits import FAR
-from sysdyn.program.groups import Arrays, is_plain
+from sysdyn.program.groups import Arrays, Groups, is_plain
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime import native_calls
@@ -78,22 +78,22 @@ def kept(inputs: Arrays) -> Arrays:
 class Layout(NamedTuple, Generic[Key]):
     """Places in a row of results of a plain call, outputs and then inputs.
 
-    places: by output, where it is, and its shape; input_places: where inputs are in a row of all of them, which begins
-    at `begin` in such a row, and ends with `rest`, those after the last one that is given.
+    places: by output, where it is, and its shape. groups: of the inputs; a row of all of them begins at `begin` in such
+    a row, and ends with `rest`, those after the last one that is given.
     """
 
     places: dict[Key, tuple[slice, tuple[int, ...]]]
-    input_places: dict[str, slice]
+    groups: Groups
     begin: int
     rest: np.ndarray
 
     def results(self, row: np.ndarray) -> Results[Key]:
         values = {key: row[part].reshape(shape) for key, (part, shape) in self.places.items()}
         inputs = self.inputs(row)
-        return Results({name: inputs[part] for name, part in self.input_places.items()}, (), values, np.True_)
+        return Results({name: inputs[part] for name, part in self.groups.slices.items()}, (), values, np.True_)
 
     def inputs(self, row: np.ndarray) -> np.ndarray:
-        """All inputs, in the order of `input_places`."""
+        """All inputs, in the order of `groups`."""
         return np.concatenate([row[self.begin :], self.rest])
 
 
@@ -173,7 +173,7 @@ class Calls(Generic[Key]):
         self._batches: dict[Hashable, Batches | None] = {}
         self.plain: list = []  # calls of one state, for `sysdyn.runtime.native_calls.entry`
         program = executable.program
-        shown = program.output_places.items()
+        shown = program.outputs.slices.items()
         self._places = {self._results[name][0]: (part, self._results[name][1]) for name, part in shown}
 
     # ---- the shortest way -----------------------------------------------------------------------------------------
@@ -259,11 +259,11 @@ class Calls(Generic[Key]):
             return None  # the call itself says why
         noises = [self.inputs.noises[name] for name in given.noise or ()]
         found |= {noise.group: np.sqrt(found[noise.group]) for noise in noises}  # exactly what was squared
-        flat = np.concatenate([found[name].reshape(-1) for name, _ in program.input_groups])
+        flat = np.concatenate([found[name].reshape(-1) for name in program.inputs])
         found_at = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
         if not np.array_equal(flat[found_at], labels) or (given.active and self._switches.lacking(found, 1).any()):
             return None
-        begins = {name: part.start for name, part in program.input_places.items()}
+        begins = {name: part.start for name, part in program.inputs.slices.items()}
         arguments = [*map(Argument, shapes, np.split(found_at, ends))]
         for k, noise in enumerate(noises, len(arguments) - len(noises)):
             least, greatest = np.sqrt(noise.declared / FAR), np.sqrt(noise.declared * FAR)  # beyond: digits are checked
@@ -275,7 +275,7 @@ class Calls(Generic[Key]):
             for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
         ]  # fmt: skip
         last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1)
-        layout = Layout(self._places, program.input_places, program.n_outputs, constants[last + 1 :])
+        layout = Layout(self._places, program.inputs, program.n_outputs, constants[last + 1 :])
         shown = Shown(make, tuple(self._places), tuple(shape for _, shape in self._places.values()), about, layout)
         call = native_calls.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
         if call is not None:

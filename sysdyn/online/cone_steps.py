@@ -151,8 +151,8 @@ class Loop:
         self.n = n
         kernel = step.backend.kernel(n == 1)
         assert kernel is not None
-        changed = [name.removeprefix("next ") for name, _ in step.program.output_groups]
-        sizes = dict(step.program.input_groups)
+        changed = [name.removeprefix("next ") for name in step.program.outputs]
+        sizes = step.program.inputs.sizes
         self._given = {name: np.zeros((n, size)) for name, size in sizes.items() if name not in changed}
         self._two = {name: np.zeros((2, n, sizes[name])) for name in changed}
         self._work, status = kernel.work(), np.zeros(n, dtype=np.int64)

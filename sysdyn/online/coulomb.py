@@ -184,7 +184,7 @@ class Coulomb:
     ) -> PointForces:
         """All steps of a method, part by part of a batch that stays in the cache."""
         step, (given, kept) = step_of(self.rows, method, self.relaxed), self._prepared(method, w, b, mu, start, cold)
-        row = 8 * sum(size for _, size in step.program.input_groups)
+        row = 8 * step.program.n_inputs
         width = step.backend.width
         part = max(1, BETWEEN // row // width) * width
         for first in range(0, len(b), part):

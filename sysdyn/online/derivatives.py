@@ -193,7 +193,7 @@ def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nd
     These were rounded when the program was made, and others are as good: near a singular state results follow them.
     """
     found, other = (
-        {name: np.array(x[part], dtype=float) for name, part in program.output_places.items()}
+        {name: np.array(x[part], dtype=float) for name, part in program.outputs.slices.items()}
         for x in (precise.run(program, inputs), precise.run(program, inputs, precise.rounded_otherwise))
     )
     sizes = sizes_of_mean({name: x[None] for name, x in found.items()})
@@ -296,7 +296,7 @@ class Derivatives(Differentials):
     @property
     def sparsity(self) -> dict[tuple[str, str], np.ndarray]:
         """For each block, an array of its shape: False if the derivative is zero at every state."""
-        places, zero = self.program.output_places, self.program.zero_outputs
+        places, zero = self.program.outputs.slices, self.program.zero_outputs
         return {block: ~zero[places[group]].reshape(shape) for group, (block, shape) in self._results.items()}
 
     @entry

@@ -17,7 +17,7 @@ from sysdyn.errors import LostDigits, few
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
 from sysdyn.online.states import Arrays, Row
-from sysdyn.program.program import Places
+from sysdyn.program.groups import Groups
 from sysdyn.runtime.backend import Results
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
@@ -54,16 +54,16 @@ class Distance:
 
     def is_near(self, row: Row) -> bool:
         """False if `far` has to look at the covariances of one state."""
-        own = row.values[row.places.columns(self._groups)]
+        own = row.values[row.groups.columns(self._groups)]
         if own.tobytes() == self._bytes:  # as in most calls
             return True
         same = own[self._full] == self._declared[self._full]
         ratio = (own / self._declared)[~self._full]
         return bool(same.all() and not (ratio > FAR).any() and not (ratio < 1.0 / FAR).any())
 
-    def limits(self, places: Places) -> dict[int, tuple[float, float]]:
-        """{number of an input: (least, greatest)} of variances for which `is_near` is true; places: of the inputs."""
-        numbers = np.arange(max((x.stop for x in places.values()), default=0))[places.columns(self._groups)]
+    def limits(self, inputs: Groups) -> dict[int, tuple[float, float]]:
+        """{number of an input: (least, greatest)} of variances for which `is_near` is true."""
+        numbers = np.arange(inputs.size)[inputs.columns(self._groups)]
         low, high = (np.where(self._full, self._declared, self._declared * x) for x in (1.0 / FAR, FAR))
         return dict(zip(numbers.tolist(), zip(low.tolist(), high.tolist(), strict=True), strict=True))
 

@@ -179,7 +179,7 @@ class Estimate(Solution):
     def _states_of_call(self) -> States:
         if self._is_row:
             layout = self._given.layout
-            return States(Row(self._row, layout.input_places, layout.begin, layout.rest), 1, self._about.refuse)
+            return States(Row(self._row, layout.groups, layout.begin, layout.rest), 1, self._about.refuse)
         solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
         return States(self.inputs, self._n, self._about.refuse, solved, self._found.again)
 

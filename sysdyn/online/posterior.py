@@ -344,7 +344,7 @@ class Posterior:
 
     def _stored(self, name: str, inputs: Sequence[tuple[str, int]]) -> Program | None:
         program = storage.program_of(cache.load(self._file(name)) if self._key else None)
-        return program if program and dict(program.input_groups) == dict(inputs) else None
+        return program if program and program.inputs.sizes == dict(inputs) else None
 
     def _store(self, name: str, program: Program) -> Program:
         if self._key:
@@ -365,7 +365,7 @@ class _OneState(threading.local):
         self.outputs, self.status = np.zeros((1, program.n_outputs)), np.zeros(1, dtype=np.int64)
         inputs, outputs = (
             {name: x[..., part] for name, part in places.items()}
-            for x, places in ((self.inputs, program.input_places), (self.outputs, program.output_places))
+            for x, places in ((self.inputs, program.inputs.slices), (self.outputs, program.outputs.slices))
         )
         self.run = executable.step(inputs, outputs, self.status, None, single=True)
         self.of: Row | None = None
@@ -382,7 +382,7 @@ class Factors:
         self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]], distance: Distance
     ):  # fmt: skip
         self.executable, self._pivoted, self.distance = executable, pivoted, distance
-        self._places = self._like = executable.program.input_places
+        self._groups = self._like = executable.program.inputs
         self._again: tuple[Arrays, dict[int, AtState | None]] | None = None
 
     @functools.cached_property
@@ -393,15 +393,15 @@ class Factors:
     @functools.cached_property
     def chains(self) -> Chains | None:
         """Calls of one state in C, with the programs that read the factors; None if there are none."""
-        return chains(self.executable.backend, self.distance.limits(self._places))
+        return chains(self.executable.backend, self.distance.limits(self._groups))
 
     def row(self, states: States) -> Row | None:
         """The inputs of one state in a row; None if they are in another order."""
-        row = states.row(self._places)
-        if row.places is not self._like:  # most states come from one program
-            if row.places != self._places:
+        row = states.row(self._groups)
+        if row.groups is not self._like:  # most states come from one program
+            if row.groups.slices != self._groups.slices:
                 return None
-            self._like = row.places
+            self._like = row.groups
         return row
 
     def again(self, inputs: Arrays, n: int, chosen: Sequence[int]) -> Iterator[AtState | None]:
@@ -424,7 +424,7 @@ class Ready:
     """A program ready to run. places: of its outputs in a row."""
 
     def __init__(self, executable: Executable):
-        self.executable, self.places = executable, executable.program.output_places
+        self.executable, self.places = executable, executable.program.outputs.slices
 
     def at_one(self, states: States) -> np.ndarray | None:
         """Outputs (1, n_outputs) at one state by prepared calls; None if anything has to be looked at."""
@@ -507,7 +507,7 @@ class AfterFactors(Ready):
         """Replace outputs and status of the chosen states that pivoting solves."""
         zero, start = self.executable.program.zero_outputs, 0
         always = {}
-        for name, size in self.executable.program.output_groups:
+        for name, size in self.executable.program.outputs.sizes.items():
             always[name] = zero[start : start + size]
             start += size
         for k, form in zip(chosen, self.factors.again(inputs, len(status), chosen), strict=True):

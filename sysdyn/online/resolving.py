@@ -57,7 +57,7 @@ class Resolver:
         left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))
         if len(left):
             given = run.at(left)
-            rows = np.concatenate([given[name] for name, _ in self._program.input_groups], axis=1)
+            rows = np.concatenate([given[name] for name in self._program.inputs], axis=1)
             self.again.solves(rows, run.outputs, run.status, left)
             self._repivot(run, left[run.status[left] != 0])
         bad = np.flatnonzero(run.status)

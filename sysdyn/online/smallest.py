@@ -130,7 +130,7 @@ def moves_freely(problem: Problem, inputs: Arrays) -> np.ndarray:
     system = problem.kept("without constraints", made).system()
     if system.shape[0] != system.shape[1] or not structure(system).sound:
         return np.zeros(n, dtype=bool)
-    given = {name: inputs[name] for name, _ in system.program.input_groups}
+    given = {name: inputs[name] for name in system.program.inputs}
     return ~is_singular(system, given)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sysdyn.program.program import Places
+from sysdyn.program.groups import Groups
 
 # Inputs or results by name, arrays (size,) or (n, size).
 Arrays: TypeAlias = Mapping[str, np.ndarray]
@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """All inputs of one state, values[begin:] and then rest, which nobody changes."""
 
     values: np.ndarray
-    places: Places
+    groups: Groups
     begin: int = 0
     rest: np.ndarray = np.zeros(0)
 
@@ -26,7 +26,7 @@ class Row(NamedTuple):
         """The same, all of them one after the other in `values`."""
         if not self.begin and not len(self.rest):
             return self
-        return Row(np.concatenate([self.values[self.begin :], self.rest]), self.places)
+        return Row(np.concatenate([self.values[self.begin :], self.rest]), self.groups)
 
 
 class States:
@@ -50,28 +50,28 @@ class States:
     def inputs(self) -> Arrays:
         """Inputs {group: (size,) or (n, size)}."""
         row = self._whole
-        return {name: row.values[part] for name, part in row.places.items()}
+        return {name: row.values[part] for name, part in row.groups.slices.items()}
 
     @cached_property
     def _whole(self) -> Row:
         assert self._row is not None
         return self._row.whole()
 
-    def row(self, places: Places) -> Row:
-        """The inputs of one state in a row, of these places unless there is one, the same at each call."""
+    def row(self, groups: Groups) -> Row:
+        """The inputs of one state in a row, of these groups unless there is one, the same at each call."""
         if self._row is None:
-            self._row = Row(np.concatenate([self.inputs[name].reshape(-1) for name in places]), places)
+            self._row = Row(np.concatenate([self.inputs[name].reshape(-1) for name in groups]), groups)
         return self._row
 
     def beside(self, groups: tuple[str, ...]) -> np.ndarray:
         """Groups as columns (n or 1, m)."""
         if self._row is not None:
-            return self._whole.values[self._whole.places.columns(groups)][None]
+            return self._whole.values[self._whole.groups.columns(groups)][None]
         return beside([self.inputs[x] for x in groups])
 
     def group(self, name: str) -> np.ndarray:
         """Inputs (size,) or (n, size) of one group."""
-        return self.inputs[name] if self._row is None else self._whole.values[self._whole.places[name]]
+        return self.inputs[name] if self._row is None else self._whole.values[self._whole.groups.slices[name]]
 
     def at(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs {group: (k, size)} of some of the states, by number."""

@@ -135,14 +135,14 @@ def _check_groups(program: Program, options: Options, problem: Problem) -> None:
     """Raise FileError unless the program takes the inputs of the problem and gives the outputs of the options."""
     check_inputs(program, problem)
     wanted = problem.outputs(options.outputs).sizes
-    if dict(program.output_groups) != wanted:
-        raise FileError(f"its program gives {dict(program.output_groups)}, and its outputs are {wanted}")
+    if program.outputs.sizes != wanted:
+        raise FileError(f"its program gives {program.outputs.sizes}, and its outputs are {wanted}")
 
 
 def check_inputs(program: Program, problem: Problem) -> None:
     """Raise FileError unless the program takes the inputs of the problem."""
-    if dict(program.input_groups) != problem.inputs.sizes:
-        takes, needs = dict(program.input_groups), problem.inputs.sizes
+    if program.inputs.sizes != problem.inputs.sizes:
+        takes, needs = program.inputs.sizes, problem.inputs.sizes
         raise FileError(f"its program takes {takes}, and its problem has {needs}")
 
 

@@ -248,7 +248,7 @@ class Unilateral:
         rates = self._moving(at.fx is not None)
         given = {"q": at.q, "qd": at.qd, "qdd": qdd, "forces": at.every, "weights": at.weights}
         given |= {} if at.fx is None else {"fx": np.reshape(at.fx, (*np.shape(at.fx)[:-2], 6 * model.nb))}
-        sizes = {name: size for name, size in rates.program.input_groups if not name.startswith(TANGENTS)}
+        sizes = {name: size for name, size in rates.program.inputs.sizes.items() if not name.startswith(TANGENTS)}
         arrays, lead = Groups(Group(name, (size,)) for name, size in sizes.items()).arranged(given)
         n = int(np.prod(lead, dtype=int))
         many = {name: np.repeat(np.broadcast_to(x, (n, x.shape[-1])), nv, axis=0) for name, x in arrays.items()}
@@ -256,7 +256,7 @@ class Unilateral:
         if model.quaternions:
             for k, q in enumerate(np.broadcast_to(arrays["q"], (n, nq))):
                 turned[k] = _tangents(model, q)
-        found, outputs = {}, dict(rates.program.output_groups)
+        found, outputs = {}, rates.program.outputs.sizes
         for name in ("q", "qd"):
             along = {"q": np.zeros((n * nv, nq)), "qd": np.zeros((n * nv, nv))}
             along[name] = turned.reshape(n * nv, nq) if name == "q" else np.tile(np.eye(nv), (n, 1))

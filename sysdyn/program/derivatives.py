@@ -87,14 +87,14 @@ class Replay:
 
 def replayed(program: Program, graph: Graph, inputs: Scalars | None = None) -> Replay:
     """The program in a graph: of new inputs by the names of its groups, and computed from `inputs` where given."""
-    own = {name: list(graph.inputs(name, size)) for name, size in program.input_groups}
+    own = {name: list(graph.inputs(name, size)) for name, size in program.inputs.sizes.items()}
     values = [x for name, column in own.items() for x in (inputs or {}).get(name, column)]
     values += program.constants.tolist()
     for kind, a, b in zip(program.kind.tolist(), program.lhs.tolist(), program.rhs.tolist(), strict=True):
         number = OPERATIONS[kind].number
         values.append(number(values[a]) if b < 0 else number(values[a], values[b]))
-    found = [values[i] for i in program.outputs.tolist()]
-    outputs = {name: found[part] for name, part in program.output_places.items()}
+    found = [values[i] for i in program.output_values.tolist()]
+    outputs = {name: found[part] for name, part in program.outputs.slices.items()}
     return Replay(graph, own, outputs, [(values[g.value], g) for g in program.guards])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, TypeGuard
 
@@ -87,6 +88,15 @@ class Groups(Mapping[str, Group]):
 
     def __init__(self, groups: Iterable[Group]):
         self._groups = {x.name: x for x in groups}
+        self._columns: dict[tuple[str, ...], slice | np.ndarray] = {}
+
+    @staticmethod
+    def of_sizes(sizes: Iterable[tuple[str, int]]) -> Groups:
+        """Groups of these names and numbers of scalars."""
+        return Groups(Group(name, (size,)) for name, size in sizes)
+
+    def __repr__(self) -> str:
+        return f"Groups({self.sizes})"
 
     def __getitem__(self, name: str) -> Group:
         return self._groups[name]
@@ -97,15 +107,30 @@ class Groups(Mapping[str, Group]):
     def __len__(self) -> int:
         return len(self._groups)
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """{name: scalars at one state}."""
         return {name: x.size for name, x in self.items()}
 
-    @property
+    @cached_property
+    def size(self) -> int:
+        """Scalars of all groups at one state."""
+        return sum(self.sizes.values())
+
+    @cached_property
     def slices(self) -> dict[str, slice]:
-        """{name: place in a row of all of them}."""
+        """{name: place in a row of all scalars}."""
         return dict(zip(self, slices(self.sizes.values()), strict=True))
+
+    def columns(self, names: tuple[str, ...]) -> slice | np.ndarray:
+        """Places of these groups in a row of all scalars: a slice if they follow one another."""
+        columns = self._columns.get(names)
+        if columns is None:
+            places = np.concatenate([np.arange(0), *(np.arange(self.size)[self.slices[x]] for x in names)])
+            first = int(places[0]) if len(places) else 0
+            contiguous = np.array_equal(places, np.arange(first, first + len(places)))
+            columns = self._columns[names] = slice(first, first + len(places)) if contiguous else places
+        return columns
 
     # ---- what is handed in ---------------------------------------------------------------------------------------
 

@@ -16,35 +16,16 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.graph import Expr, Graph
-from sysdyn.program.groups import slices
+from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
 PROGRAM_FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
-Group = tuple[str, int]  # The name and size of a group of inputs or outputs.
-
 # The arrays of a program and their types.
 ARRAYS = {
-    "constants": np.float64, "kind": np.int8, "lhs": np.int32, "rhs": np.int32, "outputs": np.int32, "cuts": np.int32,
+    "constants": np.float64, "kind": np.int8, "lhs": np.int32, "rhs": np.int32, "output_values": np.int32,
+    "cuts": np.int32,
 }  # fmt: skip
-
-
-class Places(dict[str, slice]):
-    """Places {group: its part} in a row of all inputs, or of all outputs."""
-
-    def __init__(self, groups: Sequence[Group]):
-        super().__init__(zip([x for x, _ in groups], slices(size for _, size in groups), strict=True))
-        self._columns: dict[tuple[str, ...], slice | np.ndarray] = {}
-
-    def columns(self, groups: tuple[str, ...]) -> slice | np.ndarray:
-        """The numbers of these groups side by side, as a slice if they follow one another."""
-        kept = self._columns.get(groups)
-        if kept is None:
-            numbers = np.concatenate([np.arange(0), *(np.arange(self[x].start, self[x].stop) for x in groups)])
-            first = int(numbers[0]) if len(numbers) else 0
-            together = np.array_equal(numbers, np.arange(first, first + len(numbers)))
-            kept = self._columns[groups] = slice(first, first + len(numbers)) if together else numbers
-        return kept
 
 
 @dataclass(frozen=True)
@@ -64,44 +45,34 @@ class Guard:
 class Program:
     """Straight-line program.
 
-    input_groups, output_groups   ((name, size), …)
+    inputs, outputs               arrays that a run takes and gives, one after the other in rows of scalars
     constants (nc) float64        distinct constants
     kind (no) int8                those kinds of `sysdyn.program.opcodes` that are executed
     lhs, rhs (no) int32           value numbers of the operands; rhs is −1 for one operand
-    outputs (ny) int32            value numbers of the outputs
+    output_values (ny) int32      value numbers of the outputs
     cuts (…) int32                operation numbers at which a new piece of work begins, increasing
     guards                        values that must not vanish
     ranges                        ((number of an input, greatest size at which the program was judged), …)
     """
 
-    input_groups: tuple[Group, ...]
-    output_groups: tuple[Group, ...]
+    inputs: Groups
+    outputs: Groups
     constants: np.ndarray
     kind: np.ndarray
     lhs: np.ndarray
     rhs: np.ndarray
-    outputs: np.ndarray
+    output_values: np.ndarray
     cuts: np.ndarray
     guards: tuple[Guard, ...] = field(default=())
     ranges: tuple[tuple[int, float], ...] = ()
 
     @property
     def n_inputs(self) -> int:
-        return sum(size for _, size in self.input_groups)
+        return self.inputs.size
 
     @property
     def n_outputs(self) -> int:
-        return sum(size for _, size in self.output_groups)
-
-    @cached_property
-    def input_places(self) -> Places:
-        """{group: place in a row of all inputs}."""
-        return Places(self.input_groups)
-
-    @cached_property
-    def output_places(self) -> Places:
-        """{group: place in a row of all outputs}."""
-        return Places(self.output_groups)
+        return self.outputs.size
 
     @property
     def first_op(self) -> int:
@@ -125,13 +96,13 @@ class Program:
         used = np.zeros(self.first_op + len(self), dtype=bool)
         used[self.lhs] = True
         used[self.rhs[self.rhs >= 0]] = True
-        used[self.outputs] = True
+        used[self.output_values] = True
         return used[: self.n_inputs]
 
     @cached_property
     def zero_outputs(self) -> np.ndarray:
         """(n_outputs) bool: the output is the constant 0."""
-        place = self.outputs.astype(np.int64) - self.n_inputs
+        place = self.output_values.astype(np.int64) - self.n_inputs
         constant = (place >= 0) & (place < len(self.constants))
         zero = np.zeros(self.n_outputs, dtype=bool)
         zero[constant] = self.constants[place[constant]] == 0.0
@@ -140,7 +111,8 @@ class Program:
     @cached_property
     def digest(self) -> str:
         """sha256 of everything that the results of the program depend on."""
-        h = hashlib.sha256(json.dumps([PROGRAM_FORMAT, self.input_groups, self.output_groups]).encode())
+        groups = [list(x.sizes.items()) for x in (self.inputs, self.outputs)]
+        h = hashlib.sha256(json.dumps([PROGRAM_FORMAT, *groups]).encode())
         for array in (getattr(self, name) for name in ARRAYS):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
         h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards] + list(self.ranges)).encode())
@@ -202,8 +174,8 @@ class Program:
         )
         return _wrapped(
             Program(
-                tuple((name, len(group)) for name, group in inputs),
-                tuple((name, len(group)) for name, group in outputs),
+                Groups.of_sizes((name, len(group)) for name, group in inputs),
+                Groups.of_sizes((name, len(group)) for name, group in outputs),
                 np.array(constants, dtype=float),
                 kinds[order],
                 number[left[order]].astype(np.int32),
@@ -219,13 +191,13 @@ class Program:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays (no objects) that `from_arrays` reads back."""
         guards = [[g.value, g.threshold, g.label, g.weak] for g in self.guards]
-        head = {"format": PROGRAM_FORMAT, "inputs": self.input_groups, "outputs": self.output_groups,
+        inputs, outputs = (list(x.sizes.items()) for x in (self.inputs, self.outputs))
+        head = {"format": PROGRAM_FORMAT, "inputs": inputs, "outputs": outputs,
                 "guards": guards, "ranges": self.ranges, "digest": self.digest}  # fmt: skip
         return {
             "program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
-            "constants": self.constants, "kind": self.kind, "lhs": self.lhs, "rhs": self.rhs,
-            "output_values": self.outputs, "cuts": self.cuts,
-        }  # fmt: skip
+            **{name: getattr(self, name) for name in ARRAYS},
+        }
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> Program:
@@ -237,12 +209,9 @@ class Program:
                 raise FileError(f"{found}, this version reads {PROGRAM_FORMAT}: compile it again")
             guards = [Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
             ranges = tuple((k, float(most)) for k, most in head["ranges"])
-            program = Program(
-                tuple((str(n), s) for n, s in head["inputs"]),
-                tuple((str(n), s) for n, s in head["outputs"]),
-                arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"],
-                arrays["cuts"], tuple(guards), ranges,
-            )  # fmt: skip
+            inputs, outputs = (_stored_groups(head[x]) for x in ("inputs", "outputs"))
+            stored = {x: arrays[x] for x in ARRAYS}
+            program = Program(inputs, outputs, **stored, guards=tuple(guards), ranges=ranges)
             program.check()
             if program.digest != head["digest"]:
                 raise FileError(
@@ -255,8 +224,8 @@ class Program:
     def check(self) -> None:
         """Raise FileError unless kernels can run the program: no file must make them read beyond their arrays.
 
-        Groups have names of their own and sizes ≥ 0, arrays are one-dimensional and of their types, kinds are known,
-        every operand is computed before it is used, and outputs, cuts, guards and ranges speak of what there is.
+        Arrays are one-dimensional and of their types, kinds are known, every operand is computed before it is used,
+        and outputs, cuts, guards and ranges speak of what there is.
         """
         for name, dtype in ARRAYS.items():
             x = getattr(self, name)
@@ -264,9 +233,6 @@ class Program:
                 raise FileError(
                     f"the stored program is damaged: {name} is {x.dtype} of shape {x.shape}, not {np.dtype(dtype)} (n,)"
                 )
-        for groups in (self.input_groups, self.output_groups):
-            if len(dict(groups)) < len(groups) or not all(type(size) is int and size >= 0 for _, size in groups):
-                raise FileError(f"the stored program is damaged: its groups are {groups}")
         values = self.first_op + len(self)
         numbers = [g.value for g in self.guards] + [k for k, _ in self.ranges]
         if values > np.iinfo(np.int32).max or not all(type(k) is int for k in numbers):
@@ -281,8 +247,8 @@ class Program:
             and np.all(one | two)
             and np.all((self.lhs >= 0) & (self.lhs < here))
             and np.all(np.where(one, self.rhs == -1, (self.rhs >= 0) & (self.rhs < here)))
-            and len(self.outputs) == self.n_outputs
-            and np.all((self.outputs >= 0) & (self.outputs < values))
+            and len(self.output_values) == self.n_outputs
+            and np.all((self.output_values >= 0) & (self.output_values < values))
             and np.all(self.cuts[1:] > self.cuts[:-1])
             and (len(self.cuts) == 0 or (self.cuts[0] > 0 and self.cuts[-1] < len(self)))
             and all(0 <= g.value < values for g in self.guards)
@@ -290,6 +256,13 @@ class Program:
         )
         if not ok:
             raise FileError("the stored program is damaged: an operand is used before it is computed")
+
+
+def _stored_groups(stored: list) -> Groups:
+    """Groups of [name, size] pairs of a file. Raises FileError for a name given twice or a size that is none."""
+    if len({name for name, _ in stored}) < len(stored) or not all(type(k) is int and k >= 0 for _, k in stored):
+        raise FileError(f"the stored program is damaged: its groups are {stored}")
+    return Groups.of_sizes((str(name), size) for name, size in stored)
 
 
 def _wrapped(program: Program) -> Program:
@@ -313,7 +286,7 @@ def _wrapped(program: Program) -> Program:
     if not inside.any():
         return program
     other = np.zeros(first + n, dtype=bool)  # used as more than an angle
-    found = np.concatenate([program.outputs, [g.value for g in program.guards], lhs[~angular & ~inside],
+    found = np.concatenate([program.output_values, [g.value for g in program.guards], lhs[~angular & ~inside],
                             rhs[~angular & ~inside]]).astype(np.int64)  # fmt: skip
     while not other[found[found >= 0]].all():
         other[found[found >= 0]] = True
@@ -336,7 +309,7 @@ def _wrapped(program: Program) -> Program:
         kind=np.concatenate([np.full(count, WRAP, dtype=kind.dtype), kind]),
         lhs=np.concatenate([inputs, left]).astype(np.int32),
         rhs=np.concatenate([np.full(count, -1), right]).astype(np.int32),
-        outputs=moved[program.outputs].astype(np.int32),
+        output_values=moved[program.output_values].astype(np.int32),
         cuts=(program.cuts + count).astype(np.int32),
         guards=tuple(replace(g, value=int(moved[g.value])) for g in program.guards),
     )

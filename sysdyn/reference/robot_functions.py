@@ -308,7 +308,7 @@ class Kinematics(Translated, Differentiable, Called):
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
     ) -> Kinematics:  # fmt: skip
-        outputs = dict(zip(self.names, self.program.output_places, strict=True))
+        outputs = dict(zip(self.names, self.program.outputs, strict=True))
         made = self.function.product(kind, of, wrt, outputs, partial(tangents, self.model))
         names = {group: name for name, group in outputs.items()} if kind == "jvp" else {}
         says = {"jvp": "J v", "vjp": "w^T J", "hvp": "the derivative of w^T J along v"}[kind]

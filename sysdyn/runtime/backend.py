@@ -70,7 +70,7 @@ class Backend(ABC):
 
     def new(self, n: int) -> Results:
         """Arrays for the results at n states, to which nobody else refers."""
-        shapes = {name: (n, size) for name, size in self.program.output_groups}
+        shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
         if n == 1 and not self.zeros:
             arrays = {name: np.zeros(shape, self.real.dtype) for name, shape in shapes.items()}
         else:

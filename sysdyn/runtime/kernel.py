@@ -73,10 +73,10 @@ def words(
 ) -> np.ndarray:  # fmt: skip
     """Words for the states of these arrays from `start` on; arrays as in `sysdyn.runtime.backend`."""
     found = [work, address(status) + status.itemsize * start]
-    for name, size in program.input_groups:
+    for name, size in program.inputs.sizes.items():
         x = inputs[name]
         found += (address(x), 0) if x.ndim == 1 else (address(x) + x.itemsize * size * start, size)
-    for name, size in program.output_groups:
+    for name, size in program.outputs.sizes.items():
         x = outputs[name]
         found += (address(x) + x.itemsize * size * start, size)
     return np.array(found, dtype=np.int64)

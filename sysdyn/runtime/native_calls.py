@@ -124,7 +124,7 @@ class Chains:
         self._first = self._prepared(backend, self.inputs, self.outputs, 0)
 
     def _prepared(self, backend: Backend, inputs: np.ndarray, outputs: np.ndarray, place: int) -> tuple:
-        groups = (_parts(backend.program.input_places, inputs), _parts(backend.program.output_places, outputs[0]))
+        groups = (_parts(backend.program.inputs.slices, inputs), _parts(backend.program.outputs.slices, outputs[0]))
         shown = {name: x[None] for name, x in groups[1].items()}
         return prepared(backend, groups[0], shown, self.status[place:], 0, 1, True)
 
@@ -164,7 +164,7 @@ def one_state(
         return None
     inputs, outputs = constants.copy(), np.zeros(program.n_outputs)
     array, work = kernel.shared_work
-    own = words(program, work, _parts(program.input_places, inputs), _parts(program.output_places, outputs),
+    own = words(program, work, _parts(program.inputs.slices, inputs), _parts(program.outputs.slices, outputs),
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1) + 1
     targets, places = [], np.empty(0, dtype=np.int64)
@@ -175,8 +175,8 @@ def one_state(
         targets.append((*_axes(shape), numbers.size, first, scattered * SCATTERED + bool(deviations) * FOR_ALL))
         squared += zip(numbers, *deviations, strict=True) if deviations else ()
         places = np.concatenate([places, numbers.astype(np.int64)]) if scattered else places
-    begins = [part.start for part in program.output_places.values()]
-    first_word = len(own) - 2 * len(program.output_groups)
+    begins = [part.start for part in program.outputs.slices.values()]
+    first_word = len(own) - 2 * len(program.outputs)
     rows = [(*_axes(shape), first_word + 2 * k, begins[k]) for k, shape in enumerate(shown.shapes)]
     keys = tuple(sys.intern(key) if isinstance(key, str) else key for key in shown.keys)  # compared as objects
     keywords, following = [], names.positional
@@ -245,7 +245,7 @@ def batch(
     constants and quaternions as for `one_state`.
     """
     places, turning, begin = {}, [], 0
-    for k, (_, size) in enumerate(backend.program.input_groups):
+    for k, size in enumerate(backend.program.inputs.sizes.values()):
         places[tuple(range(begin, begin + size))] = 2 + 2 * k
         turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
         begin += size
@@ -254,7 +254,7 @@ def batch(
     if not kernel:
         return None
     outputs, status = backend.new(1)
-    own = words(backend.program, 0, _parts(backend.program.input_places, constants), outputs, status)
+    own = words(backend.program, 0, _parts(backend.program.inputs.slices, constants), outputs, status)
     targets = [(*_axes(x.shape), x.inputs.size, word, 0) for x, word in zip(arguments, whole, strict=True)]
     return Batch(kernel, own, _table(targets, AXES + 4), _table(turning, 2), constants)
 
@@ -305,7 +305,7 @@ def again(
     """
     *found, able = doubt
     return extension.again(
-        program.kind, program.lhs, program.rhs, program.constants, found[0], program.outputs, *found[1:], inputs,
+        program.kind, program.lhs, program.rhs, program.constants, found[0], program.output_values, *found[1:], inputs,
         states, tuple(outputs.values()), status, able,
     )  # fmt: skip
 

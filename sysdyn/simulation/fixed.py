@@ -136,11 +136,11 @@ class _Part:
         kernel = steps.executable.backend.kernel(n == 1)
         assert kernel is not None
         self.work = kernel.work()
-        names = [name for name, _ in (*program.input_groups, *program.output_groups)]
+        names = [*program.inputs, *program.outputs]
         period = 2 * self.stages
         rows = np.array([words(program, self.work[1], *self._arrays(k), self.status) for k in range(period)])
         moves = np.zeros_like(rows)
-        first_output = len(program.input_groups)
+        first_output = len(program.inputs)
         self.word = {name: 2 + 2 * k for k, name in enumerate(names[:first_output])}
         of_outputs = {name: 2 + 2 * k for k, name in enumerate(names) if k >= first_output}
         own = {*self.outputs, SIGNS, NORMALS}

@@ -248,7 +248,7 @@ def _steps(solver: Solver, integrator: str, feedback: bool) -> Steps:
     """The compiled steps of a solver, which its problem keeps."""
 
     def made() -> Steps:
-        margins = Margins.of(solver.problem, [name for name, _ in solver.program.output_groups])
+        margins = Margins.of(solver.problem, list(solver.program.outputs))
         return Steps(solver, INTEGRATORS[integrator], feedback, margins)
 
     return solver.problem.kept(("steps", id(solver), integrator, feedback), made)

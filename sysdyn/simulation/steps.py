@@ -112,7 +112,7 @@ class Steps:
         self.solver, self.model, self.integrator, self.margins = solver, solver.model, integrator, margins
         self.feedback = feedback
         self.kept = integrator.kept(self.model)
-        self.outputs = {name: size for name, size in solver.program.output_groups}
+        self.outputs = dict(solver.program.outputs.sizes)
         self.executable = self._made(self._program())
 
     def _made(self, program: Program) -> Executable:
@@ -184,10 +184,10 @@ class Steps:
         q, tau = unit(x["q"], self._quaternions), x["tau"].copy()
         if self.feedback:
             fed_back(model, tau, x["kp"], x["kd"], x["q"], x["qd"])
-        given = {name: x[name] for name, _ in self.solver.program.input_groups} | {"q": q, "tau": tau}
+        given = {name: x[name] for name in self.solver.program.inputs} | {"q": q, "tau": tau}
         run = Run(given, (n,), {name: np.empty((n, size)) for name, size in self.outputs.items()}, status.copy())
         self.solver.resolve(run, on_singular)
         solved = x | {f"{SOLVED}{name}": y for name, y in run.outputs.items()}
-        taken = {name: solved[name] for name, _ in self._rest.program.input_groups}
+        taken = {name: solved[name] for name in self._rest.program.inputs}
         found, left = self._rest.results(taken, n)
         return found, (run.status == 0) & (left == 0)

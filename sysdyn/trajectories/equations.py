@@ -186,7 +186,9 @@ class OfStates:
         model, rng = self.model, np.random.default_rng(STATES_SEED)
         q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
         states = {"q": q, "qd": qd}
-        given = {x: states.get(x, rng.standard_normal((SOME_STATES, size))) for x, size in self.program.input_groups}
+        given = {
+            x: states.get(x, rng.standard_normal((SOME_STATES, size))) for x, size in self.program.inputs.sizes.items()
+        }
         found = np.abs(self._executable.results(given, SOME_STATES)[0][JACOBIAN]).max(axis=0)
         return _leading(found[None], self.places, self.unknowns)
 
@@ -523,7 +525,7 @@ def unbiased(name: str, path: Path, readings: Readings) -> np.ndarray:
 def _unbiased(graph: Graph, program: Program, unknowns: Unknowns) -> dict[str, list]:
     """{y:NAME: readings less their bias} of the inputs of a program that have one."""
     biases, found = graph.inputs(BIASES, unknowns.n_biases), {}
-    for name, size in program.input_groups:
+    for name, size in program.inputs.sizes.items():
         role, owner = group_of(name)
         if role == VALUE and owner in unknowns.biases:
             y = graph.inputs(name, size)

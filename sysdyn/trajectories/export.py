@@ -106,7 +106,7 @@ def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
         for m in source.problem.raw:
             if m.quantity in update.given:
                 places = m.places(source.problem.model)
-                if program.used_inputs[program.input_places[m.quantity]][places].any():
+                if program.used_inputs[program.inputs.slices[m.quantity]][places].any():
                     found.append((m.name, m.quantity, places, len(places)))
     return found
 

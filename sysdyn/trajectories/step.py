@@ -119,9 +119,9 @@ class Update:
         nv = step.unknowns.model.nv
         given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
         given[BIASES] = state[BIASES]
-        inputs = dict(source.single.program.input_groups)
+        inputs = source.single.program.inputs.sizes
         self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
-        outputs = {name: np.zeros(size) for name, size in source.single.program.output_groups}
+        outputs = {name: np.zeros(size) for name, size in source.single.program.outputs.sizes.items()}
         outputs |= {RESIDUAL: self.r, JACOBIAN: self.entries}
         self._status = np.zeros(1, dtype=np.int64)
         _called(self.reading, source.single, given | self.given, outputs, self._status)
@@ -336,6 +336,6 @@ def _called(
     """The outputs of a program, of which a run with these inputs is added."""
     program, kernel = executable.program, executable.backend.kernel(True)
     assert kernel is not None
-    found = {name: np.zeros(size) for name, size in program.output_groups} if outputs is None else outputs
+    found = {name: np.zeros(size) for name, size in program.outputs.sizes.items()} if outputs is None else outputs
     tape.program(program, kernel, given, found, np.zeros(1, dtype=np.int64) if status is None else status)
     return found

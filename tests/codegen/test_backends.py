@@ -61,7 +61,7 @@ def test_backends_agree_on_random_programs(name, seed):
     inputs = random_inputs(program, n, seed)
     expected, _ = run_bounded(program, inputs)
     found = BACKENDS[name](program, inputs, n)
-    assert list(found) == [group for group, _ in program.output_groups]
+    assert list(found) == list(program.outputs)
     for group, x in found.items():
         assert_within(x, expected[group])
 
@@ -102,7 +102,7 @@ def test_a_solver_program_gives_the_same_on_every_backend(name):
     program = sd.compile(sd.forward_dynamics(model), backend="python").program
     q, qd, tau = model.random_state(seed=0, batch=19)
     inputs = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
-    inputs = {name: inputs[name] for name, _ in program.input_groups}
+    inputs = {name: inputs[name] for name in program.inputs}
     expected = run_python(program, inputs, 19)
     for group, x in BACKENDS[name](program, inputs, 19).items():
         np.testing.assert_allclose(x, expected[group], rtol=1e-10, atol=1e-10 * np.abs(expected[group]).max())
@@ -151,7 +151,7 @@ def test_rows_by_number(width, real, clears):
     for n in (1, width - 1, width, 5 * width + 3):
         rows, into = rng.integers(0, whole, n), rng.permutation(whole)[:n]
         for own, to in ((rows, into), (rows, np.arange(n)), (np.arange(n), into)):
-            outputs = {name: np.full((whole, size), 7.0, real.dtype) for name, size in program.output_groups}
+            outputs = {name: np.full((whole, size), 7.0, real.dtype) for name, size in program.outputs.sizes.items()}
             status = np.full(n, 9, dtype=np.int64)
             numbers = words(program, kernel.own_work(), inputs, outputs, status)
             call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2)(kernel.by_number)
@@ -240,7 +240,7 @@ def test_inputs_that_are_no_numbers_are_flagged_at_their_state(width, bad):
     program = random_program(9, blocks=3, guards=[])
     kernel, n = compile_kernel(program, width, 0), 2 * width + 1
     whole, _ = run_kernel(kernel, program, random_inputs(program, n, 0), n)
-    for group, size in program.input_groups:
+    for group, size in program.inputs.sizes.items():
         for k in range(0, n, 2):
             for j in range(size):
                 inputs = random_inputs(program, n, 0)
@@ -510,7 +510,7 @@ def interpret(program: Program, inputs: list[float]) -> list[float]:
     outputs = memory[n_in : n_in + program.n_outputs]
     copied = dict(plan.copies)
     result = []
-    for place, value in enumerate(program.outputs.tolist(), start=n_in):
+    for place, value in enumerate(program.output_values.tolist(), start=n_in):
         if place in copied:
             assert copied[place] == value
             if n_in <= value < first:

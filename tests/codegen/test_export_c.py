@@ -123,7 +123,7 @@ def test_exported_code_is_strict_c99_and_gives_what_the_solver_gives(case, tmp_p
     assert not (kernel & ~WEAK_PIVOT).any()  # which calls solve again
     run = library(folder, name, solver.program)
     for k in range(20):
-        status, found = run(*(states[group][k] for group, _ in solver.program.input_groups))
+        status, found = run(*(states[group][k] for group in solver.program.inputs))
         expected = [solution[x][k].ravel() for x in solver.outputs]
         assert status == kernel[k]
         for part, x in zip(np.split(found, np.cumsum([len(x) for x in expected])[:-1]), expected, strict=True):
@@ -155,7 +155,7 @@ def test_the_status_is_that_of_the_kernel(tmp_path):
     output = {"qdd": np.empty((400, problem.model.nv))}
     status = np.empty(400, dtype=np.int64)
     solver.executable.run(states, output, status)
-    found = [run(*(states[group][k] for group, _ in solver.program.input_groups))[0] for k in range(400)]
+    found = [run(*(states[group][k] for group in solver.program.inputs))[0] for k in range(400)]
     assert status[3] & BAD_INPUT and status[4] & BAD_INPUT and status[5] & BAD_OUTPUT
     np.testing.assert_array_equal(found, status)
     assert len(set(found)) > 3, "no pivot failed: the test says nothing about guards"
@@ -173,7 +173,7 @@ def test_angles_far_out_keep_their_digits(tmp_path):
     q, qd, qdd = solver.model.random_state(seed=0, batch=20)
     q += np.random.default_rng(0).uniform(-9e8, 9e8, q.shape)
     for state in zip(q, qd, qdd, strict=True):
-        fx = () if len(solver.program.input_groups) == 3 else (np.zeros((5, 6)),)
+        fx = () if len(solver.program.inputs) == 3 else (np.zeros((5, 6)),)
         status, tau = run(*state, *fx)
         assert status == 0
         np.testing.assert_allclose(tau, solver(*state).tau, rtol=0.0, atol=1e-13 * np.abs(tau).max())
@@ -406,7 +406,7 @@ def test_casadi_gives_what_the_solver_gives(case):
     states = random_groups(problem, 3, seed=1)
     solution = solved(solver, states)
     for k in range(3):
-        found = function.call([np.ravel(states[group][k]) for group, _ in solver.program.input_groups])
+        found = function.call([np.ravel(states[group][k]) for group in solver.program.inputs])
         for x, quantity in zip(found, solver.outputs, strict=True):
             expected = solution[quantity][k].ravel()
             np.testing.assert_allclose(x.full().ravel(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())

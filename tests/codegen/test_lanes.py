@@ -86,7 +86,7 @@ def interpret(program: Program, inputs: list[float], lanes: int) -> list[float]:
                 memory[plan.slot[value]] = (value, x)
     assert done == len(program)
     copied, found = dict(plan.copies), []
-    for place, value in enumerate(program.outputs.tolist(), start=program.n_inputs):
+    for place, value in enumerate(program.output_values.tolist(), start=program.n_inputs):
         if program.n_inputs <= value < program.first_op:
             found.append(float(program.constants[value - program.n_inputs]))
             continue
@@ -143,7 +143,7 @@ def test_kernels_of_one_state_give_what_the_program_gives(count, level):
     for seed in range(3):
         inputs = random_inputs(program, 1, seed)
         expected = interpreter.run_groups(program, inputs)
-        outputs = {name: np.full((1, size), np.nan) for name, size in program.output_groups}
+        outputs = {name: np.full((1, size), np.nan) for name, size in program.outputs.sizes.items()}
         status = np.empty(1, dtype=np.int64)
         executable.run(inputs, outputs, status)
         found, state = executable.results({name: x[0] for name, x in inputs.items()}, 1)

@@ -11,6 +11,7 @@ from programs import random_inputs, random_program
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter, precise
+from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import ANGULAR, COS, DIV, OPERATIONS, SIN
 from sysdyn.program.program import Program
 from sysdyn.runtime import native_calls
@@ -44,7 +45,8 @@ def operation(kind: int) -> Program:
     """One operation of the quotients x₀/x₂ and x₁/x₀."""
     rhs = 4 if OPERATIONS[kind].arity == 2 else -1
     return Program(
-        (("x", 3),), (("y", 1),), np.zeros(0), np.array([DIV, DIV, kind], dtype=np.int8),
+        Groups.of_sizes([("x", 3)]), Groups.of_sizes([("y", 1)]), np.zeros(0),
+        np.array([DIV, DIV, kind], dtype=np.int8),
         np.array([0, 1, 3], dtype=np.int32), np.array([2, 0, rhs], dtype=np.int32), np.array([5], dtype=np.int32),
         np.zeros(0, dtype=np.int32),
     )  # fmt: skip
@@ -75,9 +77,9 @@ def test_states_that_run_together_have_the_bits_of_each_by_itself(kind):
     program = random_program(2) if kind is None else operation(kind)
     rows = np.random.default_rng(3).uniform(-4.0, 4.0, (21, program.n_inputs))
     rows[3], rows[11], rows[19] = 0.0, math.nan, 1e9
-    alone = [native_calls.twice(program, row[None], program.outputs) for row in rows]
+    alone = [native_calls.twice(program, row[None], program.output_values) for row in rows]
     for n in (1, 7, 8, 9, 21):
-        found = native_calls.twice(program, rows[:n], program.outputs)
+        found = native_calls.twice(program, rows[:n], program.output_values)
         for part in ("high", "low"):
             expected = np.concatenate([getattr(x, part) for x in alone[:n]])
             np.testing.assert_array_equal(getattr(found, part), expected)
@@ -85,7 +87,7 @@ def test_states_that_run_together_have_the_bits_of_each_by_itself(kind):
 
 def test_numbers_that_are_none_stay_none():
     program = random_program(1)
-    given = {x: np.full(size, math.nan) for x, size in program.input_groups}
+    given = {x: np.full(size, math.nan) for x, size in program.inputs.sizes.items()}
     rounded, found = interpreter.run_groups(program, given), precise.run_twice(program, given)
     assert all((np.isnan(x.high) == np.isnan(rounded[name][0])).all() for name, x in found.items())
     assert any(np.isnan(x.high).any() for x in found.values())
@@ -96,7 +98,11 @@ def test_programs_are_those_of_the_interpreter_but_for_rounding(joints):
     model = sd.random_tree(4, 3, joints)
     system = sd.forward_dynamics(model).system()
     q, qd, tau = model.random_state(seed=1)
-    inputs = {name: np.zeros(size) for name, size in system.program.input_groups} | {"q": q, "qd": qd, "tau": tau}
+    inputs = {name: np.zeros(size) for name, size in system.program.inputs.sizes.items()} | {
+        "q": q,
+        "qd": qd,
+        "tau": tau,
+    }
     rounded, found = interpreter.run_groups(system.program, inputs), precise.run_twice(system.program, inputs)
     for name, x in rounded.items():
         np.testing.assert_allclose(found[name].high, x[0], rtol=1e-10, atol=1e-12)

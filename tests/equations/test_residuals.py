@@ -84,7 +84,7 @@ def errors(system: LinearSystem, entries: np.ndarray, b: np.ndarray, x: np.ndarr
 
 def inputs(system: LinearSystem, n: int) -> dict[str, np.ndarray]:
     """Inputs at n states, one component of the switchable sensor off."""
-    rng, groups = np.random.default_rng(5), dict(system.program.input_groups)
+    rng, groups = np.random.default_rng(5), system.program.inputs.sizes
     q, qd, _ = system.model.random_state(seed=3, batch=n)
     given = {x: rng.standard_normal((n, m)) for x, m in groups.items() if not x.startswith(("noise", "active"))}
     return given | {"q": q, "qd": qd} | {x: np.tile([1.0, 1.0, 0.0], (n, 1)) for x in groups if x.startswith("active")}

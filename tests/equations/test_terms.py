@@ -50,7 +50,7 @@ def groups(given: dict) -> dict[str, np.ndarray]:
 
 def dense(system: sd.BlockSystem, given: dict) -> tuple[np.ndarray, np.ndarray]:
     """(D, b) at one state; what is not given is zero."""
-    assert given.keys() <= dict(system.program.input_groups).keys()
+    assert given.keys() <= system.program.inputs.sizes.keys()
     entries, b = system.values(groups(given))
     return system.matrix(np.ravel(entries)).toarray(), np.ravel(b)
 

@@ -125,7 +125,7 @@ def test_the_same_answer_across_turned_joints(case, passes):
     found = []
     for turn in (False, True):
         system = problem.system(turn=turn, passes=passes)
-        rng, sizes = np.random.default_rng(3), dict(system.program.input_groups)
+        rng, sizes = np.random.default_rng(3), system.program.inputs.sizes
         given = {x: rng.standard_normal(sizes[x]) for x in sorted(sizes)} | {"q": q, "qd": qd}
         entries, b = system.values(given)
         d = np.linalg.solve(system.matrix(entries[0]).toarray(), -b[0])

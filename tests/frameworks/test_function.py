@@ -106,7 +106,7 @@ def test_a_dict_of_results_comes_back_as_one():
     assert list(found) == ["sum", "twice"] and found["sum"].shape == ()
     np.testing.assert_array_equal(found["twice"], [2.0, 4.0])
     np.testing.assert_array_equal(function([[1.0, 2.0]])["sum"], [3.0])
-    assert [name for name, _ in function.program.output_groups] == ["sum", "twice"]
+    assert list(function.program.outputs) == ["sum", "twice"]
     with pytest.raises(InvalidInput, match="result 'bad' of <lambda> holds None"):
         sd.compile_function(lambda x: {"good": x, "bad": None}, {"x": (1,)})
 

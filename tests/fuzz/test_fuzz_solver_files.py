@@ -14,6 +14,7 @@ from mutants import COUNT, array_changed, bytes_changed, json_changed
 import sysdyn as sd
 from sysdyn.errors import SysdynError
 from sysdyn.online import storage
+from sysdyn.program.groups import Groups
 from sysdyn.program.program import Guard, Program
 
 LONGEST = 10.0  # seconds of CPU time, of each mutant
@@ -62,7 +63,7 @@ def forged(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     try:
         head = parsed(found["program"])
         program = Program(
-            tuple(map(tuple, head["inputs"])), tuple(map(tuple, head["outputs"])),
+            Groups.of_sizes(head["inputs"]), Groups.of_sizes(head["outputs"]),
             *(found[x] for x in ("constants", "kind", "lhs", "rhs", "output_values", "cuts")),
             tuple(Guard(*x) for x in head["guards"]), tuple(map(tuple, head["ranges"])),
         )  # fmt: skip

@@ -68,10 +68,10 @@ def instrumented(solver: Solver, q, qd, **given) -> Flops:
         SIN: trigonometric(np.sin), COS: trigonometric(np.cos),
     }  # fmt: skip
     inputs = {"q": q, "qd": qd, **given}
-    flat = [x for name, _ in solver.program.input_groups for x in np.ravel(inputs[name])]
+    flat = [x for name in solver.program.inputs for x in np.ravel(inputs[name])]
     outputs = interpreter.run(solver.program, flat, functions)
     expected = solver(q, qd, **given)
-    flat_expected = np.concatenate([np.ravel(expected[name]) for name, _ in solver.program.output_groups])
+    flat_expected = np.concatenate([np.ravel(expected[name]) for name in solver.program.outputs])
     np.testing.assert_allclose(outputs, flat_expected, rtol=1e-9, atol=1e-9 * np.abs(flat_expected).max())
     return Flops(executed[MUL], executed[ADD] + executed[SUB], executed[DIV], executed[SQRT], len(angles))
 

@@ -63,7 +63,7 @@ def by_group(problem: sd.Problem, given: dict[str, np.ndarray], y: dict[str, np.
 
 
 def rows_of(solver: sd.Solver, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([inputs[name] for name, _ in solver.program.input_groups], axis=1)
+    return np.concatenate([inputs[name] for name in solver.program.inputs], axis=1)
 
 
 def in_more_digits(solver: sd.Solver, given: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], set[int]]:

@@ -519,8 +519,8 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
 
     def resolve() -> None:
         """States of status 0 are left as they are."""
-        given = {name: np.zeros((1, size)) for name, size in found.program.input_groups}
-        outputs = {name: np.full((1, size), 7.0) for name, size in found.program.output_groups}
+        given = {name: np.zeros((1, size)) for name, size in found.program.inputs.sizes.items()}
+        outputs = {name: np.full((1, size), 7.0) for name, size in found.program.outputs.sizes.items()}
         found.resolve(Run(given, (1,), outputs, np.zeros(1, dtype=int)), "raise")
         assert all((x == 7.0).all() for x in outputs.values())
 

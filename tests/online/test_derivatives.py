@@ -330,7 +330,7 @@ def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
     zero, inputs = program.zero_outputs, {"q": q, "qd": qd, "qdd": qdd, "fx": np.zeros(6 * tree.model.nb)}
 
     def written(n: int, zeros: bool) -> np.ndarray:
-        outputs = {name: np.full((n, size), 7.0) for name, size in program.output_groups}
+        outputs = {name: np.full((n, size), 7.0) for name, size in program.outputs.sizes.items()}
         own = {name: x[:n] if x.ndim > 1 else x for name, x in inputs.items()}
         kernel = MachineCode(program, zeros=zeros).kernel(n == 1)
         kernel.run(address(words(program, kernel.own_work(), own, outputs, np.empty(n, dtype=np.int64))), n)
@@ -364,7 +364,7 @@ def test_memory_of_results_is_used_again_if_nobody_has_them(tree):
 
 
 def test_counts_are_those_of_the_program_that_runs(tree):
-    n = sum(size for _, size in tree.program.input_groups)
+    n = tree.program.n_inputs
     assert executed(tree.program, np.linspace(0.1, 1.0, n).tolist())[0] == tree.flops
     assert repr(tree).endswith(f"qdd by q, qd, tau; analytic, {tree.flops.total} operations")
 

@@ -44,13 +44,13 @@ def solved(system, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """d (unknowns,) of one state, by elimination with pivoting in 50 digits from q, q̇ and what is known."""
     with decimal.localcontext(prec=DIGITS):
         program, known = system.program, {x: group.default for x, group in system.problem.inputs.items()} | inputs
-        given = [np.zeros(size) if known[name] is None else known[name] for name, size in program.input_groups]
+        given = [np.zeros(size) if known[name] is None else known[name] for name, size in program.inputs.sizes.items()]
         flat = [Decimal(float(x)) for group in given for x in np.ravel(group)]
         exact = [Decimal(float(x)) for x in program.constants]
         values = list(flat) + exact
         for kind, a, b in zip(program.kind.tolist(), program.lhs.tolist(), program.rhs.tolist(), strict=True):
             values.append(FUNCTIONS[kind](values[a]) if b < 0 else FUNCTIONS[kind](values[a], values[b]))
-        out = [values[k] for k in program.outputs.tolist()]
+        out = [values[k] for k in program.output_values.tolist()]
         n = system.shape[0]
         A = np.full((n, n + 1), Decimal(0), dtype=object)
         for (r, c), x in zip(zip(*system.coordinates, strict=True), out[: system.nnz], strict=True):

@@ -94,10 +94,10 @@ def exported(solver, q, qd, tau, folder=None):
     library = folder / "mimic.so"
     subprocess.run([shutil.which("cc"), "-shared", "-fPIC", "-o", library, path / "mimic.c", "-lm"], check=True)
     given = {"q": q, "qd": qd, "tau": tau}
-    values = np.concatenate([np.ravel(given.get(x, np.zeros(n))) for x, n in solver.program.input_groups])
+    values = np.concatenate([np.ravel(given.get(x, np.zeros(n))) for x, n in solver.program.inputs.sizes.items()])
     out, work, run = np.zeros(solver.program.n_outputs), np.zeros(100_000), ctypes.CDLL(str(library)).mimic_run
     run(*(x.ctypes.data_as(ctypes.c_void_p) for x in (values, out, work)))
-    return out[solver.program.output_places["qdd"]]
+    return out[solver.program.outputs.slices["qdd"]]
 
 
 WAYS = (called, batch, bound, stored, simulated, exported)

@@ -324,7 +324,7 @@ def test_traced_derivatives_near_singular_states_are_those_of_unit_quaternions()
     traced = J.traced("nan")
     node = Node(traced, traced.program, traced.settle)
     given = {"q": np.where(np.arange(model.nq) > 0, 1e4, 1.0) * q} | {
-        name: np.zeros((len(q), size)) for name, size in node.program.input_groups if name != "q"
+        name: np.zeros((len(q), size)) for name, size in node.program.inputs.sizes.items() if name != "q"
     }
     given["qd"][4] = np.nan
     found = node.run([given[name] for name in node.inputs])

@@ -211,7 +211,7 @@ def test_lengths_are_judged_as_far_out_as_digits_are_kept():
     """A prismatic joint without limits, far out, where single precision has lost what double has not."""
     double, single = solvers("tree")
     assert single.safety.reach < double.safety.reach
-    columns = [k - single.program.input_places["q"].start for k, _ in single.program.ranges]
+    columns = [k - single.program.inputs.slices["q"].start for k, _ in single.program.ranges]
     given = arguments("tree", 30)
     given["q"][::3, columns] = 0.9 * double.safety.reach
     found, exact = single(**given), double(**given)

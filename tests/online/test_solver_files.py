@@ -19,6 +19,7 @@ from sysdyn.errors import FileError
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.online import storage
 from sysdyn.online.compile import load_solver
+from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
 
 
@@ -144,18 +145,18 @@ def test_a_program_of_another_robot_is_refused(tmp_path):
 
 
 FORGED = {
-    "more inputs than there are": ({"input_groups": (("q", 2), ("qd", 2), ("tau", 2000), ("fx", 12))}, "program takes"),
-    "an input that there is not": ({"input_groups": (("q", 2), ("qd", 2), ("taw", 2), ("fx", 12))}, "program takes"),
-    "a negative size": ({"input_groups": (("q", 8), ("qd", 2), ("tau", -4), ("fx", 12))}, "its groups are"),
-    "an output that nobody asked for": ({"output_groups": (("tau", 2),)}, "program gives"),
-    "outputs in two parts": ({"output_groups": (("qdd", 1), ("qdd", 1))}, "its groups are"),
+    "more inputs than there are": ({"inputs": [("q", 2), ("qd", 2), ("tau", 2000), ("fx", 12)]}, "program takes"),
+    "an input that there is not": ({"inputs": [("q", 2), ("qd", 2), ("taw", 2), ("fx", 12)]}, "program takes"),
+    "a negative size": ({"inputs": [("q", 8), ("qd", 2), ("tau", -4), ("fx", 12)]}, "its groups are"),
+    "an output that nobody asked for": ({"outputs": [("tau", 2)]}, "program gives"),
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_program_that_is_not_one_of_its_problem_is_refused(tmp_path, name):
     """Kernels would read or write beyond the arrays of a call."""
-    changes, message = FORGED[name]
+    groups, message = FORGED[name]
+    changes = {side: Groups.of_sizes(sizes) for side, sizes in groups.items()}
     arrays, head = head_of(arm(1))
     with pytest.raises(FileError, match=message):
         load_solver(written(tmp_path / "x.solver", arrays, head, forged=True, **changes))

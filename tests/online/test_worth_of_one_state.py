@@ -14,7 +14,7 @@ import sysdyn as sd
 from sysdyn.online import posterior
 from sysdyn.online.posterior import AfterFactors
 from sysdyn.online.states import Row, States
-from sysdyn.program.program import Places
+from sysdyn.program.groups import Groups
 from sysdyn.runtime import native_calls, runner
 
 ARM = sd.chain(3, seed=2)
@@ -260,7 +260,9 @@ def test_inputs_in_another_order_give_the_same(solver):
     solution = solver(q, qd, **given)
     states, worth = solution._states, solution.posterior
     names = ["qd", "q", *(x for x in states.inputs if x not in ("q", "qd"))]
-    row = Row(np.concatenate([states.inputs[x] for x in names]), Places([(x, states.inputs[x].size) for x in names]))
+    row = Row(
+        np.concatenate([states.inputs[x] for x in names]), Groups.of_sizes((x, states.inputs[x].size) for x in names)
+    )
     assert np.array_equal(worth.variances("tau", States(row, 1, refuse=True)), worth.variances("tau", states))
 
 

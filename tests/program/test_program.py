@@ -20,6 +20,7 @@ from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.derivatives import replayed
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.graph import Graph
+from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
 from sysdyn.program.program import PROGRAM_FORMAT, Guard, Program
 
@@ -43,12 +44,12 @@ def example() -> Program:
 
 def test_operations_keep_the_order_in_which_they_were_built():
     program = example()
-    assert program.input_groups == (("x", 1), ("y", 1)) and program.output_groups == (("first", 2), ("second", 4))
+    assert program.inputs.sizes == {"x": 1, "y": 1} and program.outputs.sizes == {"first": 2, "second": 4}
     assert program.n_inputs == 2 and program.n_outputs == 6 and program.first_op == 5
     assert program.constants.tolist() == [2.5, 1.0, 4.0]
     # values: x, y; 2.5, 1, 4; sin x, s, cos x, cos x + s, c, c c, c c + 1, root, c s, −c s, x − y
     assert program.kind.tolist() == [SIN, MUL, COS, ADD, DIV, MUL, ADD, SQRT, MUL, NEG, SUB]
-    assert program.outputs.tolist() == [12, 0, 14, 4, 12, 15]
+    assert program.output_values.tolist() == [12, 0, 14, 4, 12, 15]
     operands = [set(pair) - {-1} for pair in zip(program.lhs.tolist(), program.rhs.tolist(), strict=True)]
     assert operands == [{0}, {2, 5}, {0}, {6, 7}, {8, 1}, {9}, {3, 10}, {11}, {6, 9}, {13}, {0, 1}]
     assert program.lhs[4] == 8 and program.lhs[10] == 0
@@ -100,7 +101,7 @@ def test_every_operation_is_live_and_comes_after_its_operands(seed):
     used = np.zeros(program.first_op + len(program), dtype=bool)
     used[program.lhs] = True
     used[program.rhs[program.rhs >= 0]] = True
-    used[program.outputs] = True
+    used[program.output_values] = True
     assert np.all(used[program.n_inputs :])  # constants and operations
     assert np.array_equal(used[: program.n_inputs], program.used_inputs)
 
@@ -113,7 +114,7 @@ def test_counts_are_those_of_an_instrumented_execution(seed):
     for sharing in ("none", "structural", "algebraic"):
         program = random_program(seed, sharing=sharing)
         inputs = random_inputs(program, 1, seed)
-        flops, values = executed(program, [x for name, _ in program.input_groups for x in inputs[name][0].tolist()])
+        flops, values = executed(program, [x for name in program.inputs for x in inputs[name][0].tolist()])
         assert program.flops == flops
         found = interpreter.run_groups(program, inputs)
         np.testing.assert_allclose(np.concatenate([x[0] for x in found.values()]), values, rtol=1e-9, atol=1e-12)
@@ -165,10 +166,10 @@ CHANGES = {
     "a kind": lambda p: replace(p, kind=np.where(p.kind == ADD, SUB, p.kind).astype(np.int8)),
     "an operand": lambda p: replace(p, lhs=np.where(np.arange(len(p)) == 2, 1, p.lhs).astype(np.int32)),
     "the other operand": lambda p: replace(p, rhs=np.where(np.arange(len(p)) == 4, 0, p.rhs).astype(np.int32)),
-    "an output": lambda p: replace(p, outputs=p.outputs[::-1].copy()),
+    "an output": lambda p: replace(p, output_values=p.output_values[::-1].copy()),
     "a cut": lambda p: replace(p, cuts=p.cuts + np.int32(1)),
-    "a group": lambda p: replace(p, input_groups=(("x", 2),)),
-    "the name of a group": lambda p: replace(p, output_groups=(("other", 2), ("second", 4))),
+    "a group": lambda p: replace(p, inputs=Groups.of_sizes([("x", 2)])),
+    "the name of a group": lambda p: replace(p, outputs=Groups.of_sizes([("other", 2), ("second", 4)])),
     "a threshold": lambda p: replace(p, guards=(replace(p.guards[0], threshold=2e-3),)),
     "the weak threshold": lambda p: replace(p, guards=(replace(p.guards[0], weak=2e-2),)),
     "the value of a guard": lambda p: replace(p, guards=(replace(p.guards[0], value=8),)),
@@ -203,7 +204,7 @@ def test_programs_are_stored_and_read_back(seed):
     program = random_program(seed)
     again = Program.from_arrays(stored(program.to_arrays()))
     assert again.digest == program.digest and again.flops == program.flops
-    assert again.input_groups == program.input_groups and again.output_groups == program.output_groups
+    assert again.inputs.sizes == program.inputs.sizes and again.outputs.sizes == program.outputs.sizes
     assert again.guards == program.guards
     inputs = random_inputs(program, 3, seed)
     for x, y in zip(

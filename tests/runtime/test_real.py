@@ -34,16 +34,16 @@ def inputs(program):
     rng = np.random.default_rng(0)
     given = {"q": q, "qd": qd, "qdd": qdd, "tau": rng.standard_normal((N, MODEL.nv)),
              "fx": rng.standard_normal((N, 6 * MODEL.nb))}  # fmt: skip
-    return {name: given[name] for name, _ in program.input_groups}
+    return {name: given[name] for name in program.inputs}
 
 
 def _interpreted(program, inputs):
     """By the interpreter in single precision: {group: (N, size)}."""
-    columns = [x.astype(np.float32) for name, _ in program.input_groups for x in inputs[name].T]
+    columns = [x.astype(np.float32) for name in program.inputs for x in inputs[name].T]
     results = interpreter.run(program, columns)
-    ends = np.cumsum([size for _, size in program.output_groups])[:-1]
+    ends = np.cumsum(list(program.outputs.sizes.values()))[:-1]
     rows = np.stack([np.broadcast_to(np.asarray(x, dtype=np.float32), N) for x in results], axis=1)
-    return dict(zip((name for name, _ in program.output_groups), np.split(rows, ends, axis=1), strict=True))
+    return dict(zip(program.outputs, np.split(rows, ends, axis=1), strict=True))
 
 
 @pytest.mark.slow(after=1)
@@ -84,7 +84,7 @@ def test_c_in_single_precision(program, inputs, tmp_path):
     subprocess.run(["cc", "-std=c99", "-O1", "-shared", "-fPIC", "model.c", "-o", "model.so", "-lm"], cwd=tmp_path,
                    check=True)  # fmt: skip
     run = ctypes.CDLL(str(tmp_path / "model.so")).model_run
-    rows = np.hstack([inputs[name] for name, _ in program.input_groups]).astype(np.float32)
+    rows = np.hstack([inputs[name] for name in program.inputs]).astype(np.float32)
     expected = np.hstack([*_interpreted(program, inputs).values()])
     exact = np.hstack([*run_kernel(compile_kernel(program), program, inputs, N)[0].values()])
     out, work = np.zeros(program.n_outputs, np.float32), np.zeros(max(1, code.n_work), np.float32)

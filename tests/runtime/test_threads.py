@@ -210,8 +210,8 @@ def COMPUTE(words, n):
 def test_a_step_is_refused_while_it_runs_on_another_thread():
     """The two would share a workspace."""
     program = random_program(3, blocks=1)
-    inputs = {name: np.zeros((8, size)) for name, size in program.input_groups}
-    outputs = {name: np.zeros((8, size)) for name, size in program.output_groups}
+    inputs = {name: np.zeros((8, size)) for name, size in program.inputs.sizes.items()}
+    outputs = {name: np.zeros((8, size)) for name, size in program.outputs.sizes.items()}
     step = Executable(Waiting(program)).step(inputs, outputs, np.zeros(8, np.int64), outputs, single=False)
     busy = threading.Thread(target=step)
     busy.start()

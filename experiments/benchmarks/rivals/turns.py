@@ -65,12 +65,12 @@ def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bo
 
     Inputs that are not among `arrays` are zero.
     """
-    arrays = {name: np.zeros(size) for name, size in solver.program.input_groups} | dict(arrays)
+    arrays = {name: np.zeros(size) for name, size in solver.program.inputs.sizes.items()} | dict(arrays)
     n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
             f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
-            {output: np.empty((n, size)) for output, size in solver.program.output_groups}, single,
+            {output: np.empty((n, size)) for output, size in solver.program.outputs.sizes.items()}, single,
         )
         for k in range(places)
     ]  # fmt: skip

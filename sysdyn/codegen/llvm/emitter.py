@@ -241,7 +241,7 @@ class Emitter(Types):
         return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
     def _driver(self, calls: list[str]) -> str:
-        groups = [size for _, size in self.program.input_groups]
+        groups = list(self.program.inputs.sizes.values())
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
         if self.clears:
@@ -254,7 +254,7 @@ class Emitter(Types):
     def _left_out(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
         """(group, first, length) of groups with many outputs that no run holds, all 0, and of these of other groups."""
         whole, parts = [], []
-        for g, (_, size) in enumerate(self.program.output_groups):
+        for g, size in enumerate(self.program.outputs.sizes.values()):
             left = np.ones(size, dtype=bool)
             for _, first, length, _ in (run for run in self.runs if run[0] == g):
                 left[first : first + length] = False
@@ -280,7 +280,7 @@ def _table(name: str, kind: str, entries: list[str]) -> str:
 def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int]]:
     """(group, first, length, place) of runs that hold all wanted outputs, and others only if few lie between."""
     found, offset = [], 0
-    for g, (_, size) in enumerate(program.output_groups):
+    for g, size in enumerate(program.outputs.sizes.values()):
         marked = np.flatnonzero(wanted[offset : offset + size])
         for part in np.split(marked, np.flatnonzero(np.diff(marked) >= LEAST_GAP) + 1):
             if len(part):

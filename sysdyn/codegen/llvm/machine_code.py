@@ -55,7 +55,7 @@ class MachineCode(Backend):
             kept, results, bits, call, _ = self._local.one
         except AttributeError:
             program, kernel = self.program, self.kernel(True)
-            kept = {name: np.zeros(size, self.real.dtype) for name, size in program.input_groups}
+            kept = {name: np.zeros(size, self.real.dtype) for name, size in program.inputs.sizes.items()}
             results, bits = self.new(1)
             own = words(program, kernel.own_work(), kept, results, bits)
             call = partial(kernel.run, address(own), 1)

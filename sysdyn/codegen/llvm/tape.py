@@ -118,8 +118,8 @@ class Tape:
         assert kernel is not None
         (work, first), status = kernel.work(), np.zeros(n, dtype=np.int64)
         found, moves = [first, address(status)], [0, 0]
-        for groups, arrays in ((program.input_groups, inputs), (program.output_groups, outputs)):
-            for name, size in groups:
+        for groups, arrays in ((program.inputs, inputs), (program.outputs, outputs)):
+            for name, size in groups.sizes.items():
                 x = arrays[name]
                 shared = isinstance(x, Moving) and x.array.shape[1] == 1
                 found += [x.address if isinstance(x, Moving) else address(x), 0 if shared else size]
