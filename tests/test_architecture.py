@@ -73,6 +73,35 @@ def test_imports_point_one_way_and_take_public_names():
     assert not any(found), "\n".join(filter(None, found))
 
 
+def private_attributes(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """(names that a module defines, private attributes that it reads)."""
+    defined, read = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if isinstance(node.ctx, ast.Store):
+                defined.add(name)
+            elif isinstance(node, ast.Attribute) and name.startswith("_") and not name.startswith("__"):
+                read.add(name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            defined.add(node.value)  # a slot
+    return defined, read
+
+
+def test_private_attributes_are_read_in_their_own_package_alone():
+    assert private_attributes(ast.parse("self._x = 1\na._y\nb.__dict__")) == ({"_x"}, {"_y"})
+    defined: dict[str, set[str]] = {}
+    read: dict[str, set[str]] = {}
+    for path, module in FILES.items():
+        names = private_attributes(ast.parse(path.read_text()))
+        defined.setdefault(part_of(module), set()).update(names[0])
+        read.setdefault(part_of(module), set()).update(names[1])
+    foreign = {(part, x) for part in read for x in read[part] - defined[part] if any(x in y for y in defined.values())}
+    assert not foreign, sorted(foreign)
+
+
 def test_nothing_is_imported_for_its_types_alone():
     found = [name for path, name in FILES.items() if "TYPE_CHECKING" in path.read_text()]
     assert not found, "circles: " + ", ".join(found)
