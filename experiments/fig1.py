@@ -56,7 +56,7 @@ from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
 from sysdyn.program.graph import Graph, is_zero
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.sparse import tearing, umfpack
 from sysdyn.sparse.lu import eliminate
 
@@ -387,7 +387,7 @@ def compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.n
 def _step(program: Program, values: dict[str, np.ndarray]) -> Callable[[], None]:
     inputs = {name: values[name] for name in program.inputs}
     results = {name: np.zeros((1, size)) for name, size in program.outputs.sizes.items()}
-    return Executable(MachineCode(program)).step(inputs, results, np.zeros(1, dtype=np.int64), results, single=True)
+    return Runner(MachineCode(program)).bind(inputs, results, np.zeros(1, dtype=np.int64), results, single=True)
 
 
 # ---- showing ---------------------------------------------------------------------------------------------------------

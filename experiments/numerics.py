@@ -37,7 +37,7 @@ from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import Sampled
@@ -115,7 +115,7 @@ class Kernel:
 
     def __init__(self, graph, inputs, groups):
         self.program = Program.from_graph(graph, inputs, groups)
-        self.executable = Executable(MachineCode(self.program, level=0))
+        self.executable = Runner(MachineCode(self.program, level=0))
 
     def __call__(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         n = len(states["q"])

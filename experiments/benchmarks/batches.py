@@ -79,7 +79,7 @@ def rows(name: str, solver: sd.Solver, numbers: tuple[int, ...]) -> list[dict]:
     for n in numbers:
         arrays = states(n)
         one, many = partial(solver, *arrays, threads=1), partial(solver, *arrays)
-        threads = min(2, solver.executable.threads(n))
+        threads = min(2, solver.executable.choose_threads(n))
         ratio = compared(many, one, each=(n, n), repeat=51, clock=time.perf_counter)
         found.append(row(f"{name}, speed-up by threads", n, threads, FASTER if n >= WORTH else 1.0, ratio))
     return found

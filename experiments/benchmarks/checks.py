@@ -21,7 +21,7 @@ from common import write_csv
 
 import sysdyn as sd
 from sysdyn.program.status import WEAK_PIVOT
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # A call may take so many milliseconds.
 TARGET = 10.0
@@ -49,7 +49,7 @@ def weak(solver: sd.Solver, pivoting: bool) -> sd.Solver:
     pivoting: as those that twice the precision leaves.
     """
 
-    class Weak(Executable):
+    class Weak(Runner):
         def results(self, *arguments):
             outputs, status = super().results(*arguments)
             return outputs, status | WEAK_PIVOT

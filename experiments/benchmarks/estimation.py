@@ -195,8 +195,8 @@ def kernels(solution: sd.Estimate, names: Sequence[str]) -> Callable[[], None]:
     arrays = solution.inputs
     for name in ("factors", *names):
         executable = programs[name]
-        outputs, status = executable.backend.new(1)
-        steps.append(executable.step(arrays, outputs, status, None, single=True))
+        outputs, status = executable.backend.allocate_results(1)
+        steps.append(executable.bind(arrays, outputs, status, None, single=True))
         if name == "factors":
             steps[-1]()
             arrays = outputs

@@ -49,7 +49,7 @@ def bare(solver: sd.Solver, q: np.ndarray, calls: int) -> Callable[[], None]:
     kernel = solver.executable.backend.kernel(n == 1)
     given = {"q": q, "qd": np.zeros((n, model.nv))}
     inputs = {name: given.get(name, np.zeros(size)) for name, size in program.inputs.sizes.items()}
-    outputs, status = solver.executable.backend.new(n)
+    outputs, status = solver.executable.backend.allocate_results(n)
     work = kernel.work()
     rows = np.array([words(program, work[1], inputs, outputs, status)])
     plan = Plan(kernel.address, status, rows, np.zeros_like(rows), np.zeros((2, 0), dtype=np.int64), 1, calls + 1,

@@ -18,7 +18,7 @@ from sysdyn.online.compile import compile
 from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
-from sysdyn.runtime.runner import Step
+from sysdyn.runtime.runner import BoundCall
 
 # States at which solutions are compared with other algorithms (chosen).
 CHECKED = 1000
@@ -240,7 +240,7 @@ def _medians(jobs: Mapping[str, tuple[Callable[[], object], int]]) -> dict[str, 
     return {name: float(np.median(t)) for name, t in times.items()}
 
 
-def _repeat(step: Step) -> None:
+def _repeat(step: BoundCall) -> None:
     for _ in range(LOOP):
         step()
 

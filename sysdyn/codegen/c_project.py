@@ -13,7 +13,7 @@ from sysdyn.codegen.c99 import MARK, Code, Description, check_name, comment
 from sysdyn.errors import FileError, InvalidInput, SingularState, checked_path
 from sysdyn.files import atomic
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Number of test vectors in a project; chosen.
 TEST_STATES = 8
@@ -26,7 +26,7 @@ LARGEST_TOLERANCE = {DOUBLE: 1e-6, SINGLE: 0.1}
 
 
 def export(
-    folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping,
+    folder: str | os.PathLike, name: str, executable: Runner, description: Description, inputs: Mapping,
     real: str = "float64",
 ) -> Path:  # fmt: skip
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
@@ -68,7 +68,7 @@ def export(
     return write_folder(folder, files)
 
 
-def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> float:
+def _tolerance(executable: Runner, inputs: Mapping, outputs: Mapping, real: Real) -> float:
     """Tolerance of the test vectors at these states, from the interpreter's rounding errors. Raises SingularState."""
     worst, group, k = max(_rounding(executable, inputs, outputs, real))
     tolerance = max(VECTOR_TOLERANCE * real.rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
@@ -87,7 +87,7 @@ def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping, real: 
     return tolerance
 
 
-def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> list[tuple[float, str, int]]:
+def _rounding(executable: Runner, inputs: Mapping, outputs: Mapping, real: Real) -> list[tuple[float, str, int]]:
     """Differences between the interpreter's results in this number type and `outputs`, relative to the greatest entry.
 
     Returns (greatest relative difference, group, index of its state) for each group.

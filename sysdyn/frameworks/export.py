@@ -19,7 +19,7 @@ from sysdyn.errors import ProblemError, check_among
 from sysdyn.frameworks import casadi, jax, torch
 from sysdyn.frameworks.traced import Traced
 from sysdyn.runtime.real import DOUBLE
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 
 class Source(NamedTuple):
@@ -30,7 +30,7 @@ class Source(NamedTuple):
     """
 
     name: str
-    executable: Executable
+    executable: Runner
     description: Description
     states: Callable[[], Mapping[str, np.ndarray]]
 

@@ -32,7 +32,7 @@ from sysdyn.program.status import BAD_PIVOT, LARGEST_ANGLE
 from sysdyn.runtime.backend import Arrays, Backend
 from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import Argument, Names, Shown, entry, one_state
-from sysdyn.runtime.runner import Executable, Step, reject_shared
+from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 
 _RESULT = "result"  # Output groups of results without names are called result, result1, …
 # Number of random states among which the test vectors of an export are found (chosen).
@@ -157,7 +157,7 @@ class Function(Translated, Differentiable, Called):
         self.inputs, self.vectors = {x: group.shape for x, group in inputs.items()}, dict(vectors)
         self.shapes = dict(zip(results.groups, results.shapes, strict=True))
         self.groups = Groups([*inputs.values(), *(x for own in vectors.values() for x in own.values())])
-        self.executable = Executable(backend)
+        self.executable = Runner(backend)
         backend.kernel(True)
         self._plain = self.plain(Names(len(inputs)))  # which `entry` tries first
 
@@ -201,7 +201,7 @@ class Function(Translated, Differentiable, Called):
             found.append(one_state(self.executable.backend, arguments, constants, quaternions, own, shown))
         return [call for call in found if call is not None]
 
-    def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> Step:
+    def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> BoundCall:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: one array, a tuple or a dict. Arrays are C-contiguous float64, each of its full shape (one state); they
@@ -211,7 +211,7 @@ class Function(Translated, Differentiable, Called):
         rows, head = self.groups.in_place(self.collected(*arrays, **by_name))
         if head:
             raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
-        reject_shared(rows)
+        require_disjoint(rows)
         return self._step(rows, self._results.handed_over)
 
     def source(self, name: str | None = None) -> Source:
@@ -290,11 +290,11 @@ class Function(Translated, Differentiable, Called):
         found = named(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
         return functools.reduce(operator.or_, vectors, found)
 
-    def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> Step:
+    def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> BoundCall:
         """The run at one state, of rows that are kept, with new arrays for its results."""
         outputs = {name: np.zeros((1, size)) for name, size in self.program.outputs.sizes.items()}
         out = handed_over(self._shaped(outputs, ()))
-        return self.executable.step(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
+        return self.executable.bind(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 
     def _shaped(self, outputs: dict[str, np.ndarray], head: tuple[int, ...]) -> dict[str, np.ndarray]:
         shapes = self._results.shapes

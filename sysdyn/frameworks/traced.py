@@ -19,7 +19,7 @@ from sysdyn.program.groups import Groups, common
 from sysdyn.program.program import Program
 from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.real import DOUBLE, Real
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Gets a program, and its inputs, outputs and status of states some of which failed; see `Traced`.
 Settle = Callable[[Program, Arrays, Arrays, np.ndarray], None]
@@ -112,7 +112,7 @@ class Node:
         """Outputs (size,) or (N, size) of inputs of these shapes, in order. Raises SysdynError as `settle` does."""
         n = next((len(x) for x in arrays if x.ndim > 1), None)
         inputs = dict(zip(self.inputs, arrays, strict=True))
-        outputs, status = Executable(self.machine_code).results(inputs, 1 if n is None else n)
+        outputs, status = Runner(self.machine_code).results(inputs, 1 if n is None else n)
         if status.any():
             self.settle(self.program, inputs, outputs, status)
         return [x[0] if n is None else x for x in outputs.values()]

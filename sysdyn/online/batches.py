@@ -13,8 +13,8 @@ from sysdyn.online.again import Again
 from sysdyn.online.arguments import Slot
 from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.native_calls import Argument, Batch, Spread, batch
-from sysdyn.runtime.runner import Executable
-from sysdyn.runtime.threads import TEAM
+from sysdyn.runtime.runner import Runner
+from sysdyn.runtime.threads import THREADS
 
 # Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18
@@ -35,7 +35,7 @@ class Batches:
     """
 
     def __init__(
-        self, executable: Executable, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
+        self, executable: Runner, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
         normalised: Callable[[np.ndarray], np.ndarray],
     ):  # fmt: skip
         self._executable, self._arguments = executable, arguments
@@ -62,12 +62,12 @@ class Batches:
         if n < 2:
             return None
         executable = self._executable
-        outputs, status = executable.backend.new(n)
-        threads = executable.threads(n, threads)
+        outputs, status = executable.backend.allocate_results(n)
+        threads = executable.choose_threads(n, threads)
         solved = None
         if self._as_given is not None:
             call = partial(self._as_given, outputs, status, tuple(arrays))
-            solved = call() if threads == 1 else executable.together(n, threads, call)
+            solved = call() if threads == 1 else executable.run_work_stealing(n, threads, call)
         if solved is None and self._fit(n, arrays) and self._by_group is not None:
             solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
         return None if solved is None else (solved, outputs, status)
@@ -165,7 +165,7 @@ class Batches:
         solved, starts = list[bool | None](), iter(range(0, n, most))
         try:
             shared = [filled(group, x, slice(1))[0] for group, x in zip(groups, space(1), strict=True)]
-            TEAM.run([solve] * threads)
+            THREADS.run([solve] * threads)
         except InvalidInput:
             return None  # the call itself says at which state
         return None if None in solved else all(solved)
@@ -183,7 +183,7 @@ class Spreading:
     """Calls of a program at rows of larger arrays, whose results go to these rows of others."""
 
     def __init__(
-        self, executable: Executable, call: Batch, inputs: Callable[[Sequence, np.ndarray, bool], np.ndarray],
+        self, executable: Runner, call: Batch, inputs: Callable[[Sequence, np.ndarray, bool], np.ndarray],
         slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: Again,
     ):  # fmt: skip
         """columns: {group of outputs: the array that its entries go to, and where}; None for one that is left out.
@@ -213,10 +213,10 @@ class Spreading:
         where = Spread(n, rows, self._widths, self._columns)
         status = np.empty(len(rows), dtype=np.int64)
         outputs = {x: into[of] if of else self._empty for x, of in self._into.items()}
-        threads = self._executable.threads(len(rows), threads)
+        threads = self._executable.choose_threads(len(rows), threads)
         given = tuple([arrays[x] for x in self._slots])
         call = partial(self._call, outputs, status, given, spread=where)
-        done = call() if threads == 1 else self._executable.together(len(rows), threads, call)
+        done = call() if threads == 1 else self._executable.run_work_stealing(len(rows), threads, call)
         if done is None:
             return None
         if not done and len(self._places) == len(self._into):

@@ -23,7 +23,7 @@ from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.native_calls import Argument, Names, Shown
-from sysdyn.runtime.runner import Executable, Step, checked_threads, reject_shared
+from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
 
 # Most sets of names whose calls are arranged to go the shortest way (chosen).
 MOST_LAYOUTS = 64
@@ -164,7 +164,7 @@ class Calls(Generic[Key]):
     """
 
     def __init__(
-        self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]],
+        self, inputs: Inputs, executable: Runner, results: Mapping[str, tuple[Key, tuple[int, ...]]],
         keeps: bool = False,
     ):  # fmt: skip
         self.keeps = keeps
@@ -218,7 +218,7 @@ class Calls(Generic[Key]):
     ) -> tuple[Batches | None, list[Any], tuple[Any, ...]]:
         """(prepared batch call, None if there is none; its arrays; its cache key (…, names of arrays, switches))."""
         if threads is not None:
-            checked_threads(threads)
+            check_threads(threads)
         noise, active = given.noise, given.active
         if noise is not None:
             noises = self.inputs.noises
@@ -292,7 +292,7 @@ class Calls(Generic[Key]):
     def run(self, arguments: Arguments, threads: int | None) -> Run:
         """The program at the states of a call. Raises InvalidInput naming the argument."""
         if threads is not None:
-            checked_threads(threads)
+            check_threads(threads)
         arrays, lead = self.inputs.checked(arguments)
         run = Run(arrays, lead, *self._executable.results(arrays, math.prod(lead), threads))
         if self.inputs.switches:
@@ -313,16 +313,16 @@ class Calls(Generic[Key]):
         """Outputs with the axes of the call and of the quantity."""
         return self._shaped(run.outputs, run.lead)
 
-    def bind(self, arguments: Arguments, threads: int, out: object = None) -> Step:
+    def bind(self, arguments: Arguments, threads: int, out: object = None) -> BoundCall:
         """A prepared call that reads the arrays of the arguments, and writes `out` or arrays of its own."""
         self._executable.require_binding()
-        checked_threads(threads)
+        check_threads(threads)
         arrays, lead = self.inputs.in_place(arguments, self._executable.backend.real.dtype)
         self._require_switches(arrays, math.prod(lead))
         shown, n = self._outputs(out, lead), math.prod(lead)
-        reject_shared({label_of(x): a for x, a in arrays.items()} | {f"out[{x!r}]": a for x, a in shown.items()})
+        require_disjoint({label_of(x): a for x, a in arrays.items()} | {f"out[{x!r}]": a for x, a in shown.items()})
         flat = {group: shown[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
-        return self._executable.step(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
+        return self._executable.bind(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
 
     def _require_switches(self, arrays: Arrays, n: int) -> None:
         """Raise SingularState if something is undetermined with the components that are switched off."""

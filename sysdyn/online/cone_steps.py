@@ -19,7 +19,7 @@ from sysdyn.program.graph import Graph, copysign, sqrt
 from sysdyn.program.groups import slices
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import words
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Over-relaxation of ADMM: of 1 and 1.6 the better (measured with `coulomb.SHARE`).
 RELAXATION = 1.6
@@ -109,7 +109,7 @@ def _pgs(rows: Sequence[int], x: dict[str, np.ndarray], relaxed: bool) -> dict[s
 
 
 @cache
-def step_of(rows: tuple[int, ...], method: str, relaxed: bool) -> Executable:
+def step_of(rows: tuple[int, ...], method: str, relaxed: bool) -> Runner:
     """The program of a step, from the arrays that it reads to the next of those that it changes."""
     m, points = sum(rows), len(rows)
     sizes = {"matrix": m * m, "free": m, "friction": points}
@@ -121,7 +121,7 @@ def step_of(rows: tuple[int, ...], method: str, relaxed: bool) -> Executable:
         found = write(rows, x, relaxed)
         results = [(f"next {name}", list(found[name])) for name in kept]
         program = Program.from_graph(graph, [(name, list(y)) for name, y in x.items()], results)
-    return Executable(backend_named("llvm")(program, 2))
+    return Runner(backend_named("llvm")(program, 2))
 
 
 @cache
@@ -147,7 +147,7 @@ def judge_of(rows: tuple[int, ...], relaxed: bool) -> Function:
 class Loop:
     """Calls of a step on n states, with arrays of its own: for one thread."""
 
-    def __init__(self, step: Executable, n: int):
+    def __init__(self, step: Runner, n: int):
         self.n = n
         kernel = step.backend.kernel(n == 1)
         assert kernel is not None

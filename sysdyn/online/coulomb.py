@@ -24,7 +24,7 @@ from sysdyn.errors import InvalidInput, check_among
 from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, scales, step_of
 from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import common, finite, slices
-from sysdyn.runtime.runner import BETWEEN
+from sysdyn.runtime.runner import INTERMEDIATE_BYTES
 
 # Step of ADMM as a share of the mean diagonal entry of Ω: of 0.1 … 1.6 it leaves the fewest states of two quadrupeds,
 # and of an iCub on eight points, above 1e-6 m/s after 100 steps (measured).
@@ -186,7 +186,7 @@ class Coulomb:
         step, (given, kept) = step_of(self.rows, method, self.relaxed), self._prepared(method, w, b, mu, start, cold)
         row = 8 * step.program.n_inputs
         width = step.backend.width
-        part = max(1, BETWEEN // row // width) * width
+        part = max(1, INTERMEDIATE_BYTES // row // width) * width
         for first in range(0, len(b), part):
             own = slice(first, first + part)
             inputs, changed = ({name: x[own] for name, x in group.items()} for group in (given, kept))

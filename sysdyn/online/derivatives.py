@@ -42,7 +42,7 @@ from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import entry
-from sysdyn.runtime.runner import Executable, Step
+from sysdyn.runtime.runner import BoundCall, Runner
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
@@ -218,7 +218,7 @@ class Differentials(Translated, Called):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs, self._results = inputs, dict(results)
-        self.executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
+        self.executable = Runner(backend_named(options.backend)(program, options.code_level, zeros=False))
         self.executable.backend.kernel(True)
         self._calls = Calls(inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
@@ -240,7 +240,7 @@ class Differentials(Translated, Called):
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
         out: Mapping[Any, np.ndarray] | None = None, **given: Unpack[Given],
-    ) -> Step:  # fmt: skip
+    ) -> BoundCall:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`.
 
         out: {result: array} for some results or all; entries that are zero at every state are set here alone.

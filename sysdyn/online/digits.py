@@ -33,7 +33,7 @@ KEPT = 3e-9
 
 
 class Runs(Protocol):
-    """A source of results: an `Executable`, or several behind each other."""
+    """A source of results: a `Runner`, or several behind each other."""
 
     def results(self, inputs: Arrays, n: int) -> Results: ...
 

@@ -12,7 +12,7 @@ from sysdyn.measurements.classical import dynamics_name
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Sampled states among which test vectors are found (chosen).
 VECTOR_STATES = 64
@@ -24,7 +24,7 @@ def problem_name(problem: Problem) -> str:
     return f"{robot if robot[:1].isalpha() else f'robot_{robot}'.rstrip('_')}_{dynamics_name(problem)}"
 
 
-def source(name: str, problem: Problem, inputs: Groups, outputs: Groups, executable: Executable) -> Source:
+def source(name: str, problem: Problem, inputs: Groups, outputs: Groups, executable: Runner) -> Source:
     """A compiled problem for translators. inputs, outputs: its groups; test vectors of further inputs are random."""
     title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(inputs)}"
 

@@ -43,7 +43,7 @@ from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT
 from sysdyn.runtime.backend import Results
 from sysdyn.runtime.native_calls import Chains, chains, held
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.sparse.information import product
 
 # Level of code generation for the programs, which are large and run seldom.
@@ -246,7 +246,7 @@ class Posterior:
     # ---- programs -----------------------------------------------------------------------------------------------
 
     @property
-    def programs(self) -> dict[str, Executable]:
+    def programs(self) -> dict[str, Runner]:
         """The compiled programs by name: of the factors, and of each result that was asked for."""
         factors = {FACTORS: self._factors.executable} if self._factors else {}
         return factors | {name: ready.executable for name, ready in self._executables.items()}
@@ -300,9 +300,9 @@ class Posterior:
             return self._executables[name]
 
     def _made(self, name: str, groups: Formula, stages: Stages) -> Ready:
-        def compiled(program: Program) -> Executable:
+        def compiled(program: Program) -> Runner:
             stages.say(f"{name}: compiling machine code", 0.6)
-            return Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
+            return Runner(backend_named(self._options.backend)(program, CODE_LEVEL))
 
         if name == MEAN:
             program = self._stored(name, self.problem.input_sizes)
@@ -359,7 +359,7 @@ class _OneState(threading.local):
     outputs, None if there are none. busy: they are in use; a signal's handler may ask for results, too.
     """
 
-    def __init__(self, executable: Executable, outputs_before: Callable[[], np.ndarray] | None = None):
+    def __init__(self, executable: Runner, outputs_before: Callable[[], np.ndarray] | None = None):
         program = executable.program
         self.inputs = np.zeros(program.n_inputs) if outputs_before is None else outputs_before()[0]
         self.outputs, self.status = np.zeros((1, program.n_outputs)), np.zeros(1, dtype=np.int64)
@@ -367,7 +367,7 @@ class _OneState(threading.local):
             {name: x[..., part] for name, part in places.items()}
             for x, places in ((self.inputs, program.inputs.slices), (self.outputs, program.outputs.slices))
         )
-        self.run = executable.step(inputs, outputs, self.status, None, single=True)
+        self.run = executable.bind(inputs, outputs, self.status, None, single=True)
         self.of: Row | None = None
         self.busy = False
 
@@ -379,7 +379,7 @@ class Factors:
     """
 
     def __init__(
-        self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]], distance: Distance
+        self, executable: Runner, pivoted: Callable[[Arrays], list[AtState | None]], distance: Distance
     ):  # fmt: skip
         self.executable, self._pivoted, self.distance = executable, pivoted, distance
         self._groups = self._like = executable.program.inputs
@@ -423,7 +423,7 @@ class Factors:
 class Ready:
     """A program ready to run. places: of its outputs in a row."""
 
-    def __init__(self, executable: Executable):
+    def __init__(self, executable: Runner):
         self.executable, self.places = executable, executable.program.outputs.slices
 
     def at_one(self, states: States) -> np.ndarray | None:
@@ -433,7 +433,7 @@ class Ready:
     def results(
         self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
     ) -> Results:
-        """({output: (n, size)}, status (n,)) as of an `Executable`. solved, again (n,) bool: see `States`."""
+        """({output: (n, size)}, status (n,)) as of a `Runner`. solved, again (n,) bool: see `States`."""
         return self.executable.results(inputs, n)
 
 
@@ -443,7 +443,7 @@ class AfterFactors(Ready):
     groups: the outputs, also at states at which the order of the factors fails.
     """
 
-    def __init__(self, factors: Factors, executable: Executable, groups: Formula):
+    def __init__(self, factors: Factors, executable: Runner, groups: Formula):
         super().__init__(executable)
         self.factors, self._groups, self._kernels = factors, groups, executable.backend.kernels
 
@@ -495,7 +495,7 @@ class AfterFactors(Ready):
         self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
     ) -> Results:
         """As of any program; the status is zero also for states that pivoting solves."""
-        (outputs, status), failed = self.executable.behind(self.factors.executable, inputs, n)
+        (outputs, status), failed = self.executable.run_after(self.factors.executable, inputs, n)
         status |= failed
         failing = (status != 0) if again is None else (status != 0) | again
         chosen = np.flatnonzero(failing if solved is None else failing & solved)

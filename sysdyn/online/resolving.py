@@ -23,7 +23,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.real import DOUBLE
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Greatest backward error of a state that pivoting has solved (chosen).
 REPIVOTED_ERROR = 1e-9
@@ -36,7 +36,7 @@ class Resolver:
     """
 
     def __init__(
-        self, problem: Problem, options: Options, executable: Executable, calls: Calls, posterior: Posterior | None
+        self, problem: Problem, options: Options, executable: Runner, calls: Calls, posterior: Posterior | None
     ):
         self._problem, self._options, self._executable, self._calls = problem, options, executable, calls
         self._program, self._posterior = executable.program, posterior

@@ -52,7 +52,7 @@ from sysdyn.program.status import (
 from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import entry
 from sysdyn.runtime.real import DOUBLE
-from sysdyn.runtime.runner import Executable, Step
+from sysdyn.runtime.runner import BoundCall, Runner
 
 # Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -94,7 +94,7 @@ class Solver(Translated, Called):
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
         backend = backend_named(options.backend)
-        self.executable = Executable(backend(self.program, options.code_level, real=options.numbers))
+        self.executable = Runner(backend(self.program, options.code_level, real=options.numbers))
         self.executable.backend.kernel(True)
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
@@ -189,7 +189,7 @@ class Solver(Translated, Called):
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
         out: np.ndarray | Mapping[str, np.ndarray] | None = None, **given: Unpack[Given],
-    ) -> Step:  # fmt: skip
+    ) -> BoundCall:  # fmt: skip
         """A prepared call: `step()` reads these arrays at its time and writes `step.out`.
 
         given: arguments of a call by keyword. Arrays are C-contiguous float64 of full size, of one state or of N states
@@ -198,7 +198,7 @@ class Solver(Translated, Called):
         out: an array if one output is asked for, or {output: array}; made if None. threads: number that shares the
         states of a batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
         `sysdyn.program.status`) is not zero for states at which the order failed, and WEAK_PIVOT if a pivot came near
-        zero: digits are lost that a call of the solver would keep. A step is for one thread at a time, see `Step`.
+        zero: digits are lost that a call of the solver would keep. A step is for one thread at a time, see `BoundCall`.
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap. Digits are not checked if
         variances are other than declared: factors beyond 1e8 raise LostDigits.
@@ -392,12 +392,12 @@ class Solver(Translated, Called):
         return write_file(path, storage.pack(self.compiled, self.options, self.problem))
 
     @cached_property
-    def _in_double(self) -> Executable:
+    def _in_double(self) -> Runner:
         """The program in double precision."""
         options = self.options
         if options.numbers is DOUBLE:
             return self.executable
-        return Executable(backend_named(options.backend)(self.program, options.code_level))
+        return Runner(backend_named(options.backend)(self.program, options.code_level))
 
     def source(self, name: str | None = None) -> Source:
         """The program for translators. name: by default from the robot and the problem."""

@@ -35,7 +35,7 @@ from sysdyn.program.derivatives import TANGENTS, ByProgram, replayed
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.groups import Group, Groups, common, finite, slices
 from sysdyn.reference.robot_functions import Kinematics, kinematics
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Singular values of Ω of loops and couplings below this share of the greatest are of rows that repeat others (chosen).
 REPEATED = 1e-10
@@ -267,11 +267,11 @@ class Unilateral:
             found[name] = motion, loads
         return found
 
-    def _moving(self, wrenches: bool) -> Executable:
+    def _moving(self, wrenches: bool) -> Runner:
         """Rates of "motion", σ / h, and "loads", Σ J^T fx + J^T λ, along tangents of q and q̇."""
         return self.problem.kept(("rates of contacts", wrenches), lambda: self._written(wrenches))
 
-    def _written(self, wrenches: bool) -> Executable:
+    def _written(self, wrenches: bool) -> Runner:
         model, graph = self.model, Graph(SHARING)
         own = replayed(self._space.program, graph)
         x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
@@ -286,7 +286,7 @@ class Unilateral:
             given["fx"] = np.array(outer.inputs["fx"], dtype=object)
         results = {"motion": list(motion), "loads": list(loads)}
         program = own.program({name: list(y) for name, y in given.items()}, results, (), rewriting=False)
-        return Executable(backend_named("llvm")(ByProgram(program, [*results], ["q", "qd"]).product("jvp"), 2))
+        return Runner(backend_named("llvm")(ByProgram(program, [*results], ["q", "qd"]).product("jvp"), 2))
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import Names, entry
-from sysdyn.runtime.runner import Step
+from sysdyn.runtime.runner import BoundCall
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Kinematics(Translated, Differentiable, Called):
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None, **others: np.ndarray
-    ) -> Step:
+    ) -> BoundCall:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to

@@ -31,7 +31,7 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    shares: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
+    supports_threads: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
     width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
@@ -68,7 +68,7 @@ class Backend(ABC):
         """True if there is machine code for calls without checks, whether it is made already or not."""
         return type(self).kernel is not Backend.kernel
 
-    def new(self, n: int) -> Results:
+    def allocate_results(self, n: int) -> Results:
         """Arrays for the results at n states, to which nobody else refers."""
         shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
         if n == 1 and not self.zeros:
@@ -77,7 +77,7 @@ class Backend(ABC):
             arrays = self._released.arrays(shapes, self.real.dtype)
         return arrays, np.empty(n, dtype=np.int64)
 
-    def rounded(self, inputs: Arrays) -> Arrays:
+    def cast_inputs(self, inputs: Arrays) -> Arrays:
         """Inputs of float64 in the back end's type of numbers; those that are of this type are not copied."""
         if self.real is DOUBLE:
             return inputs

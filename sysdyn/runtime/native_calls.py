@@ -253,7 +253,7 @@ def batch(
     kernel = backend.kernel(False) if None not in whole else None  # values may have to be put together
     if not kernel:
         return None
-    outputs, status = backend.new(1)
+    outputs, status = backend.allocate_results(1)
     own = words(backend.program, 0, _parts(backend.program.inputs.slices, constants), outputs, status)
     targets = [(*_axes(x.shape), x.inputs.size, word, 0) for x, word in zip(arguments, whole, strict=True)]
     return Batch(kernel, own, _table(targets, AXES + 4), _table(turning, 2), constants)

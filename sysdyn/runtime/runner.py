@@ -15,7 +15,7 @@ from sysdyn.program.arrays import is_count
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.backend import Arrays, Backend, Results
 from sysdyn.runtime.kernel import Kernel, address, words
-from sysdyn.runtime.threads import MOST_THREADS, TEAM, cores
+from sysdyn.runtime.threads import MOST_THREADS, THREADS, cores
 
 # Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
 THREAD_OPERATIONS = 2_500_000
@@ -25,13 +25,13 @@ SHARES = 4
 KERNEL_PARTS = 8
 # Most bytes of results between two programs: they stay in the second-level cache until they are read (measured: half a
 # megabyte takes as long, two megabytes twice as long).
-BETWEEN = 2**18
+INTERMEDIATE_BYTES = 2**18
 # The same for back ends that compute all states of a block at once (chosen).
-BETWEEN_AT_ONCE = 2**25
+VECTORISED_INTERMEDIATE_BYTES = 2**25
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
-class Executable:
+class Runner:
     """Runs a program on states, with arrays as `sysdyn.runtime.backend` says; inputs of float64 are rounded."""
 
     def __init__(self, backend: Backend):
@@ -40,62 +40,62 @@ class Executable:
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
         """Run all states. threads: as many as the batch is worth if None, at most `cores`. Raises InvalidInput."""
         n, backend = len(status), self.backend
-        threads, inputs = self.threads(n, threads), self.backend.rounded(inputs)
+        threads, inputs = self.choose_threads(n, threads), self.backend.cast_inputs(inputs)
         run = partial(backend.run, inputs, outputs, status)
-        if threads > 1 and backend.shares:
-            TEAM.run([partial(run, *x) for x in _shares(n, SHARES * threads, backend.width)], threads)
+        if threads > 1 and backend.supports_threads:
+            THREADS.run([partial(run, *x) for x in _shares(n, SHARES * threads, backend.width)], threads)
         elif n:
             run(0, n)
 
-    def together(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
+    def run_work_stealing(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
         """`call(counter)` of a `Batch` of n states on each thread: None if one gives None, else True if all do."""
         _, share = _shares(n, KERNEL_PARTS * threads, self.backend.width)[0]
         counter, found = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
-        TEAM.run([lambda: found.append(call(counter))] * threads)
+        THREADS.run([lambda: found.append(call(counter))] * threads)
         return None if None in found else all(found)
 
-    def threads(self, n: int, asked: int | None = None) -> int:
+    def choose_threads(self, n: int, asked: int | None = None) -> int:
         """Number of threads for n states: as asked for, at most one for each register of states, or as they are worth.
 
         Raises InvalidInput unless `asked` is a number of threads.
         """
         if asked is not None:
-            checked_threads(asked)
+            check_threads(asked)
             return max(1, min(asked, -(-n // self.backend.width), MOST_THREADS))
-        return self._worth(n, len(self.program))
+        return self._worthwhile_threads(n, len(self.program))
 
-    def _worth(self, n: int, operations: int) -> int:
+    def _worthwhile_threads(self, n: int, operations: int) -> int:
         """Number of threads that n states of so many operations are worth."""
         worth = min(CORES, n * operations // THREAD_OPERATIONS)
-        return worth if worth > 1 and TEAM.ready() else 1
+        return worth if worth > 1 and THREADS.has_idle_cores() else 1
 
     def results(self, inputs: Arrays, n: int, threads: int | None = None) -> Results:
         """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`."""
-        outputs, status = self.backend.new(n)
+        outputs, status = self.backend.allocate_results(n)
         self.run(inputs, outputs, status, threads)
         return outputs, status
 
-    def behind(self, first: Executable, inputs: Arrays, n: int) -> tuple[Results, np.ndarray]:
+    def run_after(self, first: Runner, inputs: Arrays, n: int) -> tuple[Results, np.ndarray]:
         """(results at n states of this program, whose inputs are the outputs of another; status (n,) of the latter).
 
         Block by block, so that the arrays between the two stay in the cache. inputs: of `first`.
         """
-        found = self.backend.new(n), np.empty(n, dtype=np.int64)
+        found = self.backend.allocate_results(n), np.empty(n, dtype=np.int64)
         width, row = self.backend.width, max(1, 8 * first.program.n_outputs)
         one, two = (x.backend.kernel(False) if n > 1 else None for x in (first, self))
         if one is None or two is None:
-            self._behind(first, inputs, *found, max(1, BETWEEN_AT_ONCE // row))
+            self._run_after(first, inputs, *found, max(1, VECTORISED_INTERMEDIATE_BYTES // row))
             return found
-        block = max(1, BETWEEN // row // width) * width
-        run = partial(self._behind_by_kernels, first, one, two, inputs, *found, block)
-        threads = self._worth(n, len(first.program) + len(self.program))
+        block = max(1, INTERMEDIATE_BYTES // row // width) * width
+        run = partial(self._run_after_by_kernels, first, one, two, inputs, *found, block)
+        threads = self._worthwhile_threads(n, len(first.program) + len(self.program))
         if threads > 1:
-            TEAM.run([partial(run, *x) for x in _shares(n, KERNEL_PARTS * threads, width)], threads)
+            THREADS.run([partial(run, *x) for x in _shares(n, KERNEL_PARTS * threads, width)], threads)
         else:
             run(0, n)
         return found
 
-    def _behind(self, first: Executable, inputs: Arrays, results: Results, failed: np.ndarray, block: int) -> None:
+    def _run_after(self, first: Runner, inputs: Arrays, results: Results, failed: np.ndarray, block: int) -> None:
         outputs, status = results
         for start in range(0, len(status), block):
             own = slice(start, min(start + block, len(status)))
@@ -103,15 +103,15 @@ class Executable:
             between, failed[own] = first.results(some, own.stop - start)
             self.run(between, {name: x[own] for name, x in outputs.items()}, status[own])
 
-    def _behind_by_kernels(
-        self, first: Executable, one: Kernel, two: Kernel, inputs: Arrays, results: Results, failed: np.ndarray,
+    def _run_after_by_kernels(
+        self, first: Runner, one: Kernel, two: Kernel, inputs: Arrays, results: Results, failed: np.ndarray,
         block: int, start: int, size: int,
     ) -> None:  # fmt: skip
-        between, _ = first.backend.new(block)
+        between, _ = first.backend.allocate_results(block)
         own = words(first.program, one.own_work(), inputs, between, failed)
         other = words(self.program, two.own_work(), between, *results)
         # addresses move on from state to state, but for those of what lies between
-        further, beyond = _distances(own), _distances(other)
+        further, beyond = _byte_strides(own), _byte_strides(other)
         further[len(own) - 2 * len(between) :] = beyond[2 : 2 + 2 * len(between)] = 0
         own += start * further
         other += start * beyond
@@ -123,7 +123,9 @@ class Executable:
             own += further
             other += beyond
 
-    def step(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
+    def bind(
+        self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1
+    ) -> BoundCall:
         """The run with these arrays as a call without arguments; `out` is shown as its results.
 
         single: of one state, by the kernel of one state. Raises ProblemError if the back end has no prepared calls.
@@ -131,14 +133,14 @@ class Executable:
         self.require_binding()
         made = [
             native_calls.prepared(self.backend, inputs, outputs, status, *share, single)
-            for share in _shares(len(status), self.threads(len(status), threads), self.backend.width)
+            for share in _shares(len(status), self.choose_threads(len(status), threads), self.backend.width)
         ]
         keep = made, inputs, outputs, status
         if single and native_calls.held(self.program):
-            return Step(made[0][0], out, status, keep)
+            return BoundCall(made[0][0], out, status, keep)
         # each part keeps the arrays: a call that is interrupted goes on in its threads
-        parts = [partial(_alone, Lock(), call, keep) for call, _ in made]
-        return Step(parts[0] if len(parts) == 1 else partial(TEAM.run, parts), out, status, keep)
+        parts = [partial(_exclusive, Lock(), call, keep) for call, _ in made]
+        return BoundCall(parts[0] if len(parts) == 1 else partial(THREADS.run, parts), out, status, keep)
 
     def require_binding(self) -> None:
         """Raise ProblemError unless the back end has prepared calls."""
@@ -150,7 +152,7 @@ class Executable:
         return self.backend.guarded(inputs)
 
 
-class Step:
+class BoundCall:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
     out: the arrays that it writes; status (N,) int64: bits of `sysdyn.program.status`, zero if all went well. Its
@@ -168,7 +170,7 @@ class Step:
 
     def __repr__(self) -> str:
         many = np.size(self.status)
-        return f"Step of {many:,} state{'' if many == 1 else 's'}: step() writes {_shapes(self.out)}"
+        return f"Bound call of {many:,} state{'' if many == 1 else 's'}: step() writes {_shapes(self.out)}"
 
     def __reduce__(self) -> NoReturn:
         raise SysdynError(
@@ -185,7 +187,7 @@ def _shapes(out: Any) -> str:
     return ", ".join(f"{name} {x.shape}" for name, x in named)
 
 
-def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:
+def require_disjoint(arrays: Mapping[str, np.ndarray]) -> None:
     """Raise InvalidInput if two plain arrays share memory. arrays: {name in messages: array}."""
     places = sorted((x.__array_interface__["data"][0], name) for name, x in arrays.items() if x.size)
     for (start, first), (next_start, second) in itertools.pairwise(places):
@@ -195,7 +197,7 @@ def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def checked_threads(threads: object) -> None:
+def check_threads(threads: object) -> None:
     """Raise InvalidInput unless `threads` is a number of threads."""
     if not is_count(threads, 1):
         raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
@@ -207,14 +209,14 @@ def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
     return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
 
 
-def _distances(own: np.ndarray) -> np.ndarray:
+def _byte_strides(own: np.ndarray) -> np.ndarray:
     """Bytes from state to state at the words that hold addresses of rows and of the status, 0 at all others."""
     found = np.zeros_like(own)
     found[1], found[2::2] = 8, 8 * own[3::2]
     return found
 
 
-def _alone(lock: Lock, call: Callable[[], None], keep: object) -> None:
+def _exclusive(lock: Lock, call: Callable[[], None], keep: object) -> None:
     """Run a part of a step, unless another thread does: they would share its workspace."""
     if not lock.acquire(blocking=False):
         raise SysdynError("this step is running on another thread: bind one for each thread")

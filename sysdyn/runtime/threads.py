@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from time import perf_counter, thread_time
 
-# Ratio of a call's time to its caller's processor time above which the cores are crowded (chosen).
-CROWDED = 1.5
+# Ratio of a call's time to its caller's processor time above which the cores are oversubscribed (chosen).
+OVERSUBSCRIBED = 1.5
 # Most calls that go without threads before one tries again whether threads get cores (chosen).
 LONGEST_PAUSE = 63
 # Most threads that share the work of a call, whatever it asks for: more than a processor has cores (chosen).
@@ -24,12 +24,12 @@ MOST_THREADS = 256
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-class Team:
+class ThreadPool:
     """Runs functions side by side; the caller's thread does its share of the work.
 
     Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
-    Where other programs have the cores, `ready` says so for some calls: for one, and after each further time for twice
-    as many. clock, own_clock [s]: the time, and the processor time of the calling thread. thread: their kind.
+    Where other programs use the cores, `has_idle_cores` is False for one call, and for twice as many each further time.
+    clock, own_clock [s]: the time, and the processor time of the calling thread. thread: their kind.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Team:
         )
         self._size = self._pause = self._resting = 0
 
-    def ready(self) -> bool:
+    def has_idle_cores(self) -> bool:
         """True if threads are expected to get cores."""
         if self._resting:
             self._resting -= 1
@@ -64,16 +64,16 @@ class Team:
         others = min(len(parts), MOST_THREADS, len(parts) if threads is None else threads) - 1
         if self._size < others:
             self._grow(others)
-        left, own = deque(parts), list[BaseException | None]()
+        pending, own = deque(parts), list[BaseException | None]()
         done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
         for _ in range(min(others, self._size)):
-            self._todo.put((left, done.put))
+            self._todo.put((pending, done.put))
         began, used = self._clock(), self._own_clock()
-        _work_off(left, own.append)
+        _drain(pending, own.append)
         theirs = [done.get() for _ in range(len(parts) - len(own))]
         if others > 0:
-            crowded = self._clock() - began > CROWDED * (self._own_clock() - used)
-            self._pause = self._resting = min(2 * self._pause + 1, LONGEST_PAUSE) if crowded else 0
+            oversubscribed = self._clock() - began > OVERSUBSCRIBED * (self._own_clock() - used)
+            self._pause = self._resting = min(2 * self._pause + 1, LONGEST_PAUSE) if oversubscribed else 0
         for error in (*own, *theirs):
             if error is not None:
                 raise error
@@ -87,14 +87,14 @@ class Team:
 
 def _work(todo: SimpleQueue) -> None:
     while True:
-        _work_off(*todo.get())
+        _drain(*todo.get())
 
 
-def _work_off(left: deque[Callable[[], object]], done: Callable[[BaseException | None], object]) -> None:
+def _drain(pending: deque[Callable[[], object]], done: Callable[[BaseException | None], object]) -> None:
     """Call one part after another until none is left; `done` is told of each."""
     with contextlib.suppress(IndexError):
         while True:
-            done(_outcome(left.popleft()))
+            done(_outcome(pending.popleft()))
 
 
 def _outcome(part: Callable[[], object]) -> BaseException | None:
@@ -142,7 +142,7 @@ def _quota(root: Path, own: Path) -> float:
 
 def _forked() -> None:
     """Start anew in a forked process, which has no other threads, and nobody to release their locks."""
-    TEAM.reset()
+    THREADS.reset()
     for module in [x for name, x in sys.modules.items() if name.startswith("sysdyn.")]:
         for kind in vars(module).values():
             for x in vars(kind).values() if isinstance(kind, type) else ():
@@ -150,7 +150,7 @@ def _forked() -> None:
                     x.lock = RLock()
 
 
-# The threads that all batches of this process share.
-TEAM = Team()
+# The pool that all batches of this process share.
+THREADS = ThreadPool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

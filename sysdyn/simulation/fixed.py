@@ -15,8 +15,8 @@ from sysdyn.codegen.llvm.loop import Plan
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime.kernel import address, words
-from sysdyn.runtime.runner import BETWEEN
-from sysdyn.runtime.threads import TEAM
+from sysdyn.runtime.runner import INTERMEDIATE_BYTES
+from sysdyn.runtime.threads import THREADS
 from sysdyn.simulation.events import Event
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE, Steps
 from sysdyn.simulation.torques import Law
@@ -75,11 +75,11 @@ def run(job: Job, threads: int | None) -> Record:
     record, steps, n = Record.of(job), job.steps, job.robots
     row = 16 * (sum(steps.kept.values()) + sum(steps.outputs.values()))
     width = steps.executable.backend.width
-    part = n if job.controller else max(1, BETWEEN // row // width) * width
+    part = n if job.controller else max(1, INTERMEDIATE_BYTES // row // width) * width
     parts = [_Part(job, record, k, min(n, k + part)).run for k in range(0, n, part)]
-    team = steps.executable.threads(n * (job.count + 1), threads) if len(parts) > 1 else 1
+    team = steps.executable.choose_threads(n * (job.count + 1), threads) if len(parts) > 1 else 1
     if team > 1:
-        TEAM.run(parts, team)
+        THREADS.run(parts, team)
     else:
         for call in parts:
             call()

@@ -22,7 +22,7 @@ from sysdyn.program.derivatives import Replay, Scalars, replayed
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.torques import fed_back
 
@@ -115,9 +115,9 @@ class Steps:
         self.outputs = dict(solver.program.outputs.sizes)
         self.executable = self._made(self._program())
 
-    def _made(self, program: Program) -> Executable:
+    def _made(self, program: Program) -> Runner:
         options = self.solver.options
-        return Executable(backend_named(options.backend)(program, options.code_level))
+        return Runner(backend_named(options.backend)(program, options.code_level))
 
     @property
     def program(self) -> Program:
@@ -132,7 +132,7 @@ class Steps:
         return self._from(own, further | gains, x, own.outputs)
 
     @cached_property
-    def _rest(self) -> Executable:
+    def _rest(self) -> Runner:
         """The same without the solution, whose outputs are inputs."""
         graph = Graph(SHARING)
         further, x = self._kept_inputs(graph)

@@ -16,7 +16,7 @@ from sysdyn.codegen.llvm.tape import Moving, Tape
 from sysdyn.program.graph import SHARING, Graph, sqrt
 from sysdyn.program.program import Program
 from sysdyn.recursions.frames import dot
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.turns import machine_code
 
 Matrix = list[list[Any]]
@@ -143,7 +143,7 @@ def _key(x: Sparse) -> Places:
 
 
 @functools.cache
-def _first(k: int, m: int, J: Places) -> Executable:
+def _first(k: int, m: int, J: Places) -> Runner:
     """The program of the first instant: from its mean `before`, the lower triangle `prior` of its P, J and r."""
     graph, sizes = Graph(SHARING), {"J": len(J), "r": m, "before": k, "prior": k * (k + 1) // 2}
     x = {name: list(graph.inputs(name, size)) for name, size in sizes.items()}
@@ -151,7 +151,7 @@ def _first(k: int, m: int, J: Places) -> Executable:
 
 
 @functools.cache
-def _ahead(k: int, m: int, J: Places, Phi: Places, Q: Places) -> Executable:
+def _ahead(k: int, m: int, J: Places, Phi: Places, Q: Places) -> Runner:
     """The program of an instant: from the mean m and P of the one before."""
     graph = Graph(SHARING)
     sizes = {"J": len(J), "r": m, "Phi": len(Phi), "Q": len(Q), "c": k, "m": k, "P": k * (k + 1) // 2}
@@ -163,7 +163,7 @@ def _ahead(k: int, m: int, J: Places, Phi: Places, Q: Places) -> Executable:
 
 
 @functools.cache
-def _back(k: int, Phi: Places, Q: Places, covariances: bool, later: bool) -> Executable:
+def _back(k: int, Phi: Places, Q: Places, covariances: bool, later: bool) -> Runner:
     """The program of an instant on the way back, see `chain._Chain.back_with_covariances`; later: with covariances."""
     graph, tri = Graph(SHARING), k * (k + 1) // 2
     sizes = {"Phi": len(Phi), "Q": len(Q), "mean": k, "P": tri, "before": k, "step": k}
@@ -196,7 +196,7 @@ def _back(k: int, Phi: Places, Q: Places, covariances: bool, later: bool) -> Exe
     return _program(graph, x, outputs)
 
 
-def _program(graph: Graph, x: dict[str, list], outputs: Sequence[tuple[str, list]]) -> Executable:
+def _program(graph: Graph, x: dict[str, list], outputs: Sequence[tuple[str, list]]) -> Runner:
     return machine_code(Program.from_graph(graph, tuple(x.items()), outputs))
 
 

@@ -16,7 +16,7 @@ from sysdyn.measurements.standing import Settling
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.equations import FAR, Readings, machine_code
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised
@@ -74,7 +74,7 @@ def _speeds(
     return {m.name: np.abs(r[:, source.groups()[m.name]] * noise[m.name]).max(axis=1) for m in feet}
 
 
-def _heights(trajectory: Trajectory, feet: list[Measurement]) -> Executable:
+def _heights(trajectory: Trajectory, feet: list[Measurement]) -> Runner:
     """The program of the heights (feet,) at q."""
     model, graph = trajectory.model, Graph(SHARING)
     q = graph.inputs("q", model.nq)

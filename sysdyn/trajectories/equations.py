@@ -24,7 +24,7 @@ from sysdyn.program.derivatives import replayed
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.chain import components
 from sysdyn.trajectories.instants import StoredInstant
 from sysdyn.trajectories.path import Path, Unknowns
@@ -170,7 +170,7 @@ class OfStates:
         self._rows = {m.name: np.array(parts[m.name]) for m in self.sensors}
 
     @cached_property
-    def _executable(self) -> Executable:
+    def _executable(self) -> Runner:
         return machine_code(self.program)
 
     def sizes(self, entries: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ class OfStates:
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
 
     @cached_property
-    def single(self) -> Executable:
+    def single(self) -> Runner:
         """The rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
         graph = Graph(SHARING)
         own = replayed(self.program, graph, _unbiased(graph, self.program, self.unknowns))
@@ -312,7 +312,7 @@ class OfDynamics:
         return tuple(self.problem.opposites)
 
     @cached_property
-    def _results(self) -> Executable:
+    def _results(self) -> Runner:
         return machine_code(self._instant.results())
 
     def _inputs(self, path: Path, readings: Readings, biases: bool = False) -> dict[str, np.ndarray]:
@@ -336,7 +336,7 @@ class OfDynamics:
         return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
 
     @cached_property
-    def single(self) -> Executable:
+    def single(self) -> Runner:
         """The rows of instants: from the inputs of the problem, q̈ and biases."""
         graph, program = Graph(SHARING), self._rows.program
         own = replayed(program, graph, _unbiased(graph, program, self.unknowns))
@@ -410,7 +410,7 @@ class OfDynamics:
         return F, J, r
 
     @cached_property
-    def _free(self) -> tuple[Executable, np.ndarray]:
+    def _free(self) -> tuple[Runner, np.ndarray]:
         program, places = self._instant.free()
         return machine_code(program), places
 

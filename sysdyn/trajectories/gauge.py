@@ -20,7 +20,7 @@ from sysdyn.model.manifolds import quaternion_product, rotate
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.program.graph import SHARING, Graph, cos, sin
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.turns import evaluated, machine_code
@@ -135,7 +135,7 @@ def _world(graph: Graph, shifts: int, turns: bool) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def _shares(shifts: int, turns: bool) -> Executable:
+def _shares(shifts: int, turns: bool) -> Runner:
     """The program of the shares of shifts and a turn of the world that come nearest to an error, by least squares."""
     graph = Graph(SHARING)
     x = _world(graph, shifts, turns) | {name: graph.inputs(name, 6) for name in ("error", "scale")}
@@ -156,7 +156,7 @@ def _shares(shifts: int, turns: bool) -> Executable:
 
 
 @functools.cache
-def _turned(shifts: int, turns: bool) -> Executable:
+def _turned(shifts: int, turns: bool) -> Runner:
     """The program of a free joint in a world turned by an angle, and of a shift (3,) in the one turned before."""
     graph = Graph(SHARING)
     sizes = {"angle": 1, "earlier": 1, "share": shifts}

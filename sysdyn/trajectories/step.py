@@ -19,7 +19,7 @@ from sysdyn.offline.instant import JACOBIAN, RESIDUAL
 from sysdyn.program.graph import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.chain import MOST_TOLD
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
@@ -325,12 +325,12 @@ def _sizes(unknowns: Unknowns) -> dict[str, int]:
     return {POSITION: unknowns.model.nq, RATES: (unknowns.motion.order - 1) * nv, BIASES: unknowns.n_biases}
 
 
-def _compiled(program: Program, places: np.ndarray) -> tuple[Executable, np.ndarray]:
+def _compiled(program: Program, places: np.ndarray) -> tuple[Runner, np.ndarray]:
     return machine_code(program), places
 
 
 def _called(
-    tape: Tape, executable: Executable, given: Mapping[str, np.ndarray], outputs: Values | None = None,
+    tape: Tape, executable: Runner, given: Mapping[str, np.ndarray], outputs: Values | None = None,
     status: np.ndarray | None = None,
 ) -> Values:  # fmt: skip
     """The outputs of a program, of which a run with these inputs is added."""

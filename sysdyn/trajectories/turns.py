@@ -15,14 +15,14 @@ from sysdyn.program.derivatives import replayed
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 
-def machine_code(program: Program) -> Executable:
-    return Executable(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
+def machine_code(program: Program) -> Runner:
+    return Runner(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
 
 
-def evaluated(executable: Executable, n: int, **given: np.ndarray) -> dict[str, np.ndarray]:
+def evaluated(executable: Runner, n: int, **given: np.ndarray) -> dict[str, np.ndarray]:
     """Outputs (n, size) of a program that has a result at every state."""
     return executable.results({name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}, n)[0]
 
@@ -34,7 +34,7 @@ def turned(joint: Joint, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _executable(kind: str, nv: int) -> Executable:
+def _executable(kind: str, nv: int) -> Runner:
     return machine_code(turns(kind, nv))
 
 
@@ -58,14 +58,14 @@ def carried(joint: Joint, e: np.ndarray, x: np.ndarray, squares: np.ndarray) -> 
 
 
 @functools.cache
-def _stepped(joint: Joint) -> Executable:
+def _stepped(joint: Joint) -> Runner:
     graph = Graph(SHARING)
     x = {"q": graph.inputs("q", joint.nq), "x": graph.inputs("x", joint.nv)}
     return machine_code(Program.from_graph(graph, tuple(x.items()), [("q", list(joint.integrate(x["q"], x["x"])))]))
 
 
 @functools.cache
-def _apart(joint: Joint) -> Executable:
+def _apart(joint: Joint) -> Runner:
     graph = Graph(SHARING)
     x = {name: graph.inputs(name, size) for name, size in (("q", joint.nq), ("x", joint.nv), ("after", joint.nq))}
     e = joint.difference(joint.integrate(x["q"], x["x"]), x["after"])
@@ -73,7 +73,7 @@ def _apart(joint: Joint) -> Executable:
 
 
 @functools.cache
-def _carried(joint: Joint) -> Executable:
+def _carried(joint: Joint) -> Runner:
     graph = Graph(SHARING)
     x = {name: graph.inputs(name, joint.nv) for name in ("e", "x", "squares")}
     turn, back = replayed_turns(graph, joint, list(-x["e"]))

@@ -30,7 +30,7 @@ from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LARGEST_ANGL
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.real import DOUBLE, SINGLE
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 seeds = st.integers(0, 10**6)
 
@@ -73,7 +73,7 @@ def test_kernels_are_made_where_they_are_asked_for(monkeypatch, tmp_path):
     code = machine_code.MachineCode(program, 0)
     assert code.kernels and not interpreter.Interpreter(program).kernels and not [*tmp_path.iterdir()]
     for n, kernels in ((9, 1), (9, 1), (1, 2), (1, 2)):
-        Executable(code).results(random_inputs(program, n, 0), n)
+        Runner(code).results(random_inputs(program, n, 0), n)
         assert len([*tmp_path.glob("*.o")]) == kernels
     sd.compile(sd.inverse_dynamics(sd.chain(2)), outputs="tau", level="fast")
     assert len([*tmp_path.glob("*.o")]) == 3

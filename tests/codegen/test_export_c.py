@@ -28,7 +28,7 @@ from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, WEAK_PIVOT
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 STRICT = "-std=c99 -Wall -Wextra -pedantic -Werror -Wshadow -Wconversion -Wmissing-prototypes".split()
@@ -237,13 +237,13 @@ def test_a_wrong_result_fails_the_exported_test(tmp_path):
 def test_wrong_machine_code_is_not_exported(spoil, real, tmp_path, monkeypatch):
     """The tolerance of the exported test does not grow with the error of the results that it is made of."""
     solver = sd.compile(sd.forward_dynamics(sd.chain(3, seed=3)), outputs=["qdd"], level="fast")
-    run = Executable.run
+    run = Runner.run
 
     def wrong(self, inputs, outputs, *rest, **options):
         run(self, inputs, outputs, *rest, **options)
         outputs["qdd"][...] = spoil(outputs["qdd"])
 
-    monkeypatch.setattr(Executable, "run", wrong)
+    monkeypatch.setattr(Runner, "run", wrong)
     with pytest.raises(SingularState, match="qdd"):
         solver.export_c(tmp_path / "arm", "arm", real=real)
     assert not (tmp_path / "arm").exists()

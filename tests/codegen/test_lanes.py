@@ -14,7 +14,7 @@ from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, MIN_BESIDE, MIN_
 from sysdyn.program.graph import Graph
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 
 def columns(seed: int, n: int, count: int, chained: int = 0) -> Program:
@@ -139,7 +139,7 @@ def test_neighbouring_lanes_are_neighbours_in_memory():
 def test_kernels_of_one_state_give_what_the_program_gives(count, level):
     """Lanes from 3 to a full register and more, whose operands and results are together or scattered."""
     program = columns(count, 6, count, chained=count // 3)
-    executable = Executable(MachineCode(program, level))
+    executable = Runner(MachineCode(program, level))
     for seed in range(3):
         inputs = random_inputs(program, 1, seed)
         expected = interpreter.run_groups(program, inputs)
@@ -158,7 +158,7 @@ def test_kernels_of_one_state_give_what_the_program_gives(count, level):
 
 def test_results_of_one_call_are_not_those_of_the_next():
     program = columns(0, 4, 3)
-    executable = Executable(MachineCode(program))
+    executable = Runner(MachineCode(program))
     first = {name: x[0] for name, x in random_inputs(program, 1, 0).items()}
     found, _ = executable.results(first, 1)
     kept = {name: x.copy() for name, x in found.items()}

@@ -125,9 +125,9 @@ def test_a_step_is_not_pickled_or_copied():
 def test_a_step_says_what_it_writes():
     model = sd.chain(2, seed=1)
     solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd", "tau"], level="fast")
-    assert repr(solver.bind(*model.random_state())) == "Step of 1 state: step() writes tau (2,), qdd (2,)"
+    assert repr(solver.bind(*model.random_state())) == "Bound call of 1 state: step() writes tau (2,), qdd (2,)"
     doubled = sd.compile_function(lambda x: 2.0 * x, {"x": (3,)})
-    assert repr(doubled.bind(np.zeros(3))) == "Step of 1 state: step() writes out (3,)"
+    assert repr(doubled.bind(np.zeros(3))) == "Bound call of 1 state: step() writes out (3,)"
 
 
 def test_derivatives_go_to_arrays_of_the_caller():

@@ -12,7 +12,7 @@ from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.online.solution import OF_ESTIMATES
 from sysdyn.program.status import WEAK_PIVOT
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 FAST = {"backend": "python", "level": "fast"}
 CHAIN = sd.chain(2, seed=0)
@@ -102,13 +102,13 @@ def test_the_system_of_an_estimate_is_assembled_once(assembled, tmp_path):
 
 def test_the_system_that_pivoting_solves_is_assembled_once(assembled, tmp_path, monkeypatch):
     solver = sd.load_solver(sd.compile(sd.forward_dynamics(CHAIN), **FAST).save(tmp_path / "solver"))
-    results = Executable.results
+    results = Runner.results
 
     def weak(self, *arguments):
         outputs, status = results(self, *arguments)
         return {name: np.zeros_like(x) for name, x in outputs.items()}, status | WEAK_PIVOT
 
-    monkeypatch.setattr(Executable, "results", weak)
+    monkeypatch.setattr(Runner, "results", weak)
     del assembled[:]
     for seed in range(3):
         q, qd, tau = CHAIN.random_state(seed=seed, batch=4)

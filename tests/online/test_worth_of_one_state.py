@@ -166,7 +166,7 @@ def test_threads_share_the_blocks_of_a_batch(solver, monkeypatch):
     alone = worth(solver(*arrays, **given), solver.problem)
     monkeypatch.setattr(runner, "THREAD_OPERATIONS", 1)
     monkeypatch.setattr(runner, "CORES", 3)
-    monkeypatch.setattr(runner, "BETWEEN", 1)
+    monkeypatch.setattr(runner, "INTERMEDIATE_BYTES", 1)
     same(worth(solver(*arrays, **given), solver.problem), alone)
 
 

@@ -22,7 +22,7 @@ from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.program.opcodes import ADD, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 MODEL = sd.random_tree(4, seed=3)
 NAMES = ("llvm", "python", "counting")
@@ -77,8 +77,8 @@ def test_programs_give_what_the_oracle_gives(backend):
     for seed in range(4):
         program = random_program(seed)
         inputs = random_inputs(program, 23, seed)
-        expected, status = Executable(Interpreter(program)).results(inputs, 23)
-        made = Executable(backend_named(backend)(program, level=0))
+        expected, status = Runner(Interpreter(program)).results(inputs, 23)
+        made = Runner(backend_named(backend)(program, level=0))
         for n, threads in ((0, None), (1, None), (5, 1), (23, None), (23, 3)):
             part = {name: x[:n] if n != 1 else x[0] for name, x in inputs.items()}
             found, bits = made.results(part, n, threads)
@@ -102,8 +102,8 @@ def test_outputs_that_are_always_zero_are_left_alone_where_that_is_wanted(backen
     for n in (1, 3):
         part = {name: x[:n] for name, x in inputs.items()}
         close(
-            np.hstack(list(Executable(backend_named(backend)(program, 0, zeros=False)).results(part, n)[0].values())),
-            np.hstack(list(Executable(backend_named(backend)(program, 0)).results(part, n)[0].values())),
+            np.hstack(list(Runner(backend_named(backend)(program, 0, zeros=False)).results(part, n)[0].values())),
+            np.hstack(list(Runner(backend_named(backend)(program, 0)).results(part, n)[0].values())),
         )
 
 
@@ -116,17 +116,17 @@ def test_the_status_says_what_went_wrong_at_which_state(backend):
 
     program = body(sd.program.graph.Graph())
     x = np.array([[2.0, 1.0], [1.0, 0.95], [1.0, 1.0], [np.nan, 1.0]])
-    made = Executable(backend_named(backend)(program, level=0))
+    made = Runner(backend_named(backend)(program, level=0))
     expected = [0, WEAK_PIVOT, WEAK_PIVOT | BAD_PIVOT | BAD_OUTPUT, BAD_INPUT | WEAK_PIVOT | BAD_PIVOT | BAD_OUTPUT]
     assert made.results({"x": x}, 4)[1].tolist() == expected
     assert [int(made.results({"x": row}, 1)[1][0]) for row in x] == expected
     np.testing.assert_allclose(made.guarded({"x": x})[:3], [[1.0], [0.05], [0.0]], atol=1e-15)
-    ranged = Executable(backend_named(backend)(replace(program, ranges=((1, 2.0),)), level=0))
+    ranged = Runner(backend_named(backend)(replace(program, ranges=((1, 2.0),)), level=0))
     x = np.array([[1.0, 2.0], [5.0, -2.5], [1.0, 2.5], [3.0, 1.0]] * 3)
     expected = [0, OUT_OF_RANGE, OUT_OF_RANGE, 0] * 3
     assert ranged.results({"x": x}, 12)[1].tolist() == expected
     assert [int(ranged.results({"x": row}, 1)[1][0]) for row in x] == expected
-    unguarded = Executable(backend_named(backend)(replace(program, guards=()), level=0))
+    unguarded = Runner(backend_named(backend)(replace(program, guards=()), level=0))
     assert unguarded.guarded({"x": x}).shape[1] == 0
 
 

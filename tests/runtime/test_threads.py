@@ -21,8 +21,8 @@ from sysdyn.codegen.interpreter import Interpreter
 from sysdyn.errors import InvalidInput, SysdynError
 from sysdyn.runtime import runner
 from sysdyn.runtime.kernel import Kernel
-from sysdyn.runtime.runner import Executable
-from sysdyn.runtime.threads import LONGEST_PAUSE, Team, cores
+from sysdyn.runtime.runner import Runner
+from sysdyn.runtime.threads import LONGEST_PAUSE, ThreadPool, cores
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +92,19 @@ def test_threads_share_a_batch_by_its_work(solver):
     worth = runner.THREAD_OPERATIONS // len(run.program)
     threads = []
     for n in (1, worth, 2 * worth - 16, 2 * worth + 16, 9 * worth):
-        while not runner.TEAM.ready():  # after calls whose threads got no cores
+        while not runner.THREADS.has_idle_cores():  # after calls whose threads got no cores
             pass
-        threads.append(run.threads(n))
+        threads.append(run.choose_threads(n))
     assert threads == [1, 1, 1, min(2, runner.CORES), min(8, runner.CORES)]
 
 
 def test_a_team_works_side_by_side():
-    team, meeting = Team(), threading.Barrier(3)
+    team, meeting = ThreadPool(), threading.Barrier(3)
     team.run([lambda: meeting.wait(10)] * 3)  # passes if all three wait at the same time
 
 
 def test_nobody_waits_for_a_thread_that_comes_too_late():
-    crew, met, go_on, done = Team(), threading.Barrier(3), threading.Event(), []
+    crew, met, go_on, done = ThreadPool(), threading.Barrier(3), threading.Event(), []
     busy = threading.Thread(target=lambda: crew.run([lambda: (met.wait(10.0), go_on.wait(20.0))] * 2))
     busy.start()
     met.wait(10.0)  # the only thread of the team is busy from now on
@@ -121,16 +121,16 @@ def test_regions_of_threads_that_never_come_are_done_by_others(solver, monkeypat
     state, solved = solver.model.random_state(seed=5, batch=n), []
     expected = solver(*state, threads=1).qdd
     for coming in (slice(1), slice(1, 2), slice(None)):
-        monkeypatch.setattr(runner.TEAM, "run", lambda parts, own=coming: [part() for part in parts[own]])
+        monkeypatch.setattr(runner.THREADS, "run", lambda parts, own=coming: [part() for part in parts[own]])
         np.testing.assert_array_equal(solver(*state, threads=threads).qdd, expected)
-    together = solver.executable.together
-    monkeypatch.setattr(runner.TEAM, "run", lambda parts: [part() for part in parts])
+    run_work_stealing = solver.executable.run_work_stealing
+    monkeypatch.setattr(runner.THREADS, "run", lambda parts: [part() for part in parts])
 
     def call(counter: np.ndarray) -> bool:
         solved.append(counter.copy())
         return True
 
-    assert together(n, threads, call)
+    assert run_work_stealing(n, threads, call)
     begun, region, share, *taken = solved[0].tolist()
     assert begun == 0 == sum(taken) and len(taken) == threads and region * threads >= n and region % share == 0
 
@@ -138,13 +138,13 @@ def test_regions_of_threads_that_never_come_are_done_by_others(solver, monkeypat
 def test_calls_go_without_threads_where_others_have_the_cores():
     """Once, then three times, seven times; threads that get cores are taken again."""
     clock, own_clock = list[float](), list[float]()
-    crew = Team(clock=lambda: clock.pop(0), own_clock=lambda: own_clock.pop(0))
+    crew = ThreadPool(clock=lambda: clock.pop(0), own_clock=lambda: own_clock.pop(0))
 
     def run(wall: float, used: float) -> int:
         """How many calls go without threads after one that takes these times."""
         clock[:], own_clock[:] = (1.0, 1.0 + wall), (7.0, 7.0 + used)
         crew.run([lambda: None] * 2)
-        return next(k for k in itertools.count() if crew.ready())
+        return next(k for k in itertools.count() if crew.has_idle_cores())
 
     crowded, free = (3.0, 1.0), (1.2, 1.0)
     assert [run(*times) for times in (free, crowded, crowded, crowded, free, crowded)] == [0, 1, 3, 7, 0, 1]
@@ -159,7 +159,7 @@ def test_the_other_parts_are_finished_when_one_fails(bad):
         done.append(k if k != bad else 1 // 0)
 
     with pytest.raises(ZeroDivisionError):
-        Team().run([partial(part, k) for k in range(3)])
+        ThreadPool().run([partial(part, k) for k in range(3)])
     assert sorted(done) == [k for k in range(3) if k != bad]
 
 
@@ -175,7 +175,7 @@ def test_threads_that_cannot_be_started_are_done_without(started):
             made.append(self)
             super().start()
 
-    crew, done = Team(thread=Limited), []
+    crew, done = ThreadPool(thread=Limited), []
     for _ in range(3):
         in_time(lambda: crew.run([partial(done.append, k) for k in range(5)]))
     assert sorted(done) == sorted([*range(5)] * 3) and len(made) == started
@@ -212,7 +212,7 @@ def test_a_step_is_refused_while_it_runs_on_another_thread():
     program = random_program(3, blocks=1)
     inputs = {name: np.zeros((8, size)) for name, size in program.inputs.sizes.items()}
     outputs = {name: np.zeros((8, size)) for name, size in program.outputs.sizes.items()}
-    step = Executable(Waiting(program)).step(inputs, outputs, np.zeros(8, np.int64), outputs, single=False)
+    step = Runner(Waiting(program)).bind(inputs, outputs, np.zeros(8, np.int64), outputs, single=False)
     busy = threading.Thread(target=step)
     busy.start()
     assert Waiting.began.wait(10.0)

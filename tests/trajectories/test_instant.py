@@ -12,7 +12,7 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.offline import instant
 from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories import instants
 from sysdyn.trajectories.instants import StoredInstant
 from tests.estimates import dense
@@ -72,7 +72,7 @@ def built(kind: str):
     problem = PROBLEMS[kind]()
     instant = Instant(problem, OUTPUTS, ["tq"])
     rows = instant.rows()
-    programs = [Executable(backend_named("llvm")(x, 0, zeros=False)) for x in (rows.program, instant.results())]
+    programs = [Runner(backend_named("llvm")(x, 0, zeros=False)) for x in (rows.program, instant.results())]
     return problem, rows, *programs, problem + sd.JointAcceleration("all")
 
 
@@ -112,7 +112,7 @@ def moved(problem: sd.Problem, columns, at: At, step: np.ndarray) -> At:
     return {**found, "q": problem.model.integrate(at["q"], shift)}
 
 
-def results(program: Executable, problem: sd.Problem, at: At) -> At:
+def results(program: Runner, problem: sd.Problem, at: At) -> At:
     given = {
         name: at[name] if name in at else np.zeros(group.size) if group.default is None else group.default
         for name, group in problem.inputs.items()
@@ -226,7 +226,7 @@ def test_exact_rows_are_the_equations_of_motion(seed):
     problem = sd.Problem(model, [sd.JointTorque("all", name="tq"), sd.ExternalWrench("all", name="none")])
     rows = Instant(problem, ("tau",)).rows()
     assert rows.exact.all() and len(rows.exact) == model.nv and not rows.noisy
-    program = Executable(backend_named("llvm")(rows.program, 0, zeros=False))
+    program = Runner(backend_named("llvm")(rows.program, 0, zeros=False))
     q, qd, qdd = model.random_state(seed=seed)
     tau = sd.rnea(model, q, qd, qdd)
 

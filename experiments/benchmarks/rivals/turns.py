@@ -13,7 +13,7 @@ from common import Ratio
 import sysdyn as sd
 from rivals.build import SOURCES, CannotBuild, shared_library
 from sysdyn.runtime.kernel import words as kernel_words
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 # Each call is repeated for at least so many seconds at a turn.
 TURN = 1e-3
@@ -69,7 +69,7 @@ def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bo
     n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
-            f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
+            f"{name}, {k}", Runner(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
             {output: np.empty((n, size)) for output, size in solver.program.outputs.sizes.items()}, single,
         )
         for k in range(places)

@@ -20,7 +20,7 @@ class MachineCode(Backend):
     """Kernels of one state and of `width` states at a time, each made where it is first asked for."""
 
     name = "llvm"
-    shares = True
+    supports_threads = True
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
         super().__init__(program, level, zeros, real)
@@ -56,7 +56,7 @@ class MachineCode(Backend):
         except AttributeError:
             program, kernel = self.program, self.kernel(True)
             kept = {name: np.zeros(size, self.real.dtype) for name, size in program.inputs.sizes.items()}
-            results, bits = self.new(1)
+            results, bits = self.allocate_results(1)
             own = words(program, kernel.own_work(), kept, results, bits)
             call = partial(kernel.run, address(own), 1)
             self._local.one = kept, results, bits, call, own

@@ -18,7 +18,7 @@ import scipy  # which loads scipy.linalg where it is first used
 from sysdyn.codegen.llvm import routines, target
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import Kernel, address, words
-from sysdyn.runtime.runner import Executable
+from sysdyn.runtime.runner import Runner
 
 _MAKING = threading.Lock()
 # Most arguments of a routine: those of dgemm.
@@ -107,7 +107,7 @@ class Tape:
         self.calls.append(Run(program, inputs, outputs))
 
     def batch(
-        self, executable: Executable, inputs: Mapping[str, Moving | np.ndarray], outputs: Mapping[str, Moving], n: int,
+        self, executable: Runner, inputs: Mapping[str, Moving | np.ndarray], outputs: Mapping[str, Moving], n: int,
         instants: int,
     ) -> None:  # fmt: skip
         """Add a run of a program at n states, which moves from instant to instant up to this number of them.
