@@ -62,7 +62,7 @@ static int turned(const Shared *all, const int64_t *words, const int64_t *rows, 
         for (int64_t s = 0; s < size; s++) {
             if (rows && s + AHEAD < size)
                 __builtin_prefetch(q + rows[s + AHEAD] * words[word + 1] * bytes);
-            if (!exact(q + (rows ? rows[s] : s) * words[word + 1] * bytes, bytes))
+            if (!is_unit_quaternion(q + (rows ? rows[s] : s) * words[word + 1] * bytes, bytes))
                 return 0;
         }
     }
@@ -191,8 +191,8 @@ static int shared(int64_t *words, const Target *target, PyObject *object, int64_
 {
     PyArrayObject *x = (PyArrayObject *)object;
     npy_intp next = bytes;
-    int type = bytes == sizeof(float) ? NPY_FLOAT : NPY_DOUBLE, many = !suits(object, type, target, 0);
-    if (many && (!suits(object, type, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % next))
+    int type = bytes == sizeof(float) ? NPY_FLOAT : NPY_DOUBLE, many = !matches(object, type, target, 0);
+    if (many && (!matches(object, type, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % next))
         return 0;
     for (int k = PyArray_NDIM(x) - 1; k >= many; k--) {
         if (PyArray_DIM(x, k) > 1 && PyArray_STRIDE(x, k) != next)

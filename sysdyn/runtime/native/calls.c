@@ -92,7 +92,7 @@ static void result_dealloc(Result *self)
     if (self->weak)
         PyObject_ClearWeakRefs((PyObject *)self);
     result_clear(self);
-    freed((PyObject *)self);
+    free_object((PyObject *)self);
 }
 
 static PyMemberDef result_members[] = {
@@ -197,7 +197,7 @@ static void plain_dealloc(Plain *self)
     for (int k = 0; k < ROWS; k++)
         keep(self->kept + k, NULL);
     Py_XDECREF(self->keep);
-    freed((PyObject *)self);
+    free_object((PyObject *)self);
 }
 
 /* What `keywords` say of an argument: (name, what, number of its first array); NULL if they do not have it. */
@@ -216,7 +216,7 @@ static PyObject *described(Plain *self, PyObject *name)
 static int named(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
 {
     Py_ssize_t given = names ? PyTuple_GET_SIZE(names) : 0, matched = 0;
-    if (n != self->positional || (n && self->targets.size && !suits(arguments[0], NPY_DOUBLE, self->targets.data, 0)))
+    if (n != self->positional || (n && self->targets.size && !matches(arguments[0], NPY_DOUBLE, self->targets.data, 0)))
         return 0;
     for (Py_ssize_t j = 0; j < given; j++)
         if (described(self, PyTuple_GET_ITEM(names, j)))
@@ -237,7 +237,7 @@ static int take(Plain *self, Py_ssize_t k, PyObject *x)
             inputs[((const int64_t *)self->places.data)[target->at + i]] = PyFloat_AS_DOUBLE(x);
         return 1;
     }
-    if (!suits(x, NPY_DOUBLE, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
+    if (!matches(x, NPY_DOUBLE, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
         return 0;
     const double *from = PyArray_DATA((PyArrayObject *)x);
     if (target->how & SCATTERED)
@@ -297,7 +297,7 @@ static int laid_out(Plain *self, PyObject *const *arguments, PyObject *names)
     }
     for (Py_ssize_t k = 0; k < self->quaternions.size; k++) {
         double *q = inputs + ((const int64_t *)self->quaternions.data)[k];
-        int found = normal(q, &norm);
+        int found = quaternion_norm_class(q, &norm);
         if (found < 0)
             return 0;
         for (int i = 0; found == 0 && i < 4; i++)
@@ -513,7 +513,7 @@ static void called_dealloc(Called *self)
 {
     PyObject_GC_UnTrack(self);
     called_clear(self);
-    freed((PyObject *)self);
+    free_object((PyObject *)self);
 }
 
 static PyMemberDef called_members[] = {
@@ -557,7 +557,7 @@ static void descriptor_dealloc(Descriptor *self)
     Py_XDECREF(self->name);
     Py_XDECREF(self->general);
     Py_XDECREF(self->defaults);
-    freed((PyObject *)self);
+    free_object((PyObject *)self);
 }
 
 static PyObject *entry_call(Descriptor *self, PyObject *const *arguments, size_t flags, PyObject *names)
@@ -732,7 +732,7 @@ static PyObject *chain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
 static void chain_dealloc(Chain *self)
 {
     Py_XDECREF(self->keep);
-    freed((PyObject *)self);
+    free_object((PyObject *)self);
 }
 
 /* (values, begin, rest) → the outputs (1, n) for the inputs values[begin:] and then rest; None if they are beyond the

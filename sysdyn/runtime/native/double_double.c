@@ -183,8 +183,8 @@ PyObject *twice(PyObject *module, PyObject *arguments)
 {
     Table kinds, lhs, rhs, constants, wanted, inputs, high, low;
     long long n;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&LO&O&O&:twice", bytes_of, &kinds, shorts, &lhs, shorts, &rhs, doubles,
-                          &constants, shorts, &wanted, &n, doubles, &inputs, doubles, &high, doubles, &low))
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&LO&O&O&:twice", int8s, &kinds, int32s, &lhs, int32s, &rhs, doubles,
+                          &constants, int32s, &wanted, &n, doubles, &inputs, doubles, &high, doubles, &low))
         return NULL;
     if (n < 1 || high.size != n * wanted.size || low.size != high.size || inputs.size % n || lhs.size != kinds.size ||
         rhs.size != kinds.size)
@@ -292,8 +292,8 @@ PyObject *again(PyObject *module, PyObject *arguments)
         status;
     PyObject *outputs;
     long long able;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O!O&L:again", bytes_of, &kinds, shorts, &lhs, shorts,
-                          &rhs, doubles, &constants, doubles, &others, shorts, &wanted, shorts, &guards, integers,
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O!O&L:again", int8s, &kinds, int32s, &lhs, int32s,
+                          &rhs, doubles, &constants, doubles, &others, int32s, &wanted, int32s, &guards, integers,
                           &ends, integers, &units, integers, &settings, doubles, &declared, doubles, &limits, doubles,
                           &inputs, integers, &states, &PyTuple_Type, &outputs, integers, &status, &able))
         return NULL;

@@ -71,12 +71,12 @@ static inline int table(PyObject *x, Table *found, char kind, int64_t bytes)
 
 static inline int integers(PyObject *x, void *found) { return table(x, found, 'i', 8); }
 static inline int doubles(PyObject *x, void *found) { return table(x, found, 'f', 8); }
-static inline int shorts(PyObject *x, void *found) { return table(x, found, 'i', 4); }
-static inline int bytes_of(PyObject *x, void *found) { return table(x, found, 'i', 1); }
+static inline int int32s(PyObject *x, void *found) { return table(x, found, 'i', 4); }
+static inline int int8s(PyObject *x, void *found) { return table(x, found, 'i', 1); }
 
 /* Whether x is an array of NPY_DOUBLE or NPY_FLOAT, no subclass, with the shape of the target after so many leading
    axes. */
-static inline int suits(PyObject *object, int type, const Target *target, int leading)
+static inline int matches(PyObject *object, int type, const Target *target, int leading)
 {
     PyArrayObject *x = (PyArrayObject *)object;
     if (!PyArray_CheckExact(object) || PyArray_TYPE(x) != type || !PyArray_ISALIGNED(x) ||
@@ -89,7 +89,7 @@ static inline int suits(PyObject *object, int type, const Target *target, int le
 }
 
 /* 1 if the quaternion is normalised to the last bits, 0 if nearly, −1 if not. */
-static inline int normal(const double *q, double *norm)
+static inline int quaternion_norm_class(const double *q, double *norm)
 {
     *norm = sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
     double error = fabs(*norm - 1.0);
@@ -97,18 +97,18 @@ static inline int normal(const double *q, double *norm)
 }
 
 /* Whether the quaternion, of floats or doubles, is normalised to the last bits. */
-static inline int exact(const char *at, int64_t bytes)
+static inline int is_unit_quaternion(const char *at, int64_t bytes)
 {
     double q[4], norm;
     if (bytes == sizeof(double))
-        return normal((const double *)at, &norm) == 1;
+        return quaternion_norm_class((const double *)at, &norm) == 1;
     for (int k = 0; k < 4; k++)
         q[k] = ((const float *)at)[k];
-    normal(q, &norm);
+    quaternion_norm_class(q, &norm);
     return fabs(norm - 1.0) <= EXACT_FLOAT;
 }
 
-static inline void freed(PyObject *self)
+static inline void free_object(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free(self);
