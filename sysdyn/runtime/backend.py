@@ -16,7 +16,6 @@ import numpy as np
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.real import DOUBLE, Real
-from sysdyn.runtime.released import Released
 
 Arrays = Mapping[str, np.ndarray]
 Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, status (N,))
@@ -37,7 +36,6 @@ class Backend(ABC):
     def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
         self.require()
         self.program, self.level, self.zeros, self.real = program, level, zeros, real
-        self._released = Released()
 
     def __reduce__(self):
         return type(self), (self.program, self.level, self.zeros, self.real)
@@ -69,12 +67,9 @@ class Backend(ABC):
         return type(self).kernel is not Backend.kernel
 
     def allocate_results(self, n: int) -> Results:
-        """Arrays for the results at n states, to which nobody else refers."""
-        shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
-        if n == 1 and not self.zeros:
-            arrays = {name: np.zeros(shape, self.real.dtype) for name, shape in shapes.items()}
-        else:
-            arrays = self._released.arrays(shapes, self.real.dtype)
+        """New arrays for the results at n states."""
+        new = np.zeros if n == 1 and not self.zeros else np.empty
+        arrays = {name: new((n, size), self.real.dtype) for name, size in self.program.outputs.sizes.items()}
         return arrays, np.empty(n, dtype=np.int64)
 
     def cast_inputs(self, inputs: Arrays) -> Arrays:

@@ -37,7 +37,6 @@ from sysdyn.program.evaluate import evaluate
 from sysdyn.program.graph import is_zero
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import address, words
-from sysdyn.runtime.released import SMALLEST_KEPT
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
 
 PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")
@@ -340,27 +339,6 @@ def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
     for whole in (written(1, True), written(40, False), written(37, True)):
         assert (whole[:, zero] == 0.0).all() and (whole != 7.0).all()
     np.testing.assert_array_equal(written(40, False), written(40, True))
-
-
-def test_memory_of_results_is_used_again_if_nobody_has_them(tree):
-    """Not while a view of them is there; what a caller wrote into them is gone, zeros included."""
-    J = fast(sd.inverse_dynamics(tree.model), outputs="tau").derivatives()
-    q, qd, qdd = tree.model.random_state(seed=0, batch=2 * SMALLEST_KEPT // (8 * tree.model.nv**2))
-    first = J(q, qd, qdd)
-    kept = {key: x.copy() for key, x in first.items()}
-    held, place = first["tau", "q"][3:5], first["tau", "q"].ctypes.data
-    del first
-    again = J(q, qd, qdd)
-    assert again["tau", "q"].ctypes.data != place
-    np.testing.assert_array_equal(held, kept["tau", "q"][3:5])
-    place = again["tau", "q"].ctypes.data
-    for x in again.values():
-        x[:] = np.nan
-    del again, x
-    third = J(q, qd, qdd)
-    assert third["tau", "q"].ctypes.data == place
-    for key, x in third.items():
-        np.testing.assert_array_equal(x, kept[key])
 
 
 def test_counts_are_those_of_the_program_that_runs(tree):
