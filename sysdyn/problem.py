@@ -98,7 +98,7 @@ class Problem(Statement):
 
     def _repr_html_(self) -> str:
         head = repr(self).splitlines()[0]
-        return html.whole(html.text(head), html.table(equations(self)), html.table(unknowns(self)))
+        return html.fragment(html.text(head), html.table(equations(self)), html.table(unknowns(self)))
 
 
 def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] = ()) -> Problem:

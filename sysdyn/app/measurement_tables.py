@@ -50,7 +50,7 @@ def check_keys(doc: Document, place: Place, data: Mapping[str, object], valid: M
     for key, value in data.items():
         if key not in valid:
             error = UnknownName("key", key, valid)
-            error.args = (f"{doc.where((*place, key))}: {error}",)
+            error.args = (f"{doc.location((*place, key))}: {error}",)
             raise error
         if not isinstance(value, valid[key]) or (isinstance(value, bool) and valid[key] not in (bool, object)):
             doc.fail((*place, key), f"{key} is {value!r}, but {_TYPE_NAMES[valid[key]]} is needed")
@@ -88,7 +88,7 @@ class MeasurementTable:
                 m = wrapper(m, self.table.get("name"), **unless)
             m.components(self.model)
             if m.noise is not None:
-                with self.doc.at((*self.place, "noise")):
+                with self.doc.errors_at((*self.place, "noise")):
                     noise_of(m, self.model)
         except (TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SysdynError):
@@ -105,7 +105,7 @@ class MeasurementTable:
             return None
         value, n = self.table[key], len(m.components(self.model))
         x = np.full(n, value, dtype=float) if isinstance(value, (int, float)) else value
-        with self.doc.at((*self.place, key)):
+        with self.doc.errors_at((*self.place, key)):
             return numbers(f"the value of {m.name!r}", x, (n,))
 
     def _parameters(self) -> dict[str, inspect.Parameter]:
@@ -132,7 +132,7 @@ class MeasurementTable:
         given: dict[str, Any] = {}
         for key in self._parameters():
             if key in self.table:
-                with self.doc.at((*self.place, key)):
+                with self.doc.errors_at((*self.place, key)):
                     given[key] = self._argument(key, self.table[key])
         if EXCEPT in self.table:
             if self.table.get("targets", "all") != "all":

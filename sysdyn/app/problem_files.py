@@ -68,15 +68,15 @@ def load_task(path: str | Path) -> Task:
     if torque and kind != "hybrid":
         doc.fail(("torque",), 'torque = … is only for problem = "hybrid"')
     model = _model(doc)
-    with doc.at(("torque",) if torque else ("problem",)):
+    with doc.errors_at(("torque",) if torque else ("problem",)):
         problem = make_problem(model, kind, torque) if kind else Problem(model, ())
     problem, values = _with_measurements(doc, problem)
     for name, unit in data.get("units", {}).items():
         check_keys(doc, ("units",), {name: unit}, {name: (str, list)})
-        with doc.at(("units", name)):
+        with doc.errors_at(("units", name)):
             check_units(problem, {name: unit})
     for key, valid in (("ordering", ("auto", *ALL_ORDERINGS)), ("on_singular", ON_SINGULAR)):
-        with doc.at((key,)):
+        with doc.errors_at((key,)):
             if data.get(key, valid[0]) not in valid:
                 raise UnknownName(key, data[key], valid)
     return Task(
@@ -95,7 +95,7 @@ def load_renames(path: str | Path, problem: Problem) -> dict[str, str]:
 def _renames(doc: Document, place: Place, table: Mapping[str, Any], problem: Problem) -> dict[str, str]:
     for old, new in table.items():
         check_keys(doc, place, {old: new}, {old: str})
-        with doc.at((*place, old)):
+        with doc.errors_at((*place, old)):
             LogColumns(problem, renames={old: new})
     return dict(table)
 
@@ -104,14 +104,14 @@ def _model(doc: Document) -> Model:
     """The robot that the file names, with the joints that its declared sensors need."""
     data, options = doc.data, {}
     if "gravity" in data:
-        with doc.at(("gravity",)):
+        with doc.errors_at(("gravity",)):
             options["gravity"] = numbers("gravity", data["gravity"], (3,))
     stated = [*data.get("measurement", ()), *(data["outputs"] if isinstance(data.get("outputs"), list) else ())]
     wanted = [m["sensor"] for m in stated if isinstance(m, Mapping) and "sensor" in m]
     fixed = data.get("fixed_joints", "sensors" if wanted else None)
     if "fixed_joints" in data and GENERATOR.fullmatch(data["robot"]):
         doc.fail(("fixed_joints",), f"fixed_joints is for URDF files; {data['robot']} has no fixed joints")
-    with doc.at(("base",) if data.get("base", "fixed") not in ("fixed", "floating") else ("robot",)):
+    with doc.errors_at(("base",) if data.get("base", "fixed") not in ("fixed", "floating") else ("robot",)):
         load = partial(load_robot, data["robot"], data.get("base", "fixed"), doc.path.parent)
         model = load(fixed)
         if fixed == "sensors" and "fixed_joints" not in data:
@@ -134,7 +134,7 @@ def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[s
         place = ("measurement", k)
         if not isinstance(table, Mapping):
             doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
-        with doc.at(place):
+        with doc.errors_at(place):
             stated = MeasurementTable(doc, place, table, problem.model)
             m = stated.measurement()
             made.append((place, m))
@@ -143,7 +143,7 @@ def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[s
     # a stance may name measurements that follow it
     grown, with_condition = problem, [x for x in made if getattr(x[1].of, "when", None) is not None]
     for at, m in [*(x for x in made if x not in with_condition), *with_condition]:
-        with doc.at(at):
+        with doc.errors_at(at):
             grown = grown + m
     return problem + [m for _, m in made], values
 
@@ -153,7 +153,7 @@ def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
     if "outputs" not in doc.data:
         return None
     place, stated = ("outputs",), doc.data["outputs"]
-    with doc.at(place):
+    with doc.errors_at(place):
         if isinstance(stated, str):
             return requested_outputs(stated, problem)
         outputs: list[Output] = []

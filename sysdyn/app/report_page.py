@@ -17,7 +17,7 @@ from sysdyn.app.terminal import count_cells
 from sysdyn.data.states import random_states
 from sysdyn.errors import SysdynError
 from sysdyn.files import html
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.online.estimate import Estimate
@@ -44,7 +44,9 @@ def report_page(task: Task, solver: Solver) -> str:
         html.section("What is known, and what is asked", html.table(equations(problem)), html.table(unknowns(problem))),
         html.section("The matrix", _matrix(task, solver)),
         html.section("Operations", html.table(_counts(task, solver))),
-        html.section("Orders considered", html.table(Table("what each came to", ("order", ""), solver.considered, 2))),
+        html.section(
+            "Orders considered", html.table(TextTable("what each came to", ("order", ""), solver.considered, 2))
+        ),
         html.section("Safety and accuracy", f"<pre>{escape(said)}</pre>", _checked(task, solver)),
         html.section("Time on this machine", html.table(_times(task, solver))),
     ]
@@ -67,7 +69,7 @@ def _matrix(task: Task, solver: Solver) -> str:
     return said + (drawn + hint if drawn else "<p>The system is too large to be drawn.</p>")
 
 
-def _counts(task: Task, solver: Solver) -> Table:
+def _counts(task: Task, solver: Solver) -> TextTable:
     """Counts of this program and, if known, of other forms and of the algorithm by the book."""
     flops = solver.flops
     rows = [(f"this program, {solver.ordering}", *count_cells(flops.end_to_end))]
@@ -79,7 +81,7 @@ def _counts(task: Task, solver: Solver) -> Table:
         for algorithm in REFERENCES.values():
             n = count_flops(algorithm, solver.model, fx=True)
             rows.append((f"for comparison: {algorithm.__name__.upper()} of this robot", *count_cells(n)))
-    return Table("exact counts, from q and q̇ on", ("", "mul", "add", "div", "total", "sin/cos"), rows)
+    return TextTable("exact counts, from q and q̇ on", ("", "mul", "add", "div", "total", "sin/cos"), rows)
 
 
 def _checked(task: Task, solver: Solver) -> str:
@@ -102,7 +104,7 @@ def _checked(task: Task, solver: Solver) -> str:
     )
 
 
-def _times(task: Task, solver: Solver) -> Table:
+def _times(task: Task, solver: Solver) -> TextTable:
     """A plain call, a bound one, and a batch on one thread; the least of several turns."""
     batch: dict[str, Any] = dict(random_states(solver.problem, TIMED_BATCH, seed=2, values=task.values).arrays)
     one: dict[str, Any] = {name: _first(x) for name, x in batch.items()}
@@ -113,7 +115,7 @@ def _times(task: Task, solver: Solver) -> Table:
     spent = _microseconds(lambda: solver(q_all, qd_all, threads=1, **batch), 1)
     rows.append((f"a state of a batch of {TIMED_BATCH:,}, one thread", spent / TIMED_BATCH))
     cells = [(name, f"{x:.3g} µs") for name, x in rows]
-    return Table(f"{platform.machine()}, Python {platform.python_version()}", ("call", "time"), cells)
+    return TextTable(f"{platform.machine()}, Python {platform.python_version()}", ("call", "time"), cells)
 
 
 def _in_place(solver: Solver, given: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +157,7 @@ def _worth(task: Task, solver: Solver) -> list[str]:
         deviations = np.sqrt(np.diagonal(noise.matrix(noise.declared)))
         row = [m.name, str(len(components)), _range(deviations), f"{np.mean(leverage[m.name]):.2f}"]
         rows.append((*row, _loss(solver, (q, qd, given), std, m.name, noise.matrix(noise.declared), noise.full)))
-    sensors = Table(
+    sensors = TextTable(
         "noisy measurements, priors and equations, and what outputs lose without them",
         ("name", "components", "σ", "leverage", "std of outputs without it"), rows, 1,
     )  # fmt: skip
@@ -168,7 +170,9 @@ def _worth(task: Task, solver: Solver) -> list[str]:
         "χ² should be. Leverage is the share of a component's own error that the estimate follows: 1 where nothing "
         "else checks it.</p>",
         html.table(sensors),
-        html.table(Table(f"standard deviations, mean of {ESTIMATED} states", ("output", "σ"), outputs), folded=True),
+        html.table(
+            TextTable(f"standard deviations, mean of {ESTIMATED} states", ("output", "σ"), outputs), folded=True
+        ),
     ]
 
 

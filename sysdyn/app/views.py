@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.app.terminal import new_table, output
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.model import Model
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
@@ -21,7 +21,7 @@ def print_model(model: Model) -> None:
     _print_attached(model)
 
 
-def print_tables(tables: Sequence[Table]) -> None:
+def print_tables(tables: Sequence[TextTable]) -> None:
     """Print tables, each below its title."""
     for table in tables:
         output().print()
@@ -29,7 +29,7 @@ def print_tables(tables: Sequence[Table]) -> None:
         _print_table(table)
 
 
-def _print_table(table: Table) -> None:
+def _print_table(table: TextTable) -> None:
     shown = new_table(*table.columns, left=table.left)
     for row in table.rows:
         shown.add_row(*row)

@@ -66,7 +66,7 @@ def _written(
     try:
         yield writer.write
     except BaseException:
-        writer.drop()
+        writer.abort()
         raise
     writer.close()
 

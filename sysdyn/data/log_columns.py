@@ -24,8 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName, check_among, few, warn
-from sysdyn.files.bags import TIME
-from sysdyn.files.tables import Table
+from sysdyn.files.tables import TIME, Table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable
@@ -154,7 +153,7 @@ class LogColumns:
         """
         used: dict[int, int] = {}
         unknown: list[str] = []
-        others = table.others or [""] * len(table.header)
+        others = table.aliases or [""] * len(table.header)
         for j, (name, other) in enumerate(zip(table.header, others, strict=True)):
             n = self._meant(name, other, where)
             if n is None:

@@ -162,7 +162,7 @@ class Log:
         where = str(file) if isinstance(file, Path) else "the log" if isinstance(file, Mapping) else "the DataFrame"
         if len(self.files) > 1 and not isinstance(file, Path):
             where = f"part {k + 1} of the log"
-        table = read_table(file, self.columns.of_array, self.rows, apart=not self._exact)
+        table = read_table(file, self.columns.of_array, self.rows, unsynchronised=not self._exact)
         used, numbers = self.columns.matched(table, where, self.told)
         group, unused = self.columns.group, self.columns.unused
         lacking = [n for n, x in enumerate(group) if x[0] == "qd" and n not in numbers and x not in unused]

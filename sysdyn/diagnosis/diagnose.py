@@ -151,7 +151,7 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.whole(html.text(str(self), html.GOOD if self.well_posed else html.BAD))
+        return html.fragment(html.text(str(self), html.GOOD if self.well_posed else html.BAD))
 
     def _at_some_states(self) -> list[str]:
         if not self.worse_states:

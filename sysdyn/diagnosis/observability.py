@@ -68,7 +68,7 @@ class Observability:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.whole(html.text(str(self), html.GOOD if self.told else html.BAD))
+        return html.fragment(html.text(str(self), html.GOOD if self.told else html.BAD))
 
 
 def biases_untold(

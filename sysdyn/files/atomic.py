@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from sysdyn.errors import FileError, checked_path
 
 
-class Replacement:
-    """Atomic replacement of the file `path`: write `temporary`, a hidden file in the same folder, then call `put`.
+class AtomicFile:
+    """Replacement of the file `path`: write `temporary`, a hidden file in the same folder, then `commit` or `abort`.
 
-    `drop` deletes the temporary file, and does nothing after `put`. Several processes may replace one path at a time.
     A process that is killed leaves the hidden file.
     """
 
@@ -22,43 +22,32 @@ class Replacement:
         self.path = path
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
 
-    def put(self) -> None:
-        """Replace `path` in one step. Raises OSError."""
+    def commit(self) -> None:
         os.replace(self.temporary, self.path)
 
-    def drop(self) -> None:
-        self.temporary.unlink(missing_ok=True)
+    def abort(self) -> None:
+        """Delete the temporary file; no effect after `commit`."""
+        with suppress(OSError):
+            self.temporary.unlink()
 
 
-def replace_file(path: Path, payload: bytes, mode: int = 0o666) -> None:
-    """Make `payload` the content of the file, in one step. Raises OSError, after which the file is as it was.
-
-    mode: permissions of the file, masked by the umask of the process.
-    """
-    new = Replacement(path)
+def write_file(path: str | os.PathLike[str], payload: bytes, mode: int = 0o666) -> Path:
+    """Replace the content of a file; mode: its permissions before the umask. Raises FileError, and nothing changes."""
+    target = checked_path("a file", path)
+    new = AtomicFile(target)
     try:
         with open(new.temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(payload)
-        new.put()
-    finally:
-        new.drop()
-
-
-def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
-    """`replace_file` with a FileError that names the file."""
-    place = checked_path("a file", path)
-    try:
-        replace_file(place, payload)
+        new.commit()
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
-    return place
+    finally:
+        new.abort()
+    return target
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write {name: content} into a folder, which is created if it does not exist.
-
-    Raises FileError; files written before the failure stay, and so do files with other names.
-    """
+    """Write {name: content} into a folder, new or not. Raises FileError; files written before the failure stay."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

@@ -1,38 +1,41 @@
-"""Cache folder for compiled things: atomic writes, checked reads, and never an error.
+"""Disk cache of compiled programs: atomic writes, entries with a checksum, least recently used entries evicted.
 
-Entries contain code that will be executed: a folder that belongs to another user, or that others can write to, is not
-used, with one warning; an entry that is damaged, or was stored under another key, is ignored. The folder is
-SYSDYN_CACHE if set (empty or off: no cache), else the user's cache folder. If it is larger than SYSDYN_CACHE_LIMIT,
-each store deletes the least recently used entries.
+Entries contain code that will be executed. So the folder must belong to the user and nobody else may write to it, and
+an entry is read only if its sha256 fits its key and content. Where the cache cannot be used, one warning says so, and
+everything is compiled anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
+import random
 import re
-import stat
 from pathlib import Path
 from typing import NamedTuple
 
 import platformdirs
 
-from sysdyn.errors import CacheWarning, warn
-from sysdyn.files.atomic import replace_file
+from sysdyn.errors import CacheWarning, FileError, warn
+from sysdyn.files.atomic import write_file
 
 # First bytes of every entry: a word with the version; sha256 of the key and the content follows.
 _MAGIC = b"sysdyn2\n"
-# Names of entries and of their temporary files, see `Replacement`. No other file is ever deleted.
+# Names of entries and of their temporary files, see `AtomicFile`. No other file is ever deleted.
 _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
-# Values of SYSDYN_CACHE that stand for no cache.
-OFF = ("", "off")
+# Values of SYSDYN_CACHE that switch the cache off.
+_OFF = ("", "off")
 # Bytes of a MiB, the unit of SYSDYN_CACHE_LIMIT.
 MEBIBYTE = 2**20
-# Size of the folder [MiB] if SYSDYN_CACHE_LIMIT is not set; chosen.
-LIMIT = 1024.0
+# Size limit [MiB] if SYSDYN_CACHE_LIMIT is not set: tuned, some thousand humanoids.
+_LIMIT = 1024.0
+# Scans of the folder, on average, while as many bytes are stored as it may hold: tuned, 0.1 s each.
+_SCANS = 64
 
-_complained: set[str] = set()  # Folders and environment variables that a warning has named already.
+_random = random.Random().random  # apart from the user's random numbers
+_warned: set[str] = set()  # folders and variables that a warning has named
 
 
 class Entry(NamedTuple):
@@ -44,24 +47,22 @@ class Entry(NamedTuple):
 
 
 def folder() -> Path | None:
-    """The folder of the entries; None if the user switched the cache off."""
-    chosen = os.environ.get("SYSDYN_CACHE")
-    if chosen is not None:
-        return Path(chosen) if chosen not in OFF else None
+    """The folder of the entries: SYSDYN_CACHE or the user's cache folder; None if the cache is switched off."""
+    path = os.environ.get("SYSDYN_CACHE")
+    if path is not None:
+        return Path(path) if path not in _OFF else None
     return Path(platformdirs.user_cache_dir("sysdyn"))
 
 
 def limit() -> float:
-    """Number of bytes that the folder may hold."""
-    chosen = os.environ.get("SYSDYN_CACHE_LIMIT", LIMIT)
-    try:
-        size = float(chosen)
-        if not size >= 0.0:
-            raise ValueError
-    except ValueError:
-        size = LIMIT
-        _warn("SYSDYN_CACHE_LIMIT", f"SYSDYN_CACHE_LIMIT is {chosen!r}, not a number ≥ 0 of MiB: {LIMIT:.0f} are used")
-    return size * MEBIBYTE
+    """Number of bytes that the folder may hold, by SYSDYN_CACHE_LIMIT."""
+    text = os.environ.get("SYSDYN_CACHE_LIMIT", str(_LIMIT))
+    with contextlib.suppress(ValueError):
+        if float(text) >= 0.0:
+            return float(text) * MEBIBYTE
+    message = f"SYSDYN_CACHE_LIMIT is {text!r}, not a number ≥ 0 of MiB: {_LIMIT:.0f} are used"
+    _warn_once("SYSDYN_CACHE_LIMIT", message)
+    return _LIMIT * MEBIBYTE
 
 
 def load(key: str) -> bytes | None:
@@ -69,18 +70,15 @@ def load(key: str) -> bytes | None:
     where = folder()
     if where is None:
         return None
-    path = where / key
     try:
-        if not _usable(where):
-            return None
-        content = path.read_bytes()
+        content = (where / key).read_bytes() if _is_private(where) else b""
     except OSError:
         return None
     head, payload = content[: len(_MAGIC) + 32], content[len(_MAGIC) + 32 :]
     if head != _head(key, payload):
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)
+        os.utime(where / key)
     return payload
 
 
@@ -91,11 +89,12 @@ def store(key: str, payload: bytes) -> None:
         return
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _usable(where):
-            replace_file(where / key, _head(key, payload) + payload, mode=0o600)
-            _evict(where)
-    except OSError as error:
-        _complain(where, error.strerror or str(error))
+        if _is_private(where):
+            write_file(where / key, _head(key, payload) + payload, mode=0o600)
+            if _random() * limit() <= _SCANS * len(payload):
+                _evict(where)
+    except (OSError, FileError) as error:
+        _warn_unusable(where, str(error))
 
 
 def entries() -> list[Entry]:
@@ -106,8 +105,8 @@ def entries() -> list[Entry]:
             for file in files:
                 with contextlib.suppress(OSError):
                     if _ENTRY.fullmatch(file.name):
-                        about = file.stat(follow_symlinks=False)
-                        found.append(Entry(file.name, about.st_size, about.st_mtime))
+                        stat = file.stat(follow_symlinks=False)
+                        found.append(Entry(file.name, stat.st_size, stat.st_mtime))
     return sorted(found, key=lambda entry: entry.used)
 
 
@@ -115,56 +114,40 @@ def clear() -> None:
     """Delete all entries that can be deleted."""
     where = folder()
     if where is not None:
-        for entry in entries():
-            _delete(where / entry.name)
+        _evict(where, -math.inf)
 
 
-def _evict(where: Path) -> None:
-    """Delete the least recently used entries of a folder that is over its limit."""
-    found, most = entries(), limit()
-    excess = sum(entry.size for entry in found) - most
+def _evict(where: Path, size: float | None = None) -> None:
+    """Delete the least recently used entries until the others have at most this size in bytes, by default the limit."""
+    found = entries()
+    excess = sum(entry.size for entry in found) - (limit() if size is None else size)
     for entry in found:
         if excess <= 0.0:
             break
-        _delete(where / entry.name)
+        with contextlib.suppress(OSError):
+            (where / entry.name).unlink()
         excess -= entry.size
 
 
-def _delete(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
-
-
 def _head(key: str, payload: bytes) -> bytes:
-    digest = hashlib.sha256(key.encode() + b"\0")
-    digest.update(payload)
-    return _MAGIC + digest.digest()
+    return _MAGIC + hashlib.sha256(key.encode() + b"\0" + payload).digest()
 
 
-def _usable(where: Path) -> bool:
-    """True if the folder belongs to the user and nobody else can write to it; warns if not."""
-    about = where.stat()
-    if not hasattr(os, "geteuid"):
+def _is_private(where: Path) -> bool:
+    """True if the folder belongs to the user and nobody else can write to it; warns if not. Raises OSError."""
+    stat = where.stat()
+    if stat.st_uid == os.geteuid() and not stat.st_mode & 0o022:
         return True
-    if about.st_uid != os.geteuid():
-        _complain(where, "it belongs to another user")
-        return False
-    if about.st_mode & 0o022:
-        _complain(where, f"others can write to it, mode {stat.S_IMODE(about.st_mode):o}: chmod go-w")
-        return False
-    return True
+    _warn_unusable(where, "it belongs to another user or others can write to it: chmod 700")
+    return False
 
 
-def _complain(where: Path, why: str) -> None:
-    """Warn, once per folder, that it is not used."""
-    _warn(
-        str(where),
-        f"the cache folder {where} cannot be used ({why}); compiling without it. "
-        "Set SYSDYN_CACHE to another folder, or to nothing for no cache.",
-    )
+def _warn_unusable(where: Path, reason: str) -> None:
+    message = f"the cache folder {where} cannot be used ({reason}); compiling without it. "
+    _warn_once(str(where), message + "Set SYSDYN_CACHE to another folder, or to nothing for no cache.")
 
 
-def _warn(about: str, message: str) -> None:
-    if about not in _complained:
-        _complained.add(about)
+def _warn_once(subject: str, message: str) -> None:
+    if subject not in _warned:
+        _warned.add(subject)
         warn(message, CacheWarning)

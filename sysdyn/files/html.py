@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-# Rows beyond which a table is folded away, and the most rows that are shown (chosen).
+# Tables of more rows are folded; further rows are not shown: tuned to a screen.
 LONG, ROWS_SHOWN = 12, 200
 # Marks of success and of failure, in colours that are read on light and on dark.
 GOOD, BAD = '<span style="color: #009E73">✓</span> ', '<span style="color: #D55E00">✗</span> '
-# The look of everything that is shown: colours are those of the notebook, or transparent.
+# Style of tables and texts: colours of the notebook, or transparent.
 STYLE = (
     "<style>.sysdyn table {border-collapse: collapse; margin: 0.3em 0 0.6em; font-size: inherit; "
     "display: block; width: max-content; max-width: 100%; overflow-x: auto} "
     ".sysdyn th, .sysdyn td {padding: 0.1em 0.8em 0.1em 0; text-align: right; background: none; border: none; "
     "color: inherit; vertical-align: top} "
     ".sysdyn th {font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5)} "
-    ".sysdyn .word {text-align: left} .sysdyn summary {cursor: pointer; opacity: 0.8}</style>"
+    ".sysdyn .word {text-align: left} .sysdyn summary {cursor: pointer; opacity: 0.8} "
+    ".sysdyn pre {white-space: pre-wrap; margin: 0.2em 0; padding: 0; background: none}</style>"
 )
-# A word and its meaning, with blanks between, as in `repr`s.
-_LABEL = re.compile(r"(\S{1,14})\s{2,}(\S.*)")
-
-# A page for people, which prints well; its pictures are zoomed by the wheel and moved by dragging.
+# Document that also prints well; the wheel zooms its pictures, dragging moves them.
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
@@ -32,7 +29,7 @@ _PAGE = """<!DOCTYPE html>
 body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.5rem; margin-bottom: 0.2rem; }}
 h2 {{ font-size: 1.15rem; margin: 1.8rem 0 0.4rem; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }}
-p {{ margin: 0.4rem 0; }} .quiet {{ opacity: 0.75; }} pre {{ white-space: pre-wrap; margin: 0.4rem 0; }}
+p {{ margin: 0.4rem 0; }} .quiet {{ opacity: 0.75; }}
 figure {{ width: 47% !important; }} figure.wide {{ width: 100% !important; margin: 0.4rem 0; }}
 figure svg {{ width: 100%; height: auto; cursor: zoom-in; touch-action: none;
   outline: 1px solid rgba(128, 128, 128, 0.4); }}
@@ -67,7 +64,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
 """
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table of text; its first `left` columns are words, the others numbers."""
 
     title: str
@@ -76,24 +73,20 @@ class Table(NamedTuple):
     left: int = 1
 
 
-def whole(*parts: str) -> str:
-    """The HTML that a notebook shows of these parts, each HTML."""
+def fragment(*parts: str) -> str:
+    """HTML parts as one element with its style, for notebooks."""
     return f'{STYLE}<div class="sysdyn">{"".join(parts)}</div>'
 
 
-def text(said: str, mark: str = "") -> str:
-    """Lines of text: the first one as a heading behind the mark, the others indented as they are."""
-    head, *lines = said.splitlines()
-    shown = [f"<div>{mark}<b>{escape(head)}</b></div>"]
-    for line in lines:
-        label = _LABEL.fullmatch(line.strip())
-        words = f'<span style="opacity: 0.7">{escape(label[1])}</span> {escape(label[2])}' if label else escape(line)
-        shown.append(f'<div style="padding-left: {(len(line) - len(line.lstrip())) / 2 + 0.5}em">{words}</div>')
-    return "".join(shown)
+def text(lines: str, mark: str = "") -> str:
+    """Lines of text: the first one as a heading after the mark, the others verbatim."""
+    head, _, rest = lines.partition("\n")
+    body = f"<pre>{escape(rest)}</pre>" if rest else ""
+    return f"<div>{mark}<b>{escape(head)}</b></div>{body}"
 
 
-def table(x: Table, folded: bool | None = None) -> str:
-    """The table below its title; folded away if it is long, unless told otherwise."""
+def table(x: TextTable, folded: bool | None = None) -> str:
+    """The table below its title; folded away if it is long, unless `folded` decides it."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         kinds = (' class="word"' if k < x.left else "" for k in range(len(cells)))
@@ -108,10 +101,10 @@ def table(x: Table, folded: bool | None = None) -> str:
 
 
 def page(title: str, *parts: str) -> str:
-    """A document that loads nothing, of these parts, each HTML."""
-    return _PAGE.format(title=escape(title), body=whole(*parts))
+    """HTML parts as a document that loads nothing."""
+    return _PAGE.format(title=escape(title), body=fragment(*parts))
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading and what is below it, each HTML."""
+    """HTML parts below a heading."""
     return f"<h2>{escape(title)}</h2>{''.join(parts)}"

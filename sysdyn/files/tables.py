@@ -1,19 +1,18 @@
-"""Tables of numbers in .csv, .npz, .parquet and .h5 files, in memory, and in ROS bags, read in chunks.
+"""Tables of numbers in .csv, .npz, .parquet and .h5 files, in memory, and in ROS bags, read in chunks of rows.
 
-Memory does not grow with the rows. A .csv file has a header and a row a state, between commas, semicolons or tabs. A
-.npz or HDF5 file has arrays (N,) or (N, m), each of which is one or several columns. Parquet needs pyarrow (the extra
-`parquet`), HDF5 h5py (`hdf5`), bags rosbags (`ros`).
+Memory does not grow with the number of rows, unless the arrays of a .npz file are in Fortran's order. A .csv file has a
+header and fields between commas, semicolons or tabs. A .npz or HDF5 file has arrays (N,) or (N, m), each of which is
+one or several columns. Parquet needs pyarrow (the extra `parquet`), HDF5 h5py (`hdf5`), bags rosbags (`ros`).
 """
 
 from __future__ import annotations
 
 import csv
-import importlib
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,46 +21,47 @@ from typing import IO, Any
 import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput, SysdynError, checked_path, optional
-from sysdyn.files.bags import read_bag
 from sysdyn.program.arrays import NUMBERS, SWITCHES, TIMES, refused
 
-# Packages that files of these endings need: {ending: (module, package)}.
+# Name of the column of time, of bags and of all files that are written.
+TIME = "t"
+# Rows that are read or written at a time: tuned.
+ROWS = 4096
+# Unknown arrays wider than this are kept as one opaque column.
+MAX_UNKNOWN_COLUMNS = 4096
+# Packages that files of these suffixes need: {suffix: (module, package)}.
 _PACKAGES = {
     ".parquet": ("pyarrow.parquet", "pyarrow"), ".h5": ("h5py", "h5py"), ".hdf5": ("h5py", "h5py"),
     ".mcap": ("rosbags.highlevel", "rosbags"), ".db3": ("rosbags.highlevel", "rosbags"),
     ".bag": ("rosbags.highlevel", "rosbags"),
 }  # fmt: skip
-ROWS = 4096  # Rows that are read or written at a time (chosen).
-WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody knows (chosen).
-MOST_WHOLE = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
-# Words, in any case, of fields that hold no number.
-_EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
+# Words, in lower case, for missing values.
+_MISSING = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
 # Date and time of ISO 8601, with an optional offset from UTC in hours and minutes.
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T]?([\d:.]+))?(?: ?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d)?))?")
 
-Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN for missing numbers.
-# Columns that are read, by number, and the kinds of types allowed for each, see `sysdyn.program.arrays`.
-Used = Mapping[int, str]
-# {array: columns} as a function; several lists if an array may have different lengths, none if it is unknown.
-Arrays = Callable[[str], Sequence[list[str]]]
+Chunks = Iterator[np.ndarray]  # (n, columns) float64, NaN for missing values
+# {number of a column to read: kinds of types that its entries may have, see `sysdyn.program.arrays`}.
+ColumnKinds = Mapping[int, str]
+# Function of the name of an array that gives its columns, in any of its forms; none if the array is unknown.
+ArrayColumns = Callable[[str], Sequence[list[str]]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """An open table: names of its columns, and chunks(used), the rows of some, {number of a column: kinds of types}.
+    """An open table: the names of its columns, and chunks(kinds), an iterator over chunks of the columns in `kinds`.
 
-    Dates are in seconds since 1970, spans of time in seconds.
-    Reading raises FileError, with the row where there is one (from 1, without header).
-    others: a second name of each column, or "".
+    Dates are in seconds since 1970, spans of time in seconds. Reading raises FileError, with the row (from 1, without
+    the header) where there is one. aliases: a second name of each column, or "".
     """
 
     header: list[str]
-    chunks: Callable[[Used], Rows]
-    others: Sequence[str] = ()
+    chunks: Callable[[ColumnKinds], Chunks]
+    aliases: Sequence[str] = ()
 
 
 def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
-    """The suffix of a file that is to be read or written. Raises InvalidInput, BackendUnavailable."""
+    """The suffix of a file to be read or written. Raises InvalidInput, BackendUnavailable."""
     suffix = checked_path(what, path).suffix.lower()
     if not suffix and ".db3" in suffixes and (Path(path) / "metadata.yaml").is_file():
         suffix = ".db3"  # a ROS 2 bag is a folder
@@ -78,42 +78,44 @@ def package(path: str | Path, suffix: str) -> Any:
     return optional(module, f"{path} needs {name}, which is not installed: pip install {name}")
 
 
+def read_table(source: Any, columns_of: ArrayColumns, rows: int = ROWS, unsynchronised: bool = False) -> Table:
+    """The table in a file, a DataFrame of pandas, Arrow or Polars, or a dict of arrays.
+
+    columns_of: columns of the arrays of a dict, a .npz or an HDF5 file. unsynchronised: each message of a bag has a row
+    at its own time. Raises FileError.
+    """
+    if isinstance(source, Mapping):
+        return _read_mapping(source, columns_of, rows)
+    if hasattr(source, "columns"):
+        return _read_frame(source, rows)
+    suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
+    with _reading(path, suffix):
+        if READERS[suffix] is _read_bag:
+            return _read_bag(path, columns_of, rows, unsynchronised)
+        return READERS[suffix](path, columns_of, rows)
+
+
 @contextmanager
-def _reading(path: str | Path, kind: str) -> Iterator[None]:
-    """Turns errors raised within into a FileError that names the file."""
+def _reading(where: str | Path, kind: str) -> Iterator[None]:
+    """Turn errors raised within into a FileError that names the file."""
     try:
         yield
     except SysdynError:
         raise
     except MemoryError as error:
-        raise FileError(f"{path} cannot be read: it needs more memory than there is") from error
+        raise FileError(f"{where} cannot be read: it needs more memory than there is") from error
     except UnicodeDecodeError as error:
-        raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
+        raise FileError(f"{where} is not a text file in UTF-8: {error}") from error
     except Exception as error:  # zipfile, zlib, numpy, Arrow, HDF5 and rosbags each raise kinds of their own
         if isinstance(error, OSError) and error.strerror:
-            raise FileError(f"{path} cannot be read: {error.strerror}") from error
-        raise FileError(f"{path} is not a readable {kind} file: {error or type(error).__name__}") from error
-
-
-def read_table(source: Any, arrays: Arrays, rows: int = ROWS, apart: bool = False) -> Table:
-    """The table in a file, a DataFrame of pandas, or a dict of arrays.
-
-    arrays: columns of an array of a dict, a .npz or HDF5 file. apart: each message of a bag in a row of its own time.
-    Raises FileError for what cannot be read.
-    """
-    if isinstance(source, Mapping):
-        return _read_mapping(source, arrays, rows)
-    if hasattr(source, "columns"):
-        return _read_frame(source, rows)
-    suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
-    with _reading(path, suffix):
-        if apart and READERS[suffix] is _read_bag:
-            return _read_bag(path, arrays, rows, apart)
-        return READERS[suffix](path, arrays, rows)
+            raise FileError(f"{where} cannot be read: {error.strerror}") from error
+        raise FileError(f"{where} is not a readable {kind} file: {error or type(error).__name__}") from error
 
 
 def _floats(x: np.ndarray, allowed: str, where: str) -> np.ndarray:
-    """Entries of the allowed kinds of types as float64, times in s. Raises FileError."""
+    """A column as float64: times in s, objects by their texts. Raises FileError for types that are not allowed."""
+    if x.dtype.kind == "O":
+        return np.array([_number(str(entry), allowed, where) for entry in x])
     if why := refused(x.dtype, allowed):
         raise FileError(f"{where} has {why}")
     if x.dtype.kind not in "mM":
@@ -122,50 +124,10 @@ def _floats(x: np.ndarray, allowed: str, where: str) -> np.ndarray:
     return np.where(np.isnat(ns), math.nan, ns.astype(np.int64) / 1e9)
 
 
-def _read_csv(path: Path, arrays: Arrays, rows: int) -> Table:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = next((line for line in file if line.strip()), "")
-    separator = max(",;\t", key=first.count)
-    header = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
-    if not any(header):
-        raise FileError(f"{path} is empty: its first line must name the columns")
-
-    def chunks(used: Used) -> Rows:
-        with _reading(path, ".csv"), path.open(encoding="utf-8-sig", newline="") as file:
-            filled, done = (line for line in file if line.strip()), 0
-            next(filled)
-            while lines := list(islice(filled, rows)):
-                yield _csv_numbers(path, lines, header, used, separator, done)
-                done += len(lines)
-
-    return Table(header, chunks)
-
-
-def _csv_numbers(path: Path, lines: list[str], header: list[str], used: Used, separator: str, done: int) -> np.ndarray:
-    """(n, used columns) of lines, after `done` rows."""
-    if all(line.count(separator) == len(header) - 1 for line in lines):
-        try:
-            return np.loadtxt(lines, delimiter=separator, usecols=list(used), ndmin=2, comments=None)
-        except ValueError:
-            pass  # empty fields, times, quotes, or no numbers
-    fields = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
-    for k, row in enumerate(fields):
-        if len(row) != len(header):
-            raise FileError(f"{path} row {done + k + 1}: {len(row)} fields, but the header has {len(header)}")
-    x = np.empty((len(fields), len(used)))
-    for n, (j, allowed) in enumerate(used.items()):
-        texts = [row[j] for row in fields]
-        try:
-            x[:, n] = texts
-        except ValueError:
-            for k, text in enumerate(texts):
-                x[k, n] = _number(text, separator, allowed, f"{path} row {done + k + 1}, column {header[j]!r}")
-    return x
-
-
-def _number(text: str, separator: str, allowed: str, where: str) -> float:
+def _number(text: str, allowed: str, where: str) -> float:
+    """The number or the time [s] that a text spells; NaN for a missing value."""
     text = text.strip()
-    if text.lower() in _EMPTY:
+    if text.lower() in _MISSING:
         return math.nan
     try:
         if date := _DATE.fullmatch(text):
@@ -173,229 +135,203 @@ def _number(text: str, separator: str, allowed: str, where: str) -> float:
             offset = np.timedelta64(int(f"{sign or ''}{60 * int(hours or 0) + int(minutes or 0)}"), "m")
             time = np.datetime64("T".join(filter(None, (day, clock))), "ns") - offset
             return float(_floats(np.array(time), allowed, f"{where}: {text!r}"))
-        return float(text.replace(",", ".") if separator == ";" else text)
+        return float(text)
     except ValueError:
         raise FileError(f"{where}: {text!r} is no number") from None
 
 
-def _times(texts: Iterable[Any], where: str) -> np.ndarray:
-    """Times [s] of a column of texts, NaN for missing values."""
-    return np.array([_number(str(x), ",", TIMES, where) for x in texts])
+# ---- .csv
+
+
+def _read_csv(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = next((line for line in file if line.strip()), "")
+    separator = max(",;\t", key=first.count)
+    header = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
+    if not any(header):
+        raise FileError(f"{path} is empty: its first line must name the columns")
+
+    def chunks(kinds: ColumnKinds) -> Chunks:
+        with _reading(path, ".csv"), path.open(encoding="utf-8-sig", newline="") as file:
+            filled, row = (line for line in file if line.strip()), 1
+            next(filled)
+            while lines := list(islice(filled, rows)):
+                yield _csv_numbers(path, lines, header, kinds, separator, row)
+                row += len(lines)
+
+    return Table(header, chunks)
+
+
+def _csv_numbers(
+    path: Path, lines: list[str], header: list[str], kinds: ColumnKinds, separator: str, row: int
+) -> np.ndarray:
+    """(n, columns) of lines; row: the number of the first one."""
+    if all(line.count(separator) == len(header) - 1 for line in lines):
+        try:
+            return np.loadtxt(lines, delimiter=separator, usecols=list(kinds), ndmin=2, comments=None)
+        except ValueError:
+            pass  # empty fields, times, quotes, or no numbers
+    fields = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    for k, line in enumerate(fields, start=row):
+        if len(line) != len(header):
+            raise FileError(f"{path} row {k}: {len(line)} fields, but the header has {len(header)}")
+    x = np.empty((len(fields), len(kinds)))
+    for n, (j, allowed) in enumerate(kinds.items()):
+        texts = [line[j] for line in fields]
+        try:
+            x[:, n] = texts
+        except ValueError:
+            x[:, n] = [_number(s, allowed, f"{path} row {row + k}, column {header[j]!r}") for k, s in enumerate(texts)]
+    return x
 
 
 # ---- arrays of .npz and HDF5 files, and in memory
 
 
-class _Array:
-    """An array of a file: its shape and type, and the columns that it holds.
-
-    constant: it has no axis of states, and holds for all.
-    """
-
-    def __init__(self, path: Path | str, name: str, shape: tuple[int, ...], dtype: np.dtype, arrays: Arrays):
-        self.name, self.numeric = name, not refused(dtype, NUMBERS + TIMES + SWITCHES)
-        self.width = math.prod(shape[1:])
-        known = arrays(name)
-        row = [names for names in known if shape and len(names) == self.width]
-        single = [names for names in known if len(names) == math.prod(shape)]
-        self.constant = not shape or (not row and bool(single))
-        if self.constant:
-            self.width = math.prod(shape)
-        self.rows = 1 if self.constant else shape[0]
-        if row or single:
-            self.names = (row or single)[0]
-        elif known:
-            needed = " or ".join(f"(N, {len(names)})" for names in known)
-            raise FileError(f"{path}: array {name!r} has shape {shape}, but {needed} is needed")
-        else:
-            parts = self.numeric and len(shape) == 2 and self.width <= WIDEST
-            self.names = [f"{name}[{k}]" for k in range(self.width)] if parts and self.width > 1 else [name]
-        if known and not self.numeric:
-            raise FileError(f"{path}: array {name!r} has type {dtype}, but real numbers are needed")
+def _array_columns(
+    where: str | Path, name: str, shape: tuple[int, ...], dtype: np.dtype, forms: Sequence[list[str]]
+) -> tuple[list[str], int | None]:
+    """(columns of an array, its number of rows); None rows if it holds for all states."""
+    numeric, width = not refused(dtype, NUMBERS + TIMES + SWITCHES), math.prod(shape[1:])
+    if not forms:
+        split = numeric and len(shape) == 2 and 1 < width <= MAX_UNKNOWN_COLUMNS
+        return [f"{name}[{k}]" for k in range(width)] if split else [name], shape[0] if shape else None
+    if not numeric:
+        raise FileError(f"{where}: array {name!r} has type {dtype}, but real numbers are needed")
+    for columns in forms if shape else ():
+        if len(columns) == width:
+            return columns, shape[0]
+    for columns in forms:
+        if len(columns) == math.prod(shape):
+            return columns, None
+    needed = " or ".join(f"(N, {len(columns)})" for columns in forms)
+    raise FileError(f"{where}: array {name!r} has shape {shape}, but {needed} is needed")
 
 
-def _array_table(path: Path | str, found: Sequence[_Array], rows: int, reader: Callable) -> Table:
-    """The table of arrays. reader(stack) gives a function of (array, first row, rows) that reads the next rows."""
-    columns = [(x, k) for x in found for k in range(len(x.names))]
+def _array_table(
+    where: str | Path, opened: Callable[[], AbstractContextManager[Mapping[str, Any]]], columns_of: ArrayColumns,
+    rows: int,
+) -> Table:  # fmt: skip
+    """The table of the arrays that `opened` gives by name; they have shape and dtype, and slices read rows in order."""
+    with opened() as arrays:
+        found = {name: _array_columns(where, name, x.shape, x.dtype, columns_of(name)) for name, x in arrays.items()}
+    places = [(name, k) for name, (columns, _) in found.items() for k in range(len(columns))]
 
-    def chunks(used: Used) -> Rows:
-        with _reading(path, Path(path).suffix or "table"), ExitStack() as stack:
-            for x in {columns[j][0] for j in used}:
-                if len(x.names) != x.width or not x.numeric:
-                    raise FileError(f"{path}: {x.name!r} holds no columns of numbers")
-            needed = {columns[j][0].name: columns[j][0] for j in used}
-            # of the columns of one array some may be of time: numbers are what all of them may be
-            allowed = {name: NUMBERS for name in needed}
-            for name, x in needed.items():
-                kinds = {kind for j, kind in used.items() if columns[j][0] is x}
-                allowed[name] = kinds.pop() if len(kinds) == 1 else NUMBERS
+    def block(name: str, x: Any, part: slice) -> np.ndarray:
+        columns, length = found[name]
+        entries = np.asarray(x[()] if length is None else x[part])
+        size = part.stop - part.start
+        entries = entries.reshape(1 if length is None else size, -1)
+        if entries.shape[1] != len(columns):
+            raise FileError(f"{where}: {name!r} holds no columns of numbers")
+        return np.broadcast_to(entries, (size, len(columns)))
 
-            def numbers_of(x: _Array, at: int, n: int) -> np.ndarray:
-                return _floats(read(x, at, n), allowed[x.name], f"{path}: array {x.name!r}")
+    def chunks(kinds: ColumnKinds) -> Chunks:
+        needed = {places[j][0] for j in kinds}
+        lengths = {name: length for name, (_, length) in found.items() if name in needed and length is not None}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise FileError(f"{where}: the arrays do not fit together, they have different numbers of rows: {listed}")
+        total = max(lengths.values(), default=1)
+        with _reading(where, "table"), opened() as arrays:
+            for begin in range(0, total, rows):
+                part = slice(begin, min(begin + rows, total))
+                blocks = {name: block(name, arrays[name], part) for name in needed}
+                columns = [(blocks[places[j][0]][:, places[j][1]], x, places[j][0]) for j, x in kinds.items()]
+                yield np.column_stack([_floats(c, x, f"{where}: array {name!r}") for c, x, name in columns])
 
-            numbers = {x.rows for x in needed.values() if not x.constant} or {1}
-            if len(numbers) > 1:
-                shown = ", ".join(f"{x.name} {x.rows}" for x in needed.values())
-                raise FileError(f"{path}: the arrays do not fit together, they have different numbers of rows: {shown}")
-            read, total = reader(stack), min(numbers)
-            constant = {name: numbers_of(x, 0, 1).reshape(1, -1) for name, x in needed.items() if x.constant}
-            for at in range(0, total, rows):
-                n = min(rows, total - at)
-                parts = {
-                    name: np.repeat(constant[name], n, axis=0) if x.constant
-                    else numbers_of(x, at, n).reshape(n, x.width)
-                    for name, x in needed.items()
-                }  # fmt: skip
-                yield np.column_stack([parts[columns[j][0].name][:, columns[j][1]] for j in used])
-
-    return Table([name for x in found for name in x.names], chunks)
+    return Table([column for columns, _ in found.values() for column in columns], chunks)
 
 
-def _read_mapping(source: Mapping[str, Any], arrays: Arrays, rows: int) -> Table:
+def _read_mapping(source: Mapping[str, Any], columns_of: ArrayColumns, rows: int) -> Table:
     """The table of a dict of arrays (N,) or (N, m); arrays without an axis of states hold for all."""
-    where = "the log"
-    given: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, x in source.items():
         try:
-            given[str(name)] = np.asarray(x)
+            arrays[str(name)] = np.asarray(x)
         except ValueError as error:
-            raise FileError(f"{where}: {name!r} is no array: {error}") from error
-    found = [_Array(where, name, x.shape, x.dtype, arrays) for name, x in given.items()]
-    return _array_table(
-        where, found, rows, lambda stack: lambda x, at, n: given[x.name] if x.constant else given[x.name][at : at + n]
-    )
+            raise FileError(f"the log: {name!r} is no array: {error}") from error
+    return _array_table("the log", lambda: nullcontext(arrays), columns_of, rows)
 
 
-def _read_npz(path: Path, arrays: Arrays, rows: int) -> Table:
-    with zipfile.ZipFile(path) as archive:
-        heads = {name.removesuffix(".npy"): _npy_head(archive, name) for name in archive.namelist()}
-    found = [_Array(path, name, shape, dtype, arrays) for name, (shape, dtype, _) in heads.items()]
+class _NpyArray:
+    """An array in a .npz file: slices of rows are read from the file, arrays in Fortran's order as a whole."""
 
-    def reader(stack: ExitStack) -> Callable[[_Array, int, int], np.ndarray]:
-        archive, files, whole = stack.enter_context(zipfile.ZipFile(path)), {}, {}
+    def __init__(self, file: IO[bytes]):
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, fortran, self.dtype = read(file)
+        self._file, self._begin, self._streamed = file, file.tell(), not fortran or len(self.shape) < 2
+        self._entries: np.ndarray | None = None
 
-        def read(x: _Array, at: int, n: int) -> np.ndarray:
-            shape, dtype, by_columns = heads[x.name]
-            if x.name not in files:
-                files[x.name] = stack.enter_context(archive.open(f"{x.name}.npy"))
-                _npy_head_of(files[x.name])
-                if by_columns:
-                    whole[x.name] = _npy_numbers(path, x.name, files[x.name], dtype, math.prod(shape))
-            if not by_columns:
-                return _npy_numbers(path, x.name, files[x.name], dtype, n * x.width)
-            array = whole[x.name].reshape(shape, order="F")
-            return array if x.constant else array[at : at + n]
-
-        return read
-
-    return _array_table(path, found, rows, reader)
+    def __getitem__(self, part: slice | tuple[()]) -> np.ndarray:
+        if isinstance(part, slice) and self._streamed:
+            size = math.prod(self.shape[1:]) * self.dtype.itemsize
+            self._file.seek(self._begin + part.start * size)
+            return np.frombuffer(self._file.read((part.stop - part.start) * size), self.dtype)
+        if self._entries is None:
+            self._file.seek(0)
+            self._entries = np.lib.format.read_array(self._file, allow_pickle=False)
+        return self._entries[part]
 
 
-# Shape and type of an array; True if it is stored by columns.
-_Head = tuple[tuple[int, ...], np.dtype, bool]
+def _read_npz(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
+    @contextmanager
+    def opened() -> Iterator[dict[str, _NpyArray]]:
+        with zipfile.ZipFile(path) as archive, ExitStack() as files:
+            names = archive.namelist()
+            yield {x.removesuffix(".npy"): _NpyArray(files.enter_context(archive.open(x))) for x in names}
+
+    return _array_table(path, opened, columns_of, rows)
 
 
-def _npy_head(archive: zipfile.ZipFile, name: str) -> _Head:
-    with archive.open(name) as file:
-        return _npy_head_of(file)
+def _read_hdf5(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
+    h5py = package(path, ".h5")
 
+    @contextmanager
+    def opened() -> Iterator[dict[str, Any]]:
+        arrays: dict[str, Any] = {}
+        with h5py.File(path, "r") as file:  # links to other files are not followed
+            file.visititems(lambda name, x: arrays.update({name: x} if isinstance(x, h5py.Dataset) else {}))
+            for name, x in arrays.items():
+                if x.external or x.is_virtual:
+                    raise FileError(f"{path}: the content of {name!r} is in other files: copy it into this one")
+            yield {name: x for name, x in arrays.items() if x.shape is not None}
 
-def _npy_head_of(file: IO[bytes]) -> _Head:
-    """The head of an array's file, after which the numbers follow. Raises ValueError."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if any(n < 0 for n in shape):
-        raise ValueError(f"an array has shape {shape}")
-    return shape, dtype, fortran and len(shape) > 1
-
-
-def _npy_numbers(path: Path, name: str, file: IO[bytes], dtype: np.dtype, count: int) -> np.ndarray:
-    """The next numbers of an array."""
-    size = count * dtype.itemsize
-    if size > MOST_WHOLE:
-        raise FileError(f"{path}: array {name!r} must be read whole, for which it is too large: save it in C order")
-    payload = file.read(size)
-    if len(payload) < size:
-        raise FileError(f"{path}: array {name!r} ends before its last row")
-    return np.frombuffer(payload, dtype)
-
-
-def _read_hdf5(path: Path, arrays: Arrays, rows: int) -> Table:
-    h5py = package(path, path.suffix.lower())
-    found: list[_Array] = []
-    with h5py.File(path, "r") as file:
-        sets: list[Any] = []
-        file.visititems(lambda name, x: sets.append((name, x)) if isinstance(x, h5py.Dataset) else None)
-        _require_own(path, file)
-        found = [_Array(path, name, x.shape, x.dtype, arrays) for name, x in sets if x.shape is not None]
-
-    def reader(stack: ExitStack) -> Callable[[_Array, int, int], np.ndarray]:
-        file = stack.enter_context(h5py.File(path, "r"))
-        return lambda x, at, n: np.asarray(file[x.name][()] if x.constant else file[x.name][at : at + n])
-
-    return _array_table(path, found, rows, reader)
-
-
-def _require_own(path: Path, file: Any) -> None:
-    """Raise FileError for datasets and links whose content is in other files, which nobody named."""
-    h5py = importlib.import_module("h5py")
-
-    links: list[tuple[str, Any]] = []
-    file.visititems_links(lambda name, link: links.append((name, link)))
-    for name, link in links:
-        if isinstance(link, h5py.ExternalLink):
-            raise FileError(f"{path}: {name!r} is a link to another file, {link.filename!r}: copy what it holds here")
-        x = file[name] if isinstance(link, h5py.HardLink) else None
-        if isinstance(x, h5py.Dataset) and (x.external or x.is_virtual):
-            where = "external" if x.external else "virtual"
-            raise FileError(f"{path}: {name!r} has {where} storage, in other files: copy what it holds here")
+    return _array_table(path, opened, columns_of, rows)
 
 
 # ---- Parquet, bags, DataFrames
 
 
-def _read_parquet(path: Path, arrays: Arrays, rows: int) -> Table:
+def _read_parquet(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
     parquet = package(path, ".parquet")
-    arrow = importlib.import_module("pyarrow")
     with parquet.ParquetFile(path) as file:
         names = list(file.schema_arrow.names)
 
-    def numbers(column: Any, allowed: str, name: str) -> np.ndarray:
-        kind, where = column.type, f"{path}: column {name!r}"
-        try:
-            if arrow.types.is_date(kind) or arrow.types.is_timestamp(kind) or arrow.types.is_duration(kind):
-                return _floats(column.to_numpy(zero_copy_only=False), allowed, where)
-            text = arrow.types.is_string(kind) or arrow.types.is_large_string(kind)
-            if text and allowed == TIMES:
-                return _times(column.to_pylist(), where)
-            numeric = arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_decimal(kind)
-            numeric |= text or arrow.types.is_null(kind)
-            if not numeric and not (arrow.types.is_boolean(kind) and "b" in allowed):
-                raise FileError(f"{where} has type {kind}, but real numbers are needed")
-            return column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
-        except (arrow.ArrowException, ValueError, TypeError) as error:
-            raise FileError(f"{where} has type {kind}, but numbers are needed: {error}") from error
-
-    def chunks(used: Used) -> Rows:
+    def chunks(kinds: ColumnKinds) -> Chunks:
         with _reading(path, "Parquet"), parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=rows, columns=[names[j] for j in used]):
-                yield np.column_stack([numbers(batch.column(names[j]), x, names[j]) for j, x in used.items()])
+            for batch in file.iter_batches(batch_size=rows, columns=[names[j] for j in kinds]):
+                columns = [(batch.column(names[j]), x, names[j]) for j, x in kinds.items()]
+                yield np.column_stack([
+                    _floats(c.to_numpy(zero_copy_only=False), x, f"{path}: column {name!r}") for c, x, name in columns
+                ])  # fmt: skip
 
     return Table(names, chunks)
 
 
-def _read_bag(path: Path, arrays: Arrays, rows: int, apart: bool = False) -> Table:
-    package(path, ".db3")
-    header, others, states = read_bag(path, apart)
+def _read_bag(path: Path, columns_of: ArrayColumns, rows: int, unsynchronised: bool = False) -> Table:
+    from sysdyn.files.bags import read_bag
 
-    def chunks(used: Used) -> Rows:
+    header, aliases, states = read_bag(path, unsynchronised)
+
+    def chunks(kinds: ColumnKinds) -> Chunks:
         with _reading(path, "bag"):
-            found = states(list(used))
+            found = states(list(kinds))
             while part := list(islice(found, rows)):
-                yield np.array(part).reshape(len(part), len(used))
+                yield np.array(part).reshape(len(part), len(kinds))
 
-    return Table(header, chunks, others)
+    return Table(header, chunks, aliases)
 
 
 def _read_frame(frame: Any, rows: int) -> Table:
@@ -403,28 +339,25 @@ def _read_frame(frame: Any, rows: int) -> Table:
     if not hasattr(frame, "iloc"):  # of Arrow and Polars
         frame = frame.to_pandas()
     if frame.index.name is not None or frame.index.dtype.kind in "mM":
-        frame = frame.rename_axis(frame.index.name or "t").reset_index()
+        frame = frame.rename_axis(frame.index.name or TIME).reset_index()
 
     def numbers(column: Any, allowed: str) -> np.ndarray:
-        where = f"the DataFrame: column {str(column.name)!r}"
-        if column.dtype.kind in "mM":
-            return _floats(column.to_numpy(dtype=f"{column.dtype.kind}8[ns]"), allowed, where)
-        if column.dtype.kind == "O" and allowed == TIMES:
-            return _times(column, where)
-        if why := refused(column.dtype, allowed):
-            raise FileError(f"{where} has {why}")
-        return column.to_numpy(dtype=float, na_value=math.nan)
+        kind, where = column.dtype.kind, f"the DataFrame: column {str(column.name)!r}"
+        if kind in "fiub" and kind in allowed:
+            return column.to_numpy(dtype=float, na_value=math.nan)
+        return _floats(column.to_numpy(dtype=f"{kind}8[ns]" if kind in "mM" else None), allowed, where)
 
-    def chunks(used: Used) -> Rows:
+    def chunks(kinds: ColumnKinds) -> Chunks:
         with _reading("the DataFrame", "table"):
-            for at in range(0, len(frame), rows):
-                yield np.column_stack([numbers(frame.iloc[at : at + rows, j], x) for j, x in used.items()])
+            for begin in range(0, len(frame), rows):
+                part = frame.iloc[begin : begin + rows]
+                yield np.column_stack([numbers(part.iloc[:, j], x) for j, x in kinds.items()])
 
     return Table([str(name) for name in frame.columns], chunks)
 
 
-# Readers of tables, by kind of file.
-READERS: dict[str, Callable[[Path, Arrays, int], Table]] = {
+# Readers of tables, by suffix.
+READERS: dict[str, Callable[[Path, ArrayColumns, int], Table]] = {
     ".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet, ".h5": _read_hdf5, ".hdf5": _read_hdf5,
     ".db3": _read_bag, ".mcap": _read_bag, ".bag": _read_bag,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
-from sysdyn.files.toml import stored
+from sysdyn.files.toml import to_plain
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
@@ -268,7 +268,7 @@ class Contact(FrameConstraint, FrameAcceleration):
 
     def describe(self, model: Model | None = None) -> dict:
         at = {} if self.at is None else {"at": self.at.tolist()}
-        return {**super().describe(model), "kind": stored(self.kind), **self._stored_gains(), **at}
+        return {**super().describe(model), "kind": to_plain(self.kind), **self._stored_gains(), **at}
 
 
 class ContactWrench(FrameConstraint, FrameSensor):
@@ -415,7 +415,7 @@ class LoopJoint(FrameConstraint, Sensor):
         kept = super().describe(model)
         if model is not None:
             kept["placed"] = [[frame.body, frame.X.tolist()] for frame in self._frames(model)]
-        return {**kept, "kind": stored(self.kind), "axis": self.axis, **self._stored_gains()}
+        return {**kept, "kind": to_plain(self.kind), "axis": self.axis, **self._stored_gains()}
 
 
 class JointCoupling(Stabilised):

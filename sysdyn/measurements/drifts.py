@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.files.toml import stored
+from sysdyn.files.toml import to_plain
 from sysdyn.program.arrays import real
 
 # Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
@@ -73,7 +73,7 @@ class Constant(Drift):
         object.__setattr__(self, "std", _positive("standard deviation of a Constant bias", std))
 
     def describe(self) -> dict[str, Any]:
-        return {CONSTANT: stored(self.std)}
+        return {CONSTANT: to_plain(self.std)}
 
     def densities(self, m: int) -> np.ndarray:
         return np.zeros(m)
@@ -100,7 +100,7 @@ class RandomWalk(Drift):
         object.__setattr__(self, "std", start)
 
     def describe(self) -> dict[str, Any]:
-        return {WALK: stored(self.density), **({} if self.std is None else {START: stored(self.std)})}
+        return {WALK: to_plain(self.density), **({} if self.std is None else {START: to_plain(self.std)})}
 
     def densities(self, m: int) -> np.ndarray:
         return np.array(np.broadcast_to(self.density, m), dtype=float)
@@ -129,7 +129,7 @@ class GaussMarkov(Drift):
         object.__setattr__(self, "time", _positive("time of a GaussMarkov bias", time))
 
     def describe(self) -> dict[str, Any]:
-        return {MARKOV: stored(self.std), TIME: stored(self.time)}
+        return {MARKOV: to_plain(self.std), TIME: to_plain(self.time)}
 
     def densities(self, m: int) -> np.ndarray:
         return np.asarray(self.deviations(m) * np.sqrt(2.0 / self.times(m)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.files.toml import stored
+from sysdyn.files.toml import to_plain
 from sysdyn.measurements.drifts import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
@@ -138,7 +138,7 @@ class Linear(_Combination):
             return None
         return {
             "type": "Linear", "name": self.name, "components": list(self.chosen), "units": list(self.units),
-            "blocks": [[*key, C.tolist()] for key, C in constant.items()], "bias": stored(self.offset),
+            "blocks": [[*key, C.tolist()] for key, C in constant.items()], "bias": to_plain(self.offset),
         }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ class MotorTorque(_Combination):
             return None
         return {
             "type": "MotorTorque", "name": self.name, "components": list(self.chosen), "joints": list(self.joints),
-            "matrix": self.matrix.tolist(), "bias": stored(self.offset),
+            "matrix": self.matrix.tolist(), "bias": to_plain(self.offset),
             **({"passive": True, "slip": self.slip} if self.passive else {}),
             **({"optional": True} if self.optional else {}),
             **({"resistance": self._resistance(model)} if self.passive and model is not None else {}),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.measurements.groups import value_of
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
@@ -21,17 +21,17 @@ _MOTION = {
 }  # fmt: skip
 
 
-def unknowns(problem: Statement) -> Table:
+def unknowns(problem: Statement) -> TextTable:
     """Table of the unknowns: each quantity, its meaning, number of scalars and units."""
     model, layout = problem.model, Layout(problem.model, wrenches=problem.wrenches, further=problem.further)
     rows = []
     for x in dict.fromkeys(x for x, _ in layout.blocks):
         quantity = layout.of(x)
         rows.append((x, quantity.meaning, f"{math.prod(quantity.shape(model)):,}", ", ".join(quantity.parts)))
-    return Table(f"{layout.n:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
+    return TextTable(f"{layout.n:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
 
 
-def equations(problem: Statement) -> Table:
+def equations(problem: Statement) -> TextTable:
     """Table of the equations of motion and the measurements: kind, components, their units and noise."""
     model = problem.model
     rows = [
@@ -46,7 +46,7 @@ def equations(problem: Statement) -> Table:
         rows.append((m.name, f"{kind}: {shown}", f"{len(names):,}", units, _noise(m, model)))
         # noise of the model makes equations of motion inexact; the state is given
         count += 0 if isinstance(m, ModelNoise) or m.of_state else len(names)
-    return Table(f"{count:,} equations", ("equations", "of", "scalars", "unit", "noise"), rows, 2)
+    return TextTable(f"{count:,} equations", ("equations", "of", "scalars", "unit", "noise"), rows, 2)
 
 
 def _size(model: Model, quantity: str) -> int:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
-from sysdyn.files.toml import stored
+from sysdyn.files.toml import to_plain
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
@@ -93,7 +93,7 @@ class Instrument(Measurement):
         return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
 
     def describe(self, model: Model | None = None) -> dict:
-        arguments = {key: stored(x) for key, x in self.arguments.items()}
+        arguments = {key: to_plain(x) for key, x in self.arguments.items()}
         described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
         if model is not None and self.arguments.get("frame") is not None:
             described["placed"] = place_of(model, self.arguments["frame"])

@@ -70,7 +70,7 @@ class Link(NamedTuple):
 
 def stored(closure: Closure) -> dict[str, Any]:
     """The closure as JSON objects."""
-    return {key: toml.stored(x) for key, x in vars(closure).items()}
+    return {key: toml.to_plain(x) for key, x in vars(closure).items()}
 
 
 def restored(data: Mapping[str, Any]) -> Closure:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, check_among, few, warn
 from sysdyn.files import html
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.model.closures import (
     Closure,
     Coupling,
@@ -427,7 +427,7 @@ class Model:
             data[name] = (np.asarray(data[name]) + 0.0).tolist()  # −0.0 is 0.0
         return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
-    def table(self) -> Table:
+    def table(self) -> TextTable:
         """Its bodies as text: their joints, parents, masses, and limits of position if there are any."""
         rows = []
         for i, (name, joint, p) in enumerate(zip(self.body_names, self.joints, self.parent, strict=True)):
@@ -438,10 +438,10 @@ class Model:
             mass = f"{self.inertias[i, 5, 5]:.4g}"
             rows.append((str(i), name, self.joint_names[i], joint.kind, parent, mass, limits))
         columns = ("", "body", "joint", "type", "parent", "mass (kg)", "limits")
-        return Table(f"{self.nb} bodies", columns, rows, left=5)
+        return TextTable(f"{self.nb} bodies", columns, rows, left=5)
 
     def _repr_html_(self) -> str:
-        return html.whole(html.text(repr(self)), html.table(self.table()))
+        return html.fragment(html.text(repr(self)), html.table(self.table()))
 
     def __repr__(self) -> str:
         kinds = Counter(joint.kind for joint in self.joints)

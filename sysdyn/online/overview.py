@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.program.groups import Group, Groups
 
@@ -14,12 +14,12 @@ from sysdyn.program.groups import Group, Groups
 Deviations = Mapping[str, np.ndarray]
 
 
-def values(outputs: Groups, found: Mapping[str, np.ndarray], std: Deviations) -> list[Table]:
+def values(outputs: Groups, found: Mapping[str, np.ndarray], std: Deviations) -> list[TextTable]:
     """Values of one state: a table of each output, with a row for each joint, body or component."""
     return [_table(outputs[name], x, std.get(name)) for name, x in found.items()]
 
 
-def _table(group: Group, x: np.ndarray, std: np.ndarray | None) -> Table:
+def _table(group: Group, x: np.ndarray, std: np.ndarray | None) -> TextTable:
     title = f"{group.name} ({_units(group)})"
     names = [label.removeprefix(f"{group.name}:").strip() for label in group.labels]
     if len(group.shape) > 1:  # a row for each body
@@ -28,18 +28,18 @@ def _table(group: Group, x: np.ndarray, std: np.ndarray | None) -> Table:
         cells = [f"{value:.5g}" for value in np.reshape(x, -1)]
         if std is not None:
             cells = [f"{cell} ± {sigma:.2g}" for cell, sigma in zip(cells, np.reshape(std, -1), strict=True)]
-        return Table(title, (title, *heads), [(body, *cells[6 * k : 6 * k + 6]) for k, body in enumerate(bodies)])
+        return TextTable(title, (title, *heads), [(body, *cells[6 * k : 6 * k + 6]) for k, body in enumerate(bodies)])
     columns = [[f"{value:.9g}" for value in np.reshape(x, -1)]]
     columns += [] if std is None else [[f"{sigma:.3g}" for sigma in np.reshape(std, -1)]]
     sigma = () if std is None else ("σ",)
     known = {**QUANTITY, WRENCHES.name: WRENCHES}.get(group.name)
     if known is not None:
-        return Table(title, (known.owner, title, *sigma), [*zip(names, *columns, strict=True)])
+        return TextTable(title, (known.owner, title, *sigma), [*zip(names, *columns, strict=True)])
     rows = [*zip(names, *columns, group.units, strict=True)]
-    return Table(group.name, (group.name, "value", *sigma, "unit"), rows)
+    return TextTable(group.name, (group.name, "value", *sigma, "unit"), rows)
 
 
-def ranges(outputs: Groups, found: Mapping[str, np.ndarray], std: Deviations) -> Table:
+def ranges(outputs: Groups, found: Mapping[str, np.ndarray], std: Deviations) -> TextTable:
     """Ranges over several states: the least and the greatest entry of each output."""
     rows = []
     for name, x in found.items():
@@ -51,7 +51,7 @@ def ranges(outputs: Groups, found: Mapping[str, np.ndarray], std: Deviations) ->
             sigma = (f"{np.median(known):.3g}", f"{known.max():.3g}") if known.size else ("–", "–")
         rows.append((name, str(x.shape), least, most, *sigma, _units(outputs[name])))
     spread = ("median σ", "greatest σ") if std else ()
-    return Table("values", ("quantity", "shape", "least", "greatest", *spread, "unit"), rows, 2)
+    return TextTable("values", ("quantity", "shape", "least", "greatest", *spread, "unit"), rows, 2)
 
 
 def spreads(outputs: Groups, std: Deviations) -> list[str]:

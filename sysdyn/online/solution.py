@@ -14,7 +14,7 @@ from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, optional
 from sysdyn.files import html
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
@@ -384,7 +384,7 @@ class Solution(extension.Result, SolvedQuantities):
         """(prefix of columns, arrays by output)."""
         return [("", self._values)]
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TextTable]:
         """The values of one state by name, with units; of several the least and greatest of each output.
 
         Those of an Estimate have standard deviations, too.
@@ -446,7 +446,7 @@ class Solution(extension.Result, SolvedQuantities):
 
     def _repr_html_(self) -> str:
         first, *others = self.tables()
-        return html.whole(html.text(repr(self)), html.table(first, folded=False), *map(html.table, others))
+        return html.fragment(html.text(repr(self)), html.table(first, folded=False), *map(html.table, others))
 
     def __repr__(self) -> str:
         where = f"{self._lead} states" if self._lead else "one state"

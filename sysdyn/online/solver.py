@@ -17,7 +17,7 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.frameworks.export import Source, Translated
 from sysdyn.frameworks.traced import Traced, left_out
 from sysdyn.measurements.measurement import Measurement, Output
@@ -365,11 +365,11 @@ class Solver(Translated, Called):
         flops, s = self.program.flops, self.safety
         counts = (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)
         columns = ("operations", "mul", "add", "div", "sqrt", "total", "sin/cos")
-        considered = Table("orders considered", ("order", "what it came to"), self.considered, 2)
+        considered = TextTable("orders considered", ("order", "what it came to"), self.considered, 2)
         said = f"{repr(self)}\n  accuracy  backward error ≤ {s.backward_error:.1e} at {s.states} states"
-        return html.whole(
+        return html.fragment(
             html.text(said),
-            html.table(Table("operations", columns, [("from q, q̇ on", *(f"{x:,}" for x in counts))])),
+            html.table(TextTable("operations", columns, [("from q, q̇ on", *(f"{x:,}" for x in counts))])),
             html.table(considered, folded=True),
             pictures(self.problem, self.options, self.choice),
         )

@@ -488,7 +488,7 @@ class SwitchingSolver(Solver):
         return "\n".join([repr(self), *(f"\n{self._words(mode)}:\n{x.report()}" for mode, x in self.modes.items())])
 
     def _repr_html_(self) -> str:
-        return html.whole(html.text(repr(self)))
+        return html.fragment(html.text(repr(self)))
 
     def __getattr__(self, name: str) -> Any:
         """Raises for everything that has to do with one program."""

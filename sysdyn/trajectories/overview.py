@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
@@ -112,44 +112,44 @@ class Overview:
 
     # ---- for people ----------------------------------------------------------------------------------------------
 
-    def tables(self, fit: Fit) -> list[Table]:
+    def tables(self, fit: Fit) -> list[TextTable]:
         """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
         found = (
             self._of_ranges(), _of_fit(fit), self._of_times(), self._of_biases(), self._of_contacts(), self._of_events()
         )  # fmt: skip
         return [x for x in found if x.rows]
 
-    def _of_ranges(self) -> Table:
+    def _of_ranges(self) -> TextTable:
         rows = []
         for name, x in self._ranges.items():
             units = ", ".join(dict.fromkeys(self.columns[name].units))
             numbers = (f"{x.least:.4g}", f"{x.greatest:.4g}", f"{x.median:.3g}", f"{x.spread:.3g}")
             rows.append((name, *numbers, units))
-        return Table("quantities", ("", "least", "greatest", "median σ", "greatest σ", "unit"), rows)
+        return TextTable("quantities", ("", "least", "greatest", "median σ", "greatest σ", "unit"), rows)
 
-    def _of_times(self) -> Table:
+    def _of_times(self) -> TextTable:
         row = ("jitter", f"{self.jitter:.3g}", f"{(self.end - self.begin) / max(self.rows - 1, 1):.3g}", "s")
-        return Table("times", ("", "σ", "mean step", "unit"), [row] if self.jitter else [])
+        return TextTable("times", ("", "σ", "mean step", "unit"), [row] if self.jitter else [])
 
-    def _of_biases(self) -> Table:
+    def _of_biases(self) -> TextTable:
         rows = []
         for name, (first, last, std) in self._biases.items():
             group = self.columns[name]
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 cells = (f"{last[k]:.4g}", f"± {std[k]:.2g}", f"{last[k] - first[k]:.2g}", unit)
                 rows.append((label.removeprefix("bias:"), *cells))
-        return Table("biases", ("", "at the end", "σ", "moved by", "unit"), rows)
+        return TextTable("biases", ("", "at the end", "σ", "moved by", "unit"), rows)
 
-    def _of_contacts(self) -> Table:
+    def _of_contacts(self) -> TextTable:
         rows = [(x, f"{100.0 * n / self.rows:.1f} %", str(k)) for x, (n, k, _) in self._contacts.items()]
-        return Table("contacts", ("", "of the rows", "changes"), rows)
+        return TextTable("contacts", ("", "of the rows", "changes"), rows)
 
-    def _of_events(self) -> Table:
+    def _of_events(self) -> TextTable:
         rows = []
         for name, (count, instants, worst) in self._events.items():
             what = (f"{worst.size:.1f} σ", f"{worst.t:.6g} s", worst.component)
             rows.append((name, str(count), str(instants), *what))
-        return Table("dropped readings", ("", "dropped", "in rows", "worst", "at", "of"), rows)
+        return TextTable("dropped readings", ("", "dropped", "in rows", "worst", "at", "of"), rows)
 
     def lines(self, fit: Fit, chosen: Sequence[str], missing: Mapping[str, int]) -> list[str]:
         """Lines of words for people, of all that was added."""
@@ -183,11 +183,11 @@ class Overview:
         return parts
 
 
-def _of_fit(fit: Fit) -> Table:
+def _of_fit(fit: Fit) -> TextTable:
     low, high = fit.band()
     what = "all sensors" if fit.coupled else "sensors of motion"
     rows = [(what, f"{fit.squares:.0f}", f"{fit.freedoms}", f"{low:.0f} to {high:.0f}")]
     if fit.forces[1]:
         (squares, freedoms), (low, high) = fit.forces, Fit(*fit.forces, fit.coupled).band()
         rows.append(("forces, at these states", f"{squares:.0f}", f"{freedoms}", f"{low:.0f} to {high:.0f}"))
-    return Table("fit", ("", "χ²", "degrees of freedom", f"{BAND:.0%} of logs as declared"), rows)
+    return TextTable("fit", ("", "χ²", "degrees of freedom", f"{BAND:.0%} of logs as declared"), rows)

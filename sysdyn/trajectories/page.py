@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from sysdyn.files import html
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.run import Run
@@ -45,7 +45,7 @@ def run_page(run: Run, title: str = "") -> str:
     return html.page(title, *parts)
 
 
-def _times(run: Run) -> Table:
+def _times(run: Run) -> TextTable:
     dt = np.diff(run.t)
     rows = [("rows", f"{len(run):,}"), ("time", f"{run.t[0]:.6g} to {run.t[-1]:.6g} s")]
     if len(dt):
@@ -61,13 +61,13 @@ def _times(run: Run) -> Table:
     ]
     if run.untold:
         rows.append(("told by nothing", ", ".join(run.untold)))
-    return Table("the log", ("", ""), rows, 2)
+    return TextTable("the log", ("", ""), rows, 2)
 
 
-def _densities(run: Run) -> Table:
+def _densities(run: Run) -> TextTable:
     rows = [(name, f"{x:.4g}", f"{unit}/s^{run.order} √s")
             for (name, x), unit in zip(run.motion.items(), run.columns["std:q"].units, strict=True)]  # fmt: skip
-    return Table("density of the noise that moves each degree of freedom", ("", "density", "unit"), rows)
+    return TextTable("density of the noise that moves each degree of freedom", ("", "density", "unit"), rows)
 
 
 def _bands(run: Run, arrays: dict[str, np.ndarray], name: str) -> str:
@@ -115,7 +115,7 @@ def _biases(run: Run, arrays: dict[str, np.ndarray]) -> list[str]:
     return found
 
 
-def _fits(run: Run) -> Table:
+def _fits(run: Run) -> TextTable:
     """Residuals of each sensor of the state."""
     rows = []
     for name in run.fitted:
@@ -127,7 +127,7 @@ def _fits(run: Run) -> Table:
     title = (
         "residuals of sensors of the state, in standard deviations of their noise (less than 1 where the path follows)"
     )
-    return Table(title, ("", "readings", "root mean square", "within 2", "greatest"), rows)
+    return TextTable(title, ("", "readings", "root mean square", "within 2", "greatest"), rows)
 
 
 def _over_time(run: Run) -> str:
@@ -153,5 +153,5 @@ def _dropped(run: Run, table: str) -> list[str]:
     arrays = {name: (np.array(t), np.array(size)) for name, (t, size) in points.items()}
     drawn = curves.marks(arrays, "|residual| / σ", (float(run.t[0]), float(run.t[-1])))
     rows = [(e.measurement, e.component, f"{e.t:.6g} s", f"{e.size:.1f} σ", e.why) for e in run.events]
-    each = Table("each of them", ("sensor", "component", "time", "off by", "found as"), rows, 2)
+    each = TextTable("each of them", ("sensor", "component", "time", "off by", "found as"), rows, 2)
     return [table, curves.svg(drawn), html.table(each, folded=True)]

@@ -15,7 +15,7 @@ from sysdyn.data.states import write_states
 from sysdyn.errors import UnknownName
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
-from sysdyn.files.html import Table
+from sysdyn.files.html import TextTable
 from sysdyn.measurements.groups import switch_group, value_of
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
@@ -251,12 +251,12 @@ class Run:
     def model(self) -> Model:
         return self.problem.model
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TextTable]:
         """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
         return self._overview.tables(self.fit)
 
     def _repr_html_(self) -> str:
-        return html.whole(html.text(repr(self)), *map(html.table, self.tables()))
+        return html.fragment(html.text(repr(self)), *map(html.table, self.tables()))
 
     def __repr__(self) -> str:
         t = np.atleast_1d(self.t)

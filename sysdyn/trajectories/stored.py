@@ -21,8 +21,8 @@ import numpy as np
 
 from sysdyn.errors import FileError
 from sysdyn.files import html
-from sysdyn.files.atomic import Replacement, write_file, write_folder
-from sysdyn.files.html import Table
+from sysdyn.files.atomic import AtomicFile, write_file, write_folder
+from sysdyn.files.html import TextTable
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.model import Model
@@ -103,12 +103,12 @@ class StoredRun:
         """Names of unknowns that the log does not tell; see `Run.untold`."""
         return self._overview.untold(self.problem, self.chosen)
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TextTable]:
         """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
         return self._overview.tables(self._fit)
 
     def _repr_html_(self) -> str:
-        return html.whole(html.text(repr(self)), *map(html.table, self.tables()))
+        return html.fragment(html.text(repr(self)), *map(html.table, self.tables()))
 
     def __repr__(self) -> str:
         level = "coupled" if self.coupled else "kinematic"
@@ -242,9 +242,9 @@ class Store:
         """Put the file together from its parts, and remove these. seen: told of the arrays of each part."""
         missing: dict[str, int] = {}
         fit, overview = Fit(0.0, 0, coupled), Overview({}, ())
-        dropped = Replacement(self.events)
+        dropped = AtomicFile(self.events)
         with ExitStack() as undo:
-            undo.callback(dropped.drop)
+            undo.callback(dropped.abort)
             writer = None
             with dropped.temporary.open("w", encoding="utf-8", newline="") as file:
                 table = csv.writer(file, lineterminator="\n")
@@ -254,7 +254,7 @@ class Store:
                         groups = [Group(n, tuple(s), tuple(x), tuple(u)) for n, s, x, u in about["columns"]]
                         overview = Overview({x.name: x for x in groups}, about["outputs"], jitter)
                         writer = write_table(self.path, {x.name: x.labels for x in groups})
-                        undo.callback(writer.drop)
+                        undo.callback(writer.abort)
                     writer.write(arrays)
                     overview.add(arrays, events)
                     table.writerows((e.instant + 1, *e[1:]) for e in events)
@@ -266,7 +266,7 @@ class Store:
                     if seen is not None:
                         seen(arrays)
             assert writer is not None
-            dropped.put()
+            dropped.commit()
             writer.close()
         begin = self.motion
         assert begin is not None
