@@ -152,13 +152,13 @@ def test_contributors_are_sent_to_files_that_exist():
         assert (root / link).exists(), link
 
 
-def test_everything_with_a_program_is_translated(names):
+def test_everything_with_a_program_is_exportable(names):
     """By a translator that nobody but the page knows."""
     arm = sd.chain(2)
     solver = sd.compile(sd.forward_dynamics(arm), outputs=["qdd"], level="fast")
     function = sd.compile_function(lambda x: 2.0 * x, {"x": (3,)})
     for made in (solver, solver.derivatives(), function, sd.kinematics(arm, ["mass_matrix"])):
-        source = made.source("name")
+        source = made.exported_program("name")
         lines = names["assembly_text"](source).splitlines()
         assert lines[0] == "; name" and len(lines) == 1 + len(source.executable.program)
         states = source.states()

@@ -1,32 +1,37 @@
-"""Programs in other languages: the contract of translators, and the methods of everything that they take.
+"""Export of compiled objects: their programs as C, and as functions of CasADi, JAX and PyTorch.
 
-A translator is a function of a `Source`, in a module of its own, and a method of `Translated`.
+A translator is a function of an `ExportedProgram`, or of a `FrameworkFunction`, and a method of `Exportable`.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.codegen import c_project
 from sysdyn.codegen.c99 import Description
-from sysdyn.errors import ProblemError, check_among
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.frameworks import casadi, jax, torch
-from sysdyn.frameworks.traced import Traced
+from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
 
+Product = TypeVar("Product")
 
-class Source(NamedTuple):
-    """A program as translators take it.
+# Sampled states from which test vectors are chosen: eight times as many.
+SAMPLED_STATES = 64
 
-    name: of what is written. description: texts for comments. states: {group: (N, size)}, made if they are asked for,
-    at some of which the program has results, for tests of what is written.
+
+class ExportedProgram(NamedTuple):
+    """A program as translators read it.
+
+    description: comments of its groups. states: samples {group: (N, size)} for test vectors.
     """
 
     name: str
@@ -35,71 +40,204 @@ class Source(NamedTuple):
     states: Callable[[], Mapping[str, np.ndarray]]
 
 
-class Translated(ABC):
-    """An object with a program that can be written in other languages."""
+class Exportable(ABC):
+    """A compiled object whose program can be exported."""
 
     @abstractmethod
-    def source(self, name: str | None = None) -> Source:
-        """The program under this name, or under one of its own."""
-
-    def export_c(self, folder: str | os.PathLike, name: str | None = None, real: str = "float64") -> Path:
-        """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
-
-        NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
-        entries are named in the header; blocks of derivatives are members such as dqdd_dq, row by row) and a workspace
-        of the caller, and returns the status bits of the kernel. main checks it against results computed here, to a
-        tolerance of at most 1e-6 ("float64") or 0.1 ("float32") of the greatest entry of each. name: a C identifier,
-        but no keyword, header of C or POSIX, or target of CMake; by default made from the robot and the problem, or
-        the name of the function. real: number type, "float64" or "float32"; the header of a "float32" export reports
-        the greatest difference to double. Files of an earlier export are replaced.
-
-        Raises InvalidInput for the name, UnknownName for the type, FileError if the folder cannot be written,
-        SingularState if no test vector has a finite result, or rounding errors exceed a tenth of that tolerance.
-        """
-        source = self.source(name)
-        return c_project.export(folder, source.name, source.executable, source.description, source.states(), real)
-
-    def to_casadi(self, name: str | None = None) -> Any:
-        """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
-
-        name: as for `export_c`. Raises BackendUnavailable if CasADi is not installed.
-        """
-        source = self.source(name)
-        return casadi.function(source.executable.program, source.name)
+    def exported_program(self, name: str | None = None) -> ExportedProgram:
+        """The program for translators, under this name or a default one."""
 
     @abstractmethod
-    def traced(self, on_singular: str) -> Traced:
+    def framework_function(self, on_singular: str) -> FrameworkFunction:
         """The program for frameworks that trace functions. on_singular: "nan" or "raise"."""
 
-    def to_jax(self, on_singular: str = "nan") -> Callable:
-        """The program as a function of JAX, for jit, vmap, grad, jacfwd, scan and so on, of any order, on CPUs.
+    def export_c(
+        self, folder: str | os.PathLike, name: str | None = None, real: str = "float64",
+        states: Mapping[str, ArrayLike] | None = None,
+    ) -> Path:  # fmt: skip
+        """Write a C99 project without dependencies: NAME.h, NAME.c, main.c, test_vectors.h and CMakeLists.txt.
 
-        It takes the arguments of a call, arrays of JAX with numbers or without, and gives the results by name, as a
-        call does; leading axes are batch axes. Derivatives are programs of their own, compiled when they are first
-        traced; by q they are those of its entries, with quaternions divided by their norms. States whose pivots fail
-        are solved again as in calls. on_singular: what cannot be solved is "nan", or the call raises with "raise".
+        `NAME_run(in, out, work)` computes one state and returns the status bits of the kernel. The header names the
+        entries of the structs `in` and `out`; blocks of derivatives are members such as `dqdd_dq`, row by row.
+        The caller provides the workspace. `main` checks test vectors computed here. Files of an earlier export are
+        replaced.
 
-        Of a solver with real="float32" it computes in that, derivatives too, and JAX needs no float64.
+        Parameters
+        ----------
+        folder
+            Where to write; created if it does not exist.
+        name
+            A C identifier, but no keyword, header of C or POSIX, or CMake target. By default the name of the function,
+            or one made from the robot and the problem.
+        real
+            Floating-point type, "float64" or "float32". The header of a "float32" export reports the greatest
+            difference from float64.
+        states : {input: (N, ...) array}, optional
+            Candidates for the test vectors, by default random.
 
-        Raises BackendUnavailable if JAX is not installed; while it is traced InvalidInput for arrays of other shapes,
-        and for float32 if JAX was not told to compute in float64, unless the solver is of float32.
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        InvalidInput
+            For the name, or if `states` lacks an input.
+        UnknownName
+            For the type.
+        FileError
+            If the folder cannot be written.
+        SingularState
+            If no state has finite results, or rounding errors exceed 1e-7 ("float64") or 0.01 ("float32") of the
+            greatest entry of a result. The tolerance of the exported test is ten times the rounding error.
         """
-        return jax.function(self.traced(_checked(on_singular)))
+        exported = self.exported_program(name)
+        if states is None:
+            samples = exported.states()
+        else:
+            groups = exported.executable.program.inputs.sizes.items()
+            missing = [group for group, _ in groups if group not in states]
+            if missing:
+                raise InvalidInput(f"states has no values of {', '.join(missing)}: give (N, …) arrays for all inputs")
+            samples = {group: np.reshape(np.asarray(states[group], dtype=float), (-1, size)) for group, size in groups}
+        return c_project.export(folder, exported.name, exported.executable, exported.description, samples, real)
+
+    def to_casadi(self, name: str | None = None) -> Any:
+        """The program as a CasADi function.
+
+        Parameters
+        ----------
+        name
+            As for `export_c`.
+
+        Returns
+        -------
+        casadi.Function
+            Inputs and results by name, each a column of its entries, row by row. It has no status: results at singular
+            states are inf or NaN.
+
+        Raises
+        ------
+        BackendUnavailable
+            If CasADi is not installed.
+        """
+        exported = self.exported_program(name)
+        return casadi.function(exported.executable.program, exported.name)
+
+    def to_jax(self, on_singular: str = "nan") -> Callable:
+        """The program as a JAX function for `jit`, `vmap`, `grad`, `jacfwd`, `scan` and others, on CPUs.
+
+        The function takes the arguments of a call, concrete or traced; leading axes are batch axes. It returns the
+        results by name, as a call does. A solver with ``real="float32"`` computes in float32, derivatives included.
+
+        Parameters
+        ----------
+        on_singular
+            States that cannot be solved: "nan" gives NaN, "raise" makes the call fail.
+
+        Raises
+        ------
+        BackendUnavailable
+            If JAX is not installed.
+        InvalidInput
+            During tracing, for wrong shapes, and for float32 arguments of a float64 program unless JAX has
+            `jax_enable_x64`.
+
+        Notes
+        -----
+        Derivatives of any order are programs, compiled when they are first traced. Derivatives by q are by its entries,
+        with quaternions divided by their norms. States whose pivots fail are solved again as in calls.
+        """
+        return jax.function(self.framework_function(_checked(on_singular)))
 
     def to_torch(self, on_singular: str = "nan") -> Callable:
-        """The program as a function of PyTorch, for autograd, torch.func and torch.compile, of any order, on CPUs.
+        """The program as a PyTorch function for autograd, `torch.func` and `torch.compile`, on CPUs.
 
-        It takes the arguments of a call as tensors and gives the results by name, as a call does; leading axes are
-        batch axes. Tensors of float64 are read where they are, others are converted. Derivatives and on_singular: as
-        for `to_jax`.
+        The function takes the arguments of a call as tensors; leading axes are batch axes. It returns the results by
+        name, as a call does. Tensors of float64 are read in place, others are converted.
 
-        Raises BackendUnavailable if PyTorch is not installed, ProblemError for solvers of float32; in calls it raises
-        InvalidInput for tensors of other shapes or types.
+        Parameters
+        ----------
+        on_singular
+            As for `to_jax`, whose notes on derivatives apply, too.
+
+        Raises
+        ------
+        BackendUnavailable
+            If PyTorch is not installed.
+        ProblemError
+            For solvers with ``real="float32"``.
+        InvalidInput
+            In calls, for tensors of wrong shapes or types.
         """
-        traced = self.traced(_checked(on_singular))
-        if traced.real is not DOUBLE:
+        exported = self.framework_function(_checked(on_singular))
+        if exported.real is not DOUBLE:
             raise ProblemError("functions of PyTorch compute in float64: compile without real='float32'")
-        return torch.function(traced)
+        return torch.function(exported)
+
+
+class Differentiable(Exportable, Generic[Product]):
+    """A compiled function whose products of derivatives with vectors can be compiled."""
+
+    @abstractmethod
+    def product(
+        self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
+    ) -> Product:  # fmt: skip
+        """Compile a product. kind: "jvp", "vjp" or "hvp"."""
+
+    def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
+        """Compile the product J v of the derivatives J of results by arguments with tangents v of the arguments.
+
+            push = sd.kinematics(model, ["com", "energy"]).jvp(wrt="q")
+            push(q, qd, tangents=dq)["com"]                 # (…, 3); dq (…, nv)
+            push = sd.compile(sd.forward_dynamics(model), outputs="qdd").jvp(wrt=("q", "qd"))
+            push(q, qd, tau, tangents={"q": dq, "qd": dqd})["qdd"]      # (…, nv)
+
+        Parameters
+        ----------
+        of
+            Names of results, by default all.
+        wrt
+            Names of arguments, by default all; of a solver all but fx.
+
+        Returns
+        -------
+        callable
+            It takes the arguments of the function and ``tangents={argument: (…, shape) array}``, or one array for a
+            single argument, and returns results as the function does. It needs about twice the operations of the
+            function. Tangents of q are (…, nv), in the tangent space of `Model.integrate`.
+
+        Raises
+        ------
+        UnknownName
+            For the names.
+        InvalidInput
+            If the function is a product itself.
+        """
+        return self.product("jvp", of, wrt)
+
+    def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
+        """Compile the product wᵀ J of cotangents w of the results with the derivatives J: gradients of any cost.
+
+            pull = sd.kinematics(model, ["com", "energy"]).vjp(wrt="q")
+            pull(q, qd, cotangents={"com": w, "energy": 1.0})["q"]      # ∂(wᵀ com + energy)/∂q (…, nv)
+
+        A call takes the arguments of the function and ``cotangents={result: (…, shape) array}``, and returns
+        {argument: array}. Parameters and errors are those of `jvp`.
+        """
+        return self.product("vjp", of, wrt)
+
+    def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
+        """Compile the derivative of wᵀ J along tangents v of the arguments: products with the Hessian of wᵀ f.
+
+            bend = sd.kinematics(model, "potential_energy").hvp()
+            bend(q, cotangents=1.0, tangents=dq)["q"]
+
+        A call takes cotangents and tangents, and returns {argument: array}. By q it is the derivative of the gradient
+        in the tangent space as q moves by `Model.integrate`. Parameters and errors are those of `jvp`.
+        """
+        return self.product("hvp", of, wrt)
 
 
 def _checked(on_singular: str) -> str:

@@ -6,23 +6,19 @@ import functools
 import inspect
 import math
 import operator
-import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.codegen import c_project
 from sysdyn.codegen.c99 import Description
 from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.frameworks.export import Source, Translated
-from sysdyn.frameworks.traced import Traced, left_out
+from sysdyn.frameworks.export import SAMPLED_STATES, Differentiable, ExportedProgram
+from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.program.derivatives import COTANGENTS, TANGENTS, ByProgram, Directions, taken, units, vector
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.groups import Group, Groups, chosen, named
@@ -35,8 +31,6 @@ from sysdyn.runtime.native_calls import Argument, Names, Shown, entry, one_state
 from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 
 _RESULT = "result"  # Output groups of results without names are called result, result1, …
-# Number of random states among which the test vectors of an export are found (chosen).
-EXPORT_STATES = 64
 
 
 def compile_function(
@@ -97,51 +91,7 @@ class Layout(NamedTuple):
         return next(iter(arrays.values())) if self.make is None else tuple(arrays.values())
 
 
-class Differentiable(ABC):
-    """A compiled function whose products with vectors are compiled, too."""
-
-    @abstractmethod
-    def product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> Any:
-        """The compiled product of a kind: "jvp", "vjp" or "hvp"."""
-
-    def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Any:
-        """Compiled product J v of the derivatives J of results by arguments with tangents v of these.
-
-            push = sd.kinematics(model, ["com", "energy"]).jvp(wrt="q")
-            push(q, qd, tangents=dq)["com"]                 # (…, 3); dq (…, nv) in the tangent space
-
-        of: some of the results, by default all; wrt: some of the arguments, by default all. A call takes the arguments
-        of the function and tangents={argument: (…, shape)}, a single one without its name as well, and gives results as
-        the function does. It takes about twice the operations of the function. Positions of a robot's kinematics have
-        tangents (…, nv), as `Model.integrate` steps.
-
-        Raises UnknownName, and InvalidInput of what is a product already.
-        """
-        return self.product("jvp", of, wrt)
-
-    def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Any:
-        """Compiled product w^T J of cotangents w of results with the derivatives J: gradients of any cost.
-
-            pull = sd.kinematics(model, ["com", "energy"]).vjp(wrt="q")
-            pull(q, qd, cotangents={"com": w, "energy": 1.0})["q"]      # ∂(w^T com + energy)/∂q (…, nv)
-
-        A call takes the arguments of the function and cotangents={result: (…, shape)}, and gives {argument: array}.
-        of, wrt, errors: as for `jvp`.
-        """
-        return self.product("vjp", of, wrt)
-
-    def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Any:
-        """Compiled derivative of w^T J along tangents v of the arguments: products with the Hessian of w^T f.
-
-            bend = sd.kinematics(model, "potential_energy").hvp()
-            bend(q, cotangents=1.0, tangents=dq)["q"]
-
-        A call takes both kinds of vectors, and gives {argument: array}. of, wrt, errors: as for `jvp`.
-        """
-        return self.product("hvp", of, wrt)
-
-
-class Function(Translated, Differentiable, Called):
+class Function(Differentiable["Function"], Called):
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
     inputs: name → shape, in the order of the arguments; shapes: those of the results. flops: exact counts of the
@@ -214,47 +164,28 @@ class Function(Translated, Differentiable, Called):
         require_disjoint(rows)
         return self._step(rows, self._results.handed_over)
 
-    def source(self, name: str | None = None) -> Source:
+    def exported_program(self, name: str | None = None) -> ExportedProgram:
         """The program for translators, at standard normal states. name: by default the function's."""
         name = self.name if name is None else name
         title = f"{name}, from {', '.join(f'{group.shown} {group.shape}' for group in self.groups.values())}"
 
         def states() -> dict[str, np.ndarray]:
             rng = np.random.default_rng(2)
-            return {
-                group: rng.standard_normal((EXPORT_STATES, size)) for group, size in self.program.inputs.sizes.items()
-            }
+            sizes = self.program.inputs.sizes
+            return {group: rng.standard_normal((SAMPLED_STATES, size)) for group, size in sizes.items()}
 
-        return Source(name, self.executable, Description(title, self.groups), states)
+        return ExportedProgram(name, self.executable, Description(title, self.groups), states)
 
-    def traced(self, on_singular: str) -> Traced:
-        def settle(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
+    def framework_function(self, on_singular: str) -> FrameworkFunction:
+        def on_failure(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
             if on_singular == "raise":
                 self._fail(dict(inputs), status)
-            left_out(outputs, status != 0)
+            fill_nan(outputs, status != 0)
 
-        return Traced(
-            self.name, self.program, self.groups, self.collected, self.shapes, self._results.handed_over, settle,
-            settle, self, about=on_singular,
+        return FrameworkFunction(
+            self.name, self.program, self.groups, self.collected, self.shapes, self._results.handed_over, on_failure,
+            on_failure, self, cache_tag=on_singular,
         )  # fmt: skip
-
-    def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """{group of inputs: (N, size)} of arrays (N, …) by name; others are left out."""
-        return {group: np.reshape(states[group], (-1, size)) for group, size in self.program.inputs.sizes.items()}
-
-    def export_c(
-        self, folder: str | os.PathLike, name: str | None = None, real: str = "float64",
-        states: Mapping[str, np.ndarray] | None = None,
-    ) -> Path:  # fmt: skip
-        """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
-
-        name: by default the function's. real: as there. states {input: (N, …)}: source of the test vectors, by default
-        standard normal. Raises InvalidInput for the name, FileError if the folder cannot be
-        written, SingularState if no test vector has a finite result.
-        """
-        source = self.source(name)
-        given = source.states() if states is None else self.rows(states)
-        return c_project.export(folder, source.name, source.executable, source.description, given, real)
 
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,

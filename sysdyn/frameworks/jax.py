@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
-from sysdyn.frameworks.traced import Node, Traced, mapped
+from sysdyn.frameworks.traced import FrameworkFunction, Node, flatten_batch_axes
 from sysdyn.frameworks.xla import RESCUE, handler
 from sysdyn.runtime.backend import Arrays
 
@@ -25,17 +25,17 @@ from sysdyn.runtime.backend import Arrays
 _HANDLERS: dict[str, object] = {}
 
 
-def function(traced: Traced) -> Callable:
+def function(exported: FrameworkFunction) -> Callable:
     """The function of JAX. Raises BackendUnavailable if JAX is not installed."""
     jax = library()
-    node = JaxNode(traced, traced.program, traced.settle)
+    node = JaxNode.root(exported)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        convert = functools.partial(_converted, dtype=traced.real.dtype)
-        arrays, lead = traced.arranged(args, kwargs, convert, jax.numpy.broadcast_to)
-        return traced.results(_primitive().bind(*arrays, node=node), lead)
+        convert = functools.partial(_converted, dtype=exported.real.dtype)
+        arrays, lead = exported.flatten_arguments(args, kwargs, convert, jax.numpy.broadcast_to)
+        return exported.results(_primitive().bind(*arrays, node=node), lead)
 
-    call.__name__ = call.__qualname__ = traced.name
+    call.__name__ = call.__qualname__ = exported.name
     return call
 
 
@@ -66,9 +66,9 @@ class JaxNode(Node):
     def target(self, single: bool) -> str:
         """Name of XLA's target of one state, or of many; it is the same in every process."""
         if single not in self._targets:
-            traced = self.traced
-            about = f"{self.program.digest} {single} {traced.level} {traced.about} {self.kind} {traced.real.name}"
-            name = f"sysdyn_{hashlib.sha256(about.encode()).hexdigest()[:32]}"
+            of = self.function
+            content = f"{self.program.digest} {single} {of.level} {of.cache_tag} {self.kind} {of.real.name}"
+            name = f"sysdyn_{hashlib.sha256(content.encode()).hexdigest()[:32]}"
             if name not in _HANDLERS:
                 jax = library()
                 address, keep = handler(self.program, self.machine_code.kernel(single), RESCUE(self._rescue))
@@ -81,7 +81,7 @@ class JaxNode(Node):
     def _rescue(self, place: int, n: int) -> int | None:
         """Settle a block of states some of which failed; see `RESCUE`."""
         try:
-            self.settle(self.program, *self._block(place, n))
+            self.on_failure(self.program, *self._block(place, n))
         except Exception as error:  # an error must not cross the boundary to XLA: it becomes one of XLA's
             text = str(error) if isinstance(error, SysdynError) else repr(error)
             self._message = ctypes.create_string_buffer(text.encode())
@@ -100,7 +100,7 @@ class JaxNode(Node):
 
     def _rows(self, start: int, n: int, size: int) -> np.ndarray:
         """(n, size) numbers at this address."""
-        kind = np.ctypeslib.as_ctypes_type(self.traced.real.dtype)
+        kind = np.ctypeslib.as_ctypes_type(self.function.real.dtype)
         return np.ctypeslib.as_array((kind * (n * size)).from_address(start)).reshape(n, size)
 
 
@@ -136,12 +136,12 @@ def _primitive() -> Any:
         rank = 1 + len(lead(args))
         like = max((x for x in args if len(x.shape) == rank), key=varying)
         return [
-            like.update(shape=(*lead(args), size), dtype=node.traced.real.dtype, weak_type=False)
+            like.update(shape=(*lead(args), size), dtype=node.function.real.dtype, weak_type=False)
             for size in node.program.outputs.sizes.values()
         ]
 
     def run(*args: Any, node: JaxNode) -> list:
-        dtype = node.traced.real.dtype
+        dtype = node.function.real.dtype
         shapes = [jax.ShapeDtypeStruct((*lead(args), size), dtype) for size in node.program.outputs.sizes.values()]
         return jax.ffi.ffi_call(node.target(not lead(args)), shapes)(*args)
 
@@ -158,7 +158,7 @@ def _primitive() -> Any:
     def forward(primals: tuple, tangents: tuple, *, node: JaxNode) -> tuple:
         results = primitive.bind(*primals, node=node)
         moving = {name: x for name, x in zip(node.inputs, tangents, strict=True) if type(x) is not ad.Zero}
-        rates = primitive.bind(*primals, *moving.values(), node=node.derived("jvp", tuple(moving)))
+        rates = primitive.bind(*primals, *moving.values(), node=node.derivative("jvp", tuple(moving)))
         return results, rates
 
     def transposed(cotangents: list, *args: Any, node: JaxNode) -> list:
@@ -169,14 +169,14 @@ def _primitive() -> Any:
         primals, vectors = args[:n], unknown[n:]
         shapes = [x.aval if gone else x for x, gone in zip(args, unknown, strict=True)]
         weights = [
-            jnp.zeros((*lead(shapes), size), node.traced.real.dtype) if type(x) is ad.Zero else x
+            jnp.zeros((*lead(shapes), size), node.function.real.dtype) if type(x) is ad.Zero else x
             for x, size in zip(cotangents, node.program.outputs.sizes.values(), strict=True)
         ]
         if node.kind == "jvp":
             wrt = tuple(name for name, asked in zip(node.wrt, vectors, strict=True) if asked)
-            found = iter(primitive.bind(*primals, *weights, node=parent.derived("vjp", wrt)))
+            found = iter(primitive.bind(*primals, *weights, node=parent.derivative("vjp", wrt)))
         else:
-            whole = primitive.bind(*primals, *weights, node=parent.derived("jvp", node.wrt))
+            whole = primitive.bind(*primals, *weights, node=parent.derivative("jvp", node.wrt))
             found = iter([x for x, asked in zip(whole, vectors, strict=True) if asked])
         result: list = [None] * n
         for x, asked in zip(shapes[n:], vectors, strict=True):
@@ -187,8 +187,8 @@ def _primitive() -> Any:
         return result
 
     def batched(args: tuple, axes: tuple, *, node: JaxNode) -> tuple[list, list]:
-        found, inside = mapped(args, axes, lambda x, axis: jnp.moveaxis(x, axis, 0), jnp.broadcast_to)
-        results = primitive.bind(*found, node=node)
+        flat, inside = flatten_batch_axes(args, axes, lambda x, axis: jnp.moveaxis(x, axis, 0), jnp.broadcast_to)
+        results = primitive.bind(*flat, node=node)
         return [x.reshape((*inside, x.shape[-1])) for x in results], [0] * len(results)
 
     primitive.def_impl(at_once)

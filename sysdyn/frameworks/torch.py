@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
-from sysdyn.frameworks.traced import Node, Traced, mapped
+from sysdyn.frameworks.traced import FrameworkFunction, Node, flatten_batch_axes
 
 # Nodes by number, which operations hold in place of them; they stay for the life of the process, as compiled code does.
 _NODES: list[TorchNode] = []
 
 
-def function(traced: Traced) -> Callable:
+def function(exported: FrameworkFunction) -> Callable:
     """The function of PyTorch. Raises BackendUnavailable if it is not installed."""
     torch = library()
-    node = TorchNode(traced, traced.program, traced.settle)
+    node = TorchNode.root(exported)
     apply, forward_mode = _operation(), torch.autograd.forward_ad
 
     def converted(name: str, x: Any) -> Any:
@@ -40,7 +40,7 @@ def function(traced: Traced) -> Callable:
 
     def at_once(args: tuple, kwargs: dict) -> Any:
         """Results of tensors whose numbers may be read, which PyTorch refuses inside transformations."""
-        found = traced.direct(*map(read, args), **{name: read(x) for name, x in kwargs.items()})
+        found = exported.eager_call(*map(read, args), **{name: read(x) for name, x in kwargs.items()})
         if type(found) is dict:
             return {name: torch.from_numpy(x) for name, x in found.items()}
         return tuple(map(torch.from_numpy, found)) if type(found) is tuple else torch.from_numpy(found)
@@ -55,10 +55,10 @@ def function(traced: Traced) -> Callable:
                 return at_once(args, kwargs)
             except (RuntimeError, AttributeError, TypeError, SysdynError):
                 pass  # these have gradients, are no tensors, or the call fails: it goes the general way
-        tensors, lead = traced.arranged(args, kwargs, converted, torch.broadcast_to)
-        return traced.results(apply(node, tensors), lead)
+        tensors, lead = exported.flatten_arguments(args, kwargs, converted, torch.broadcast_to)
+        return exported.results(apply(node, tensors), lead)
 
-    call.__name__ = call.__qualname__ = traced.name
+    call.__name__ = call.__qualname__ = exported.name
     return call
 
 
@@ -119,7 +119,7 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
         many = lead(operands)
         weights = [operands[0].new_zeros((*many, size)) if x is None else x
                    for x, size in zip(weights, ctx.node.sizes(), strict=True)]  # fmt: skip
-        found = iter(apply(ctx.node.derived("vjp", names), [*operands, *weights]))
+        found = iter(apply(ctx.node.derivative("vjp", names), [*operands, *weights]))
         result: list = []
         for asked, shared in zip(wanted, ctx.shared, strict=True):
             x = next(found) if asked else None
@@ -148,12 +148,12 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
         def jvp(ctx: Any, _: Any, *rates: Any) -> tuple:
             names = tuple(name for name, x in zip(ctx.node.inputs, rates, strict=True) if x is not None)
             moving = [x for x in rates if x is not None]
-            return Call.apply(ctx.node.derived("jvp", names), *ctx.saved_tensors, *moving)
+            return Call.apply(ctx.node.derivative("jvp", names), *ctx.saved_tensors, *moving)
 
         @staticmethod
         def vmap(info: Any, axes: tuple, node: TorchNode, *tensors: Any) -> tuple:
-            found, inside = mapped(tensors, axes[1:], lambda x, axis: x.movedim(axis, 0), torch.broadcast_to)
-            results = Call.apply(node, *found)
+            flat, inside = flatten_batch_axes(tensors, axes[1:], lambda x, axis: x.movedim(axis, 0), torch.broadcast_to)
+            results = Call.apply(node, *flat)
             return tuple(x.reshape((*inside, x.shape[-1])) for x in results), (0,) * len(results)
 
     # kept, as PyTorch asks for it in every call

@@ -1,7 +1,6 @@
-"""Programs as frameworks take them that trace, differentiate and batch functions: JAX and PyTorch.
+"""Programs in frameworks that trace, differentiate and batch functions: what JAX and PyTorch have in common.
 
-Their derivatives by forward and reverse mode are programs, too, made when they are first asked for, and so on to any
-order.
+Derivatives in forward and reverse mode, of any order, are programs, compiled when they are first traced.
 """
 
 from __future__ import annotations
@@ -21,127 +20,127 @@ from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.real import DOUBLE, Real
 from sysdyn.runtime.runner import Runner
 
-# Gets a program, and its inputs, outputs and status of states some of which failed; see `Traced`.
-Settle = Callable[[Program, Arrays, Arrays, np.ndarray], None]
+# on_failure(program, inputs, outputs, status (N,)): fix the failed states in place, set them to NaN, or raise.
+FailureHandler = Callable[[Program, Arrays, Arrays, np.ndarray], None]
 
 
-class Traced(NamedTuple):
-    """A program, its arguments and its results.
+class FrameworkFunction(NamedTuple):
+    """A program with its arguments and results, for a framework.
 
-    program: unit quaternions are made in it. groups: its inputs. collected: gives {group: value} of the arguments of a
-    call, whose values have shapes and no numbers. shapes: of the results at one state, by group; shown: gives what a
-    call gives, of results by group. settle: takes inputs, outputs and status (N,) of states some of which failed, and
-    writes results that are found another way, or not-a-number; it raises SysdynError to let the call fail.
-    settle_derived: the same for derivatives of any order. product: gives the program of a first derivative, by its kind
-    and the groups to differentiate by. direct: gives what a call gives, of arrays with numbers. about: of what a call
-    does at singular states. real: type of the numbers of the program and its derivatives.
+    program: normalises quaternions. groups: of its inputs. bind_arguments: {group: value} of a call's arguments, which
+    may be traced. shapes: of the results of one state, by group. pack_results: results by group → what a call returns.
+    on_failure, on_derivative_failure: of the program, and of its derivatives of any order. eager_call: a call with
+    concrete arrays. derivative: (kind, groups) → first derivative, by default that of the program. cache_tag: what
+    `on_failure` depends on besides the program.
     """
 
     name: str
     program: Program
     groups: Groups
-    collected: Callable[..., Mapping[str, Any]]
+    bind_arguments: Callable[..., Mapping[str, Any]]
     shapes: Mapping[str, tuple[int, ...]]
-    shown: Callable[[dict[str, Any]], Any]
-    settle: Settle
-    settle_derived: Settle
-    direct: Callable[..., Any]
-    product: Callable[[str, tuple[str, ...]], Program] | None = None
-    about: str = ""
+    pack_results: Callable[[dict[str, Any]], Any]
+    on_failure: FailureHandler
+    on_derivative_failure: FailureHandler
+    eager_call: Callable[..., Any]
+    derivative: Callable[[str, tuple[str, ...]], Program] | None = None
+    cache_tag: str = ""
     level: int = 2
     real: Real = DOUBLE
 
-    def arranged(
+    def flatten_arguments(
         self, args: tuple, kwargs: Mapping[str, Any], convert: Callable[[str, Any], Any], broadcast: Callable
     ) -> tuple[list, tuple[int, ...]]:
         """(inputs (size,) or (N, size) by group, batch axes) of a call.
 
-        convert: gives an array of this type of numbers of an argument, by its name; broadcast: brings one to a shape.
-        Raises InvalidInput for values that are missing or of other shapes.
+        convert: (name, argument) → array of the framework. broadcast: (array, shape) → array. Raises InvalidInput for
+        missing values and wrong shapes.
         """
-        collected = self.collected(*args, **kwargs)
-        values, leads = {}, {}
+        bound = self.bind_arguments(*args, **kwargs)
+        arrays, batch_axes = {}, {}
         for name, group in self.groups.items():
-            x = convert(group.shown, collected[name] if name in collected else group.required())
-            values[name] = x, group.leading(x)
-            if values[name][1]:
-                leads[group.shown] = values[name][1]
-        lead = common(leads) if leads else ()
-        found = []
+            arrays[name] = convert(group.shown, bound[name] if name in bound else group.required())
+            batch_axes[name] = group.leading(arrays[name])
+        lead = common({self.groups[name].shown: axes for name, axes in batch_axes.items() if axes})
+        n, inputs = math.prod(lead), []
         for name, group in self.groups.items():
-            x, own = values[name]
-            x = x.reshape((*own, group.size))
-            found.append(broadcast(x, (*lead, group.size)).reshape((math.prod(lead), group.size)) if own else x)
-        return found, lead
+            x = arrays[name].reshape((*batch_axes[name], group.size))
+            inputs.append(broadcast(x, (*lead, group.size)).reshape((n, group.size)) if batch_axes[name] else x)
+        return inputs, lead
 
     def results(self, outputs: Any, lead: tuple[int, ...]) -> Any:
-        """The results of a call, of the outputs of the program in their order."""
-        named = zip(self.program.outputs, outputs, strict=True)
-        return self.shown({name: x.reshape(lead + self.shapes[name]) for name, x in named})
+        """What a call returns, from the outputs of the program in their order."""
+        by_group = zip(self.program.outputs, outputs, strict=True)
+        return self.pack_results({name: x.reshape(lead + self.shapes[name]) for name, x in by_group})
 
 
 class Node:
-    """A program in traced functions.
+    """A program in traced functions: that of a `FrameworkFunction`, or the derivative of a parent node.
 
-    parent: the one that it is a derivative of, of this kind ("jvp" or "vjp") and by these groups.
+    kind: of derivative, "jvp" or "vjp"; wrt: the groups of the parent's inputs that it is taken by.
     """
 
     def __init__(
-        self, traced: Traced, program: Program, settle: Settle, parent: Self | None = None, kind: str = "",
-        wrt: tuple[str, ...] = (),
+        self, function: FrameworkFunction, program: Program, on_failure: FailureHandler, parent: Self | None = None,
+        kind: str = "", wrt: tuple[str, ...] = (),
     ):  # fmt: skip
-        self.traced, self.program, self.settle = traced, program, settle
+        self.function, self.program, self.on_failure = function, program, on_failure
         self.parent, self.kind, self.wrt = parent, kind, wrt
         self.inputs = tuple(program.inputs)
-        self._derived: dict[tuple[str, tuple[str, ...]], Self] = {}
+        self._derivatives: dict[tuple[str, tuple[str, ...]], Self] = {}
 
-    def derived(self, kind: str, wrt: tuple[str, ...]) -> Self:
-        """The node of J v (jvp) or w^T J (vjp) by these groups of inputs: its further inputs are v or w."""
-        if (kind, wrt) not in self._derived:
-            first = self.traced.product if self.parent is None else None
+    @classmethod
+    def root(cls, function: FrameworkFunction) -> Self:
+        """The node of a function itself."""
+        return cls(function, function.program, function.on_failure)
+
+    def derivative(self, kind: str, wrt: tuple[str, ...]) -> Self:
+        """The node of J v (jvp) or wᵀ J (vjp) by these groups of inputs; v or w are its further inputs."""
+        if (kind, wrt) not in self._derivatives:
+            special = self.function.derivative if self.parent is None else None
             outputs = list(self.program.outputs)
-            program = first(kind, wrt) if first else ByProgram(self.program, outputs, wrt).product(kind)
-            self._derived[kind, wrt] = type(self)(self.traced, program, self.traced.settle_derived, self, kind, wrt)
-        return self._derived[kind, wrt]
+            program = special(kind, wrt) if special else ByProgram(self.program, outputs, wrt).product(kind)
+            made = type(self)(self.function, program, self.function.on_derivative_failure, self, kind, wrt)
+            self._derivatives[kind, wrt] = made
+        return self._derivatives[kind, wrt]
 
     @cached_property
     def machine_code(self) -> MachineCode:
-        return MachineCode(self.program, self.traced.level, real=self.traced.real)
+        return MachineCode(self.program, self.function.level, real=self.function.real)
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Outputs (size,) or (N, size) of inputs of these shapes, in order. Raises SysdynError as `settle` does."""
+        """Outputs (size,) or (N, size), from inputs of such shapes, in order. Raises what `on_failure` raises."""
         n = next((len(x) for x in arrays if x.ndim > 1), None)
         inputs = dict(zip(self.inputs, arrays, strict=True))
         outputs, status = Runner(self.machine_code).results(inputs, 1 if n is None else n)
         if status.any():
-            self.settle(self.program, inputs, outputs, status)
+            self.on_failure(self.program, inputs, outputs, status)
         return [x[0] if n is None else x for x in outputs.values()]
 
 
-def left_out(outputs: Arrays, failed: Any) -> None:
-    """Make not-a-number of the results of failed states, by a mask (N,) or by number (or `...`: of all)."""
+def fill_nan(outputs: Arrays, states: Any) -> None:
+    """Set outputs of these states to NaN. states: a mask (N,), indices, or `...`."""
     for x in outputs.values():
-        x[failed] = np.nan
+        x[states] = np.nan
 
 
-def mapped(
-    operands: Sequence, axes: Sequence[int | None], moved: Callable, broadcast: Callable
+def flatten_batch_axes(
+    operands: Sequence, axes: Sequence[int | None], to_front: Callable, broadcast: Callable
 ) -> tuple[list, tuple[int, ...]]:
-    """(operands (size,) or (N, size) of operands with a further axis that is mapped, the axes that N stands for).
+    """Merge the axis that a framework maps over with the state axis: (operands (size,) or (N, size), merged axes).
 
-    axes: the mapped one of each operand, None if there is none. moved: gives an array with an axis moved to the front;
-    broadcast: brings one to a shape.
+    axes: the mapped axis of each operand, or None. to_front: (array, axis) → array; broadcast: (array, shape) → array.
     """
-    found = [x if axis is None else moved(x, axis) for x, axis in zip(operands, axes, strict=True)]
+    flat = [x if axis is None else to_front(x, axis) for x, axis in zip(operands, axes, strict=True)]
     outer = [axis is not None for axis in axes]
-    inner = [x.ndim - out > 1 for x, out in zip(found, outer, strict=True)]  # has states within it, as before
-    count = next(len(x) for x, out in zip(found, outer, strict=True) if out)
+    inner = [x.ndim - out > 1 for x, out in zip(flat, outer, strict=True)]  # has a state axis
+    count = next(len(x) for x, out in zip(flat, outer, strict=True) if out)
     if not any(inner):
-        return found, (count,)
-    lead = (count, next(x.shape[-2] for x, many in zip(found, inner, strict=True) if many))
-    for k, (x, out, many) in enumerate(zip(found, outer, inner, strict=True)):
+        return flat, (count,)
+    lead = (count, next(x.shape[-2] for x, many in zip(flat, inner, strict=True) if many))
+    for k, (x, out, many) in enumerate(zip(flat, outer, inner, strict=True)):
         if out or many:
             x = x if many else x[:, None, :]
             x = broadcast(x if out else x[None], (*lead, x.shape[-1]))
-            found[k] = x.reshape((lead[0] * lead[1], x.shape[-1]))
-    return found, lead
+            flat[k] = x.reshape((lead[0] * lead[1], x.shape[-1]))
+    return flat, lead

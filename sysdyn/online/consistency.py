@@ -263,7 +263,9 @@ class CheckedSolver(Solver):
         made = partial(_CheckedDerivatives, self._calls_of_whole)
         return compile_derivatives(self.problem, self.choice, self.program, self.options, of=of, wrt=wrt, made=made)
 
-    def _product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> DerivativeProduct:
+    def product(
+        self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
+    ) -> DerivativeProduct:
         self._reject_left_out(wrt)
         made = partial(_CheckedProduct, self._calls_of_whole)
         return compile_product(kind, self.problem, self.choice, self.program, self.options, of, wrt, made)

@@ -14,8 +14,8 @@ from sysdyn.codegen import precise
 from sysdyn.codegen.registry import backend_named
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, SingularState, check_among
-from sysdyn.frameworks.export import Source, Translated
-from sysdyn.frameworks.traced import Traced, left_out
+from sysdyn.frameworks.export import Exportable, ExportedProgram
+from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITY
@@ -34,7 +34,7 @@ from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
 from sysdyn.online.digits import sizes_of_mean
-from sysdyn.online.traced import traced
+from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups, chosen
@@ -184,7 +184,7 @@ def settle_derived(
             "Use on_singular='nan' to go on",
             states=tuple(bad.tolist()),
         )
-    left_out(run.outputs, bad)
+    fill_nan(run.outputs, bad)
 
 
 def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
@@ -202,7 +202,7 @@ def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nd
     return found if all((x <= SMALL_DIFFERENCE).all() for x in off) else None  # not if they are no numbers
 
 
-class Differentials(Translated, Called):
+class Differentials(Exportable, Called):
     """Compiled derivatives of a problem's solution, or products of these: the calls that both have.
 
     of, wrt: differentiated outputs, and inputs. method: the way that was taken. flops: exact counts, that of the
@@ -247,20 +247,19 @@ class Differentials(Translated, Called):
         """
         return self._calls.bind(Arguments.of(q, qd, known, given), threads, out)
 
-    def source(self, name: str | None = None) -> Source:
-        """The program for translators; results are groups by name, row by row."""
+    def exported_program(self, name: str | None = None) -> ExportedProgram:
         name = f"{export.problem_name(self.problem)}_{self._word}" if name is None else name
         results = Groups(Group(x, shape) for x, (_, shape) in self._results.items())
-        return export.source(name, self.problem, self._inputs.groups, results, self.executable)
+        return export.exported_program(name, self.problem, self._inputs.groups, results, self.executable)
 
-    def traced(self, on_singular: str) -> Traced:
-        direct: Any = self
+    def framework_function(self, on_singular: str) -> FrameworkFunction:
+        call: Any = self
 
-        def settle(program: Program, run: Run) -> None:
+        def on_failure(program: Program, run: Run) -> None:
             settle_derived(self.problem, self.of, program, run, None, on_singular)
 
-        return traced(
-            self._word, self._calls, self.program, settle, settle, partial(direct, on_singular=on_singular),
+        return framework_function(
+            self._word, self._calls, self.program, on_failure, on_failure, partial(call, on_singular=on_singular),
             on_singular, self._options.code_level,
         )  # fmt: skip
 

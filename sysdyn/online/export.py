@@ -1,4 +1,4 @@
-"""A solver for translators: its name, the comments on its groups, and its test vectors."""
+"""Export of compiled problems: names, comments, and samples for test vectors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from sysdyn.codegen.c99 import Description, identifier
-from sysdyn.frameworks.export import Source
+from sysdyn.frameworks.export import SAMPLED_STATES, ExportedProgram
 from sysdyn.measurements.classical import dynamics_name
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.runtime.runner import Runner
-
-# Sampled states among which test vectors are found (chosen).
-VECTOR_STATES = 64
 
 
 def problem_name(problem: Problem) -> str:
@@ -24,15 +21,17 @@ def problem_name(problem: Problem) -> str:
     return f"{robot if robot[:1].isalpha() else f'robot_{robot}'.rstrip('_')}_{dynamics_name(problem)}"
 
 
-def source(name: str, problem: Problem, inputs: Groups, outputs: Groups, executable: Runner) -> Source:
-    """A compiled problem for translators. inputs, outputs: its groups; test vectors of further inputs are random."""
+def exported_program(
+    name: str, problem: Problem, inputs: Groups, outputs: Groups, executable: Runner
+) -> ExportedProgram:
+    """A compiled problem for translators. inputs, outputs: its groups. Inputs that the problem lacks are random."""
     title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(inputs)}"
 
     def states() -> Mapping[str, np.ndarray]:
         rng = np.random.default_rng(EXAMPLE_SEED)
         further = {
-            x: rng.standard_normal((VECTOR_STATES, g.size)) for x, g in inputs.items() if x not in problem.inputs
+            x: rng.standard_normal((SAMPLED_STATES, g.size)) for x, g in inputs.items() if x not in problem.inputs
         }
-        return sample_states(problem, VECTOR_STATES, seed=EXAMPLE_SEED) | further
+        return sample_states(problem, SAMPLED_STATES, seed=EXAMPLE_SEED) | further
 
-    return Source(name, executable, Description(title, {**inputs, **outputs}), states)
+    return ExportedProgram(name, executable, Description(title, {**inputs, **outputs}), states)

@@ -18,8 +18,8 @@ from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import TextTable
-from sysdyn.frameworks.export import Source, Translated
-from sysdyn.frameworks.traced import Traced, left_out
+from sysdyn.frameworks.export import Differentiable, ExportedProgram
+from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITIES
@@ -42,7 +42,7 @@ from sysdyn.online.pattern import pictures
 from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.resolving import Resolver
 from sysdyn.online.solution import About, Solution
-from sysdyn.online.traced import traced
+from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
@@ -70,7 +70,7 @@ class Counts(NamedTuple):
         return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
-class Solver(Translated, Called):
+class Solver(Differentiable[DerivativeProduct], Called):
     """A compiled problem.
 
     problem: the solved problem. whole: the stated one, for a `CheckedSolver` with the measurements that are left out.
@@ -229,41 +229,9 @@ class Solver(Translated, Called):
         """
         return compile_derivatives(self.problem, self.choice, self.program, self.options, of=of, wrt=wrt)
 
-    def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
-        """Compiled product J v of the derivatives J of solved quantities by the inputs with tangents v of these.
-
-            push = sd.compile(sd.forward_dynamics(model), outputs="qdd").jvp(wrt=("q", "qd"))
-            push(q, qd, tau, tangents={"q": dq, "qd": dqd})["qdd"]      # (…, nv); dq (…, nv) in the tangent space
-
-        of: some of the solver's outputs, by default all. wrt: as for `derivatives`. A product takes about twice the
-        operations of the solution, whatever the size of J.
-
-        Raises UnknownName.
-        """
-        return self._product("jvp", of, wrt)
-
-    def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
-        """Compiled product wᵀ J of cotangents w of the outputs with the derivatives J: gradients of any cost.
-
-            pull = sd.compile(sd.forward_dynamics(model), outputs="qdd").vjp(wrt=("q", "qd", "tau"))
-            pull(q, qd, tau, cotangents=w)["q"]                         # ∂(wᵀ q̈)/∂q (…, nv), in the tangent space
-
-        of, wrt, errors: as for `jvp`.
-        """
-        return self._product("vjp", of, wrt)
-
-    def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
-        """Compiled derivative of wᵀ J along tangents v of the inputs: products with the Hessian of wᵀ f.
-
-            bend = sd.compile(sd.forward_dynamics(model), outputs="qdd").hvp(wrt=("q", "qd"))
-            bend(q, qd, tau, cotangents=w, tangents={"q": dq, "qd": dqd})["q"]
-
-        Of q it is the derivative of the slopes in the tangent space as q moves by `Model.integrate`. of, wrt, errors:
-        as for `jvp`.
-        """
-        return self._product("hvp", of, wrt)
-
-    def _product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> DerivativeProduct:
+    def product(
+        self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
+    ) -> DerivativeProduct:
         return compile_product(kind, self.problem, self.choice, self.program, self.options, of, wrt)
 
     # ---- properties ---------------------------------------------------------------------------------------------
@@ -399,17 +367,16 @@ class Solver(Translated, Called):
             return self.executable
         return Runner(backend_named(options.backend)(self.program, options.code_level))
 
-    def source(self, name: str | None = None) -> Source:
-        """The program for translators. name: by default from the robot and the problem."""
+    def exported_program(self, name: str | None = None) -> ExportedProgram:
         name = export.problem_name(self.problem) if name is None else name
-        return export.source(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
+        return export.exported_program(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
-    def traced(self, on_singular: str) -> Traced:
-        def settle(_: Program, run: Run) -> None:
+    def framework_function(self, on_singular: str) -> FrameworkFunction:
+        def on_failure(_: Program, run: Run) -> None:
             dead = run.status & BAD_INPUT != 0
             if dead.any() and on_singular == "raise":
                 self._calls.reject_bad_inputs(run)
-            left_out(run.outputs, dead)
+            fill_nan(run.outputs, dead)
             again = np.flatnonzero((run.status != 0) & ~dead)
             part = Run(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
             part.arrays["q"] = unit(part.arrays["q"], self._inputs.quaternions)
@@ -418,28 +385,28 @@ class Solver(Translated, Called):
             except InvalidInput:  # angles without a sine
                 if on_singular == "raise":
                     raise
-                left_out(part.outputs, ...)
+                fill_nan(part.outputs, ...)
             for name, x in part.outputs.items():
                 run.outputs[name][again] = x
 
-        def product(kind: str, wrt: tuple[str, ...]) -> Program:
+        def derivative(kind: str, wrt: tuple[str, ...]) -> Program:
             return offline.product(
                 kind, self.problem, self.choice, self.program, self.options, self.outputs, wrt, ambient=True
             ).program
 
-        def settle_derivatives(program: Program, run: Run) -> None:
+        def on_derivative_failure(program: Program, run: Run) -> None:
             settle_derived(self.problem, self.outputs, program, run, None, on_singular)
 
         # of `problem`, without checks of the whole; the method that __get__ gives would go the general way
         outputs, solve = self.outputs, partial(Solver.__call__, self)
 
-        def direct(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        def eager_call(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
             found = solve(*args, on_singular=on_singular, **kwargs)
             return {name: getattr(found, name) if name in QUANTITIES else found[name] for name in outputs}
 
-        return traced(
-            export.problem_name(self.problem), self._calls, self.program, settle, settle_derivatives, direct,
-            on_singular, self.options.code_level, product, self.options.numbers,
+        return framework_function(
+            export.problem_name(self.problem), self._calls, self.program, on_failure, on_derivative_failure,
+            eager_call, on_singular, self.options.code_level, derivative, self.options.numbers,
         )  # fmt: skip
 
     def __reduce__(self):

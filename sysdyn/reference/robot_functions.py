@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, SingularState, UnknownName, check_among
-from sysdyn.frameworks.export import Source, Translated
-from sysdyn.frameworks.function import EXPORT_STATES, Differentiable, Function, compile_function
-from sysdyn.frameworks.traced import Traced
+from sysdyn.frameworks.export import SAMPLED_STATES, Differentiable, ExportedProgram
+from sysdyn.frameworks.function import Function, compile_function
+from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.manifolds import at_unit
@@ -224,7 +225,7 @@ def kinematics(
     return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
 
 
-class Kinematics(Translated, Differentiable, Called):
+class Kinematics(Differentiable["Kinematics"], Called):
     """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
 
     names: of the results. flops: exact counts of the one program that computes them.
@@ -293,17 +294,16 @@ class Kinematics(Translated, Differentiable, Called):
         """
         return self.function.bind(**self._given(q, qd, fx, others))
 
-    def source(self, name: str | None = None) -> Source:
-        """The program for translators. name: by default "kinematics"."""
+    def exported_program(self, name: str | None = None) -> ExportedProgram:
 
         def states() -> dict[str, np.ndarray]:
             shapes = {name: group.shape for name, group in self.function.groups.items()}
-            q, qd, _ = self.model.random_state(seed=2, batch=EXPORT_STATES)
+            q, qd, _ = self.model.random_state(seed=2, batch=SAMPLED_STATES)
             rng = np.random.default_rng(2)
-            others = {x: rng.standard_normal((EXPORT_STATES, *shape)) for x, shape in shapes.items()}
-            return self.function.rows(others | {"q": q, "qd": qd})
+            others = {x: rng.standard_normal((SAMPLED_STATES, math.prod(shape))) for x, shape in shapes.items()}
+            return {x: y for x, y in (others | {"q": q, "qd": qd}).items() if x in shapes}
 
-        return self.function.source("kinematics" if name is None else name)._replace(states=states)
+        return self.function.exported_program("kinematics" if name is None else name)._replace(states=states)
 
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
@@ -315,13 +315,13 @@ class Kinematics(Translated, Differentiable, Called):
         found = {names.get(x, x): Result(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()}
         return Kinematics(self.model, made, {name: (name, x) for name, x in found.items()})
 
-    def traced(self, on_singular: str) -> Traced:
+    def framework_function(self, on_singular: str) -> FrameworkFunction:
         def collected(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
             return self.function.collected(**self._given(q, qd, fx, others))
 
         program = at_unit(self.program, [part for _, part in self.model.quaternions])
-        found = self.function.traced(on_singular)
-        return found._replace(name="kinematics", program=program, collected=collected, direct=self)
+        function = self.function.framework_function(on_singular)
+        return function._replace(name="kinematics", program=program, bind_arguments=collected, eager_call=self)
 
     def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""

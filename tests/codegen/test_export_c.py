@@ -207,6 +207,11 @@ def test_functions_are_exported_too(tmp_path):
     with pytest.raises(SingularState, match="finite result"):
         sd.compile_function(lambda x: np.sqrt(-1.0 - x * x), {"x": (1,)}).export_c(tmp_path / "lambda", "root")
     assert not (tmp_path / "lambda").exists()
+    shifted = sd.compile_function(lambda x: np.sqrt(x * x - 100.0), {"x": (1,)})
+    with pytest.raises(InvalidInput, match="no values of x"):
+        shifted.export_c(tmp_path / "root", "root", states={"y": [11.0]})
+    text = (shifted.export_c(tmp_path / "root", "root", states={"x": [11.0, 12.0]}) / "test_vectors.h").read_text()
+    assert "TEST_COUNT 2" in text and "{12.0}" in text
 
 
 @pytest.mark.slow

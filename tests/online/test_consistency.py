@@ -489,8 +489,9 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
             with pytest.raises(sd.ProblemError, match=f"{name!r} is left out: it only checks"):
                 getattr(found, kind)(wrt=name)
 
-    def traced() -> None:
-        assert set(found.traced("nan").groups) == set(rest.traced("nan").groups)  # the rest, with no check
+    def framework_function() -> None:
+        groups, expected = (x.framework_function("nan").groups for x in (found, rest))
+        assert set(groups) == set(expected)  # the rest, with no check
 
     def to_jax() -> None:
         jax = pytest.importorskip("jax")
@@ -528,9 +529,10 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         "resolve": resolve, "spread": lambda: found.spread(Arguments(Q, QD, (), {}), {}) is None,
         "considered": lambda: len(found.considered) > 0,
         "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
-        **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "traced": traced, "to_jax": to_jax,
-        "to_torch": traced,
-        "source": lambda: found.source("x").name == "x", "to_casadi": lambda: found.to_casadi("x").name() == "x",
+        **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "product": partial(product, "jvp"),
+        "framework_function": framework_function, "to_torch": framework_function, "to_jax": to_jax,
+        "exported_program": lambda: found.exported_program("x").name == "x",
+        "to_casadi": lambda: found.to_casadi("x").name() == "x",
         "outputs": outputs, "measured": outputs, "report": report, "safety": report, "choice": report,
         "ordering": report, "flops": lambda: found.flops.end_to_end.total > 0, "passes": report,
         "fill_in": lambda: found.fill_in == found.choice.fill_in,

@@ -59,9 +59,9 @@ def goes_shortest(call: Callable[[], Any]) -> bool:
 def test_frameworks_that_hand_over_numbers_go_the_shortest_way(on_singular):
     """Such as PyTorch, for tensors that nothing differentiates."""
     solver, state = sd.compile(sd.forward_dynamics(ARM), outputs=["qdd"], level="fast"), ARM.random_state(seed=0)
-    direct = solver.traced(on_singular).direct
+    direct = solver.framework_function(on_singular).eager_call
     direct(*state)
-    assert set(called(lambda: direct(*state))) <= {"direct", "<dictcomp>"}
+    assert set(called(lambda: direct(*state))) <= {"eager_call", "<dictcomp>"}
     assert called(lambda: direct(*map(list, state)))[3:], "lists go the general way"
 
 

@@ -221,7 +221,7 @@ def test_what_is_of_one_program_names_mode():
     q, qd, tau = (np.zeros(k) for k in (MODEL.nq, MODEL.nv, MODEL.nv))
     for asked in (
         lambda: made.bind(q, qd, tau), lambda: made.derivatives(), lambda: made.vjp(), lambda: made.flops,
-        lambda: made.save("x"), lambda: made.export_c("x"), lambda: made.source(), lambda: made.to_jax(),
+        lambda: made.save("x"), lambda: made.export_c("x"), lambda: made.exported_program(), lambda: made.to_jax(),
         lambda: made.safety, lambda: made.program,
     ):  # fmt: skip
         with pytest.raises(
