@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
+import decimals
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.codegen import precise
 from sysdyn.equations.augmented import AugmentedSystem, System
 from sysdyn.measurements.groups import value_group
 from sysdyn.offline.safety import VANISHING
@@ -27,13 +27,13 @@ def _evaluated(system: System, inputs: dict[str, np.ndarray]) -> list[Decimal]:
     inputs = inputs | {"q": system.model.normalise(np.ravel(inputs["q"])[None])[0]}
     defaults = {x: group.default for x, group in system.problem.inputs.items() if group.default is not None}
     given = {x: (defaults | inputs).get(x, np.zeros(size)) for x, size in system.program.inputs.sizes.items()}
-    return precise.run(system.program, given)
+    return decimals.run(system.program, given)
 
 
 def left_over(system: System, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
     """D d + b (equations,) at one state, rounded once; inputs (size,) by group, d (columns of D,)."""
     out = _evaluated(system, inputs)
-    with localcontext(precise.DIGITS):
+    with localcontext(decimals.DIGITS):
         total, exact = out[system.nnz :], [Decimal(x) for x in d.tolist()]
         for r, c, x in zip(*(x.tolist() for x in system.coordinates), out[: system.nnz], strict=True):
             total[r] += x * exact[c]
@@ -62,7 +62,7 @@ class Digits:
         for k, j in enumerate(columns, 1):
             right[j][k] = Decimal(1)
         kept = range(n) if rows is None else rows
-        with localcontext(precise.DIGITS):
+        with localcontext(decimals.DIGITS):
             self.log_determinant, self._x = _solved([left[i] for i in kept], [right[i] for i in kept])
 
     def value(self, unknown: int, k: int = 0) -> float:

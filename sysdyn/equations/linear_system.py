@@ -13,7 +13,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from numpy.typing import ArrayLike
 
 from sysdyn.codegen import interpreter
-from sysdyn.codegen.precise import run_twice
+from sysdyn.codegen.double_double import run_double_double
 from sysdyn.equations.assembly import Assembly, Combination
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.statement import Statement
@@ -210,7 +210,7 @@ class LinearSystem(ABC):
 
     def values_twice(self, inputs: Mapping[str, np.ndarray]) -> tuple[Twice, Twice]:
         """(entries (nnz,), b (equations,)) at one state, exact to twice the precision, inputs as for `values`."""
-        out = run_twice(self.program, self._full(inputs))
+        out = run_double_double(self.program, self._full(inputs))
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysdyn.codegen.double_double import perturb_one_ulp
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.quantities import QUANTITY, WRENCHES
@@ -136,10 +137,9 @@ class Again:
     def others(self) -> np.ndarray:
         """The constants as other roundings might have left them, whole numbers as they are; none if all of them are."""
         x = self._program.constants
-        whole = x == np.round(x)
-        away = np.where(np.arange(len(x)) % 2, math.inf, -math.inf)
+        perturbed = perturb_one_ulp(x)
         left = np.abs(x) < LEFT_OVER * min(1.0, np.abs(x).max(initial=0.0))
-        return x[:0] if whole.all() else np.where(whole, x, np.where(left, 0.0, np.nextafter(x, away)))
+        return x[:0] if np.array_equal(perturbed, x) else np.where(left, 0.0, perturbed)
 
     def _least(self, guards: np.ndarray) -> float:
         """Logarithm of the least product of the pivots at a state that is not near a singular one."""

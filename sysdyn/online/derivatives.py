@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.codegen import precise
+from sysdyn.codegen.double_double import perturb_one_ulp, run_double_double
 from sysdyn.codegen.registry import backend_named
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, SingularState, check_among
@@ -159,9 +159,9 @@ def settle_derived(
 ) -> None:  # fmt: skip
     """Write derivatives at the states of a run at which its program failed.
 
-    The same operations in 50 digits, unless the system is singular there, or so near that rounding errors of constants
-    decide them: then SingularState, or not-a-number. reject: raises InvalidInput for inputs that lead to states without
-    results.
+    The same operations in double-double arithmetic, unless the system is singular there, or so near that rounding
+    errors of constants decide them: then SingularState, or NaN. reject: raises InvalidInput for inputs that lead to
+    states without results.
     """
     status, failed = run.status, np.flatnonzero(run.status)
     if reject and len(failed):
@@ -171,7 +171,7 @@ def settle_derived(
         given["q"] = unit(given["q"], [part for _, part in problem.model.quaternions])
         entries = np.broadcast_to(system.values(given)[0], (len(failed), system.nnz))
         for k in failed[~is_unsolvable(system, given, entries)].tolist():
-            found = _firm(program, {name: x[0] for name, x in run.at(np.array([k])).items()})
+            found = _reliable_outputs(program, {name: x[0] for name, x in run.at(np.array([k])).items()})
             if found is not None:
                 status[k] = 0
                 for name, x in found.items():
@@ -187,19 +187,19 @@ def settle_derived(
     fill_nan(run.outputs, bad)
 
 
-def _firm(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Outputs (size,) by group in 50 digits, inputs (size,) by group; None if constants do not determine them.
+def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """Outputs (size,) by group in double-double arithmetic; None if rounding of the constants decides them.
 
-    These were rounded when the program was made, and others are as good: near a singular state results follow them.
+    inputs (size,) by group.
     """
-    found, other = (
-        {name: np.array(x[part], dtype=float) for name, part in program.outputs.slices.items()}
-        for x in (precise.run(program, inputs), precise.run(program, inputs, precise.rounded_otherwise))
+    results, perturbed = (
+        {name: x.high for name, x in run_double_double(program, inputs, constants).items()}
+        for constants in (program.constants, perturb_one_ulp(program.constants))
     )
-    sizes = sizes_of_mean({name: x[None] for name, x in found.items()})
+    sizes = sizes_of_mean({name: x[None] for name, x in results.items()})
     with np.errstate(all="ignore"):
-        off = [np.abs(x - other[name]) / sizes[name][0] for name, x in found.items()]
-    return found if all((x <= SMALL_DIFFERENCE).all() for x in off) else None  # not if they are no numbers
+        changes = [0.5 * np.abs(x - perturbed[name]) / sizes[name][0] for name, x in results.items()]
+    return results if all((x <= SMALL_DIFFERENCE).all() for x in changes) else None  # NaN compares as False
 
 
 class Differentials(Exportable, Called):
@@ -308,9 +308,9 @@ class Derivatives(Differentials):
 
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
         (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. Where pivots come near
-        zero, and beyond the judged ranges of joints, the same operations are made in 50 digits. on_singular: "raise"
-        SingularState where the system is singular, or so near that rounding errors of its constants change a block by
-        1e-6 of its size, or "nan".
+        zero, and beyond the judged ranges of joints, the same operations are made in double-double arithmetic.
+        on_singular: "raise" SingularState where the system is singular, or so near that rounding errors of its
+        constants change a block by 1e-6 of its size, or "nan".
 
         Raises InvalidInput as the solver does.
         """

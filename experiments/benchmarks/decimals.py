@@ -1,8 +1,7 @@
-"""Run a Program at one state in 50 digits, for states at which rounded entries of a matrix decide the solution."""
+"""Run a program in 50 decimal digits at one state: the reference of results near singular states."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
@@ -12,48 +11,23 @@ import numpy as np
 from sysdyn.codegen import interpreter
 from sysdyn.program.opcodes import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, WRAP
 from sysdyn.program.program import Program
-from sysdyn.runtime import native_calls
-from sysdyn.sparse.twice import Twice
 
-# Decimal digits of every result; undefined ones are NaN.
+# Undefined results are NaN.
 DIGITS = Context(prec=50, traps=[])
 # π/2 to more digits than an angle of 1e9 rad loses.
 _HALF_PI = Decimal("1.570796326794896619231321691639751442098584699687552910487472296153908203143104499314")
 
 
-def run(
-    program: Program, inputs: Mapping[str, np.ndarray], constant: Callable[[float], Decimal] = Decimal
-) -> list[Decimal]:
-    """The outputs, in 50 digits, for inputs (size,) by group. The constants of the program are exact as they are.
-
-    constant: gives a number in place of each of them, see `rounded_otherwise`.
-    """
+def run(program: Program, inputs: Mapping[str, np.ndarray]) -> list[Decimal]:
+    """The outputs for inputs (size,) by group. Constants of the program count as exact."""
     flat = [Decimal(x) for name in program.inputs for x in np.ravel(inputs[name]).tolist()]
     with localcontext(DIGITS):
-        return interpreter.run(program, flat, FUNCTIONS, constant=constant)
-
-
-def rounded_otherwise(x: float) -> Decimal:
-    """A constant as other roundings might have left it: half a unit of its last place away, if it is no whole number.
-
-    Up or down by the parity of its last digit.
-    """
-    if x.is_integer():
-        return Decimal(x)
-    away = Decimal(math.ulp(x)) / 2
-    return Decimal(x) + (away if int(math.ldexp(math.frexp(x)[0], 53)) % 2 else -away)
-
-
-def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:
-    """Outputs (size,) by group in double-double arithmetic, for inputs (size,) by group."""
-    flat = np.concatenate([np.ravel(inputs[name]) for name in program.inputs])[None]
-    found = native_calls.twice(program, flat, program.output_values)
-    return {name: Twice(*(x[0, part] for x in found)) for name, part in program.outputs.slices.items()}
+        return interpreter.run(program, flat, FUNCTIONS, constant=Decimal)
 
 
 @lru_cache(maxsize=256)
 def _sincos(x: Decimal) -> tuple[Decimal, Decimal]:
-    """(sin x, cos x) by their series, after whole quarters of a turn."""
+    """(sin x, cos x) by their series, after reduction by quarter turns."""
     if not x.is_finite():
         return Decimal("NaN"), Decimal("NaN")
     with localcontext(DIGITS) as context:
@@ -72,7 +46,7 @@ def _sincos(x: Decimal) -> tuple[Decimal, Decimal]:
         return ((s, c), (c, -s), (-s, -c), (-c, s))[int(k) % 4]
 
 
-# Each kind of operation on decimals.
+# By opcode.
 FUNCTIONS: dict[int, Callable[..., Decimal]] = {
     ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b,
     NEG: lambda a: -a, SIN: lambda a: _sincos(a)[0], COS: lambda a: _sincos(a)[1], SQRT: lambda a: a.sqrt(),

@@ -1,0 +1,27 @@
+"""Run a program in double-double arithmetic at states where rounding errors of doubles decide the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from sysdyn.program.program import Program
+from sysdyn.runtime import native_calls
+from sysdyn.sparse.twice import Twice
+
+
+def run_double_double(
+    program: Program, inputs: Mapping[str, np.ndarray], constants: np.ndarray | None = None
+) -> dict[str, Twice]:
+    """Outputs (size,) by group for inputs (size,) by group. constants: instead of the program's."""
+    row = np.concatenate([np.ravel(inputs[name]) for name in program.inputs])[None]
+    high, low = native_calls.twice(program, row, program.output_values, constants)
+    return {name: Twice(high[0, part], low[0, part]) for name, part in program.outputs.slices.items()}
+
+
+def perturb_one_ulp(constants: np.ndarray) -> np.ndarray:
+    """Move constants that are no integers one ulp up or down in turn, twice as far as their rounding may have."""
+    direction = np.where(np.arange(len(constants)) % 2, math.inf, -math.inf)
+    return np.where(constants == np.round(constants), constants, np.nextafter(constants, direction))
