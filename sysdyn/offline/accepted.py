@@ -241,7 +241,9 @@ class AcceptedOrder:
 
 
 def _firmness(safety: Safety) -> tuple[bool, bool, int, float, float]:
-    """Sort key of accurate orders: small errors at all states that calls do not solve with pivoting, seldom weak, few
-    sign-changing pivots, a large least one, a small backward error.
+    """Sort key of accurate orders, the best last.
+
+    Small errors at all states that calls solve without pivoting, rarely weak pivots, few sign-changing pivots, a large
+    least pivot, a small backward error.
     """
     return safety.small, safety.seldom, -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error

@@ -148,7 +148,7 @@ class _ByInverseDynamics(ByProgram):
         return self._with_given(dict(zip(names, self.here(own, _numbered("row", rows)), strict=True)), rows, weights)
 
     def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
-        """With z = (q̈, w) solved for, K = ∂R/∂z of the residual R and K^T μ = w: z and μ change as
+        """Changes of z = (q̈, w) and μ, with K = ∂R/∂z of the residual R and K^T μ = w.
 
             K ∂z = −∂R at z held fixed,    K^T ∂μ = −∂(K^T) μ,
 

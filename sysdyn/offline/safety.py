@@ -295,9 +295,10 @@ def _suspect(seen: _Observed) -> np.ndarray:
 
 
 class _Counted(NamedTuple):
-    """States (N,) bool: regular ones within reach [m]; near ones, or all if regular ones are all far; usual ones, with
-    declared covariances within reach. beyond: number of regular states that are not within reach. lengths (N,): see
-    `travelled`.
+    """Masks (N,) of the states that count.
+
+    regular: regular and within reach [m]. near: near ones, or all if all regular ones are far. usual: with declared
+    covariances, within reach. beyond: number of regular states out of reach. lengths (N,): see `travelled`.
     """
 
     regular: np.ndarray
@@ -320,8 +321,11 @@ def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) 
 
 
 class _Checked(NamedTuple):
-    """Regular states (N,), and their differences to refined pivoted solves, 0 if not compared; of these solves the
-    greatest error, of the program and of plain solves the greatest difference.
+    """Comparison with pivoted solves.
+
+    regular (N,): mask of regular states. lost (N,): differences to refined pivoted solves, 0 where not compared.
+    pivoted: greatest error of these solves. difference, pivoted_difference: greatest difference to them of the program
+    and of solves without refinement.
     """
 
     regular: np.ndarray
@@ -340,8 +344,7 @@ def _checked(
     most: int,
     rounds: int = ROUNDS,
 ) -> _Checked:
-    """Compare the `most` worst of the regular states with pivoted solves; if answers differ since they are singular,
-    the next worst.
+    """Compare the `most` worst regular states with pivoted solves; if they turn out to be singular, the next worst.
 
     So are some spread over the sizes of pivots: equations that barely determine an unknown lose its digits without a
     residual.
@@ -367,8 +370,9 @@ def _checked(
 def _least(
     seen: _Observed, kept: np.ndarray, close: np.ndarray, labels: Sequence[str], doubtful: np.ndarray
 ) -> tuple[float, str, int, np.ndarray]:
-    """(least share of its greatest size that a doubtful pivot has at the close states, its label, number of pivots that
-    cross zero at the kept states, numbers of the worst states).
+    """(smallest ratio, its label, number of pivots that change sign at the kept states, numbers of the worst states).
+
+    The ratio is |pivot| over its greatest value, of the flagged pivots at the close states.
     """
     worst = seen.worst(kept, WORST_STATES)
     if not doubtful.any():

@@ -73,7 +73,9 @@ class Turn:
         return Turn(self.axis, self.c, -self.s).to(x)
 
     def matrix_back(self, A: list[Vector], double_angle: bool = True) -> list[Vector]:
-        """E^T A E (3, 3). Across the axis, A = [a b; d e], by the double angle: with k = s (e − a) − c (b + d)
+        """E^T A E (3, 3).
+
+        Across the axis, A = [a b; d e], by the double angle: with k = s (e − a) − c (b + d)
 
             [a + s k, −(d + c k); −(b + c k), e − s k],
 
@@ -141,7 +143,7 @@ class Tree:
     links: list[Link] = field(default_factory=list)
 
     def at(self, q: Vector) -> Tree:
-        """This tree with its links at q (nq)."""
+        """The tree with its links at q (nq)."""
         model, places = self.model, placements(self.model)
         for i, parent in enumerate(model.parent):
             children = model.children[i]

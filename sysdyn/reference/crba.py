@@ -148,7 +148,9 @@ class _Step(NamedTuple):
         return _Inertia(I.m, moved, symmetric(3, h.dtype, entry))
 
     def _turned(self, J: np.ndarray) -> np.ndarray:
-        """E^T J E (3, 3). About an axis, with c and s of the angle and [A B; B C] the part of J across it,
+        """E^T J E (3, 3).
+
+        About an axis, with c and s of the angle and [A B; B C] the part of J across it,
 
         [A + s k, −B − c k; −B − c k, C − s k], k = s (C − A) − 2 c B: 4 multiplications where products of matrices
         have 12.

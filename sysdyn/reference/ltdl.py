@@ -35,8 +35,7 @@ Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 
 def expanded_parent(model: Model) -> tuple[int, ...]:
-    """λ' (nv): the degree of freedom before each degree of freedom on the way to the base, −1 for the first ones;
-    λ'[k] < k.
+    """λ' (nv): predecessor of each degree of freedom towards the base, −1 for the first ones; λ'[k] < k.
 
     A joint of several degrees of freedom is a chain of single ones. RBDA Table 6.4, counted from 0; its map(i) is here
     the last degree of freedom on the path from body i to the base, which differs behind joints without degree of

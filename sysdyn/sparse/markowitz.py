@@ -1,6 +1,7 @@
 """Static pivots of least cost, with or without looking ahead, and orthogonal columns if no entry is safe.
 
-Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2."""
+Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2.
+"""
 
 from __future__ import annotations
 

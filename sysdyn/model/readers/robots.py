@@ -91,8 +91,9 @@ def _all_files() -> tuple[dict[str, Path], dict[str, list[str]]]:
 
 
 def _files(package: str) -> dict[str, Path]:
-    """{name: file} of the robots in a package, "folder/name" where several files have a name; empty if the package is
-    not installed.
+    """{name: file} of the robots in a package; empty if it is not installed.
+
+    Files of one name are called "folder/name".
     """
     if package == OWN:
         folder = shipped("problems")

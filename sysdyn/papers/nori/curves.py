@@ -74,7 +74,7 @@ def ratios(a: Curve, b: Curve) -> list[float]:
 
 
 def between(values: Collection[float]) -> str:
-    """ "0.26 to 0.63"; "–" for none."""
+    """Range as text, like "0.26 to 0.63"; "–" for no values."""
     if not values:
         return "–"
     least, greatest = f"{min(values):.2f}", f"{max(values):.2f}"
@@ -102,7 +102,7 @@ def sizes(found: Sequence[int], known: Sequence[int]) -> str:
 
 
 def holds(found: Sequence[int], known: Sequence[int]) -> str:
-    """ "holds for every n", "does not hold for any n", "holds for n = 2 … 5 only"."""
+    """One of "holds for every n", "does not hold for any n", "holds for n = 2 … 5 only"."""
     if not found:
         return "does not hold for any n"
     return f"holds {sizes(found, known)}" + ("" if len(found) == len(known) else " only")
