@@ -1,7 +1,7 @@
-"""A program as a function of PyTorch: in autograd to any order, under vmap, and under torch.compile (an extra).
+"""A program as a PyTorch function, for autograd of any order, vmap and torch.compile (an extra).
 
-Tensors of the CPU are read where they are. A call that nothing differentiates goes to the kernels at once; others are
-one operation of autograd. torch.compile sees one opaque operation, and needs no graph breaks.
+Tensors on the CPU are read in place. A call that nothing differentiates runs as a plain call; other calls are one
+operation of autograd. torch.compile sees one opaque operation, without graph breaks.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
 from sysdyn.frameworks.traced import FrameworkFunction, Node, flatten_batch_axes
 
-# Nodes by number, which operations hold in place of them; they stay for the life of the process, as compiled code does.
+# Custom operations refer to nodes by their index here. Nodes live as long as the process, as compiled code does.
 _NODES: list[TorchNode] = []
 
 
 def function(exported: FrameworkFunction) -> Callable:
-    """The function of PyTorch. Raises BackendUnavailable if it is not installed."""
+    """A program as a PyTorch function. Raises BackendUnavailable if PyTorch is not installed."""
     torch = library()
     node = TorchNode.root(exported)
     apply, forward_mode = _operation(), torch.autograd.forward_ad
 
-    def converted(name: str, x: Any) -> Any:
+    def as_float64(name: str, x: Any) -> Any:
         x = torch.as_tensor(x)
         if x.device.type != "cpu":
             what = f"{name}.cpu()" if x.device.type != "meta" else "numbers"
@@ -38,24 +38,36 @@ def function(exported: FrameworkFunction) -> Callable:
             raise InvalidInput(f"{name} is of {x.dtype}, but real numbers are needed")
         return x.to(torch.float64)
 
-    def at_once(args: tuple, kwargs: dict) -> Any:
-        """Results of tensors whose numbers may be read, which PyTorch refuses inside transformations."""
-        found = exported.eager_call(*map(read, args), **{name: read(x) for name, x in kwargs.items()})
-        if type(found) is dict:
-            return {name: torch.from_numpy(x) for name, x in found.items()}
-        return tuple(map(torch.from_numpy, found)) if type(found) is tuple else torch.from_numpy(found)
+    def as_array(x: Any) -> Any:
+        if type(x) is dict:
+            return {name: as_array(y) for name, y in x.items()}
+        if x.is_complex() or x.dtype == torch.bool:
+            raise TypeError  # `as_float64` names it
+        return x.numpy()
 
-    def read(x: Any) -> Any:
-        return {name: read(y) for name, y in x.items()} if type(x) is dict else x.numpy()
+    def as_arrays(args: tuple, kwargs: dict) -> tuple[list, dict] | None:
+        """The arguments as NumPy arrays, or None if some are no tensors, have gradients, or are being transformed."""
+        # at a level of forward mode (−1 outside) the tensors may have tangents, which arrays would lose
+        if torch.compiler.is_compiling() or getattr(forward_mode, "_current_level", 0) >= 0:
+            return None
+        try:
+            return [as_array(x) for x in args], as_array(kwargs)
+        except (RuntimeError, AttributeError, TypeError):
+            return None
+
+    def as_tensors(results: Any) -> Any:
+        if type(results) is dict:
+            return {name: torch.from_numpy(x) for name, x in results.items()}
+        return tuple(map(torch.from_numpy, results)) if type(results) is tuple else torch.from_numpy(results)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # tensors with tangents would be read without them; their level is −1 outside of forward mode
-        if not torch.compiler.is_compiling() and getattr(forward_mode, "_current_level", 0) < 0:
+        arrays = as_arrays(args, kwargs)
+        if arrays:
             try:
-                return at_once(args, kwargs)
-            except (RuntimeError, AttributeError, TypeError, SysdynError):
-                pass  # these have gradients, are no tensors, or the call fails: it goes the general way
-        tensors, lead = exported.flatten_arguments(args, kwargs, converted, torch.broadcast_to)
+                return as_tensors(exported.eager_call(*arrays[0], **arrays[1]))
+            except SysdynError:
+                pass  # plain calls check norms and finiteness; traced ones normalise quaternions and return NaN
+        tensors, lead = exported.flatten_arguments(args, kwargs, as_float64, torch.broadcast_to)
         return exported.results(apply(node, tensors), lead)
 
     call.__name__ = call.__qualname__ = exported.name
@@ -63,7 +75,7 @@ def function(exported: FrameworkFunction) -> Callable:
 
 
 class TorchNode(Node):
-    """A program as an operation of PyTorch. number: of the node among all."""
+    """A program as a PyTorch operation. number: index in `_NODES`."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -83,14 +95,12 @@ def library() -> ModuleType:
 
 @functools.cache
 def _operation() -> Callable[[TorchNode, list], tuple]:
-    """Gives outputs of a node, of operands (size,) or (N, size)."""
+    """apply(node, operands (size,) or (N, size)) → outputs of the node, as an operation of autograd."""
     torch = library()
 
-    def numbers(tensors: Any) -> list[np.ndarray]:
-        return [x.detach().contiguous().numpy() for x in tensors]
-
     def run(tensors: Any, node: TorchNode) -> tuple:
-        return tuple(torch.from_numpy(x) for x in node.run(numbers(tensors)))
+        arrays: list[np.ndarray] = [x.detach().contiguous().numpy() for x in tensors]
+        return tuple(map(torch.from_numpy, node.run(arrays)))
 
     def lead(tensors: Any) -> tuple[int, ...]:
         return next((x.shape[:1] for x in tensors if x.ndim > 1), ())
@@ -107,27 +117,27 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
         ctx.save_for_backward(*inputs[0])
 
     def backward(ctx: Any, weights: list) -> tuple:
-        wanted = [x.requires_grad for x in ctx.saved_tensors]
-        return pulled(ctx, weights, wanted, lambda node, given: opaque(list(given), node.number)), None
+        needed = [x.requires_grad for x in ctx.saved_tensors]
+        return cotangents(ctx, weights, needed, lambda node, operands: opaque(list(operands), node.number)), None
 
     opaque.register_autograd(backward, setup_context=setup)
 
-    def pulled(ctx: Any, weights: Any, wanted: list[bool], apply: Callable) -> list:
-        """Cotangents of the operands that are wanted, None for others."""
+    def cotangents(ctx: Any, weights: Any, needed: list[bool], apply: Callable) -> list:
+        """Cotangents of the operands that need them, None for others."""
         operands = ctx.saved_tensors
-        names = tuple(name for name, asked in zip(ctx.node.inputs, wanted, strict=True) if asked)
+        names = tuple(name for name, need in zip(ctx.node.inputs, needed, strict=True) if need)
         many = lead(operands)
         weights = [operands[0].new_zeros((*many, size)) if x is None else x
                    for x, size in zip(weights, ctx.node.sizes(), strict=True)]  # fmt: skip
-        found = iter(apply(ctx.node.derivative("vjp", names), [*operands, *weights]))
+        computed = iter(apply(ctx.node.derivative("vjp", names), [*operands, *weights]))
         result: list = []
-        for asked, shared in zip(wanted, ctx.shared, strict=True):
-            x = next(found) if asked else None
+        for need, shared in zip(needed, ctx.shared, strict=True):
+            x = next(computed) if need else None
             result.append(x.sum(0) if x is not None and shared and many else x)
         return result
 
     class Call(torch.autograd.Function):  # type: ignore[name-defined, misc]
-        """Outputs of a node."""
+        """The operation of autograd and vmap."""
 
         @staticmethod
         def forward(node: TorchNode, *tensors: Any) -> Any:
@@ -142,7 +152,8 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
 
         @staticmethod
         def backward(ctx: Any, *weights: Any) -> tuple:
-            return None, *pulled(ctx, weights, list(ctx.needs_input_grad[1:]), lambda *x: Call.apply(x[0], *x[1]))
+            needed = list(ctx.needs_input_grad[1:])
+            return None, *cotangents(ctx, weights, needed, lambda node, operands: Call.apply(node, *operands))
 
         @staticmethod
         def jvp(ctx: Any, _: Any, *rates: Any) -> tuple:
@@ -156,7 +167,7 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
             results = Call.apply(node, *flat)
             return tuple(x.reshape((*inside, x.shape[-1])) for x in results), (0,) * len(results)
 
-    # kept, as PyTorch asks for it in every call
+    # PyTorch asks for the signature in every call: cache it
     vars(Call.forward)["__signature__"] = inspect.signature(Call.forward)
 
     def apply(node: TorchNode, tensors: list) -> tuple:
