@@ -84,7 +84,7 @@ class Counted:
     def sqrt(self):
         return Counted(math.sqrt(self.value), "sqrt", self)
 
-    def applied(self, kind: int, *operands):
+    def apply_operation(self, kind: int, *operands):
         if kind in (SIN, COS, SQRT):
             return {SIN: self.sin, COS: self.cos, SQRT: self.sqrt}[kind]()
         assert kind == COPYSIGN, kind

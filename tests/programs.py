@@ -24,7 +24,7 @@ from sysdyn.program.opcodes import (
     Flops,
 )
 from sysdyn.program.program import Program
-from sysdyn.program.reproducible import wrapped
+from sysdyn.program.reproducible import wrap_angle
 
 # Well conditioned, and bounded for bounded operands, so that any number of them can follow each other.
 STEPS = (
@@ -56,7 +56,7 @@ def random_program(seed: int, blocks: int | None = None, mark: bool = True, **op
     seen, guarded = list(state), []
     for k in range(blocks):
         if mark:
-            graph.mark()
+            graph.cut()
         values = [*state, u[k % len(u)]]
         for step, i, j in shape:
             values.append(STEPS[step](values[i % len(values)], values[j % len(values)], float(rng.uniform(0.1, 0.6))))
@@ -67,7 +67,7 @@ def random_program(seed: int, blocks: int | None = None, mark: bool = True, **op
         seen += values[WIDTH + 1 :]
         guarded.append(values[WIDTH + 3])
     if mark:
-        graph.mark()
+        graph.cut()
     graph.input("unused")
     last = seen[-BLOCK:]
     picked = [last[i] for i in rng.integers(0, len(last), int(rng.integers(1, 6)))]
@@ -182,7 +182,7 @@ def executed(program: Program, inputs: list[float]) -> tuple[Flops, list[float]]
         kind: counting(kind, function)
         for kind, function in (
             (ADD, lambda a, b: a + b), (SUB, lambda a, b: a - b), (MUL, lambda a, b: a * b), (DIV, lambda a, b: a / b),
-            (NEG, lambda a: -a), (SIN, math.sin), (COS, math.cos), (SQRT, math.sqrt), (WRAP, wrapped),
+            (NEG, lambda a: -a), (SIN, math.sin), (COS, math.cos), (SQRT, math.sqrt), (WRAP, wrap_angle),
         )
     }  # fmt: skip
     results = interpreter.run(program, [Number(x) for x in inputs], functions)

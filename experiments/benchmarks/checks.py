@@ -20,7 +20,7 @@ import numpy as np
 from common import write_csv
 
 import sysdyn as sd
-from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.program.opcodes import WEAK_PIVOT
 from sysdyn.runtime.runner import Runner
 
 # A call may take so many milliseconds.

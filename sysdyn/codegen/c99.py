@@ -4,7 +4,7 @@
 
 The groups of the program are the members of the structs. The program is cut into static functions of at most a thousand
 operations, which keeps compile time and stack small; what one leaves for another is in `work`. Status bits are those of
-`sysdyn.program.status`.
+`sysdyn.program.opcodes`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,18 @@ import numpy as np
 from sysdyn.codegen.partition import CONSTANT, LOCAL, Schedule, Segment, schedule
 from sysdyn.errors import InvalidInput
 from sysdyn.program.groups import Group, Groups
-from sysdyn.program.opcodes import COS, OPERATIONS, SIN, WRAP
+from sysdyn.program.opcodes import (
+    BAD_INPUT,
+    BAD_OUTPUT,
+    BAD_PIVOT,
+    COS,
+    OPERATIONS,
+    OUT_OF_RANGE,
+    SIN,
+    WEAK_PIVOT,
+    WRAP,
+)
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.real import DOUBLE, Real
 
 # The first line of every generated file begins with these words, by which files are known as ours.
@@ -188,7 +197,7 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
         used = self.program.used_inputs if members is self.inputs else np.ones(self.program.n_outputs, dtype=bool)
         for m in members:
             group = self.description.groups.get(m.group, Group(m.group, (m.size,)))
-            lines.append(f"    /* {comment(group.says)}")
+            lines.append(f"    /* {comment(group.description)}")
             for k, entry in enumerate(group.labels):
                 ignored = "" if used[m.start + k] else ", not read"
                 lines.append(f"     *   {m.name}[{k}] {comment(entry)}{ignored}")

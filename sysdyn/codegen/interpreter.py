@@ -7,9 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.program.opcodes import COS, OPERATIONS, SIN, sincos_within
+from sysdyn.program.opcodes import (
+    BAD_INPUT,
+    BAD_OUTPUT,
+    BAD_PIVOT,
+    COS,
+    OPERATIONS,
+    OUT_OF_RANGE,
+    SIN,
+    WEAK_PIVOT,
+    sincos_or_nan,
+)
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.backend import Arrays, Backend
 from sysdyn.runtime.real import DOUBLE, Real
 
@@ -22,7 +31,7 @@ def numpy_functions() -> dict[int, Callable]:
     def both(x: Any) -> tuple:
         nonlocal angle, found
         if x is not angle:  # values are never changed
-            angle, found = x, sincos_within(x)
+            angle, found = x, sincos_or_nan(x)
         return found
 
     functions = {kind: operation.numpy for kind, operation in OPERATIONS.items()}

@@ -32,7 +32,7 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.state_sensors import JointSensor
 from sysdyn.model.quantities import QUANTITY, stated
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import NUMBERS, SWITCHES, TIMES
+from sysdyn.program.arrays import BOOLEANS, NUMBERS, TIMES
 
 # Ways of a log with the state: q and q̇ are columns, exact, or unknown and measured by sensors.
 STATES = ("exact", "unknown")
@@ -207,7 +207,7 @@ class LogColumns:
         found = {}
         for j, n in zip(used, numbers, strict=True):
             group = self.group[n][0]
-            found[j] = TIMES if group == TIME else SWITCHES if group_of(group).role == SWITCH else NUMBERS
+            found[j] = TIMES if group == TIME else BOOLEANS if group_of(group).role == SWITCH else NUMBERS
         return found
 
     def _shown(self, n: int) -> str:

@@ -395,7 +395,7 @@ def _unused(solver: Solver) -> set[tuple[str, int]]:
     for name, group in solver.problem.inputs.items():
         if name not in states:
             drawn = group_of(name).role == VALUE or group.default is None
-            states[name] = rng.standard_normal((UNREAD_AT, group.size)) if drawn else group.required()
+            states[name] = rng.standard_normal((UNREAD_AT, group.size)) if drawn else group.require_default()
     before = _outputs(solver, states)
     for k in linear:
         moved = qd.copy()

@@ -52,12 +52,12 @@ class Assembly:
         graph = self.graph.copy()
 
         def rows(given: list[Row]) -> list[Row]:
-            return [{c: graph.own(x) for c, x in row.items()} for row in given]
+            return [{c: graph.rebind(x) for c, x in row.items()} for row in given]
 
         inputs = tuple((name, graph.inputs(name, len(group))) for name, group in self.inputs)
-        shown = {name: Combination(rows(y.rows), [graph.own(x) for x in y.b]) for name, y in self.shown.items()}
+        shown = {name: Combination(rows(y.rows), [graph.rebind(x) for x in y.b]) for name, y in self.shown.items()}
         return replace(
-            self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[graph.own(x) for x in self.b], shown=shown
+            self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[graph.rebind(x) for x in self.b], shown=shown
         )
 
 
@@ -79,7 +79,7 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     rows, X, v = _motion(form, given, seen, graph if mark else None)
     shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # from classical to spatial accelerations
     if mark:
-        graph.mark()
+        graph.cut()
     _further_loads(form, rows)
     value = _raw_rows(form, given, rows)
     # as seen by observers who move with the origins of the unknowns' frames but do not turn
@@ -120,7 +120,7 @@ def _motion(
     """(rows, X, v) of the equations of motion, in the frames of the unknowns."""
     moved = seen if form.moved is form.problem.model else form.moved
     wrenches = {i: form.frames.forth("fx", i) for i in form.frames.own_fx}
-    begin = None if marked is None else marked.mark
+    begin = None if marked is None else marked.cut
     return newton_euler(moved, form.layout, given.q, given.qd, begin, form.classical, wrenches)
 
 
@@ -237,7 +237,7 @@ def _checked_block(
 def _written(form: Form, graph: Graph, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
     """(entries, b) with known quantities treated as the form says, and constants of exact value."""
     entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
-    return [{c: graph.exact(x) for c, x in row.items()} for row in entries], b
+    return [{c: graph.exact_constant(x) for c, x in row.items()} for row in entries], b
 
 
 def _substituted(form: Form, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
@@ -280,7 +280,7 @@ class Entries:
 
     def __call__(self, x):
         if is_constant(x):
-            return self._graph.exact(constant_value(x))
+            return self._graph.exact_constant(constant_value(x))
         if x.node not in self._inputs:
             self._inputs[x.node] = self._graph.input(f"entry[{len(self.values)}]")
             self.values.append(-x if x.negative else x)

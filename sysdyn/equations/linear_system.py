@@ -20,9 +20,9 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, is_spatial
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array, format_shape, reject_not_finite
 from sysdyn.program.graph import Graph, is_constant
-from sysdyn.program.groups import named, reject_not_finite, shown
+from sysdyn.program.groups import bind_arguments
 from sysdyn.program.program import Program
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 from sysdyn.sparse.superlu import Pattern
@@ -324,14 +324,16 @@ class LinearSystem(ABC):
 
         known: full-size values of known quantities (tau, qdd, fx, a, f), zero if not given.
         """
-        given = {"q": q, "qd": qd} | named("the problem", self.problem.known_quantities, (), (), known, ("q", "qd"))
+        given = {"q": q, "qd": qd} | bind_arguments(
+            "the problem", self.problem.known_quantities, (), (), known, ("q", "qd")
+        )
         return self.values({name: self._one(name, x) for name, x in given.items()})[1][0]
 
     def _one(self, name: str, value: ArrayLike) -> np.ndarray:
         """Values (size,) of a group of inputs at one state. Raises InvalidInput if given for several."""
-        group, x = self.problem.inputs[name], real(name, value)
-        if group.leading(x):
-            needed = shown((), group.shape)
+        group, x = self.problem.inputs[name], float_array(name, value)
+        if group.batch_axes(x):
+            needed = format_shape(group.shape)
             raise InvalidInput(f"{name} has shape {x.shape}, but {needed} is needed: D and b are of one state")
         x = x.reshape(-1)
         reject_not_finite(name, x, 1)

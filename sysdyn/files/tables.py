@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput, SysdynError, checked_path, optional
-from sysdyn.program.arrays import NUMBERS, SWITCHES, TIMES, refused
+from sysdyn.program.arrays import BOOLEANS, NUMBERS, TIMES, dtype_problem
 
 # Name of the column of time, of bags and of all files that are written.
 TIME = "t"
@@ -116,7 +116,7 @@ def _floats(x: np.ndarray, allowed: str, where: str) -> np.ndarray:
     """A column as float64: times in s, objects by their texts. Raises FileError for types that are not allowed."""
     if x.dtype.kind == "O":
         return np.array([_number(str(entry), allowed, where) for entry in x])
-    if why := refused(x.dtype, allowed):
+    if why := dtype_problem(x.dtype, allowed):
         raise FileError(f"{where} has {why}")
     if x.dtype.kind not in "mM":
         return x.astype(float)
@@ -192,7 +192,7 @@ def _array_columns(
     where: str | Path, name: str, shape: tuple[int, ...], dtype: np.dtype, forms: Sequence[list[str]]
 ) -> tuple[list[str], int | None]:
     """(columns of an array, its number of rows); None rows if it holds for all states."""
-    numeric, width = not refused(dtype, NUMBERS + TIMES + SWITCHES), math.prod(shape[1:])
+    numeric, width = not dtype_problem(dtype, NUMBERS + TIMES + BOOLEANS), math.prod(shape[1:])
     if not forms:
         split = numeric and len(shape) == 2 and 1 < width <= MAX_UNKNOWN_COLUMNS
         return [f"{name}[{k}]" for k in range(width)] if split else [name], shape[0] if shape else None

@@ -19,12 +19,20 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.frameworks.export import SAMPLED_STATES, Differentiable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
-from sysdyn.program.derivatives import COTANGENTS, TANGENTS, ByProgram, Directions, taken, units, vector
+from sysdyn.program.autodiff import (
+    COTANGENTS,
+    TANGENTS,
+    ProgramDerivatives,
+    TangentBasis,
+    split_vector_argument,
+    unit_directions,
+    vector_group,
+)
 from sysdyn.program.graph import Expr, Graph
-from sysdyn.program.groups import Group, Groups, chosen, named
-from sysdyn.program.opcodes import Flops
+from sysdyn.program.groups import Group, Groups, bind_arguments, select_names
+from sysdyn.program.opcodes import BAD_PIVOT, Flops
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_PIVOT, LARGEST_ANGLE
+from sysdyn.program.reproducible import LARGEST_ANGLE
 from sysdyn.runtime.backend import Arrays, Backend
 from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import Argument, Names, Shown, entry, one_state
@@ -63,8 +71,8 @@ def compile_function(
     for k, array in enumerate(arrays):
         for x in array.flat:
             if x.graph is not graph if type(x) is Expr else not isinstance(x, (int, float, np.number)):
-                named = f"result {layout.groups[k]!r}" if isinstance(result, Mapping) else f"result {k}"
-                where = named if isinstance(result, (tuple, Mapping)) else "the result"
+                label = f"result {layout.groups[k]!r}" if isinstance(result, Mapping) else f"result {k}"
+                where = label if isinstance(result, (tuple, Mapping)) else "the result"
                 raise InvalidInput(
                     f"{where} of {_name(function)} holds {x!r}: only what comes from its arguments, and real numbers, "
                     "can be compiled"
@@ -120,7 +128,7 @@ class Function(Differentiable["Function"], Called):
         return Function, (self.name, self.executable.backend, own, self._results, self.vectors)
 
     def __repr__(self) -> str:
-        takes = ", ".join(f"{group.shown} {group.shape}" for group in self.groups.values())
+        takes = ", ".join(f"{group.display_name} {group.shape}" for group in self.groups.values())
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
     @entry
@@ -130,7 +138,7 @@ class Function(Differentiable["Function"], Called):
         Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
         missing values, wrong shapes and values that are not finite, SingularState where a result is not.
         """
-        rows, head = self.groups.arranged(self.collected(*arrays, **by_name))
+        rows, head = self.groups.normalise_inputs(self.collected(*arrays, **by_name))
         outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
             self._fail(rows, status)
@@ -158,7 +166,7 @@ class Function(Differentiable["Function"], Called):
         are kept. `step.status` is not zero if a value was not finite. Raises InvalidInput for other arrays,
         ProblemError where the back end has no prepared calls.
         """
-        rows, head = self.groups.in_place(self.collected(*arrays, **by_name))
+        rows, head = self.groups.check_in_place(self.collected(*arrays, **by_name))
         if head:
             raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
         require_disjoint(rows)
@@ -167,7 +175,7 @@ class Function(Differentiable["Function"], Called):
     def exported_program(self, name: str | None = None) -> ExportedProgram:
         """The program for translators, at standard normal states. name: by default the function's."""
         name = self.name if name is None else name
-        title = f"{name}, from {', '.join(f'{group.shown} {group.shape}' for group in self.groups.values())}"
+        title = f"{name}, from {', '.join(f'{group.display_name} {group.shape}' for group in self.groups.values())}"
 
         def states() -> dict[str, np.ndarray]:
             rng = np.random.default_rng(2)
@@ -189,25 +197,25 @@ class Function(Differentiable["Function"], Called):
 
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,
-        outputs: Mapping[str, str] | None = None, along: Directions = units,
+        outputs: Mapping[str, str] | None = None, along: TangentBasis = unit_directions,
     ) -> Function:  # fmt: skip
         """See `Differentiable`. outputs: groups of the results by name, if it is not their own; along: see there."""
         outputs = outputs or {x: x for x in self.shapes}
-        of = chosen("result", of, tuple(outputs), outputs)
-        wrt = chosen("argument to differentiate by", wrt, tuple(self.inputs), self.inputs)
+        of = select_names("result", of, tuple(outputs), outputs)
+        wrt = select_names("argument to differentiate by", wrt, tuple(self.inputs), self.inputs)
         if self.vectors:
             raise InvalidInput(f"{self.name} is a product already: hvp gives second derivatives, and to_jax any order")
         backend, before = self.executable.backend, len(self.groups)
-        found = ByProgram(self.program, [outputs[x] for x in of], wrt, along)
+        found = ProgramDerivatives(self.program, [outputs[x] for x in of], wrt, along)
         program = found.product(kind)
         further = iter(list(program.inputs)[before:])
         by = {name: _along(self.groups[name], len(found.directions[name])) for name in wrt}
         vectors: dict[str, dict[str, Group]] = {}
         if kind != "jvp":
             like = {name: Group(name, self.shapes[outputs[name]]) for name in of}
-            vectors[COTANGENTS] = {name: vector(COTANGENTS, name, next(further), x) for name, x in like.items()}
+            vectors[COTANGENTS] = {name: vector_group(COTANGENTS, name, next(further), x) for name, x in like.items()}
         if kind != "vjp":
-            vectors[TANGENTS] = {name: vector(TANGENTS, name, next(further), x) for name, x in by.items()}
+            vectors[TANGENTS] = {name: vector_group(TANGENTS, name, next(further), x) for name, x in by.items()}
         results = Layout(wrt, tuple(x.shape for x in by.values()), dict)
         if kind == "jvp":
             groups = tuple(outputs[x] for x in of)
@@ -217,8 +225,8 @@ class Function(Differentiable["Function"], Called):
 
     def collected(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """{group: value} of the arguments of a call."""
-        vectors = [taken(role, own, by_name.pop(role, None)) for role, own in self.vectors.items()]
-        found = named(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
+        vectors = [split_vector_argument(role, own, by_name.pop(role, None)) for role, own in self.vectors.items()]
+        found = bind_arguments(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
         return functools.reduce(operator.or_, vectors, found)
 
     def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> BoundCall:

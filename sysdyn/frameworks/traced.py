@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from sysdyn.codegen.llvm.machine_code import MachineCode
-from sysdyn.program.derivatives import ByProgram
-from sysdyn.program.groups import Groups, common
+from sysdyn.program.arrays import broadcast_shapes
+from sysdyn.program.autodiff import ProgramDerivatives
+from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
 from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.real import DOUBLE, Real
@@ -59,9 +60,9 @@ class FrameworkFunction(NamedTuple):
         bound = self.bind_arguments(*args, **kwargs)
         arrays, batch_axes = {}, {}
         for name, group in self.groups.items():
-            arrays[name] = convert(group.shown, bound[name] if name in bound else group.required())
-            batch_axes[name] = group.leading(arrays[name])
-        lead = common({self.groups[name].shown: axes for name, axes in batch_axes.items() if axes})
+            arrays[name] = convert(group.display_name, bound[name] if name in bound else group.require_default())
+            batch_axes[name] = group.batch_axes(arrays[name])
+        lead = broadcast_shapes({self.groups[name].display_name: axes for name, axes in batch_axes.items() if axes})
         n, inputs = math.prod(lead), []
         for name, group in self.groups.items():
             x = arrays[name].reshape((*batch_axes[name], group.size))
@@ -99,7 +100,7 @@ class Node:
         if (kind, wrt) not in self._derivatives:
             special = self.function.derivative if self.parent is None else None
             outputs = list(self.program.outputs)
-            program = special(kind, wrt) if special else ByProgram(self.program, outputs, wrt).product(kind)
+            program = special(kind, wrt) if special else ProgramDerivatives(self.program, outputs, wrt).product(kind)
             made = type(self)(self.function, program, self.function.on_derivative_failure, self, kind, wrt)
             self._derivatives[kind, wrt] = made
         return self._derivatives[kind, wrt]

@@ -15,7 +15,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.files.toml import to_plain
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 
 # Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
 SMALLEST, LARGEST = 1e-60, 1e60
@@ -176,7 +176,7 @@ def _from_stored(what: str, data: Mapping[Any, Any]) -> Drift:
 def _positive(what: str, value: Any) -> Numbers:
     """One number or a tuple of them, each positive, finite and within range. Raises InvalidInput."""
     try:
-        x = real(what, value)
+        x = float_array(what, value)
     except InvalidInput:
         raise InvalidInput(
             f"the {what} is {value!r}: a positive number, or one for each component, is needed"

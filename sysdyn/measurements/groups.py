@@ -16,7 +16,7 @@ import numpy as np
 
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.model import Model
-from sysdyn.program.derivatives import COTANGENTS, TANGENTS
+from sysdyn.program.autodiff import COTANGENTS, TANGENTS
 from sysdyn.program.groups import Group
 
 # Roles of groups of measurements.
@@ -75,4 +75,4 @@ def value_of(m: Measurement, model: Model) -> Group:
     units = tuple(m.component_units(model)) or ("",) * len(components)
     labels = tuple(f"{m.name}: {c}" for c in components)
     default = np.zeros(len(components)) if m.has_default else None
-    return Group(m.name, (len(components),), labels, units, default, f"values of {m.name}", m.name, m.pass_as)
+    return Group(m.name, (len(components),), labels, units, default, f"values of {m.name}", m.name, m.argument_hint)

@@ -16,8 +16,8 @@ from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
 from sysdyn.model.model import SLIP
 from sysdyn.model.quantities import QUANTITY, stated
-from sysdyn.program.arrays import real
-from sysdyn.program.groups import reject_not_finite, slices
+from sysdyn.program.arrays import float_array, reject_not_finite
+from sysdyn.program.groups import slices
 
 # Coefficients: numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
@@ -243,7 +243,7 @@ def zeros(n: int) -> np.ndarray:
 def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
     """Read-only float array of the shape from x; None in it for any length but 0. Raises InvalidInput."""
     shown = "(" + ", ".join("…" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
-    x = np.array(real(what, x))
+    x = np.array(float_array(what, x))
     if x.ndim != len(shape) or any(k == 0 if n is None else k != n for n, k in zip(shape, x.shape, strict=True)):
         raise InvalidInput(f"{what} has shape {x.shape}, but {shown} is needed")
     reject_not_finite(what, x, len(shape))

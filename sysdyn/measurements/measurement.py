@@ -202,7 +202,7 @@ class Measurement:
         return self
 
     @property
-    def pass_as(self) -> str:
+    def argument_hint(self) -> str:
         """Argument of a call that hands its value in, for messages."""
         return f"y={{{self.name!r}: …}}"
 

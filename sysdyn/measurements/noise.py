@@ -19,7 +19,7 @@ from sysdyn.measurements.groups import noise_group, switch_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names, with_drift
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 
 # Greatest difference of opposite entries of a symmetric covariance, relative to the standard deviations: 4,500 rounding
 # units (chosen).
@@ -102,7 +102,7 @@ def _check_range(name: str, deviations: np.ndarray) -> None:
 
 def _real(name: str, value) -> np.ndarray:
     try:
-        x = real("it", value)
+        x = float_array("it", value)
     except InvalidInput:
         raise InvalidInput(
             f"the noise of {name!r} is {value!r}: a standard deviation or covariance is needed"
@@ -248,8 +248,8 @@ class Switchable(Wrapped):
         return Switchable(of, self.name, self.unless)
 
     @property
-    def pass_as(self) -> str:
-        return f"{super().pass_as}, or active={{{self.name!r}: False}}"
+    def argument_hint(self) -> str:
+        return f"{super().argument_hint}, or active={{{self.name!r}: False}}"
 
     @property
     def group(self) -> str:

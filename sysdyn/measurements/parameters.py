@@ -15,7 +15,7 @@ from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.inertia import PARAMETER_UNITS, PARAMETERS, with_parameters
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Group
-from sysdyn.program.reproducible import exp, norm, product
+from sysdyn.program.reproducible import exp, matmul, norm
 
 # Names of the parameters that can be inputs.
 KINDS = (GRAVITY, str(Holder(INERTIA, "BODY")), str(Holder(ARMATURE, "JOINT")))
@@ -68,7 +68,7 @@ def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.nda
 
     Gravity is turned and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
     """
-    found = parameter(model, name).required()
+    found = parameter(model, name).require_default()
     if name == GRAVITY:
         return norm(found) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
     x = found * exp(math.log(10.0) * rng.uniform(-0.5, 0.5, n))[:, None]
@@ -79,5 +79,5 @@ def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.nda
     m, c = mass * rng.uniform(0.0, 1.0, n)[:, None], radius * rng.standard_normal((n, 3))
     (cx, cy, cz), zero = c.T, np.zeros(n)
     cross = np.moveaxis(np.array([[zero, -cz, cy], [cz, zero, -cx], [-cy, cx, zero]]), -1, 0)
-    I = m[..., None] * product(cross, cross.transpose(0, 2, 1))
+    I = m[..., None] * matmul(cross, cross.transpose(0, 2, 1))
     return x + np.hstack([m, m * c, I[:, [0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]])

@@ -18,9 +18,9 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.graph import Graph
-from sysdyn.program.groups import named
+from sysdyn.program.groups import bind_arguments
 from sysdyn.program.program import Program
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 from sysdyn.reference.generic import checked_array
 from sysdyn.reference.rnea import newton_euler
 
@@ -45,7 +45,7 @@ def predict(
     a solver as y, they give the motion back if the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
     model = problem.model
-    values = motion_of(problem, q, qd, qdd, fx, named("predict", problem.further, (), (), others))
+    values = motion_of(problem, q, qd, qdd, fx, bind_arguments("predict", problem.further, (), (), others))
     lead = values["tau"].shape[:-1]
     n = math.prod(lead)
     d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
@@ -111,7 +111,7 @@ def shown(
         size = out[name].shape[-1]
         total = np.broadcast_to(out[name], (len(state["q"]), size))
         for group, x in blocks:
-            total = total + product(out[group].reshape(len(out[group]), size, x.shape[1]), x[..., None])[..., 0]
+            total = total + matmul(out[group].reshape(len(out[group]), size, x.shape[1]), x[..., None])[..., 0]
         values[name] = total
     return values
 

@@ -28,8 +28,8 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.closures import Link, impose
 from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
-from sysdyn.program.arrays import real
-from sysdyn.program.groups import Group, Groups, common, leading
+from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
+from sysdyn.program.groups import Group, Groups
 
 MOST_SYSTEMS = 8  # Most layouts and systems of equations that a statement keeps (chosen).
 
@@ -367,7 +367,9 @@ class Statement:
         """
         model = self.model
         groups = [QUANTITY[x].group(model) for x in ("q", "qd")]
-        groups += [replace(QUANTITY[x].group(model), pass_as=self._pass_as(x)) for x in self.known_quantities]
+        groups += [
+            replace(QUANTITY[x].group(model), argument_hint=self._argument_hint(x)) for x in self.known_quantities
+        ]
         groups += [replace(value_of(m, model), name=value_group(m.name)) for m in self.custom]
         for m in self.noisy:
             noise = noise_of(m, model)
@@ -377,7 +379,7 @@ class Statement:
             groups.append(Group(m.group, (size,), default=np.ones(size), label=f"active[{m.name!r}]"))
         return Groups([*groups, *self.parameters])
 
-    def _pass_as(self, quantity: str) -> str:
+    def _argument_hint(self, quantity: str) -> str:
         """Text for messages: the argument that hands in a stated quantity, whole or by its measurements."""
         shape, known = QUANTITY[quantity].shape(self.model), len(self.knows(quantity))
         count = "" if known == math.prod(shape) else f" of which the {known} known entries count"
@@ -423,16 +425,16 @@ class Statement:
             check_among("measurement", name, self.values)
         parts, leads = [], {}
         for name, group in self.values.items():
-            x = real(f"y[{name!r}]", values[name]) if name in values else group.required()
+            x = float_array(f"y[{name!r}]", values[name]) if name in values else group.require_default()
             parts.append(x)
-            leads[f"y[{name!r}]"] = leading(f"y[{name!r}]", x, group.shape)
-        lead = common(leads)
+            leads[f"y[{name!r}]"] = batch_axes(f"y[{name!r}]", x, group.shape)
+        lead = broadcast_shapes(leads)
         return np.concatenate([np.zeros((*lead, 0)), *(np.broadcast_to(x, (*lead, x.shape[-1])) for x in parts)], -1)
 
     def unpack(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """Values {measurement: (…, m)} of a packed y (…, ny), views of it. Raises InvalidInput."""
         y = np.asarray(y)
-        leading("y", y, (self.ny,))
+        batch_axes("y", y, (self.ny,))
         return {name: y[..., place] for name, place in self.values.slices.items()}
 
     def to_dict(self) -> dict:

@@ -19,7 +19,7 @@ from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical, agreed
 from sysdyn.model.model import Model
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, rotation, translation
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 
 # Rounding of pseudo-inertias: a parameter below this fraction of the greatest entry of its own counts as zero.
 NEGLIGIBLE = 1e-14
@@ -53,7 +53,7 @@ def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collect
         if model.parent[i] >= 0:
             E, r = rotation(model.X_tree[i]), translation(model.X_tree[i])
             T = pose(E, r)
-            P[model.parent[i]] = P[model.parent[i]] + product(T, part, T.T)
+            P[model.parent[i]] = P[model.parent[i]] + matmul(T, part, T.T)
     P = agreed(*(_clean(p) for p in P))
     return model.replace(inertias=np.array([spatial_inertia(p) for p in P]).reshape(-1, 6, 6), strict=None)
 
@@ -83,10 +83,10 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
     if isinstance(joint, Revolute):
         T = np.eye(4)
         T[:3, :3] = to_z(np.array(joint.axis))
-        P = product(T, P, T.T)
+        P = matmul(T, P, T.T)
         part[2:, 2:] = P[2:, 2:]
         part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[left]
-        part = product(T.T, part, T)
+        part = matmul(T.T, part, T)
     elif isinstance(joint, Prismatic):
         part[:3, :3] = P[:3, :3]
     elif isinstance(joint, Spherical):
@@ -109,7 +109,7 @@ def without_fixed(model: Model) -> Model:
     X_tree: list[np.ndarray] = []
     for i, joint in enumerate(model.joints):
         parent = model.parent[i]
-        X_i = product(model.X_tree[i], X[parent])
+        X_i = matmul(model.X_tree[i], X[parent])
         if not isinstance(joint, Fixed):
             number[i], X[i] = len(kept), np.eye(6)
             kept.append(i)
@@ -118,9 +118,9 @@ def without_fixed(model: Model) -> Model:
             continue
         number[i], X[i] = number[parent], X_i
         if number[i] >= 0:
-            inertias[number[i]] += product(X_i.T, model.inertias[i], X_i)
+            inertias[number[i]] += matmul(X_i.T, model.inertias[i], X_i)
     frames = {
-        f.name: Frame(f.name, number[f.body], product(f.X, X[f.body]))
+        f.name: Frame(f.name, number[f.body], matmul(f.X, X[f.body]))
         for f in model.frames.values()
         if f.body < 0 or f.name not in model.body_names or f.body in kept
     }

@@ -18,7 +18,7 @@ from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, agreed, snap
 from sysdyn.model.model import Model
 from sysdyn.model.spatial import X_inverse, X_motion, rotation, skew, translation
-from sysdyn.program.reproducible import atan2, dot, norm, product
+from sysdyn.program.reproducible import atan2, dot, matmul, norm
 
 PARALLEL = 1e-12  # Sine of the angle between two axes below which they are parallel (chosen).
 # Frames are not slid to the common perpendicular of two axes if the sine of their angle is below this: its foot may be
@@ -95,7 +95,7 @@ def placements(model: Model) -> list[Placement]:
 
 def transform(place: Placement) -> np.ndarray:
     """X (6, 6) of the screws."""
-    E = product(_rotz(place.theta), _rotx(place.alpha), _rotz(place.gamma))
+    E = matmul(_rotz(place.theta), _rotx(place.alpha), _rotz(place.gamma))
     return X_motion(E, np.array(place.p) + place.r * E[2])
 
 
@@ -116,18 +116,18 @@ def canonical(model: Model, kept: Collection[int] = ()) -> tuple[Model, np.ndarr
     """
     X = upright(model)[1]
     X[list(kept)] = np.eye(6)
-    placed = product(X, model.X_tree)
+    placed = matmul(X, model.X_tree)
     for i in range(model.nb):
         if i in kept or not is_axial(model, i):
             continue
         children = [j for j in model.children[i] if is_axial(model, j) and j not in kept]
-        screw = _toward([product(placed[j], X_inverse(X[i])) for j in children], isinstance(model.joints[i], Revolute))
+        screw = _toward([matmul(placed[j], X_inverse(X[i])) for j in children], isinstance(model.joints[i], Revolute))
         if screw is None:
             parent = model.parent[i]
-            before = placed[i] if parent < 0 else product(placed[i], X_inverse(X[parent]))
+            before = placed[i] if parent < 0 else matmul(placed[i], X_inverse(X[parent]))
             screw = _leaf(model, i, X[i], before)
-        X[i] = product(screw, X[i])
-        placed[i] = product(screw, placed[i])
+        X[i] = matmul(screw, X[i])
+        placed[i] = matmul(screw, placed[i])
     return changed_frames(model, X, kept), X
 
 
@@ -144,11 +144,11 @@ def changed_frames(model: Model, X: np.ndarray, kept: Collection[int] = ()) -> M
     X_tree, inertias, joints = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6)), []
     for i, joint in enumerate(model.joints):
         parent = model.parent[i]
-        X_tree[i] = product(X[i], model.X_tree[i])
+        X_tree[i] = matmul(X[i], model.X_tree[i])
         if parent >= 0:
-            X_tree[i] = product(X_tree[i], X_inverse(X[parent]))
+            X_tree[i] = matmul(X_tree[i], X_inverse(X[parent]))
         back = X_inverse(X[i])
-        moved = product(back.T, model.inertias[i], back)
+        moved = matmul(back.T, model.inertias[i], back)
         inertias[i] = _clean(moved)
         joints.append(type(joint)() if is_axial(model, i) and i not in kept else joint)
     E = agreed(snap(X_tree[:, :3, :3]))[0]
@@ -158,7 +158,7 @@ def changed_frames(model: Model, X: np.ndarray, kept: Collection[int] = ()) -> M
     frames = {}
     for f in model.frames.values():
         own = f.name in model.body_names
-        at = f.X if f.body < 0 or own else product(f.X, X_inverse(X[f.body]))
+        at = f.X if f.body < 0 or own else matmul(f.X, X_inverse(X[f.body]))
         frames[f.name] = Frame(f.name, f.body, at)
     return model.replace(X_tree=X_tree, inertias=inertias, joints=tuple(joints), frames=frames, strict=None)
 
@@ -179,7 +179,7 @@ def _toward(children: list[np.ndarray], slides: bool) -> np.ndarray | None:
 def _leaf(model: Model, i: int, X: np.ndarray, before: np.ndarray) -> np.ndarray:
     """The screw about z that takes the displacement r from X_tree and the first moment off the y axis."""
     back = X_inverse(X)
-    inertia = product(back.T, model.inertias[i], back)
+    inertia = matmul(back.T, model.inertias[i], back)
     x, y = float(inertia[1, 5]) * -1.0, float(inertia[0, 5])
     size = float(norm(np.array([x, y])))
     turn = _turn(x / size, y / size) if size > LENGTH * max(1.0, abs(inertia[5, 5])) else NO_TURN

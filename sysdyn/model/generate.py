@@ -15,8 +15,8 @@ from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Plana
 from sysdyn.model.model import GRAVITY, Model
 from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.validate import check_count
-from sysdyn.program.arrays import is_count, real
-from sysdyn.program.reproducible import dot, product
+from sysdyn.program.arrays import float_array, is_count
+from sysdyn.program.reproducible import dot, matmul
 
 # The gravity of the paper's planar robots [m/s²], whose joints turn about z.
 ALONG_Y = (0.0, -9.81, 0.0)
@@ -137,9 +137,9 @@ def from_dh(
         if convention == "modified":
             X_tree.append(_modified_dh(alpha[i], a[i], d[i], theta[i]))
         else:
-            X_tree.append(X_motion(snap(product(_rotz(theta[i]), E)), r))
+            X_tree.append(X_motion(snap(matmul(_rotz(theta[i]), E)), r))
             E, r = _rotx(alpha[i]), np.array([a[i], 0.0, d[i]])
-        I.append(spatial.inertia(mass[i], r + product(E.T, com[i]), product(E.T, I_com[i], E)))
+        I.append(spatial.inertia(mass[i], r + matmul(E.T, com[i]), matmul(E.T, I_com[i], E)))
         frames[f"dh{i}"] = Frame(f"dh{i}", i, X_motion(E, r))
     joints = [Revolute() if t == "R" else Prismatic() for t in types]
     return _numbered(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
@@ -148,7 +148,7 @@ def from_dh(
 def _modified_dh(alpha: float, a: float, d: float, theta: float) -> np.ndarray:
     """X_tree (6, 6) of Rx(α) Tx(a) Rz(θ) Tz(d): E = rotz(θ) rotx(α), r = [a, −d sin α, d cos α]."""
     E = _rotx(alpha)
-    return X_motion(snap(product(_rotz(theta), E)), snap(np.array([a, 0.0, 0.0]) + d * E[2]))
+    return X_motion(snap(matmul(_rotz(theta), E)), snap(np.array([a, 0.0, 0.0]) + d * E[2]))
 
 
 def _random_inertia(rng: np.random.Generator) -> np.ndarray:
@@ -156,9 +156,9 @@ def _random_inertia(rng: np.random.Generator) -> np.ndarray:
     m = rng.uniform(0.1, 1.0, 6)
     points = rng.uniform((-0.05, -0.1, -0.1), (0.25, 0.1, 0.1), (6, 3))
     mass = float(dot(m, np.ones(len(m))))
-    com = product(m, points) / mass
+    com = matmul(m, points) / mass
     x = points - com
-    products = product((x * m[:, None]).T, x)
+    products = matmul((x * m[:, None]).T, x)
     return spatial.inertia(mass, com, np.trace(products) * np.eye(3) - products)
 
 
@@ -199,7 +199,7 @@ def _positive_count(name: str, n: int) -> None:
 def _table(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
     """`value` as a finite float array of `shape` (None: any (n,), n ≥ 1). Raises ModelError."""
     try:
-        A = real(name, value)
+        A = float_array(name, value)
     except InvalidInput:
         raise ModelError(f"{name} must be an array of numbers") from None
     if (shape is None and (A.ndim != 1 or A.size == 0)) or (shape is not None and A.shape != shape):

@@ -28,7 +28,7 @@ from sysdyn.model.manifolds import (
     turn,
 )
 from sysdyn.model.spatial import dtype_of, quaternion_to_E, rot_axis, vector
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 from sysdyn.program.graph import cos, sin
 from sysdyn.program.reproducible import dot, norm
 
@@ -69,7 +69,7 @@ def agreed(*arrays: np.ndarray) -> list[np.ndarray]:
 def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     """`axis` (3,) divided by its norm and snapped. Raises ModelError if it is zero, not finite or not of length 3."""
     try:
-        a = real("axis", axis)
+        a = float_array("axis", axis)
     except InvalidInput:
         raise ModelError(f"a joint axis must be 3 numbers, got {axis!r}") from None
     if a.shape != (3,):

@@ -17,8 +17,8 @@ from sysdyn.model.manifolds import quaternion_product, quaternion_step
 from sysdyn.model.model import Frame, Model
 from sysdyn.model.poses import adjoint, pose, se3_log
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
-from sysdyn.program.arrays import is_scalar, real
-from sysdyn.program.reproducible import product
+from sysdyn.program.arrays import float_array, is_scalar
+from sysdyn.program.reproducible import matmul
 
 Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
 # Axes of a value at a frame: its own, those of the world, or those of the world with the origin as reference point.
@@ -57,15 +57,15 @@ def velocities(
         if mark is not None:
             mark(i)
         p = model.parent[i]
-        v_J = zero.copy() if joint.nv == 0 else product(joint.S.astype(dtype), qd[model.v_slice(i)])
+        v_J = zero.copy() if joint.nv == 0 else matmul(joint.S.astype(dtype), qd[model.v_slice(i)])
         if p < 0:
             v.append(v_J)
             c.append(zero.copy())
         elif joint.nv == 0:
-            v.append(product(X[i], v[p]))
+            v.append(matmul(X[i], v[p]))
             c.append(zero.copy())
         else:
-            v.append(product(X[i], v[p]) + v_J)
+            v.append(matmul(X[i], v[p]) + v_J)
             c.append(cross_motion(v[i], v_J))
     return v, c
 
@@ -193,8 +193,8 @@ def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
     if _is_identity(model.X_tree[i]):
         return X_J
     X = np.full((6, 6), 0.0, dtype=X_J.dtype)
-    X[:3, :3] = X[3:, 3:] = product(X_J[:3, :3], X_tree[:3, :3])
-    X[3:, :3] = product(X_J[3:], X_tree[:, :3])
+    X[:3, :3] = X[3:, 3:] = matmul(X_J[:3, :3], X_tree[:3, :3])
+    X[3:, :3] = matmul(X_J[3:], X_tree[:, :3])
     return X
 
 
@@ -215,7 +215,7 @@ def _is_identity(X: np.ndarray) -> bool:
 
 def _values(name: str, x: ArrayLike, n: int) -> np.ndarray:
     if np.asarray(x).dtype != object:
-        x = real(name, x)
+        x = float_array(name, x)
     x = np.asarray(x)
     wrong = next((y for y in x.flat if not is_scalar(y)), None) if x.dtype == object else None
     if wrong is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.derivatives import replayed
+from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph, copysign, sqrt
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import cos, norm, sin
@@ -128,8 +128,8 @@ def at_unit(program: Program, parts: Iterable[slice]) -> Program:
         return program
     graph = Graph(SHARING)
     q = unit(graph.inputs("q", program.inputs.sizes["q"]), parts)
-    again = replayed(program, graph, {"q": list(q)})
-    return again.program({}, again.outputs, program.ranges, rewriting=False)  # as exact as it was
+    again = to_graph(program, graph, {"q": list(q)})
+    return again.to_program({}, again.outputs, program.ranges, simplified=False)  # as exact as it was
 
 
 def quaternion_rates(p: np.ndarray) -> np.ndarray:

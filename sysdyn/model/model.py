@@ -46,8 +46,8 @@ from sysdyn.model.validate import (
     frozen,
     implausible,
 )
-from sysdyn.program.arrays import real
-from sysdyn.program.groups import common, leading, slices
+from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
+from sysdyn.program.groups import slices
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models without any, in base coordinates [m/s²].
 # Fields of the limits of joints, each (nv,).
@@ -343,13 +343,13 @@ class Model:
     def _together(self, *given: tuple[str, ArrayLike, int]) -> list[np.ndarray]:
         """Arrays (…, n), each with its name and n, with the same leading axes."""
         found = {x[0]: self._shaped(*x) for x in given}
-        lead = common({name: x.shape[:-1] for name, x in found.items()})
+        lead = broadcast_shapes({name: x.shape[:-1] for name, x in found.items()})
         return [np.broadcast_to(x, (*lead, x.shape[-1])) for x in found.values()]
 
     @staticmethod
     def _shaped(name: str, x: ArrayLike, n: int) -> np.ndarray:
-        x = real(name, x)
-        leading(name, x, (n,))
+        x = float_array(name, x)
+        batch_axes(name, x, (n,))
         return x
 
     # ---- copies and files ----------------------------------------------------------------------------------------

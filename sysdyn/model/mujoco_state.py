@@ -11,7 +11,7 @@ from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import normalised, rotate, turning
 from sysdyn.model.readers.mjcf import TO_WXYZ, TO_XYZW, convert_joints, joint_armature
 from sysdyn.model.readers.mujoco import check_type
-from sysdyn.program.groups import finite
+from sysdyn.program.arrays import finite_array
 
 
 class MujocoState:
@@ -98,19 +98,19 @@ class MujocoState:
     # ---- parts ---------------------------------------------------------------------------------------------------
 
     def _position(self, qpos: ArrayLike) -> np.ndarray:
-        q = finite("qpos", qpos, (self.nq,)) - self._q0
+        q = finite_array("qpos", qpos, (..., self.nq)) - self._q0
         for s in self._quaternions:
             q[..., s : s + 4] = q[..., s : s + 4][..., TO_XYZW]
         return self._normalised("qpos", q)
 
     def _normalised(self, name: str, q: ArrayLike) -> np.ndarray:
-        q = finite(name, q, (self.nq,))
+        q = finite_array(name, q, (..., self.nq))
         for s in self._quaternions:
             q = normalised(name, q, s)
         return q
 
     def _vector(self, name: str, x: ArrayLike, rows: int | None = None) -> np.ndarray:
-        return finite(name, x, (self.nv,) if rows is None else (rows, self.nv))
+        return finite_array(name, x, (..., self.nv) if rows is None else (..., rows, self.nv))
 
     def _to_world(self, q: np.ndarray, x: np.ndarray) -> np.ndarray:
         """T x."""

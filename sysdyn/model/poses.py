@@ -10,8 +10,8 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model.spatial import dtype_of, skew
-from sysdyn.program.arrays import real
-from sysdyn.program.reproducible import product
+from sysdyn.program.arrays import float_array
+from sysdyn.program.reproducible import matmul
 
 POSE_ERROR = 1e-6  # Largest |R^T R − 1| of a rotation that was written with few digits (chosen).
 
@@ -31,7 +31,7 @@ def pose(E: np.ndarray, r: np.ndarray) -> np.ndarray:
 def pose_inverse(T: np.ndarray) -> np.ndarray:
     """T⁻¹ = [R^T −R^T p; 0 1] (4, 4)."""
     R, p = T[:3, :3], T[:3, 3]
-    return pose(R, -product(R.T, p))
+    return pose(R, -matmul(R.T, p))
 
 
 def adjoint(T: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ def adjoint(T: np.ndarray) -> np.ndarray:
     R, p = T[:3, :3], T[:3, 3]
     A = np.full((6, 6), 0.0, dtype=dtype_of(T))
     A[:3, :3] = A[3:, 3:] = R
-    A[3:, :3] = product(skew(p), R)
+    A[3:, :3] = matmul(skew(p), R)
     return A
 
 
@@ -115,7 +115,7 @@ def interpolate(T0: np.ndarray, T1: np.ndarray, s: float) -> np.ndarray:
 def rotation_error(T: np.ndarray) -> float:
     """Greatest entry of |R^T R − 1| for T = [R p; 0 1] (4, 4): the distance of R from a rotation."""
     R = T[:3, :3]
-    return float(np.abs(product(R.T, R) - np.eye(3)).max())
+    return float(np.abs(matmul(R.T, R) - np.eye(3)).max())
 
 
 def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") -> np.ndarray:
@@ -125,7 +125,7 @@ def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") 
     |R^T R − 1| is beyond the tolerance, saying by how much, and by which option it may be.
     """
     try:
-        T = np.array(real(name, T))
+        T = np.array(float_array(name, T))
     except InvalidInput:
         raise InvalidInput(f"{name} must be a (4, 4) array of numbers, the homogeneous matrix of a pose") from None
     if T.shape != (4, 4):
@@ -144,7 +144,7 @@ def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") 
             "rotation U V^T, from U, s, Vt = numpy.linalg.svd(R), and look where the error comes from"
         )
     while error > 1e-15:  # Newton's steps to the orthogonal factor, which square the error. Higham (1986)
-        R = T[:3, :3] = R - product(R, product(R.T, R) - np.eye(3)) / 2
+        R = T[:3, :3] = R - matmul(R, matmul(R.T, R) - np.eye(3)) / 2
         before, error = error, rotation_error(T)
         if error > before / 2:
             break

@@ -11,8 +11,8 @@ from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute, snap
 from sysdyn.model.model import Model
 from sysdyn.model.poses import adjoint, checked_pose
 from sysdyn.model.spatial import X_motion
-from sysdyn.program.arrays import real
-from sysdyn.program.reproducible import dot, norm, product
+from sysdyn.program.arrays import float_array
+from sysdyn.program.reproducible import dot, matmul, norm
 
 UNIT_ERROR = 1e-6  # Largest ||ω| − 1| of a unit vector ω that was written with few digits (chosen).
 NO_PITCH = 1e-12  # Rounding of a pitch ω · v, as a fraction of |v| (chosen).
@@ -40,7 +40,7 @@ def from_screws(
     M = checked_pose("home", home)
     if (space is None) == (body is None):
         raise ModelError("give the screw axes either as space=S (world coordinates) or as body=B (tool coordinates)")
-    S = _columns("space", space) if body is None else product(adjoint(M), _columns("body", body))
+    S = _columns("space", space) if body is None else matmul(adjoint(M), _columns("body", body))
     n = S.shape[1]
     joints, X_tree = [], np.empty((n, 6, 6))
     origin = np.zeros(3)
@@ -85,7 +85,7 @@ def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.nda
 
 def _columns(name: str, screws: ArrayLike | None) -> np.ndarray:
     try:
-        S = real(name, screws)
+        S = float_array(name, screws)
     except InvalidInput:
         raise ModelError(f"{name} must be a (6, n) array of numbers, a column [ω; v] for each joint") from None
     if S.ndim != 2 or S.shape[0] != 6 or S.shape[1] == 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sysdyn.program.graph import cos, sin
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 
 OFFSET_ROUNDING = 1e-15  # Rounding of entries of E r×, as a fraction of |r|: a few times the rounding unit.
 
@@ -53,7 +53,7 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
     """Plücker transform (6, 6) of motion vectors from parent to child: [E 0; −E r× E]. RBDA eq. (2.24)."""
     X = np.full((6, 6), 0.0, dtype=dtype_of(E, r))
     X[:3, :3] = X[3:, 3:] = E
-    moved = -product(E, skew(r))
+    moved = -matmul(E, skew(r))
     if X.dtype != object:  # sums that cancel are zero, whatever rounding leaves of them
         moved[np.abs(moved) <= OFFSET_ROUNDING * np.abs(r).max()] = 0.0
     X[3:, :3] = moved
@@ -67,7 +67,7 @@ def rotation(X: np.ndarray) -> np.ndarray:
 
 def translation(X: np.ndarray) -> np.ndarray:
     """r (3,) of a Plücker transform of floats: the child origin in parent coordinates."""
-    rx = -product(X[:3, :3].T, X[3:, :3])
+    rx = -matmul(X[:3, :3].T, X[3:, :3])
     return np.array([rx[2, 1] - rx[1, 2], rx[0, 2] - rx[2, 0], rx[1, 0] - rx[0, 1]]) / 2
 
 
@@ -130,7 +130,7 @@ def inertia(mass, com: np.ndarray, I_com: np.ndarray) -> np.ndarray:
     """Spatial inertia (6, 6) at the frame origin: [I_C + m c× c×^T, m c×; m c×^T, m 1]. RBDA eq. (2.63)."""
     C = skew(np.asarray(com))
     I = np.full((6, 6), 0.0, dtype=dtype_of(C, np.asarray(I_com)))
-    I[:3, :3] = I_com + mass * product(C, C.T)
+    I[:3, :3] = I_com + mass * matmul(C, C.T)
     I[:3, 3:] = mass * C
     I[3:, :3] = mass * C.T
     I[3:, 3:] = mass * np.eye(3)
@@ -139,7 +139,7 @@ def inertia(mass, com: np.ndarray, I_com: np.ndarray) -> np.ndarray:
 
 def transform_inertia(I: np.ndarray, X: np.ndarray) -> np.ndarray:
     """X^T I X: an inertia given in the child frame of X, expressed in the parent frame."""
-    return product(X.T, I, X)
+    return matmul(X.T, I, X)
 
 
 def dtype_of(*values):

@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
-from sysdyn.program.arrays import is_integer, real
+from sysdyn.program.arrays import float_array, is_integer
 
 # Most moving bodies of a robot: with more, its arrays and frames would take gigabytes (chosen).
 MOST_BODIES = 100_000
@@ -74,7 +74,7 @@ def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
 
 def checked_array(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
     try:
-        A = np.array(real(name, value))
+        A = np.array(float_array(name, value))
     except InvalidInput as error:
         raise ModelError(f"{name} must be an array of numbers of shape {shape}: {error}") from None
     if A.size == 0 and math.prod(shape) == 0:

@@ -11,7 +11,7 @@ from sysdyn.measurements.measurement import Context
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.constrained import carried
 from sysdyn.problem import Problem
-from sysdyn.program.evaluate import derivative, evaluate
+from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph, is_zero
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.write import ROWS

@@ -18,10 +18,10 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import Behaviour, Candidate, Safety
-from sysdyn.program.graph import Expr, Graph, is_constant, unsigned
+from sysdyn.program.graph import Expr, Graph, is_constant, strip_sign
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.simplify import rewritten
+from sysdyn.program.simplify import simplify
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
 # Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
@@ -55,14 +55,14 @@ class Elimination:
                 raise NoSafeOrdering("given up: more expensive than what is known")
             # a new piece of program if the order goes on to another body
             if body[k] != previous[0]:
-                self.graph.mark()
+                self.graph.cut()
             previous[0] = body[k]
 
         with ExitStack() as failed:
             failed.enter_context(self.graph)
             self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin=begin)
             failed.pop_all()
-        self.graph.mark()
+        self.graph.cut()
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
 
@@ -93,7 +93,7 @@ class Elimination:
         for k, pivot in enumerate(self.factors.pivots):
             if not is_constant(pivot):
                 limit, weak = self.limits.get(k, (0.0, 0.0))
-                guards.append((unsigned(pivot), limit, self.label(k), weak))
+                guards.append((strip_sign(pivot), limit, self.label(k), weak))
         groups = output_groups(self.system, self.assembly, self.solution, outputs)
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
@@ -165,7 +165,7 @@ class Elimination:
 
         def watch(x, factor: float) -> None:
             if type(x) is Expr:
-                x = unsigned(x)
+                x = strip_sign(x)
                 weight[x.id] = max(factor, weight.get(x.id, 0.0))
 
         for k, (r, c) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
@@ -187,7 +187,7 @@ def chunk_of(program: Program, watched: int = 0) -> int:
 
 
 def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
-    return refine(assembly.rows, assembly.b, factors, assembly.graph.opaque) if refined else factors.solution
+    return refine(assembly.rows, assembly.b, factors, assembly.graph.decouple) if refined else factors.solution
 
 
 def output_groups(
@@ -223,6 +223,6 @@ def solve_scope(system: System, choice: Choice, outputs: Sequence[Output], rewri
         solution = _solution(assembly, factors, choice.refined)
         found = [x for _, values in output_groups(system, assembly, solution, outputs) for x in values]
         if rewriting:
-            graph, found = rewritten(graph, [*found, *factors.pivots])
+            graph, found = simplify(graph, [*found, *factors.pivots])
             found = found[: len(found) - len(factors.pivots)]
         return graph.count(found)

@@ -100,7 +100,7 @@ class Instant:
                 if c in row:
                     held[k][i] = row[c]
                     b[i] = b[i] + row[c] * qdd[k]
-        assembly.graph.mark()
+        assembly.graph.cut()
         self._factors = eliminate(rows, b, *order.pivots, early=order.early, across=order.across)
         self._solution = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
         self._held = held
@@ -113,7 +113,7 @@ class Instant:
         self._changes: list[dict[int, Any]] = []
         self._own: list[dict[str, list]] = []
         for name in ("q", "qd"):
-            assembly.graph.mark()
+            assembly.graph.cut()
             self._add(name, *rates(system, assembly, d, name, shown))
         for k, change in enumerate(self._held):
             self._columns.append(("qdd", k))
@@ -121,7 +121,7 @@ class Instant:
             self._own.append({})
         for name in biased:
             self._add(value_group(name), *rates(system, assembly, d, value_group(name), shown))
-        assembly.graph.mark()
+        assembly.graph.cut()
         self._along = [solve_and_left(self._factors, change) for change in self._changes]
 
     def error(self) -> float:

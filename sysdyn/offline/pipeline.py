@@ -26,7 +26,7 @@ from sysdyn.offline.single import judged_single
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.offline.writing import written
 from sysdyn.problem import Problem
-from sysdyn.program.garbage_collection import no_collection
+from sysdyn.program.graph import gc_paused
 from sysdyn.runtime.real import DOUBLE
 
 
@@ -34,7 +34,7 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
     """The problem in the first formulation that is for it, or in a cheaper order that a longer search finds."""
     stages = Stages(options.budget.seconds, progress)
     # a long search leaves more behind than there is memory for
-    with no_collection() if options.budget.seconds is None else contextlib.nullcontext():
+    with gc_paused() if options.budget.seconds is None else contextlib.nullcontext():
         compiled = first_formulation(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)

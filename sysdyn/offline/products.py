@@ -29,19 +29,20 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.problem import Problem
-from sysdyn.program.derivatives import (
+from sysdyn.program.autodiff import (  # fmt: skip
     TANGENTS,
-    ByProgram,
-    Directions,
-    Replay,
-    Scalars,
-    Slopes,
-    flat,
-    replayed,
-    units,
-)  # fmt: skip
-from sysdyn.program.evaluate import derivative, gradient
-from sysdyn.program.graph import SHARING, Graph, unsigned
+    PartialsByScalar,
+    ProgramDerivatives,
+    ScalarsByGroup,
+    SymbolicProgram,
+    TangentBasis,
+    concatenated,
+    derivative,
+    gradient,
+    to_graph,
+    unit_directions,
+)
+from sysdyn.program.graph import SHARING, Graph, strip_sign
 from sysdyn.program.program import Program
 from sysdyn.recursions.write import Written
 from sysdyn.sparse.lu import solve, solve_transposed
@@ -64,8 +65,8 @@ def product(
     the kind needs. Its groups of outputs are `of` (jvp), or `wrt`. ambient: positions are differentiated by their
     numbers, which are q / |q| for quaternions q that are handed in; else in the tangent space of unit quaternions.
     """
-    directions: Directions = units if ambient else partial(tangents, problem.model)
-    ways: list[ByProgram] = [ByProgram(program, of, wrt, directions)]
+    directions: TangentBasis = unit_directions if ambient else partial(tangents, problem.model)
+    ways: list[ProgramDerivatives] = [ProgramDerivatives(program, of, wrt, directions)]
     if not choice.is_recursion:
         system = ordered_system(problem, options, choice)
         elimination = Elimination(system, *choice.pivots, refined=choice.refined)
@@ -95,13 +96,13 @@ def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
     if tangents in sizes:
         direction = {f"q[{k}]": x for k, x in enumerate(graph.inputs(tangents, sizes[tangents]))}
         given[tangents] = derivative(normalised, direction)
-    own = replayed(program, graph, given)
+    own = to_graph(program, graph, given)
     if tangents not in sizes and "q" in own.outputs:  # slopes
         own.outputs["q"] = gradient(normalised, own.outputs["q"], list(q))
-    return own.program({}, own.outputs, program.ranges)
+    return own.to_program({}, own.outputs, program.ranges)
 
 
-class _ByInverseDynamics(ByProgram):
+class _ByInverseDynamics(ProgramDerivatives):
     """Through ID at the solved q̈, and the rows of constraints, and through the program by what these give alone.
 
     free: degrees of freedom of known τ; q̈ is known of the others. inverse: ID and ROWS, with q, q̇, q̈, w and fx as its
@@ -112,7 +113,7 @@ class _ByInverseDynamics(ByProgram):
 
     def __init__(
         self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str],
-        directions: Directions, free: frozenset[int], inverse: Written,
+        directions: TangentBasis, free: frozenset[int], inverse: Written,
     ):  # fmt: skip
         super().__init__(program, of, wrt, directions)
         self.nv = problem.model.nv
@@ -127,12 +128,13 @@ class _ByInverseDynamics(ByProgram):
         self.given |= dict(enumerate(values, start=self.nv))
         # accelerations and wrenches that are solved for
         self.solved = {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
-                       for k, x in enumerate(self.own.outputs.get(name, ())) if name != "qdd" or k in free}  # fmt: skip
-        self.at |= {f"qdd[{k}]": x for k, x in enumerate(self.own.outputs["qdd"])} | self.solved
+                       for k, x in enumerate(self.symbolic.outputs.get(name, ()))
+                       if name != "qdd" or k in free}  # fmt: skip
+        self.state |= {f"qdd[{k}]": x for k, x in enumerate(self.symbolic.outputs["qdd"])} | self.solved
 
-    def rates(self, direction: Slopes) -> Scalars:
+    def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
         change, pushing = self._pushing(direction)
-        found: Scalars = {}
+        found: ScalarsByGroup = {}
         for name, column in self.outputs.items():
             found[name] = derivative(column, pushing)
             for k in range(len(column)):
@@ -142,12 +144,13 @@ class _ByInverseDynamics(ByProgram):
                     found[name][k] = found[name][k] + change[k]
         return found
 
-    def slopes(self, weights: Scalars) -> Slopes:
+    def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
         rows, names = self._rows(weights), self._held()
         own = gradient(self.residual, self._row, [self.scratch.input(x) for x in names])
-        return self._with_given(dict(zip(names, self.here(own, _numbered("row", rows)), strict=True)), rows, weights)
+        own = self.evaluate_at_state(own, _numbered("row", rows))
+        return self._with_given(dict(zip(names, own, strict=True)), rows, weights)
 
-    def changes(self, weights: Scalars, direction: Slopes) -> Scalars:
+    def hessian_products(self, weights: ScalarsByGroup, direction: PartialsByScalar) -> ScalarsByGroup:
         """Changes of z = (q̈, w) and μ, with K = ∂R/∂z of the residual R and K^T μ = w.
 
             K ∂z = −∂R at z held fixed,    K^T ∂μ = −∂(K^T) μ,
@@ -161,15 +164,15 @@ class _ByInverseDynamics(ByProgram):
         given = _numbered("row", rows) | {f"rate {x}": y for x, y in inside.items()}
         z, inputs = list(self.solved.values()), [self.graph.input(x) for x in self.given.values()]
         moved = dict(zip(self.solved, derivative(z, self._pushing(direction)[1]), strict=True))
-        turned = gradient(z, self.here(derivative(through, self._rate(inside)), given), inputs)
+        turned = gradient(z, self.evaluate_at_state(derivative(through, self._rate(inside)), given), inputs)
         moved |= {f"row[{k}]": -x for k, x in zip(self.given, turned, strict=True)}
-        rates = self.here(derivative(slopes, self._rate(inside) | self._rate(moved)),
+        rates = self.evaluate_at_state(derivative(slopes, self._rate(inside) | self._rate(moved)),
                            given | {f"rate {x}": y for x, y in moved.items()})  # fmt: skip
         found = dict(zip(names, rates, strict=True)) | dict(zip(self.given.values(), turned, strict=True))
-        changes = self.gathered(found)
-        if any(not isinstance(rate, float) for x in flat(self.directions) for rate in x.values()):
-            held = self._with_given(dict(zip(names, self.here(slopes, given), strict=True)), rows, weights)
-            for name, column in self.gathered(held, lambda rate: derivative([rate], direction)[0]).items():
+        changes = self.project(found)
+        if any(not isinstance(rate, float) for x in concatenated(self.directions) for rate in x.values()):
+            held = self._with_given(dict(zip(names, self.evaluate_at_state(slopes, given), strict=True)), rows, weights)
+            for name, column in self.project(held, lambda rate: derivative([rate], direction)[0]).items():
                 changes[name] = [x + y for x, y in zip(changes[name], column, strict=True)]
         return changes
 
@@ -178,7 +181,7 @@ class _ByInverseDynamics(ByProgram):
         """Weights of the rows of the residual."""
         return list(self.scratch.inputs("row", len(self.residual)))
 
-    def _rows(self, weights: Scalars) -> list:
+    def _rows(self, weights: ScalarsByGroup) -> list:
         """Weights of the residual's rows, by which its slopes at the solution held fixed are the outputs'."""
         solved = [(x, k) for x, column in self.outputs.items() for k in range(len(column)) if (x, k) not in self.passed]
         inputs = [self.graph.input(x) for x in self.given.values()]
@@ -188,7 +191,7 @@ class _ByInverseDynamics(ByProgram):
             rows[k] = -x
         return rows
 
-    def _with_given(self, found: Slopes, rows: list, weights: Scalars) -> Slopes:
+    def _with_given(self, found: PartialsByScalar, rows: list, weights: ScalarsByGroup) -> PartialsByScalar:
         """These slopes and those by what the residual gives, with the weights of outputs that are inputs."""
         found |= {x: -rows[k] for k, x in self.given.items()}
         for x, k in self.passed:
@@ -198,25 +201,25 @@ class _ByInverseDynamics(ByProgram):
     def _held(self) -> list[str]:
         """The single inputs that are differentiated by at the solution held fixed."""
         outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.nv)), *self.solved}
-        return [x for x in self.single() if x not in outside]
+        return [x for x in self.scalar_names() if x not in outside]
 
-    def _inside(self, direction: Slopes) -> Slopes:
+    def _inside(self, direction: PartialsByScalar) -> PartialsByScalar:
         """Rates of the inputs of the residual."""
         outside = {*self.given.values(), *self.solved}
         return {x: y for x, y in direction.items() if not (x in outside or x.startswith("tau["))}
 
-    def _rate(self, names: Iterable[str]) -> Slopes:
+    def _rate(self, names: Iterable[str]) -> PartialsByScalar:
         return {x: self.scratch.input(f"rate {x}") for x in names}
 
-    def _pushing(self, direction: Slopes) -> tuple[list, Slopes]:
+    def _pushing(self, direction: PartialsByScalar) -> tuple[list, PartialsByScalar]:
         """(the change of the residual at the solution held fixed, the rates of what it gives that make up for it)."""
         inside = self._inside(direction)
-        change = self.here(derivative(self.residual, self._rate(inside)),
+        change = self.evaluate_at_state(derivative(self.residual, self._rate(inside)),
                             {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
         return change, {x: direction.get(x, 0.0) - change[k] for k, x in self.given.items()}
 
 
-class _ByFactors(ByProgram):
+class _ByFactors(ProgramDerivatives):
     """By the factors of an elimination, and the residual of its system at the solution d.
 
     outputs: the coefficients of d in each scalar.
@@ -225,20 +228,20 @@ class _ByFactors(ByProgram):
     method = "factors"
 
     def __init__(
-        self, program: Program, of: Sequence[str], wrt: Sequence[str], directions: Directions, system: System,
+        self, program: Program, of: Sequence[str], wrt: Sequence[str], directions: TangentBasis, system: System,
         elimination: Elimination,
     ):  # fmt: skip
-        self.wrt, self.along = wrt, directions
+        self.wrt, self.basis = wrt, directions
         self.graph, self.ranges, self.factors = elimination.graph, program.ranges, elimination.factors
         limits = {guard.label: guard for guard in program.guards}
-        pivots = [(unsigned(x), limits.get(elimination.label(k))) for k, x in enumerate(self.factors.pivots)]
+        pivots = [(strip_sign(x), limits.get(elimination.label(k))) for k, x in enumerate(self.factors.pivots)]
         inputs = {name: list(x) for name, x in elimination.assembly.inputs}
-        self.own = Replay(self.graph, inputs, {}, [(x, guard) for x, guard in pivots if guard])
+        self.symbolic = SymbolicProgram(self.graph, inputs, {}, [(x, guard) for x, guard in pivots if guard])
         shown = elimination.assembly.shown
         self.outputs = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
         self.n = len(elimination.solution)
-        self.at = {f"{name}[{k}]": x for name, column in inputs.items() for k, x in enumerate(column)}
-        self.at |= {f"d[{k}]": x for k, x in enumerate(elimination.solution)}
+        self.state = {f"{name}[{k}]": x for name, column in inputs.items() for k, x in enumerate(column)}
+        self.state |= {f"d[{k}]": x for k, x in enumerate(elimination.solution)}
         self.scratch = Graph("structural")
         written = system.assemble(self.scratch)
         d = self.scratch.inputs("d", self.n)
@@ -247,12 +250,12 @@ class _ByFactors(ByProgram):
         self.held = {x: [_combined(*row, d) for row in zip(y.rows, y.b, strict=True)]
                      for x, y in written.shown.items() if x in of}  # fmt: skip
 
-    def rates(self, direction: Slopes) -> Scalars:
+    def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
         inside = {x: self.scratch.input(f"rate {x}") for x in direction}
         given = {f"rate {x}": y for x, y in direction.items()}
-        own = {x: self.here(derivative(y, inside), given) for x, y in self.held.items()}
-        change = solve(self.factors, self.here(derivative(self.residual, inside), given))
-        found: Scalars = {}
+        own = {x: self.evaluate_at_state(derivative(y, inside), given) for x, y in self.held.items()}
+        change = solve(self.factors, self.evaluate_at_state(derivative(self.residual, inside), given))
+        found: ScalarsByGroup = {}
         for x, terms in self.outputs.items():
             found[x] = own.get(x, [0.0] * len(terms))
             for k, row in enumerate(terms):
@@ -261,7 +264,7 @@ class _ByFactors(ByProgram):
                 found[x][k] = _combined(row, found[x][k], change)
         return found
 
-    def slopes(self, weights: Scalars) -> Slopes:
+    def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
         ends: list = [0.0] * self.n
         for x, terms in self.outputs.items():
             for row, weight in zip(terms, weights[x], strict=True):
@@ -273,8 +276,8 @@ class _ByFactors(ByProgram):
         for x, held in self.held.items():
             own = {f"weight {x}[{k}]": y for k, y in enumerate(weights[x])}
             outputs, given, values = outputs + held, given + [self.scratch.input(y) for y in own], values | own
-        names = self.single()
-        slopes = self.here(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
+        names = self.scalar_names()
+        slopes = self.evaluate_at_state(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
         found = dict(zip(names, slopes, strict=True))
         for x, terms in self.outputs.items():
             for k, row in enumerate(terms):
@@ -291,5 +294,5 @@ def _combined(terms: Mapping[int, Any], rest: Any, values: Any) -> Any:
     return total
 
 
-def _numbered(name: str, values: Iterable) -> Slopes:
+def _numbered(name: str, values: Iterable) -> PartialsByScalar:
     return {f"{name}[{k}]": x for k, x in enumerate(values)}

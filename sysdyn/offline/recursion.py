@@ -30,8 +30,8 @@ from sysdyn.offline.sampling import PASSES_SEED, SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
 from sysdyn.offline.writing import UNCHANGED
 from sysdyn.problem import Problem
-from sysdyn.program.derivatives import replayed
-from sysdyn.program.graph import SHARING, Graph, unsigned
+from sysdyn.program.autodiff import to_graph
+from sysdyn.program.graph import SHARING, Graph, strip_sign
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More
@@ -113,7 +113,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     `judged_states`.
     """
     states = judged_states(written.total) if states is None else states
-    pivots = [unsigned(x) for x, _ in written.pivots]
+    pivots = [strip_sign(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
     program = _program(
         problem,
@@ -244,8 +244,8 @@ def coupled(problem: Statement, program: Program) -> Program:
         return program
     graph, sizes = Graph(SHARING), program.inputs.sizes
     q, qd = problem.imposed(*(graph.inputs(name, sizes[name]) for name in ("q", "qd")))
-    own = replayed(program, graph, {"q": list(q), "qd": list(qd)})
-    return own.program({}, own.outputs, program.ranges, rewriting=False)
+    own = to_graph(program, graph, {"q": list(q), "qd": list(qd)})
+    return own.to_program({}, own.outputs, program.ranges, simplified=False)
 
 
 def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from sysdyn.model.base_parameters import NEGLIGIBLE
 from sysdyn.program.graph import is_zero
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 from sysdyn.reference.generic import piece
 
 # Number of components of a body's acceleration: the interface of a limb that more degrees of freedom carry.
@@ -268,7 +268,7 @@ class Responses:
         if len(c) > SPACE:
             return np.eye(SPACE)
         S = np.array([x for k in c if (x := self._tree.axes[k]) is not None])
-        return S if len(S) == SPACE and np.array_equal(product(S, S.T), np.eye(SPACE)) else None
+        return S if len(S) == SPACE and np.array_equal(matmul(S, S.T), np.eye(SPACE)) else None
 
     def moved(self, number: int) -> int:
         """The number of degrees of freedom beyond a limb; 0 if a `Source` there may not be of a motion."""
@@ -283,7 +283,7 @@ class Responses:
         axis, T = self._tree.axes[limb[0]], self.coordinates(base) if base else None
         if axis is None or T is None:
             return None
-        s = product(T, axis)
+        s = matmul(T, axis)
         i = int(np.argmax(np.abs(s)))
         shares = s / s[i]
         shares[np.abs(shares) <= NEGLIGIBLE] = 0.0

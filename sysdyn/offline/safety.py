@@ -400,7 +400,7 @@ def _as_declared(system: System, inputs: Inputs) -> np.ndarray:
     changed = np.zeros(len(inputs["q"]), dtype=bool)
     for name, group in system.problem.inputs.items():
         if group_of(name).role in (NOISE, SWITCH):
-            changed |= (inputs[name] != group.required()).any(axis=1)
+            changed |= (inputs[name] != group.require_default()).any(axis=1)
     return ~changed
 
 

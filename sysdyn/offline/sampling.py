@@ -19,7 +19,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.graph import is_zero
-from sysdyn.program.reproducible import exp, product
+from sysdyn.program.reproducible import exp, matmul
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
@@ -98,7 +98,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
         q = _ranged(model, q, np.random.default_rng((seed, 1)))
     q, qd = problem.imposed(q, qd)
     pushed = np.arange(n) % 3 == 0
-    fx = product(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
+    fx = matmul(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     drawn = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
     values = motion_of(problem, q, qd, qdd, fx, drawn)
     if ranges and not problem.noisy:  # readings of the motion, or they would never be small beside their terms

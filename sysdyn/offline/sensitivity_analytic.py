@@ -22,7 +22,7 @@ from sysdyn.offline.responses import SPACE, Freedoms, Motion, Responses, Source
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.problem import Problem
 from sysdyn.program.graph import SHARING, Graph, is_zero
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies
@@ -425,7 +425,7 @@ def _constant_axes(model: Model) -> list[np.ndarray | None]:
     found: list[np.ndarray | None] = []
     for joint, X, parent in zip(model.joints, model.X_tree, model.parent, strict=True):
         still = parent < 0 or (model.parent[parent] < 0 and joint.nv == 1)
-        S = joint.S if parent < 0 else product(X_inverse(X), joint.S)
+        S = joint.S if parent < 0 else matmul(X_inverse(X), joint.S)
         found += list(S.T) if still else [None] * joint.nv
     return [None if rotor else s for s, rotor in zip(found, model.armature, strict=True)]
 

@@ -11,7 +11,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Blocks, Expressions
-from sysdyn.program.evaluate import derivative, evaluate
+from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph, is_zero
 from sysdyn.sparse.lu import Factors, solve, solve_transposed
 

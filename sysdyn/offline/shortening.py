@@ -16,10 +16,10 @@ from sysdyn.offline.single import relative_errors
 from sysdyn.offline.writing import differences
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
-from sysdyn.program.derivatives import replayed
+from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
-from sysdyn.program.simplify import REWRITE_LIMIT
+from sysdyn.program.simplify import MAX_OPS
 
 # The pass that this is.
 REWRITING = "rewriting"
@@ -39,10 +39,10 @@ def shortened(problem: Problem, compiled: Compiled, options: Options) -> Compile
     LESS_EXACT. Programs with a step of refinement are left alone: the rest of a residual is rounding.
     """
     choice, program = compiled.choice, compiled.program
-    if REWRITING not in options.passes or choice.is_recursion or choice.refined or len(program) > REWRITE_LIMIT:
+    if REWRITING not in options.passes or choice.is_recursion or choice.refined or len(program) > MAX_OPS:
         return compiled
-    own = replayed(program, Graph(SHARING))
-    shorter = own.program({}, own.outputs, program.ranges)
+    own = to_graph(program, Graph(SHARING))
+    shorter = own.to_program({}, own.outputs, program.ranges)
     if shorter.flops.total >= program.flops.total or not _as_exact(problem, program, shorter, options):
         return compiled
     system = ordered_system(problem, options, choice)

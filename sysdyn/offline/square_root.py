@@ -20,9 +20,8 @@ from sysdyn.offline.safety import judge, ranged
 from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, is_unsolvable, sample_states
 from sysdyn.offline.stages import Stages
 from sysdyn.offline.verdict import Behaviour, Candidate, Inputs, Verdict
-from sysdyn.program.graph import Graph, is_constant, unsigned
+from sysdyn.program.graph import Graph, Scalar, is_constant, strip_sign
 from sysdyn.program.program import Program
-from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.information import Information, OfFactors, OfMatrix, Refined
 from sysdyn.sparse.least_squares import Order, Row, least_squares
 from sysdyn.sparse.lu import Factors, eliminate
@@ -139,7 +138,7 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
     Its mean is compared with a pivoted solve, and at every state residuals of the factors with those of the mean.
     """
     row_names, col_names = system.row_names, system.col_names
-    pivots = [(unsigned(x), f"{row_names[i]} → {col_names[j]}")
+    pivots = [(strip_sign(x), f"{row_names[i]} → {col_names[j]}")
               for i, j, x in zip(factors.row_perm, factors.col_perm, factors.pivots, strict=True)
               if not is_constant(x)]  # fmt: skip
     residuals = OfFactors(factors, system.plain.noise_by_row).residuals()

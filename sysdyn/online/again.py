@@ -30,8 +30,8 @@ from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.offline.safety import VANISHING
 from sysdyn.problem import Problem
+from sysdyn.program.opcodes import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.runtime.native_calls import Doubt, again, twice
 
 # Bits of the status of states that more digits may solve; how many a state beyond all ranges costs is not known.
@@ -108,7 +108,8 @@ class Again:
     @cached_property
     def _declared(self) -> np.ndarray:
         """Their declared values."""
-        return np.concatenate([np.zeros(0), *(np.ravel(self._problem.inputs[x].required()) for x in self._groups)])
+        inputs = self._problem.inputs
+        return np.concatenate([np.zeros(0), *(np.ravel(inputs[x].require_default()) for x in self._groups)])
 
     @cached_property
     def _doubt(self) -> Doubt:

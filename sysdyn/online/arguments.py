@@ -16,10 +16,10 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.online.speeds import warn_of_followers
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import array_of, real, unmasked
-from sysdyn.program.derivatives import COTANGENTS, TANGENTS, taken
-from sysdyn.program.groups import DOUBLES, Arrays, Group, Groups, common, leading, named
-from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
+from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, reject_masked
+from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument
+from sysdyn.program.groups import Arrays, Group, Groups, bind_arguments
+from sysdyn.program.labels import array_by_label, as_frame, column_labels, frame_array, match_labels
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
 # Values by the name of a measurement, quantity or parameter.
@@ -94,9 +94,9 @@ class Arguments(NamedTuple):
 
 def slots(names: tuple[Any, ...]) -> list[Slot]:
     """The arrays that `Arguments.handed` has, in its order."""
-    known, *named = names
+    known, *mappings = names
     found: list[Slot] = [("q", None), ("qd", None), *(("known", k) for k in range(known))]
-    for field, own in zip(("quantities", "y", "parameters", TANGENTS, COTANGENTS, "noise"), named, strict=True):
+    for field, own in zip(("quantities", "y", "parameters", TANGENTS, COTANGENTS, "noise"), mappings, strict=True):
         found += [(field, None)] if own is ... else [(field, name) for name in own or ()]
     return found
 
@@ -145,7 +145,7 @@ class Inputs:
 
     def arranged(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """`checked` without a change of quaternions."""
-        arrays, lead = self.groups.arranged(self.collected(arguments, keep=False))
+        arrays, lead = self.groups.normalise_inputs(self.collected(arguments, keep=False))
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # values of switched-off measurements may be anything
@@ -156,7 +156,7 @@ class Inputs:
 
     def in_place(self, arguments: Arguments, dtype: np.dtype = DOUBLES) -> tuple[Arrays, tuple[int, ...]]:
         """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
-        arrays, lead = self.groups.in_place(self.collected(arguments, keep=True), dtype)
+        arrays, lead = self.groups.check_in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
         self.look_at_followers(arrays["q"], arrays["qd"])
@@ -186,7 +186,7 @@ class Inputs:
     def collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
         """The value of every group that has one. keep: hand over the caller's own arrays, which may lack numbers."""
         q, qd, known, quantities, y, noise, active, parameters, *vectors = arguments
-        given = named("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
+        given = bind_arguments("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:
             self._add_noise(given, noise)
         if parameters is not None:
@@ -194,7 +194,7 @@ class Inputs:
         if y is not None:
             self._add_measured(given, y, keep)
         for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
-            given.update(taken(role, self.vectors[role], values))
+            given.update(split_vector_argument(role, self.vectors[role], values))
         given |= {"q": q, "qd": qd}
         if active is not None:  # last: the batch axes of all other arguments decide what its axes mean
             self._add_switches(given, active)
@@ -204,7 +204,7 @@ class Inputs:
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
         """Add the numbers of covariances, of {measurement: standard deviations or covariance}."""
         for name, x in _by_name("noise", noise, "noisy measurement", self.noises):
-            given[self.noises[name].group] = self.noises[name].numbers(unmasked(f"noise[{name!r}]", x))
+            given[self.noises[name].group] = self.noises[name].numbers(reject_masked(f"noise[{name!r}]", x))
 
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Add the parameters of the model that are inputs, of {name: (…, size)}."""
@@ -217,7 +217,7 @@ class Inputs:
         """
         values = {}
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
-            values[name] = x = array_of(f"active[{name!r}]", value)
+            values[name] = x = as_array(f"active[{name!r}]", value)
             if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
                 raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
         # arrays that cannot have an axis of components come first: they may add batch axes
@@ -241,8 +241,8 @@ class Inputs:
                 shape, own = np.shape(value), self.groups[name].shape
             except ValueError:
                 continue  # a ragged list, which is refused later
-            leads[self.groups[name].shown] = shape[: -len(own)] if shape[-len(own) :] == own else shape[:-1]
-        return common(leads)
+            leads[self.groups[name].display_name] = shape[: -len(own)] if shape[-len(own) :] == own else shape[:-1]
+        return broadcast_shapes(leads)
 
     def _add_switched(self, given: dict[str, ArrayLike]) -> None:
         """Add zeros for the switchable measurements without a value that are switched in this call.
@@ -253,7 +253,7 @@ class Inputs:
             if value_group(name) in given or switch_group(name) not in given:
                 continue
             if name not in self._zero_while_on and np.any(given[switch_group(name)]):
-                how = self.problem.values[name].pass_as
+                how = self.problem.values[name].argument_hint
                 raise InvalidInput(f"{name!r} is switched on, but no value was given for it: pass {how}")
             given[value_group(name)] = np.zeros(size)
 
@@ -265,8 +265,8 @@ class Inputs:
         for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
             check_among("measurement", name, self.measurements)
             m = self.measurements[name][0]
-            if not keep and (frame := frame_of(value)) is not None:
-                value = by_label(f"y[{name!r}]", frame, self.problem.values[name].labels)
+            if not keep and (frame := as_frame(value)) is not None:
+                value = array_by_label(f"y[{name!r}]", frame, self.problem.values[name].labels)
             elif not keep and name in self.switches and np.ma.is_masked(value):
                 value = self._switched_off(given, name, value)
             x = value if keep else self._sized(name, value)
@@ -289,12 +289,12 @@ class Inputs:
             gone = self.problem.unpack(np.ma.getmaskarray(y))
             parts = self.problem.unpack(np.ma.getdata(y))
             return {name: np.ma.array(x, mask=gone[name]) for name, x in parts.items()}
-        frame = frame_of(y)
+        frame = as_frame(y)
         if frame is None:
-            return self.problem.unpack(real("y", y))
+            return self.problem.unpack(float_array("y", y))
         columns = {name: group.labels for name, group in self.problem.values.items()}
-        found = places("y", labels_of(frame), [c for names in columns.values() for c in names])
-        begin, values, result = 0, numbers("y", frame), {}
+        found = match_labels("y", column_labels(frame), [c for names in columns.values() for c in names])
+        begin, values, result = 0, frame_array("y", frame), {}
         for name, names in columns.items():
             at = range(begin, begin + len(names))
             begin += len(names)
@@ -319,7 +319,7 @@ class Inputs:
             raise InvalidInput(
                 f"no value for measurement {', '.join(map(repr, absent))}: y needs all of those of {quantity}"
             )
-        lead = common({f"y[{m.name!r}]": v.shape[:-1] for m, v in values})
+        lead = broadcast_shapes({f"y[{m.name!r}]": v.shape[:-1] for m, v in values})
         array = np.zeros((*lead, self.sizes[quantity]))
         for m, value in values:
             array[..., m.places(self.model)] = value
@@ -327,8 +327,8 @@ class Inputs:
 
     def _sized(self, name: str, value: ArrayLike) -> np.ndarray:
         """The value (…, size) of a measurement."""
-        x = real(f"y[{name!r}]", value)
-        leading(f"y[{name!r}]", x, self.problem.values[name].shape)
+        x = float_array(f"y[{name!r}]", value)
+        batch_axes(f"y[{name!r}]", x, self.problem.values[name].shape)
         return x
 
     def look_at(self, q: np.ndarray, qd: np.ndarray) -> None:

@@ -18,8 +18,9 @@ from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches, Columns, Spreading
 from sysdyn.online.digits import FAR
-from sysdyn.program.groups import Arrays, Groups, is_plain
-from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
+from sysdyn.program.arrays import is_readable_in_place
+from sysdyn.program.groups import Arrays, Groups
+from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.native_calls import Argument, Names, Shown
@@ -39,7 +40,7 @@ class Run(NamedTuple):
     arrays   {group of inputs: (size,) or (N, size)}
     lead     batch axes of the call, of product N
     outputs  {group of outputs: (N, size)}
-    status   (N,) bits of `sysdyn.program.status`, zero if all went well
+    status   (N,) bits of `sysdyn.program.opcodes`, zero if all went well
     """
 
     arrays: Arrays
@@ -351,7 +352,7 @@ class Calls(Generic[Key]):
         for name, x in given.items():
             if name not in shapes:
                 raise UnknownName("output", name, [str(key) for key in shapes])
-            if not is_plain(x, dtype) or not x.flags.writeable or x.shape != shapes[name]:
+            if not is_readable_in_place(x, dtype) or not x.flags.writeable or x.shape != shapes[name]:
                 raise InvalidInput(
                     f"out[{name!r}] must be a writeable C-contiguous {dtype.name} array of shape {shapes[name]}, not "
                     "masked"

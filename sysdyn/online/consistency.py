@@ -39,7 +39,7 @@ from sysdyn.online.resolving import REPIVOTED_ERROR
 from sysdyn.online.smallest import held
 from sysdyn.online.solution import Solution, Whole
 from sysdyn.online.solver import Solver
-from sysdyn.program.derivatives import COTANGENTS, TANGENTS
+from sysdyn.program.autodiff import COTANGENTS, TANGENTS
 from sysdyn.program.groups import Arrays
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, scales, step_of
-from sysdyn.program.arrays import is_count
-from sysdyn.program.groups import common, finite, slices
+from sysdyn.program.arrays import broadcast_shapes, finite_array, is_count
+from sysdyn.program.groups import slices
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES
 
 # Step of ADMM as a share of the mean diagonal entry of Ω: of 0.1 … 1.6 it leaves the fewest states of two quadrupeds,
@@ -114,10 +114,10 @@ class Coulomb:
         sizes = {"omega": (m, m), "free": (m,), "friction": (points,), "forces": (m,)}
         given = {"omega": omega, "free": free, "friction": self._each(friction)}
         given["forces"] = np.zeros(m) if forces is None else forces
-        arrays = {name: finite(name, x, sizes[name]) for name, x in given.items()}
+        arrays = {name: finite_array(name, x, (..., *sizes[name])) for name, x in given.items()}
         if np.any(arrays["friction"] < 0.0):
             raise InvalidInput(f"friction is {np.min(arrays['friction']):g}, but coefficients are ≥ 0")
-        lead = common({name: x.shape[: x.ndim - len(sizes[name])] for name, x in arrays.items()})
+        lead = broadcast_shapes({name: x.shape[: x.ndim - len(sizes[name])] for name, x in arrays.items()})
         n = int(np.prod(lead, dtype=int))
         w, b, mu, start = (
             np.ascontiguousarray(np.broadcast_to(x, lead + sizes[name])).reshape(n, *sizes[name])

@@ -36,8 +36,8 @@ from sysdyn.online.calls import Calls, Run
 from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
-from sysdyn.program.graph import is_constant, unsigned
-from sysdyn.program.groups import Group, Groups, chosen
+from sysdyn.program.graph import is_constant, strip_sign
+from sysdyn.program.groups import Group, Groups, select_names
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.native.extension import Called
@@ -73,7 +73,7 @@ def compile_derivatives(
 
     solution: the program that solves the problem, whose guards hold for its derivatives.
     """
-    of = chosen("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
+    of = select_names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
     found, judged = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
@@ -87,7 +87,7 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
     """(the inputs that are differentiated by, {each that can be: its group}). Raises UnknownName, InvalidInput."""
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
-    return chosen("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
+    return select_names("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
 
 
 def _cheapest(
@@ -122,7 +122,7 @@ def _cheapest(
         for k, pivot in enumerate(elimination.factors.pivots):
             guard = limits.get(elimination.label(k))
             if guard:
-                kept.append((unsigned(pivot), guard.threshold, guard.label, guard.weak))
+                kept.append((strip_sign(pivot), guard.threshold, guard.label, guard.weak))
         return implicit(elimination, kept, of, wrt, transposed)
 
     found.append((form(rows <= columns), choice.judged))
@@ -134,7 +134,7 @@ def _cheapest(
 
 def _judged(problem: Problem, found: Expressions, options: Options) -> list[tuple]:
     """Guards of pivots that no solver has judged."""
-    pivots = [(unsigned(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
+    pivots = [(strip_sign(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
     if not pivots:
         return []
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])

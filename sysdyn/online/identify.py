@@ -37,7 +37,7 @@ from sysdyn.model.inertia import (
 )
 from sysdyn.model.model import SLIP
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Groups
 from sysdyn.reference import compile_regressor, rnea
 
@@ -334,7 +334,7 @@ class _Chosen:
 def _states(model: Model, given: Mapping[str, ArrayLike | None]) -> list[np.ndarray]:
     """The arrays, checked, with one batch axis of the same length."""
     groups = Groups(QUANTITY[name].group(model) for name in given)
-    arrays, lead = groups.arranged({name: x for name, x in given.items() if name != "fx" or x is not None})
+    arrays, lead = groups.normalise_inputs({name: x for name, x in given.items() if name != "fx" or x is not None})
     groups.reject_not_finite(arrays)
     n = math.prod(lead)
     return [np.broadcast_to(x, (n, groups[name].size)).reshape(n, *groups[name].shape) for name, x in arrays.items()]
@@ -342,7 +342,7 @@ def _states(model: Model, given: Mapping[str, ArrayLike | None]) -> list[np.ndar
 
 def _deviations(noise: ArrayLike, nv: int) -> np.ndarray:
     """(nv,) standard deviations. Raises InvalidInput."""
-    sigma = real("noise of τ", noise)
+    sigma = float_array("noise of τ", noise)
     if sigma.shape not in ((), (nv,)) or not (sigma > 0.0).all():
         raise InvalidInput(f"noise of τ is one standard deviation > 0, or ({nv},), not {noise!r}")
     return np.broadcast_to(sigma, nv)

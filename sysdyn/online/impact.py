@@ -20,7 +20,7 @@ from sysdyn.online.compile import compile
 from sysdyn.online.operational_space import operational_space
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import slices
 from sysdyn.reference.robot_functions import Kinematics
 
@@ -78,7 +78,7 @@ class Impact:
         y = {name: (wanted - before)[..., part] for name, part in rows.items()}
         found = self.solver(q, nothing, nothing if tau is None else tau, fx=push, y=y)
         return Impulses(
-            real("qd", qd) + found.qdd,
+            float_array("qd", qd) + found.qdd,
             {name: found[WRENCHES.name, name] for name in rows},
             {name: before[..., part] for name, part in rows.items()},
             {name: wanted[..., part] for name, part in rows.items()},
@@ -97,7 +97,7 @@ class Impact:
         found = np.zeros(max(part.stop for part in parts.values()))
         for name, x in named.items():
             check_among("constraint with a restitution", name, parts)
-            own, size = real(f"restitution of {name!r}", x), parts[name].stop - parts[name].start
+            own, size = float_array(f"restitution of {name!r}", x), parts[name].stop - parts[name].start
             if own.shape not in ((), (size,)) or not np.all((own >= 0.0) & (own <= 1.0)):
                 raise InvalidInput(
                     f"restitution of {name!r} is {x!r}, but numbers from 0 to 1 are needed: one, or {size}"

@@ -15,7 +15,7 @@ from sysdyn.online.calls import Results, kept
 from sysdyn.online.smallest import Smallest
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Group
 
 
@@ -86,7 +86,7 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
         check_among("quantity with a weight", quantity, names)
         chosen = system.layout.quantity_columns(quantity)
         shape = outputs[quantity].shape
-        x = real(f"weights[{quantity!r}]", value)
+        x = float_array(f"weights[{quantity!r}]", value)
         try:
             x = np.broadcast_to(x, shape)
         except ValueError:

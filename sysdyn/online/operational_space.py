@@ -27,10 +27,9 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline.constrained import carried
 from sysdyn.offline.recursion import BUDGET
 from sysdyn.problem import Problem, forward_dynamics
-from sysdyn.program.graph import Expr
+from sysdyn.program.graph import Expr, Scalar
 from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
-from sysdyn.program.scalar import Scalar
 from sysdyn.recursions.write import Written, write
 from sysdyn.reference.robot_functions import Kinematics, Result
 

@@ -39,8 +39,8 @@ from sysdyn.online.digits import Distance, sizes_of_mean
 from sysdyn.online.states import Arrays, Row, States
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
+from sysdyn.program.opcodes import BAD_PIVOT
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_PIVOT
 from sysdyn.runtime.backend import Results
 from sysdyn.runtime.native_calls import Chains, chains, held
 from sysdyn.runtime.runner import Runner

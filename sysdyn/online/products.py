@@ -13,8 +13,8 @@ from sysdyn.offline.products import product
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.derivatives import Differentials, chosen_inputs
 from sysdyn.problem import Problem
-from sysdyn.program.derivatives import COTANGENTS, TANGENTS, vector
-from sysdyn.program.groups import Group, chosen
+from sysdyn.program.autodiff import COTANGENTS, TANGENTS, vector_group
+from sysdyn.program.groups import Group, select_names
 from sysdyn.program.program import Program
 from sysdyn.runtime.native_calls import entry
 
@@ -24,7 +24,7 @@ def compile_product(
     wrt: str | Sequence[str] | None, made: Callable[..., DerivativeProduct] | None = None,
 ) -> DerivativeProduct:  # fmt: skip
     """The implementation of `Solver.jvp`, `vjp` and `hvp`. kind: one of these. made: the class of the result."""
-    of = chosen("output", of, options.names, options.names)
+    of = select_names("output", of, options.names, options.names)
     wrt, groups = chosen_inputs(problem, wrt)
     found = product(kind, problem, choice, program, options, of, [groups[name] for name in wrt])
     return (made or DerivativeProduct)(kind, problem, found.program, of, wrt, found.method, options)
@@ -56,9 +56,11 @@ class DerivativeProduct(Differentials):
             inputs["q"] = Group("q", (model.nv,), tuple(model.dof_names))
         vectors: dict[str, dict[str, Group]] = {}
         if kind != "vjp":
-            vectors[TANGENTS] = {x: vector(TANGENTS, x, f"{TANGENTS}:{groups[x]}", like) for x, like in inputs.items()}
+            vectors[TANGENTS] = {
+                x: vector_group(TANGENTS, x, f"{TANGENTS}:{groups[x]}", like) for x, like in inputs.items()
+            }
         if kind != "jvp":
-            vectors[COTANGENTS] = {x: vector(COTANGENTS, x, f"{COTANGENTS}:{x}", outputs[x]) for x in of}
+            vectors[COTANGENTS] = {x: vector_group(COTANGENTS, x, f"{COTANGENTS}:{x}", outputs[x]) for x in of}
         self.shapes = {x: outputs[x].shape for x in of} if kind == "jvp" else {x: inputs[x].shape for x in wrt}
         by_group = {x: x for x in of} if kind == "jvp" else {groups[x]: x for x in wrt}
         results = {group: (name, self.shapes[name]) for group, name in by_group.items()}

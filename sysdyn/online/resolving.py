@@ -21,7 +21,7 @@ from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
 

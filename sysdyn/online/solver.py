@@ -44,11 +44,8 @@ from sysdyn.online.resolving import Resolver
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
-from sysdyn.program.opcodes import Flops
+from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
-from sysdyn.program.status import (
-    BAD_INPUT,
-)
 from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import entry
 from sysdyn.runtime.real import DOUBLE
@@ -197,7 +194,7 @@ class Solver(Differentiable[DerivativeProduct], Called):
         active: as for a call, with their values at this time; measurements that are off in all states are not read.
         out: an array if one output is asked for, or {output: array}; made if None. threads: number that shares the
         states of a batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
-        `sysdyn.program.status`) is not zero for states at which the order failed, and WEAK_PIVOT if a pivot came near
+        `sysdyn.program.opcodes`) is not zero for states at which the order failed, and WEAK_PIVOT if a pivot came near
         zero: digits are lost that a call of the solver would keep. A step is for one thread at a time, see `BoundCall`.
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap. Digits are not checked if

@@ -39,8 +39,8 @@ from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import array_of
-from sysdyn.program.groups import Arrays, Groups, is_plain
+from sysdyn.program.arrays import as_array, is_readable_in_place
+from sysdyn.program.groups import Arrays, Groups
 from sysdyn.reference.generic import reject_large_angles
 
 # Most modes that a solver holds: compiling one takes seconds, and its machine code megabytes (chosen).
@@ -343,7 +343,7 @@ class SwitchingSolver(Solver):
         arrays, many, lead = {}, set(), ()
         for slot, x in zip(slots(handed), values, strict=True):
             shape = self._inputs.shape(slot)
-            if shape is None or not is_plain(x):
+            if shape is None or not is_readable_in_place(x):
                 return None
             if slot[0] == "known":
                 slot = ("quantities", self._inputs.positional[slot[1]])
@@ -397,7 +397,7 @@ class SwitchingSolver(Solver):
         """(n,) 0 or 1 of each state. Raises InvalidInput."""
         if type(value) is np.ndarray and value.dtype == bool and value.shape == lead:
             return value.reshape(-1)
-        x = array_of(f"active[{name!r}]", value)
+        x = as_array(f"active[{name!r}]", value)
         if x.dtype.kind != "b" and (x.dtype.kind not in "iuf" or not np.isin(x, (0, 1)).all()):
             raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
         whole, size = x, self._sizes[name]

@@ -30,10 +30,10 @@ from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.impact import constrained
 from sysdyn.online.operational_space import operational_space
 from sysdyn.problem import Problem, forward_dynamics
-from sysdyn.program.arrays import is_number
-from sysdyn.program.derivatives import TANGENTS, ByProgram, replayed
+from sysdyn.program.arrays import broadcast_shapes, finite_array, is_number
+from sysdyn.program.autodiff import TANGENTS, ProgramDerivatives, to_graph
 from sysdyn.program.graph import SHARING, Graph
-from sysdyn.program.groups import Group, Groups, common, finite, slices
+from sysdyn.program.groups import Group, Groups, slices
 from sysdyn.reference.robot_functions import Kinematics, kinematics
 from sysdyn.runtime.runner import Runner
 
@@ -151,13 +151,13 @@ class Unilateral:
         if self.problem.couplings:
             q, qd, _ = self.problem.model.imposed(q, qd)
         h, normals, rows = float(step), self._normals, self._space(q, qd)
-        loads = np.zeros(self.model.nv) if tau is None else finite("tau", tau, (self.model.nv,))
+        loads = np.zeros(self.model.nv) if tau is None else finite_array("tau", tau, (..., self.model.nv))
         if fx is not None:
             loads = loads + self._external(q, fx=fx)
         gaps, e = self._of_points("gap", gap), self._of_points("restitution", restitution, 0.0, 1.0)
         mu = self._friction if friction is None else self._of_points("friction", friction, 0.0, np.inf, self._friction)
         velocity = rows["velocity"]
-        lead = common({"the state": velocity.shape[:-1], "gap": gaps.shape[:-1], "restitution": e.shape[:-1]})
+        lead = broadcast_shapes({"the state": velocity.shape[:-1], "gap": gaps.shape[:-1], "restitution": e.shape[:-1]})
         weights = np.full((*lead, velocity.shape[-1]), 1.0 / h)
         weights[..., normals] += e * (velocity[..., normals] < 0.0) / h
         J, omega = rows["jacobian"], rows["delassus"]
@@ -249,7 +249,7 @@ class Unilateral:
         given = {"q": at.q, "qd": at.qd, "qdd": qdd, "forces": at.every, "weights": at.weights}
         given |= {} if at.fx is None else {"fx": np.reshape(at.fx, (*np.shape(at.fx)[:-2], 6 * model.nb))}
         sizes = {name: size for name, size in rates.program.inputs.sizes.items() if not name.startswith(TANGENTS)}
-        arrays, lead = Groups(Group(name, (size,)) for name, size in sizes.items()).arranged(given)
+        arrays, lead = Groups(Group(name, (size,)) for name, size in sizes.items()).normalise_inputs(given)
         n = int(np.prod(lead, dtype=int))
         many = {name: np.repeat(np.broadcast_to(x, (n, x.shape[-1])), nv, axis=0) for name, x in arrays.items()}
         turned = np.tile(_tangents(model, model.neutral()), (n, 1, 1))
@@ -273,20 +273,20 @@ class Unilateral:
 
     def _written(self, wrenches: bool) -> Runner:
         model, graph = self.model, Graph(SHARING)
-        own = replayed(self._space.program, graph)
+        own = to_graph(self._space.program, graph)
         x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
         m = len(x["velocity"])
         given = {name: graph.inputs(name, size) for name, size in (("forces", m), ("weights", m), ("qdd", model.nv))}
         J = x["jacobian"].reshape(m, model.nv)
         motion, loads = given["weights"] * x["velocity"] + J @ given["qdd"], J.T @ given["forces"]
         if wrenches:
-            outer = replayed(self._external.program, graph)
+            outer = to_graph(self._external.program, graph)
             (pushed,) = outer.outputs.values()
             loads = loads + np.array(pushed, dtype=object)
             given["fx"] = np.array(outer.inputs["fx"], dtype=object)
         results = {"motion": list(motion), "loads": list(loads)}
-        program = own.program({name: list(y) for name, y in given.items()}, results, (), rewriting=False)
-        return Runner(backend_named("llvm")(ByProgram(program, [*results], ["q", "qd"]).product("jvp"), 2))
+        program = own.to_program({name: list(y) for name, y in given.items()}, results, (), simplified=False)
+        return Runner(backend_named("llvm")(ProgramDerivatives(program, [*results], ["q", "qd"]).product("jvp"), 2))
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 
@@ -301,12 +301,12 @@ class Unilateral:
         values = {}
         for name, x in named.items():
             check_among(f"contact with a {what}", name, self._parts)
-            values[name] = finite(f"{what} of {name!r}", x, ())
+            values[name] = finite_array(f"{what} of {name!r}", x, (...,))
             if np.any((values[name] < least) | (values[name] > most)):
                 limits = f"from {least:g} to {most:g}" if np.isfinite(most) else f"≥ {least:g}"
                 raise InvalidInput(f"{what} of {name!r} is {x!r}, but numbers {limits} are needed")
         rest = np.zeros(len(self._parts)) if others is None else others
-        lead = common({name: x.shape for name, x in values.items()} | {"the others": rest.shape[:-1]})
+        lead = broadcast_shapes({name: x.shape for name, x in values.items()} | {"the others": rest.shape[:-1]})
         found = np.array(np.broadcast_to(rest, (*lead, len(self._parts))))
         for k, name in enumerate(self._parts):
             if name in values:
@@ -320,8 +320,8 @@ class Unilateral:
         for name in (*forces, *self._parts):
             if name not in self._parts or name not in forces:
                 raise UnknownName("contact with forces", name, tuple(self._parts))
-        values = [finite(f"forces of {x!r}", forces[x], (y.stop - y.start,)) for x, y in self._parts.items()]
-        lead = common({name: x.shape[:-1] for name, x in zip(self._parts, values, strict=True)})
+        values = [finite_array(f"forces of {x!r}", forces[x], (..., y.stop - y.start)) for x, y in self._parts.items()]
+        lead = broadcast_shapes({name: x.shape[:-1] for name, x in zip(self._parts, values, strict=True)})
         return np.concatenate([np.broadcast_to(x, (*lead, x.shape[-1])) for x in values], axis=-1)
 
 

@@ -1,43 +1,153 @@
-"""Real numbers, and nothing else: the one gate for arrays that are handed in and for columns of files.
+"""Checks of arrays and numbers that callers hand in: real numbers, of the needed shape, finite.
 
-Integers and floats are numbers. Dates, spans of time, booleans, texts and objects are not, though NumPy makes numbers
-of most: a date is 1.7e18 nanoseconds. Times have a column of their own, switches are booleans.
+Integers and floats are real numbers. Dates, time spans, booleans, texts and objects are not, though NumPy converts most
+of them to numbers: a date is 1.7e18 nanoseconds.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, SysdynError
 
-# Kinds of NumPy's types: numbers; numbers and times, for the column of time; numbers and booleans, for switches.
-NUMBERS, TIMES, SWITCHES = "fiu", "fiumM", "fiub"
-# Types that are no real numbers, although products with floats are defined for them or seem to be.
-_NO_SCALARS = (bool, complex, str, bytes, timedelta, np.generic, Decimal)
-
-
-def refused(dtype: Any, allowed: str = NUMBERS) -> str:
-    """The reason, in words, why entries of a NumPy or pandas type are refused; "" if their kind is allowed."""
-    kind = getattr(dtype, "kind", "O")
-    return "" if kind in allowed else f"type {dtype}, but real numbers are needed"
+Shape: TypeAlias = tuple[int, ...]
+# The type of arrays unless another is asked for.
+DOUBLES = np.dtype(np.float64)
+# Kinds of NumPy types: real numbers; numbers or times (time columns); numbers or booleans (switches).
+NUMBERS, TIMES, BOOLEANS = "fiu", "fiumM", "fiub"
+# Types that are no real numbers, although they have a product with floats.
+_NOT_SCALAR = (bool, complex, str, bytes, timedelta, np.generic, Decimal)
 
 
-def real(name: str, x: Any) -> np.ndarray:
-    """x as float64. Raises InvalidInput unless it is an array of real numbers."""
-    array = array_of(name, x)
+def dtype_problem(dtype: Any, allowed: str = NUMBERS) -> str:
+    """Why entries of a NumPy or pandas type are rejected; "" if their kind is allowed."""
+    return "" if getattr(dtype, "kind", "O") in allowed else f"type {dtype}, but real numbers are needed"
+
+
+def finite_array(
+    name: str, x: Any, shape: tuple, error: type[SysdynError] = InvalidInput, infinite: bool = False
+) -> np.ndarray:
+    """x as a float64 array of this shape without NaN, and without infinity unless `infinite`. Raises `error`.
+
+    In `shape`, None is any length but 0; a leading `...` is any batch axes, then the rest may be flat.
+    """
+    try:
+        A = float_array(name, x)
+        if shape[:1] == (...,):
+            A = A.reshape(batch_axes(name, A, shape[1:]) + shape[1:])
+        elif A.size == 0 and 0 in shape:
+            A = A.reshape(shape)
+        elif A.ndim != len(shape) or any(n == 0 if k is None else n != k for k, n in zip(shape, A.shape, strict=True)):
+            raise InvalidInput(f"{name} has shape {A.shape}, but {format_shape(shape)} is needed")
+        reject_not_finite(name, np.where(np.isinf(A), 0.0, A) if infinite else A, len(shape) - (shape[:1] == (...,)))
+    except InvalidInput as problem:
+        raise error(str(problem)) from problem.__cause__
+    return A
+
+
+def float_array(name: str, x: Any) -> np.ndarray:
+    """x as a float64 array. Raises InvalidInput unless its entries are real numbers."""
+    array = as_array(name, x)
     if array.dtype.kind == "O" and type(x) in (list, tuple, int) and all(type(y) in (int, float) for y in array.flat):
         array = array.astype(np.float64)  # integers of more digits than NumPy has
-    if why := refused(array.dtype) or (refused(np.dtype(bool)) if _holds_booleans(x) else ""):
-        raise InvalidInput(f"{name} has {why}")
+    if problem := dtype_problem(array.dtype) or (dtype_problem(np.dtype(bool)) if _has_booleans(x) else ""):
+        raise InvalidInput(f"{name} has {problem}")
     return array.astype(np.float64, copy=False)
 
 
+def _has_booleans(x: Any) -> bool:
+    """True if a list holds booleans, which NumPy converts if the list holds numbers, too."""
+    if isinstance(x, (list, tuple)):
+        return any(_has_booleans(y) for y in x)
+    return isinstance(x, (bool, np.bool_)) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
+
+
+def as_array(name: str, x: Any) -> np.ndarray:
+    """x as an array of any type. Raises InvalidInput for None, ragged lists, masked entries, symbols of libraries."""
+    if x is None:
+        raise InvalidInput(f"{name} is None: an array is needed")
+    try:
+        return np.asarray(reject_masked(name, x))
+    except InvalidInput:
+        raise
+    except ValueError as error:
+        raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
+    except Exception as error:  # each library raises its own class where a symbol or tracer has no value
+        raise InvalidInput(
+            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: calls take values. "
+            "Inside jax.jit, grad and the like call solver.to_jax(), which is a function of JAX; solver.to_casadi() is "
+            "for symbols. Steps, poses and the like have both, too: sd.kinematics(model, 'integrate').to_jax() "
+            f"({type(error).__name__})"
+        ) from error
+
+
+def reject_masked(name: str, x: Any) -> Any:
+    """x itself. Raises InvalidInput if entries are masked."""
+    if np.ma.is_masked(x):
+        raise InvalidInput(
+            f"{name} has masked entries, which are missing: only values of Switchable measurements may be, by name in y"
+        )
+    return x
+
+
+def reject_not_finite(name: str, x: np.ndarray, axes: int) -> None:
+    """Raise InvalidInput naming the first entry of x that is infinite or NaN; the last `axes` axes are of one state."""
+    finite = np.isfinite(x)
+    if finite.all():
+        return
+    where = tuple(int(k) for k in np.argwhere(~finite)[0])
+    split = len(where) - axes
+    parts = [("state", where[:split]), ("entry", where[split:])]
+    place = ", ".join(f"{what} {k[0] if len(k) == 1 else k}" for what, k in parts if k)
+    raise InvalidInput(f"{name} is {x[where]}{place and f' at {place}'}: every input must be finite")
+
+
+def is_readable_in_place(x: object, dtype: np.dtype = DOUBLES) -> TypeGuard[np.ndarray]:
+    """True if a kernel can read x without a copy: a C-contiguous, aligned array of this type without a mask."""
+    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
+        return False
+    return x.dtype == dtype and x.flags.c_contiguous and x.flags.aligned
+
+
+# ---- shapes ------------------------------------------------------------------------------------------------------
+
+
+def batch_axes(name: str, x: np.ndarray, shape: Shape) -> Shape:
+    """Batch axes of x (…, *shape), or flat (…, size). Raises InvalidInput naming both shapes."""
+    lead = x.shape[: max(x.ndim - len(shape), 0)]
+    if lead + shape == x.shape:
+        return lead
+    if len(shape) > 1 and x.shape[-1:] == (math.prod(shape),):
+        return x.shape[:-1]
+    raise InvalidInput(f"{name} has shape {x.shape}, but {format_shape((..., *shape))} is needed")
+
+
+def broadcast_shapes(shapes: Mapping[str, Shape]) -> Shape:
+    """The batch axes to which those of all arrays {name: axes} broadcast. Raises InvalidInput naming all of them."""
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise InvalidInput(f"the leading (batch) axes do not fit together: {listed}") from None
+
+
+def format_shape(shape: Sequence) -> str:
+    """A shape as messages write it: "(…, 3)", "(n,)" for None."""
+    axes = ["…" if k is ... else "n" if k is None else str(k) for k in shape]
+    return f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+# ---- single numbers ----------------------------------------------------------------------------------------------
+
+
 def is_number(x: object) -> TypeGuard[int | float]:
-    """True if x is an integer or a float, of Python or of NumPy."""
+    """True for integers and floats of Python and NumPy."""
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
@@ -47,45 +157,10 @@ def is_integer(x: object) -> TypeGuard[int]:
 
 
 def is_count(x: object, least: int) -> TypeGuard[int]:
-    """An integer of at least this."""
+    """True for integers of at least `least`."""
     return is_integer(x) and x >= least
 
 
 def is_scalar(x: object) -> bool:
-    """True if x can be computed with like a float: a number, an array of numbers, or a symbol of any library."""
-    return is_number(x) or (hasattr(type(x), "__mul__") and not isinstance(x, _NO_SCALARS))
-
-
-def _holds_booleans(x: Any) -> bool:
-    """True if a list holds booleans, which NumPy takes for numbers if numbers are beside them."""
-    if isinstance(x, (list, tuple)):
-        return any(_holds_booleans(y) for y in x)
-    return isinstance(x, (bool, np.bool_)) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
-
-
-def array_of(name: str, x: Any) -> np.ndarray:
-    """x as an array of whatever type. Raises InvalidInput for None, ragged lists, masks and symbols of libraries."""
-    if x is None:
-        raise InvalidInput(f"{name} is None: an array is needed")
-    try:
-        return np.asarray(unmasked(name, x))
-    except InvalidInput:
-        raise
-    except ValueError as error:
-        raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
-    except Exception as error:  # each library raises its own where a symbol or tracer has no value
-        raise InvalidInput(
-            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: calls take values. "
-            "Inside jax.jit, grad and the like call solver.to_jax(), which is a function of JAX; solver.to_casadi() is "
-            "for symbols. Steps, poses and the like have both, too: sd.kinematics(model, 'integrate').to_jax() "
-            f"({type(error).__name__})"
-        ) from error
-
-
-def unmasked(name: str, x: Any) -> Any:
-    """x itself. Raises InvalidInput if entries are masked."""
-    if np.ma.is_masked(x):
-        raise InvalidInput(
-            f"{name} has masked entries, which are missing: only values of Switchable measurements may be, by name in y"
-        )
-    return x
+    """True if x computes like a float: a number, an array of numbers, or a symbol of any library."""
+    return is_number(x) or (hasattr(type(x), "__mul__") and not isinstance(x, _NOT_SCALAR))

@@ -8,10 +8,13 @@ they cost nothing.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,6 +42,20 @@ from sysdyn.program.opcodes import (
 _P = (1 << 61) - 2373
 # Sharing of equal results in graphs of programs, unless a pass decides it.
 SHARING = "algebraic"
+
+
+class Scalar(Protocol):
+    """A number with + − × ÷, also with a float on either side: float, `Expr`, a number that counts operations."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+    def __radd__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rmul__(self, other: Any, /) -> Any: ...
+    def __truediv__(self, other: Any, /) -> Any: ...
+    def __rtruediv__(self, other: Any, /) -> Any: ...
+    def __neg__(self) -> Any: ...
 
 
 class Expr:
@@ -124,7 +141,7 @@ class Expr:
     def sqrt(self):
         return self.graph.apply(SQRT, self)
 
-    def applied(self, kind: int, *operands):
+    def apply_operation(self, kind: int, *operands):
         """The operation `kind` of `OPERATIONS` on `operands`, of which one is this expression."""
         return self.graph.apply(kind, *operands)
 
@@ -134,7 +151,7 @@ class Expr:
         )
 
     def __float__(self):
-        raise InvalidInput(f"{self!r} has no value; use sysdyn.program.evaluate.evaluate(outputs, inputs)")
+        raise InvalidInput(f"{self!r} has no value; use sysdyn.program.autodiff.evaluate(outputs, inputs)")
 
     def __repr__(self) -> str:
         return self.graph.describe(self)
@@ -187,7 +204,7 @@ class Graph:
         self.rhs: list[int] = []
         self.input_names: dict[int, str] = {}
         self.constants: dict[int, float] = {}
-        self.marks: list[int] = []  # node numbers at which a new piece of work begins (see `mark`)
+        self.cuts: list[int] = []  # node numbers at which a new piece of work begins, see `cut`
         self._by_name: dict[str, Expr] = {}
         self._constants: dict[float, Expr] = {}
         self._negations: dict[int, int] = {}
@@ -208,11 +225,11 @@ class Graph:
             if isinstance(value, list):
                 setattr(new, name, list(value))
             elif isinstance(value, dict):
-                setattr(new, name, {k: new.own(x) for k, x in value.items()})
+                setattr(new, name, {k: new.rebind(x) for k, x in value.items()})
         new._random = copy.deepcopy(self._random)
         return new
 
-    def own(self, x):
+    def rebind(self, x):
         """The same expression in this copy of its graph; anything but an Expr is returned unchanged."""
         return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
 
@@ -241,10 +258,10 @@ class Graph:
         """(n,) object array of the inputs name[0] … name[n−1]."""
         return np.array([self.input(f"{name}[{i}]") for i in range(n)] + [None], dtype=object)[:n]
 
-    def mark(self) -> None:
-        """Begin a new piece of work here: programs are cut at marks, and equal pieces share machine code."""
-        if not self.marks or self.marks[-1] != len(self.kind):
-            self.marks.append(len(self.kind))
+    def cut(self) -> None:
+        """Begin a new piece of work here: equal pieces of a program share machine code."""
+        if not self.cuts or self.cuts[-1] != len(self.kind):
+            self.cuts.append(len(self.kind))
 
     def constant(self, x: float) -> Expr:
         """The constant x, of either sign, as a node."""
@@ -263,7 +280,7 @@ class Graph:
         """The constant x as the node of |x|, or minus that."""
         return self.constant(x) if x >= 0.0 else -self.constant(-x)
 
-    def exact(self, x):
+    def exact_constant(self, x):
         """The float x as a constant node that keeps its exact value through folding.
 
         0, ±1 and whatever is no float are returned as they are.
@@ -289,7 +306,7 @@ class Graph:
             found = self._number(found)
         return found
 
-    def opaque(self, x):
+    def decouple(self, x):
         """x as a number of its own, rounding errors and all: no knowledge of x is used. Costs nothing.
 
         Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
@@ -498,6 +515,18 @@ class Graph:
         return f"({f' {operation.symbol} '.join(shown)})" if operation.arity == 2 else f"{operation.symbol}{shown[0]}"
 
 
+@contextlib.contextmanager
+def gc_paused() -> Iterator[None]:
+    """Context without cyclic garbage collection, which would walk millions of nodes: graphs have few cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _field_of(x: float) -> int:
     """The float x, an exact dyadic rational, as an element of the field."""
     numerator, denominator = x.as_integer_ratio()
@@ -524,12 +553,12 @@ def constant_value(x) -> float:
     return -value if x.negative else value
 
 
-def unsigned(x):
+def strip_sign(x):
     """x or −x, whichever is not a sign change of another node: the one that is computed."""
     if type(x) is Expr:
         x = -x if x.negative else x
         while x.graph.kind[x.node] in (NEG, COPYSIGN):
-            x = unsigned(x.graph.at(x.graph.lhs[x.node]))
+            x = strip_sign(x.graph.at(x.graph.lhs[x.node]))
     return x
 
 

@@ -1,4 +1,4 @@
-"""Arguments with labels: DataFrames and Series go in by the names of their columns, never by position."""
+"""DataFrames and Series as arguments: their columns go in by label, never by position."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput
-from sysdyn.program.arrays import refused
+from sysdyn.errors import InvalidInput, few
+from sysdyn.program.arrays import dtype_problem
 
 
-def frame_of(x: Any) -> Any:
-    """x as a DataFrame of pandas, or a Series (one row); None if it has no labels."""
+def as_frame(x: Any) -> Any:
+    """x as a pandas DataFrame, or a Series (one state); None if x has no labels."""
     if isinstance(x, np.ndarray):
         return None
     if hasattr(x, "to_pandas"):  # of Arrow, Polars, xarray
@@ -21,48 +21,49 @@ def frame_of(x: Any) -> Any:
     return x if hasattr(x, "to_numpy") and (hasattr(x, "columns") or hasattr(x, "index")) else None
 
 
-def labels_of(x: Any) -> list[str]:
-    return [str(label) for label in (x.columns if hasattr(x, "columns") else x.index)]
+def column_labels(frame: Any) -> list[str]:
+    """Labels of the columns of a DataFrame, or of the entries of a Series."""
+    return [str(label) for label in (frame.columns if hasattr(frame, "columns") else frame.index)]
 
 
-def places(name: str, found: Sequence[str], labels: Sequence[str]) -> dict[int, int]:
-    """{place in labels: place in found}; a label "tau:l_knee" may also be "tau.l_knee" or "l_knee" alone.
+def match_labels(name: str, columns: Sequence[str], labels: Sequence[str]) -> dict[int, int]:
+    """{position in labels: position in columns}; a column for "tau:l_knee" may be "tau.l_knee" or "l_knee", too.
 
-    Raises InvalidInput for those that are unknown or occur twice.
+    Raises InvalidInput for columns that are unknown or occur twice.
     """
-    spelled: dict[str, set[int]] = {}
+    spellings: dict[str, set[int]] = {}
     for k, label in enumerate(labels):
-        whole, bare = label.replace(": ", ":", 1), label.partition(":")[2].strip()
-        for form in (label, whole, whole.replace(":", ".", 1), bare):
-            spelled.setdefault(form, set()).add(k)
-    result: dict[int, int] = {}
-    for j, label in enumerate(found):
-        meant = spelled.get(label, set())
-        if len(meant) != 1:
+        compact, bare = label.replace(": ", ":", 1), label.partition(":")[2].strip()
+        for spelling in (label, compact, compact.replace(":", ".", 1), bare):
+            spellings.setdefault(spelling, set()).add(k)
+    positions: dict[int, int] = {}
+    for j, column in enumerate(columns):
+        matches = spellings.get(column, set())
+        if len(matches) != 1:
             raise InvalidInput(
-                f"{name} has the label {label!r}, but its labels are {', '.join(labels[:6])}"
-                f"{' …' if len(labels) > 6 else ''}: choose and name its columns, or hand in an array (to_numpy)"
+                f"{name} has the label {column!r}, but its labels are {few(labels)}: choose and name its columns, or "
+                "hand in an array (to_numpy)"
             )
-        (k,) = meant
-        if k in result:
+        (k,) = matches
+        if k in positions:
             raise InvalidInput(f"{name} has two columns for {labels[k]!r}")
-        result[k] = j
-    return result
+        positions[k] = j
+    return positions
 
 
-def by_label(name: str, x: Any, labels: Sequence[str]) -> np.ndarray:
-    """The numbers of a DataFrame (N, labels) or Series (labels,) in the order of the labels. Raises InvalidInput."""
-    found = places(name, labels_of(x), labels)
-    missing = [label for k, label in enumerate(labels) if k not in found]
-    if missing:
-        raise InvalidInput(f"{name} lacks the columns {', '.join(missing[:6])}{' …' if len(missing) > 6 else ''}")
-    return numbers(name, x)[..., [found[k] for k in range(len(labels))]]
+def array_by_label(name: str, frame: Any, labels: Sequence[str]) -> np.ndarray:
+    """Numbers of a DataFrame (N, labels) or Series (labels,) in the order of the labels. Raises InvalidInput."""
+    positions = match_labels(name, column_labels(frame), labels)
+    if missing := [label for k, label in enumerate(labels) if k not in positions]:
+        raise InvalidInput(f"{name} lacks the columns {few(missing)}")
+    return frame_array(name, frame)[..., [positions[k] for k in range(len(labels))]]
 
 
-def numbers(name: str, x: Any) -> np.ndarray:
-    """The numbers of a DataFrame or Series as they lie; NaN if there is none. Raises InvalidInput for other types."""
-    types = dict(zip(labels_of(x), x.dtypes, strict=True)) if hasattr(x, "columns") else {"": x.dtype}
-    for label, dtype in types.items():
-        if why := refused(dtype):
-            raise InvalidInput(f"{name}{label and f', column {label!r},'} has {why}")
-    return x.to_numpy(dtype=float, na_value=math.nan)
+def frame_array(name: str, frame: Any) -> np.ndarray:
+    """Numbers of a DataFrame or Series in its own order; NaN for missing ones. Raises InvalidInput for other types."""
+    is_series = not hasattr(frame, "columns")
+    types = [("", frame.dtype)] if is_series else zip(column_labels(frame), frame.dtypes, strict=True)
+    for label, dtype in types:
+        if problem := dtype_problem(dtype):
+            raise InvalidInput(f"{name}{label and f', column {label!r},'} has {problem}")
+    return frame.to_numpy(dtype=float, na_value=math.nan)

@@ -15,13 +15,18 @@ from typing import Any
 import numpy as np
 
 from sysdyn.program import reproducible
-from sysdyn.program.status import LARGEST_ANGLE
 
 # The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
 # Stored programs hold these numbers: a new kind takes the next one.
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP = range(13)
 
 ANGULAR = (SIN, COS)  # Kinds computed together: sine and cosine of one angle count as one pair.
+
+# Bits of the status that a run reports for each state: an input is not finite; a pivot vanishes; an output is not
+# finite; a pivot is near zero; an input is outside the range for which the program was checked.
+BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT, OUT_OF_RANGE = 1, 2, 4, 8, 16
+# Bit that a solver adds if digits are lost to covariances far from the declared ones.
+LOST_DIGITS = 32
 
 
 @dataclass(frozen=True)
@@ -58,27 +63,27 @@ class Operation:
     executed: bool = True
 
 
-def function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of floats, of arrays, and of symbols: those have a method `applied(kind, operand, …)`."""
+def scalar_function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of floats, of arrays, and of symbols: those have a method `apply_operation(kind, operand, …)`."""
 
     def number(*operands: Any) -> Any:
         for x in operands:
-            if hasattr(x, "applied"):
-                return x.applied(kind, *operands)
+            if hasattr(x, "apply_operation"):
+                return x.apply_operation(kind, *operands)
         return (of_arrays if any(isinstance(x, np.ndarray) for x in operands) else of_floats)(*operands)
 
     return number
 
 
-_sin = function(SIN, reproducible.sin, reproducible.sin)
-_cos = function(COS, reproducible.cos, reproducible.cos)
-_sqrt = function(SQRT, math.sqrt, np.sqrt)
-_copysign = function(COPYSIGN, math.copysign, np.copysign)
+_sin = scalar_function(SIN, reproducible.sin, reproducible.sin)
+_cos = scalar_function(COS, reproducible.cos, reproducible.cos)
+_sqrt = scalar_function(SQRT, math.sqrt, np.sqrt)
+_copysign = scalar_function(COPYSIGN, math.copysign, np.copysign)
 
 
-def sincos_within(x: Any) -> tuple[np.ndarray, np.ndarray]:
+def sincos_or_nan(x: Any) -> tuple[np.ndarray, np.ndarray]:
     """(sine, cosine) of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
-    usual, (sine, cosine) = np.abs(x) <= LARGEST_ANGLE, reproducible.sincos(x)
+    usual, (sine, cosine) = np.abs(x) <= reproducible.LARGEST_ANGLE, reproducible.sincos(x)
     return np.where(usual, sine, math.nan), np.where(usual, cosine, math.nan)
 
 
@@ -105,11 +110,11 @@ OPERATIONS: dict[int, Operation] = {
         symbol="-", parity=-1,
     ),
     SIN: Operation(
-        "sin", 1, _sin, lambda x: sincos_within(x)[0], lambda y, a: (_cos(a),), "sine({})", "",
+        "sin", 1, _sin, lambda x: sincos_or_nan(x)[0], lambda y, a: (_cos(a),), "sine({})", "",
         casadi="sin", counted="trig", parity=-1,
     ),
     COS: Operation(
-        "cos", 1, _cos, lambda x: sincos_within(x)[1], lambda y, a: (-_sin(a),), "cosine({})", "",
+        "cos", 1, _cos, lambda x: sincos_or_nan(x)[1], lambda y, a: (-_sin(a),), "cosine({})", "",
         casadi="cos", counted="trig", parity=1,
     ),
     SQRT: Operation(
@@ -126,7 +131,7 @@ OPERATIONS: dict[int, Operation] = {
     ),
     # An angle less its whole turns, before others are added to it: part of the reduction in sines and cosines.
     WRAP: Operation(
-        "wrap", 1, reproducible.wrapped, reproducible.wrapped,
+        "wrap", 1, reproducible.wrap_angle, reproducible.wrap_angle,
         lambda y, a: (1.0,), "wrapped({})", "@wrapped", parity=-1,
     ),
 }  # fmt: skip

@@ -164,7 +164,7 @@ class Program:
         for i in live[kinds == OPAQUE].tolist():
             number[i] = number[graph.lhs[i]]
         rhs = np.where(right[order] >= 0, number[right[order]], -1)
-        cuts = np.unique(np.searchsorted(place[order], 2 * np.asarray(graph.marks, dtype=np.int64)))
+        cuts = np.unique(np.searchsorted(place[order], 2 * np.asarray(graph.cuts, dtype=np.int64)))
         is_live = np.zeros(len(graph), dtype=bool)
         is_live[live] = True
         kept = tuple(

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.program.status import LARGEST_ANGLE
-
+# Largest angle [rad] with a sine and a cosine; both are NaN beyond it, where doubles are 1.2e-7 rad apart.
+LARGEST_ANGLE = 1e9
 # π/2 in parts of 23 bits: a product with an integer of up to 30 bits is exact, so that angles are reduced without loss
-# up to `sysdyn.program.status.LARGEST_ANGLE`. Cody & Waite (1980).
+# up to LARGEST_ANGLE. Cody & Waite (1980).
 HALF_PI = (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15, 3.2820036682434026e-22,
            -1.2536989931632848e-29, -2.7529963439986386e-37)  # fmt: skip
 # Minimax polynomials of fdlibm's kernel_sin and kernel_cos, from the second term on (k_sin.c, k_cos.c, Sun Microsystems
@@ -35,7 +35,7 @@ _LOG_TERMS = 12  # Terms of the series of the logarithm: |z| ≤ 0.18, and 0.18^
 _EXP_TERMS = 18  # Terms of the exponential series: (½ ln 2)^18 / 18! is below 1e-24.
 
 
-def product(*factors: np.ndarray) -> np.ndarray:
+def matmul(*factors: np.ndarray) -> np.ndarray:
     """A @ B @ …, from the left, each entry the sum of its terms in order.
 
     factors (…, m, n) or (n,): as for `@`. Arrays of objects are multiplied by `@` itself, which has that order.
@@ -130,13 +130,13 @@ def _octant(x: Any) -> tuple[Any, Any, Any]:
     return r + (r * z * s + lost), w + (((1.0 - w) - half) + (z * z * c - r * lost)), k
 
 
-def wrapped(x: Any) -> Any:
+def wrap_angle(x: Any) -> Any:
     """x − 2π k in [−π, π] of a float or an array [rad], within 4e-16; x itself if |x| ≤ π, NaN beyond LARGEST_ANGLE.
 
     Symbols stay as they are: the angle is the same.
     """
     if isinstance(x, (np.ndarray, np.floating)) and _is_short(x.dtype):
-        return wrapped(np.asarray(x, dtype=float)).astype(x.dtype)
+        return wrap_angle(np.asarray(x, dtype=float)).astype(x.dtype)
     if not isinstance(x, (float, np.ndarray)):
         return x
     k = (x * (0.5 / math.pi) + _MAGIC) - _MAGIC

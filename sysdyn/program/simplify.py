@@ -20,13 +20,13 @@ from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import ADD, MUL, NEG, SUB
 
 # Operations beyond which graphs are left as they were written: rewriting would take most of the time (chosen).
-REWRITE_LIMIT = 60_000
+MAX_OPS = 60_000
 
 Term = tuple[int, int]  # (node, +1 or −1): a term of a sum, or a factor of a product, whose signs are all +1.
 Parts = dict[int, list[Term]]  # The terms, or factors, of the sums, or products, of these numbers.
 
 
-def rewritten(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
+def simplify(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
     """(a new graph, the outputs in it). Inputs keep their names; nodes that no output needs are left out."""
     return _Rewriting(graph, outputs).result()
 

@@ -16,7 +16,7 @@ from sysdyn.model.joints import snap
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_motion, rotation, skew, translation
 from sysdyn.program.graph import Graph, constant_value, is_constant
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 from sysdyn.recursions.frames import wrench_back
 from sysdyn.recursions.inverse_dynamics import Motion
 from sysdyn.recursions.links import Link, Scalar, Tree, Vector, cross, dot, of_joint, plus, scalars
@@ -156,13 +156,13 @@ class Seen:
         if i < 0:
             return i, X
         j, own = self._places[i]
-        found = product(X, own)
+        found = matmul(X, own)
         return j, X_motion(snap(rotation(found)), snap(translation(found)))
 
     def offset(self, i: int) -> Vector:
         """The origin (3) of body i from that of the body that carries it, in the frame of body i."""
         X = self._places[i][1]
-        return snap(product(rotation(X), translation(X))).tolist()
+        return snap(matmul(rotation(X), translation(X))).tolist()
 
     def upward(self, i: int) -> np.ndarray:
         """−g (3) in the frame of body i."""
@@ -263,7 +263,7 @@ def _simpler(rows: list[Vector]) -> tuple[np.ndarray, list[Vector]] | None:
         return None
     C = np.array([[float(constant_value(x)) for x in row] for row in rows])
     T = _inverse(C[:, -m:])
-    return None if T is None else (T, snap(product(T, C)).tolist())
+    return None if T is None else (T, snap(matmul(T, C)).tolist())
 
 
 def _inverse(A: np.ndarray) -> np.ndarray | None:

@@ -19,7 +19,7 @@ from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Fixed, Free, Helical, Joint, Prismatic, Revolute
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_inverse
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 
 # Joints that turn the other way with the opposite axis.
 REVERSIBLE = (Revolute, Prismatic, Helical)
@@ -100,12 +100,12 @@ def turned(model: Model, body: int, X: np.ndarray) -> Turned:
         back = X_inverse(to[before]) if before >= 0 else np.eye(6)
         joints.append(_reversed(model.joints[j]) if i in towards else model.joints[i])
         parent.append(number[before] if before >= 0 else -1)
-        placed.append(back if i in towards else product(model.X_tree[i], back))
+        placed.append(back if i in towards else matmul(model.X_tree[i], back))
         names.append(model.joint_names[j])
     backs = [X_inverse(to[i]) for i in bodies]
-    inertias = [product(F.T, model.inertias[i], F) for F, i in zip(backs, bodies, strict=True)]
+    inertias = [matmul(F.T, model.inertias[i], F) for F, i in zip(backs, bodies, strict=True)]
     frames = {
-        f.name: Frame(f.name, number[f.body], product(f.X, X_inverse(to[f.body]))) for f in model.frames.values()
+        f.name: Frame(f.name, number[f.body], matmul(f.X, X_inverse(to[f.body]))) for f in model.frames.values()
         if f.body >= 0 and f.name not in model.body_names
     }  # fmt: skip
     found = Turned(model, model, bodies, np.array([to[i] for i in bodies]))

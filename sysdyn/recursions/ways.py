@@ -23,7 +23,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import inertia, rotation
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import CONST, MUL, Flops
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 from sysdyn.recursions.constraints import Constraint, Foothold, Held, Seen
 from sysdyn.recursions.forward_dynamics import (
     Solved,
@@ -115,7 +115,7 @@ class Inputs:
 
     def tree(self, model: Model, plan: Plan, may_hold: bool = False) -> Tree:
         may_hold = may_hold and "parallel_axes" in self.passes
-        return Tree(model, plan, self.graph.mark, may_hold, "double_angle" in self.passes).at(self.q)
+        return Tree(model, plan, self.graph.cut, may_hold, "double_angle" in self.passes).at(self.q)
 
 
 class Reduced:
@@ -326,11 +326,11 @@ class Rooted(Reduced):
         base = any(0 in x.joints for x in (*given.constraints, *given.readings))  # q̈ of the free joint, which leaves
         if base or not can_turn(given.source, body):
             return None
-        return Rooted(given, root, foothold, turned(given.source, body, product(foothold.X, X)))
+        return Rooted(given, root, foothold, turned(given.source, body, matmul(foothold.X, X)))
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
         model, X = super().model(plan)
-        return model, product(X, self.turned.X)
+        return model, matmul(X, self.turned.X)
 
     def _inputs(self, length: float) -> Inputs:
         given, foothold = self.unturned._inputs(length), self.foothold
@@ -340,7 +340,7 @@ class Rooted(Reduced):
         parallel: dict[Key, int] = {
             ("turn", i): 1 for j, i in zip(way, way[1:], strict=False) if places[j].alpha[1] == 0.0
         }
-        tree = Tree(model, Plan(parallel), given.graph.mark, "parallel_axes" in self.passes, double_angle=False)
+        tree = Tree(model, Plan(parallel), given.graph.cut, "parallel_axes" in self.passes, double_angle=False)
         tree.at(given.q)
         seen = Seen(tree, _places(model), given.qd, Motion([], [], []), {})
         E = rotation(X).astype(object) @ seen.rotation(foothold.body)
@@ -372,7 +372,7 @@ class Rooted(Reduced):
         assert inputs.seen is not None
         X, found = self.model(tree.plan)[1], {}
         for k, i in enumerate(path(self.unturned.source, self.turned.bodies[0])):
-            R = snap(product(rotation(X[k]), self._to_way[i].T))
+            R = snap(matmul(rotation(X[k]), self._to_way[i].T))
             if inputs.seen.tree.links[i].held is None and np.isin(R, (-1.0, 0.0, 1.0)).all():
                 found[k] = (R.astype(object) @ inputs.seen.swept(i)[:3]).tolist()
         return found

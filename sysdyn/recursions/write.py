@@ -16,7 +16,7 @@ from sysdyn.errors import ProblemError
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
-from sysdyn.program.simplify import REWRITE_LIMIT, rewritten
+from sysdyn.program.simplify import MAX_OPS, simplify
 from sysdyn.recursions.constraints import Constraint
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.ways import RESPONSES, ROWS, Reduced, Rooted, Unknowns, Written
@@ -153,9 +153,9 @@ class _Trials:
 
 def shortened(written: Written) -> Written:
     """The program with sums and products rewritten, if that saves something."""
-    if written.total > REWRITE_LIMIT:
+    if written.total > MAX_OPS:
         return written
-    graph, new = rewritten(written.graph, [*written.scalars, *(x for x, _ in written.pivots)])
+    graph, new = simplify(written.graph, [*written.scalars, *(x for x, _ in written.pivots)])
     values = iter(new)
     shorter = replace(
         written, graph=graph, outputs={name: [next(values) for _ in x] for name, x in written.outputs.items()},

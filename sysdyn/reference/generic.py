@@ -18,9 +18,9 @@ from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program import arrays
+from sysdyn.program.arrays import batch_axes, broadcast_shapes, reject_not_finite
 from sysdyn.program.graph import Expr
-from sysdyn.program.groups import common, leading, reject_not_finite
-from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.program.reproducible import LARGEST_ANGLE
 
 # A joint is at a limit, and not beyond, within this error, relative to 1 and to the limit: of records with nine digits.
 LIMIT_ERROR = 1e-9
@@ -62,7 +62,7 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
-    head = common(heads)
+    head = broadcast_shapes(heads)
     if head == ():
         return recursion(*(values.get(name) for name in names))
 
@@ -85,9 +85,9 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
     Raises InvalidInput.
     """
-    array = arrays.array_of(name, value)
+    array = arrays.as_array(name, value)
     if array.dtype != object:
-        array = arrays.real(name, value)
+        array = arrays.float_array(name, value)
     symbols = np.full(array.shape, False)
     if array.dtype == object:
         symbols = np.array([type(x) is Expr for x in array.flat], dtype=bool).reshape(array.shape)
@@ -98,7 +98,7 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
         numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} holds something that is not a real number: {array!r}") from None
-    array, numbers = (x.reshape(leading(name, x, shape) + shape) for x in (array, numbers))
+    array, numbers = (x.reshape(batch_axes(name, x, shape) + shape) for x in (array, numbers))
     reject_not_finite(name, numbers, len(shape))
     return np.where(symbols, array, numbers) if symbols.any() else numbers
 
@@ -189,7 +189,7 @@ def is_number(x) -> bool:
 
 
 def piece(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Begin a new piece of work (`Graph.mark`), with these arrays as numbers of their own (`Graph.opaque`).
+    """Begin a new piece of work (`Graph.cut`), with these arrays as numbers of their own (`Graph.decouple`).
 
     Pieces are alike, then, whatever is known of their operands: entries of arrays of Expr, and those of float arrays
     that are not 0. Arrays stay as they are where none is of Expr.
@@ -197,7 +197,7 @@ def piece(*arrays: np.ndarray) -> list[np.ndarray]:
     graph = next((y.graph for x in arrays if x.dtype == object for y in x.flat if type(y) is Expr), None)
     if graph is None:
         return list(arrays)
-    graph.mark()
+    graph.cut()
     known: dict[int, Expr] = {}
     results = []
     for x in arrays:
@@ -207,7 +207,7 @@ def piece(*arrays: np.ndarray) -> list[np.ndarray]:
                 y = graph.constant(y)
             if type(y) is Expr:
                 if y.id not in known:
-                    known[y.id] = graph.opaque(y)
+                    known[y.id] = graph.decouple(y)
                 result[at] = known[y.id]
         results.append(result)
     return results

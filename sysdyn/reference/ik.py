@@ -22,7 +22,7 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
-from sysdyn.program.arrays import is_count, real
+from sysdyn.program.arrays import float_array, is_count
 
 DAMPING = 0.1  # Least and first damping of the method "damped", in multiples of the squared error (chosen).
 # Factors of the damping after a step that does not help, and after one that does (chosen).
@@ -496,7 +496,7 @@ def _error(model: Model, frame: str, dofs: np.ndarray, q: np.ndarray, target: np
 
 
 def _checked_start(model: Model, q0: ArrayLike) -> np.ndarray:
-    q0 = np.array(real("q0", q0))
+    q0 = np.array(float_array("q0", q0))
     if q0.shape != (model.nq,):
         raise InvalidInput(f"q0 has shape {q0.shape}, but the model needs ({model.nq},): one start, for all its joints")
     _check_largest("q0", q0)

@@ -22,8 +22,8 @@ from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.manifolds import at_unit
 from sysdyn.model.quantities import QUANTITY, tangents
-from sysdyn.program.arrays import real
-from sysdyn.program.groups import leading, named
+from sysdyn.program.arrays import batch_axes, float_array
+from sysdyn.program.groups import bind_arguments
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.reference import centroidal
@@ -246,7 +246,7 @@ class Kinematics(Differentiable["Kinematics"], Called):
         return self.function.program
 
     def __repr__(self) -> str:
-        takes = ", ".join(group.shown for group in self.function.groups.values())
+        takes = ", ".join(group.display_name for group in self.function.groups.values())
         return f"Kinematics of {self.model.name!r}: {', '.join(self.names)} from {takes}; {self.flops}"
 
     def __reduce__(self):
@@ -328,16 +328,16 @@ class Kinematics(Differentiable["Kinematics"], Called):
         needed, given = (*self.function.inputs, *self.function.vectors), {"q": q, "qd": qd, "fx": fx}
         given = {name: x for name, x in given.items() if x is not None} | others
         if given.keys() != {*needed}:
-            named(", ".join(self.names), needed, (), (), given)
-            self.function.groups.arranged(self.function.collected(**given))
+            bind_arguments(", ".join(self.names), needed, (), (), given)
+            self.function.groups.normalise_inputs(self.function.collected(**given))
         return given
 
     def _normalised(self, q: Any) -> np.ndarray:
         """q with unit quaternions."""
         if type(q) is not np.ndarray or q.dtype != np.float64 or q.ndim != 1:
-            q = real("q", q)
+            q = float_array("q", q)
         if q.shape != (self.model.nq,):
-            leading("q", q, (self.model.nq,))
+            batch_axes("q", q, (self.model.nq,))
         return normalised(self.model, q)
 
 
@@ -369,12 +369,12 @@ def _chosen(model: Model, what: str, reference: str) -> tuple[RobotFunction, tup
         return function, ()
     if not place:
         raise InvalidInput(f"{name} is of a frame: ask for '{name}:FRAME', such as '{name}:{[*model.frames][-1]}'")
-    frame, _, named = place.rpartition(":")
-    if place in model.frames or not (frame in model.frames or named in REFERENCES):
-        frame, named = place, reference
-    elif named not in function.references:
+    frame, _, asked = place.rpartition(":")
+    if place in model.frames or not (frame in model.frames or asked in REFERENCES):
+        frame, asked = place, reference
+    elif asked not in function.references:
         if not function.references:
             raise InvalidInput(f"{name} has no reference: ask for '{name}:{frame}', not for {what!r}")
-        raise UnknownName("reference", named, function.references)
+        raise UnknownName("reference", asked, function.references)
     frame = model.frame(frame).name
-    return function, (frame, named) if function.references else (frame,)
+    return function, (frame, asked) if function.references else (frame,)

@@ -2,7 +2,7 @@
 
 Arrays are C-contiguous, of the back end's type of numbers, by name of the program's groups: inputs (N, size), or
 (size,) for what all states share; outputs (N, size). status (N,) int64 receives for each state the bits of
-`sysdyn.program.status`.
+`sysdyn.program.opcodes`.
 """
 
 from __future__ import annotations

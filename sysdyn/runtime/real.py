@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import check_among
-from sysdyn.program.reproducible import HALF_PI
-from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.program.reproducible import HALF_PI, LARGEST_ANGLE
 
 
 @dataclass(frozen=True)

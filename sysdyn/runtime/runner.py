@@ -155,7 +155,7 @@ class Runner:
 class BoundCall:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
-    out: the arrays that it writes; status (N,) int64: bits of `sysdyn.program.status`, zero if all went well. Its
+    out: the arrays that it writes; status (N,) int64: bits of `sysdyn.program.opcodes`, zero if all went well. Its
     arrays belong to one thread at a time: threads that work side by side bind a step each. Raises SysdynError if it is
     running on another thread.
     """

@@ -146,7 +146,7 @@ def _grounded(
 ) -> Simulation:  # fmt: skip
     """The motion of robots whose contacts push on the plane z = 0."""
     model = ground.model
-    arrays, lead = Groups([QUANTITY[name].group(model) for name in ("q", "qd")]).arranged({"q": q, "qd": qd})
+    arrays, lead = Groups([QUANTITY[name].group(model) for name in ("q", "qd")]).normalise_inputs({"q": q, "qd": qd})
     robots = _some(lead)
     axis = (robots,) if lead else ()
     start = np.broadcast_to(arrays["q"], (*axis, model.nq)), np.broadcast_to(arrays["qd"], (*axis, model.nv))
@@ -271,7 +271,7 @@ def _controller(model: Model, call: Callable[..., Any], lead: tuple[int, ...]) -
         tau = call(t, q.reshape(*lead, model.nq), qd.reshape(*lead, model.nv))
         if tau is None:
             raise InvalidInput(f"the controller gave None at t = {t:g} s: it returns tau {(*lead, model.nv)}")
-        arrays, own = groups.arranged({"tau": tau})
+        arrays, own = groups.normalise_inputs({"tau": tau})
         if own not in ((), lead):
             raise InvalidInput(f"the controller gave tau of shape {np.shape(tau)}, but {(*lead, model.nv)} is needed")
         if not np.isfinite(arrays["tau"]).all():

@@ -18,7 +18,7 @@ from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
-from sysdyn.program.derivatives import Replay, Scalars, replayed
+from sysdyn.program.autodiff import ScalarsByGroup, SymbolicProgram, to_graph
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
@@ -128,7 +128,7 @@ class Steps:
         graph, program = Graph(SHARING), self.solver.program
         further, x = self._kept_inputs(graph)
         gains, tau = self._torques(graph, x)
-        own = replayed(program, graph, {"q": list(unit(x["q"], self._quaternions)), "tau": tau})
+        own = to_graph(program, graph, {"q": list(unit(x["q"], self._quaternions)), "tau": tau})
         return self._from(own, further | gains, x, own.outputs)
 
     @cached_property
@@ -138,7 +138,7 @@ class Steps:
         further, x = self._kept_inputs(graph)
         solved = {name: list(graph.inputs(f"{SOLVED}{name}", size)) for name, size in self.outputs.items()}
         further |= {f"{SOLVED}{name}": column for name, column in solved.items()}
-        own = Replay(graph, {name: list(x[name]) for name in ("q", "qd")}, {}, [])
+        own = SymbolicProgram(graph, {name: list(x[name]) for name in ("q", "qd")}, {}, [])
         return self._made(self._from(own, further, x, solved))
 
     @property
@@ -146,13 +146,13 @@ class Steps:
         """Quaternions of q that have other norms than 1 at the stages within a step."""
         return [part for _, part in self.model.quaternions] if self.integrator.leaves else []
 
-    def _kept_inputs(self, graph: Graph) -> tuple[Scalars, dict[str, np.ndarray]]:
+    def _kept_inputs(self, graph: Graph) -> tuple[ScalarsByGroup, dict[str, np.ndarray]]:
         """(the groups of inputs that a solver does not have, the kept groups)."""
         x = {name: graph.inputs(name, size) for name, size in self.kept.items()}
         stage = list(graph.inputs(STAGE, self.integrator.coefficients(0.0).shape[1]))
         return {name: list(y) for name, y in x.items() if name not in ("q", "qd")} | {STAGE: stage}, x
 
-    def _torques(self, graph: Graph, x: dict[str, np.ndarray]) -> tuple[Scalars, list]:
+    def _torques(self, graph: Graph, x: dict[str, np.ndarray]) -> tuple[ScalarsByGroup, list]:
         """(the gains, τ = u − Kp q − Kd q̇)."""
         names = ("tau", "kp", "kd") if self.feedback else ("tau",)
         given = {name: np.array(graph.inputs(name, self.model.nv), dtype=object) for name in names}
@@ -161,18 +161,20 @@ class Steps:
             fed_back(self.model, tau, **given, q=x["q"], qd=x["qd"])
         return gains, list(tau)
 
-    def _from(self, own: Replay, further: Scalars, x: dict[str, np.ndarray], solved: Scalars) -> Program:
+    def _from(
+        self, own: SymbolicProgram, further: ScalarsByGroup, x: dict[str, np.ndarray], solved: ScalarsByGroup
+    ) -> Program:
         """The program from the solution on."""
         stage, w = np.array(further[STAGE], dtype=object), solved.get(WRENCHES.name)
         qdd = np.array(solved["qdd"], dtype=object)
         found = self.integrator.next(self.model, x, qdd, stage)
         if self.integrator.next is not _slopes:
             found["q"], found["qd"] = self.solver.problem.imposed(found["q"], found["qd"])
-        results: Scalars = {f"next {name}": list(y) for name, y in found.items()}
+        results: ScalarsByGroup = {f"next {name}": list(y) for name, y in found.items()}
         if self.margins.words:
             results |= {SIGNS: self.margins.signs(x["q"], w), NORMALS: self.margins.normal_forces(w)}
         ranges = self.solver.program.ranges
-        return own.program(further, results | solved, ranges if own.guarded or own.outputs else (), rewriting=False)
+        return own.to_program(further, results | solved, ranges if own.guarded or own.outputs else (), simplified=False)
 
     def settled(self, inputs: Arrays, status: np.ndarray, on_singular: str) -> tuple[Arrays, np.ndarray]:
         """(all outputs of the program, (n,) bool: they are right) at n states at which it has failed.

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
-from sysdyn.program.arrays import real
-from sysdyn.program.groups import reject_not_finite
+from sysdyn.program.arrays import float_array, reject_not_finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ def over_time(name: str, value: ArrayLike, size: int, steps: int, lead: tuple[in
 
     Raises InvalidInput for other shapes, and for one that may mean steps or robots.
     """
-    x = real(name, value)
+    x = float_array(name, value)
     reject_not_finite(name, x, 1 if x.ndim else 0)
     if x.ndim == 0 and not x.any():
         x = np.zeros(size)
@@ -109,7 +108,7 @@ def over_time(name: str, value: ArrayLike, size: int, steps: int, lead: tuple[in
 
 def _gains(model: Model, name: str, value: ArrayLike, lead: tuple[int, ...]) -> np.ndarray:
     """(nv,) or (robots, nv). Raises InvalidInput for other shapes and for gains of joints that have no angle."""
-    x, joints = real(name, value), single(model)
+    x, joints = float_array(name, value), single(model)
     reject_not_finite(name, x, 1 if x.ndim else 0)
     if x.ndim == 0:
         led = {model.v_slice(model.joint_index(joint)).start for joint in model.followers}

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.program.graph import is_zero
+from sysdyn.program.graph import Scalar, is_zero
 from sysdyn.program.reproducible import exp, log
-from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.lu import Factors, Row, divider
 from sysdyn.sparse.twice import Residuals, Twice, refined
 

@@ -15,8 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sysdyn.errors import SingularState
-from sysdyn.program.graph import is_constant, is_zero
-from sysdyn.program.scalar import Scalar
+from sysdyn.program.graph import Scalar, is_constant, is_zero
 from sysdyn.sparse.remainder import Remainder
 from sysdyn.sparse.turns import Turn
 

@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from sysdyn.program.graph import is_zero
-from sysdyn.program.scalar import Scalar
+from sysdyn.program.graph import Scalar, is_zero
 from sysdyn.sparse.turns import Turn, turn
 
 Entry = TypeVar("Entry", bound=Scalar)

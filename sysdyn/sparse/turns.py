@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import SingularState
-from sysdyn.program.graph import copysign, is_zero, sqrt
-from sysdyn.program.scalar import Scalar
+from sysdyn.program.graph import Scalar, copysign, is_zero, sqrt
 
 Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import FAR_SQUARED
 from sysdyn.trajectories.motion import Motion, covariance, information, transition
@@ -196,10 +196,10 @@ def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) ->
     if isinstance(density, Mapping):
         found, place = np.full(model.nv, np.nan), {name: k for k, name in enumerate(model.dof_names)}
         for name, value in density.items():
-            x = real(f"density of {name!r}", value)
+            x = float_array(f"density of {name!r}", value)
             found[place[name] if name in place else model.v_slice(model.joint_index(name))] = _positive(x)
         return found
-    x = real("density", density)
+    x = float_array("density", density)
     if x.shape not in ((), (model.nv,)):
         raise InvalidInput(f"density has shape {x.shape}: a number, ({model.nv},) or numbers by joint are needed")
     return np.array(np.broadcast_to(_positive(x), model.nv))

@@ -20,8 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES
 from sysdyn.problem import Problem
-from sysdyn.program.derivatives import replayed
-from sysdyn.program.evaluate import derivative
+from sysdyn.program.autodiff import derivative, to_graph
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
@@ -226,13 +225,13 @@ class OfStates:
     def single(self) -> Runner:
         """The rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
         graph = Graph(SHARING)
-        own = replayed(self.program, graph, _unbiased(graph, self.program, self.unknowns))
+        own = to_graph(self.program, graph, _unbiased(graph, self.program, self.unknowns))
         weight = list(graph.inputs(WEIGHT, len(self.names)))
         further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases)), WEIGHT: weight}
         r = [x * w for x, w in zip(own.outputs[RESIDUAL], weight, strict=True)]
         entries = [x * weight[i] for x, i in zip(own.outputs[JACOBIAN], self.places[0].tolist(), strict=True)]
         results = {RESIDUAL: r, JACOBIAN: entries}
-        return machine_code(own.program(further, results, self.program.ranges, rewriting=False))
+        return machine_code(own.to_program(further, results, self.program.ranges, simplified=False))
 
     def default(self, name: str, size: int) -> np.ndarray:
         """New values of an input of `single` before it is written; rows that hold exactly keep their weight, 1."""
@@ -330,7 +329,7 @@ class OfDynamics:
             elif role == NOISE and owner in readings.variances:
                 given[name] = readings.variances[owner]
             elif role == NOISE or name not in readings.known:
-                given[name] = group.required()
+                given[name] = group.require_default()
             else:
                 given[name] = readings.known[name]
         return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
@@ -339,17 +338,17 @@ class OfDynamics:
     def single(self) -> Runner:
         """The rows of instants: from the inputs of the problem, q̈ and biases."""
         graph, program = Graph(SHARING), self._rows.program
-        own = replayed(program, graph, _unbiased(graph, program, self.unknowns))
+        own = to_graph(program, graph, _unbiased(graph, program, self.unknowns))
         further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases))}
         sign = self._sign[self._rows.places[1]].tolist()
         entries = [s * x for s, x in zip(sign, own.outputs[JACOBIAN], strict=True)]
         results = {**own.outputs, JACOBIAN: entries}
-        return machine_code(own.program(further, results, program.ranges, rewriting=False))
+        return machine_code(own.to_program(further, results, program.ranges, simplified=False))
 
     def default(self, name: str, size: int) -> np.ndarray:
         """New values of an input of `single` before it is written."""
         written = group_of(name).role in (VALUE, SWITCH) or name in self.problem.known_quantities
-        return np.zeros(size) if written else np.array(self.problem.inputs[name].required(), dtype=float).reshape(size)
+        return np.zeros(size) if written else np.array(self.problem.inputs[name].require_default()).reshape(size)
 
     def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
         """Write the readings of the first instant into the inputs of `single`."""

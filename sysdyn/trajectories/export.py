@@ -14,7 +14,7 @@ from sysdyn.codegen.c99 import MARK, check_name, comment, identifier
 from sysdyn.codegen.c_project import cmake, differs, write_folder
 from sysdyn.codegen.c_tape import TapeCode
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
+from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
 from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief, Filter

@@ -16,7 +16,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.standing import Standing
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import real
+from sysdyn.program.arrays import float_array
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.covariances import Covariances
 from sysdyn.trajectories.equations import Readings
@@ -218,7 +218,7 @@ class Live:
                 raise UnknownName("measurement", name, measured)
         values, on = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for name, value in y.items():
-            plain = value if isinstance(value, np.ndarray) and value.dtype == np.float64 else real(name, value)
+            plain = value if isinstance(value, np.ndarray) and value.dtype == np.float64 else float_array(name, value)
             x, whole = plain.reshape(1, -1).copy(), self._whole[name]  # callers write into their arrays again
             finite = np.isfinite(x)
             there = bool(finite.all())
@@ -231,7 +231,7 @@ class Live:
                 raise InvalidInput(f"{name!r} is exact and has to have a value at every instant: give it noise")
         for m in self._needed:
             if m.name not in y:
-                raise InvalidInput(f"no value was given for {m.name!r}: pass {m.pass_as}")
+                raise InvalidInput(f"no value was given for {m.name!r}: pass {m.argument_hint}")
         for name, switch in active.items():
             on[name] = on.get(name, self._whole[name]) & (np.asarray(switch, dtype=float) != 0.0)
         if self._standing.used:

@@ -21,7 +21,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.offline.outputs import described
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import is_count, real
+from sysdyn.program.arrays import float_array, is_count
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import MOTION, Event
 from sysdyn.trajectories.checks import (
@@ -285,7 +285,7 @@ def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | No
     """The position near which a trajectory begins, if it is given. Raises InvalidInput."""
     if start is None:
         return None
-    q = real("start", start)
+    q = float_array("start", start)
     if q.ndim > 1:
         raise InvalidInput(f"start has shape {q.shape}, but one position, ({problem.model.nq},), is needed")
     if not np.isfinite(q).all():

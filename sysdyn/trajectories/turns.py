@@ -11,8 +11,7 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.model.joints import Joint
 from sysdyn.model.manifolds import smooth
 from sysdyn.online.posterior import CODE_LEVEL
-from sysdyn.program.derivatives import replayed
-from sysdyn.program.evaluate import derivative
+from sysdyn.program.autodiff import derivative, to_graph
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
@@ -127,6 +126,6 @@ def _planar(x: np.ndarray, even: Any, odd: Any, even_of_shift: Any, odd_of_shift
 
 def replayed_turns(graph: Graph, joint: Joint, x: list) -> tuple[np.ndarray, np.ndarray]:
     """The two matrices of `turns` of expressions x (nv,)."""
-    found = replayed(turns(joint.kind, joint.nv), graph, {"x": x}).outputs
+    found = to_graph(turns(joint.kind, joint.nv), graph, {"x": x}).outputs
     adjoint, along = (np.array(found[name], dtype=object).reshape(joint.nv, -1) for name in ("adjoint", "along"))
     return adjoint, along

@@ -12,8 +12,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.arrays import real
-from sysdyn.program.groups import Group, Groups, reject_not_finite
+from sysdyn.program.arrays import float_array, reject_not_finite
+from sysdyn.program.groups import Group, Groups
 
 # Most states shown; of a longer motion every k-th state (chosen).
 MOST_STATES = 1000
@@ -54,7 +54,7 @@ def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
             given[f"fx[{name!r}]"] = x
             groups.append(Group(f"fx[{name!r}]", (6,)))
     table = Groups(groups)
-    arrays, lead = table.arranged(given)
+    arrays, lead = table.normalise_inputs(given)
     table.reject_not_finite(arrays)
     total = math.prod(lead)
     if not total:
@@ -85,7 +85,7 @@ def shown_of(x: Any) -> dict[str, Any]:
 
 def _times(t: Any, total: int) -> np.ndarray:
     """t (total,) from its first value on. Raises InvalidInput."""
-    t = real("t", t)
+    t = float_array("t", t)
     reject_not_finite("t", t, 0)
     if t.shape != (total,) or np.any(np.diff(t) <= 0.0):
         raise InvalidInput(f"t has shape {t.shape}; it is the time of each of the {total} states, and increases")

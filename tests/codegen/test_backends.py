@@ -25,8 +25,9 @@ from sysdyn.codegen.llvm.target import here
 from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.files import cache
 from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LARGEST_ANGLE, WEAK_PIVOT
+from sysdyn.program.reproducible import LARGEST_ANGLE
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.real import DOUBLE, SINGLE

@@ -27,7 +27,7 @@ from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularS
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
 from sysdyn.papers.nori.problems import load_cells
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, WEAK_PIVOT
+from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, WEAK_PIVOT
 from sysdyn.runtime.runner import Runner
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]

@@ -24,7 +24,7 @@ def test_all_that_machine_code_is_made_by_is_part_of_its_key():
     assert not {name for name in names if not covered(name, EMITTING)}
 
 
-@pytest.mark.parametrize("changed", ["program/opcodes.py", "program/status.py", "codegen/llvm/segments.py",
+@pytest.mark.parametrize("changed", ["program/opcodes.py", "program/reproducible.py", "codegen/llvm/segments.py",
                                      "codegen/llvm/sincos.py", "codegen/partition.py", None])  # fmt: skip
 def test_a_changed_source_is_another_key(changed, monkeypatch, tmp_path):
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path / "cache"))

@@ -12,8 +12,8 @@ from sysdyn.codegen import interpreter
 from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, MIN_BESIDE, MIN_PACKED, schedule
 from sysdyn.program.graph import Graph
+from sysdyn.program.opcodes import BAD_INPUT
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT
 from sysdyn.runtime.runner import Runner
 
 
@@ -27,22 +27,22 @@ def columns(seed: int, n: int, count: int, chained: int = 0) -> Program:
     L, b = graph.inputs("L", n * n).reshape(n, n), graph.inputs("b", n * count).reshape(count, n)
     found, second = [], []
     for k in range(count):
-        graph.mark()
-        x = [graph.opaque(y) for y in b[k]]
+        graph.cut()
+        x = [graph.decouple(y) for y in b[k]]
         for i in range(n):
             for j in range(i):
                 x[i] = x[i] - L[i, j] * x[j]
             x[i] = x[i] * float(rng.uniform(0.5, 1.0))
         found.append(x)
     for k, x in enumerate(found):
-        graph.mark()
-        y = [graph.opaque(v) for v in x]
+        graph.cut()
+        y = [graph.decouple(v) for v in x]
         if 0 < k < chained:
             y[0] = y[0] + second[-1][-1]
         for _ in range(3):
             y = [0.5 * v + L[0, 0] * w for v, w in zip(y, [*y[1:], y[0]], strict=True)]
         second.append(y)
-    graph.mark()
+    graph.cut()
     rest = [second[0][0] * second[-1][-1] + found[0][0]]
     outputs = [
         ("rows", [x[i] for i in range(n) for x in second]),

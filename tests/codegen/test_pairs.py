@@ -23,9 +23,8 @@ from sysdyn.codegen.llvm.target import here
 from sysdyn.codegen.partition import Segment, schedule
 from sysdyn.codegen.slp import PACK, Operation, paired, single
 from sysdyn.program.graph import Graph, copysign, sin, sqrt
-from sysdyn.program.opcodes import ADD, MUL, SIN, SUB
+from sysdyn.program.opcodes import ADD, BAD_PIVOT, MUL, SIN, SUB, WEAK_PIVOT
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
 each_width = pytest.mark.parametrize("width", [1, here().lanes()])
 

@@ -17,7 +17,7 @@ from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.target import LOCK, Processor, here, library
 from sysdyn.program.graph import Graph, cos, sin
 from sysdyn.program.program import Program
-from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.program.reproducible import LARGEST_ANGLE
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 PROCESSORS = {

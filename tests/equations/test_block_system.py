@@ -18,7 +18,7 @@ from sysdyn.measurements.variables import LAYOUTS, Layout
 from sysdyn.model import JOINTS, chain, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS
 from sysdyn.problem import forward_dynamics, inverse_dynamics
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph, is_constant, is_zero
 
 
@@ -254,7 +254,7 @@ def test_equations_are_cut_into_pieces_if_asked():
     for mark in (False, True):
         graph = Graph("structural")
         system.assemble(graph, mark=mark)
-        pieces.append(len(graph.marks))
+        pieces.append(len(graph.cuts))
     assert pieces[0] == 0 and pieces[1] > 2 * system.model.nb
 
 

@@ -51,7 +51,7 @@ def test_eliminations_have_copies_of_one_assembly(make, monkeypatch):
         monkeypatch.setattr(system, "assemble", assemble)
         first, second = system.assembled(), system.assembled()
         assert len({id(x.graph) for x in (first, second, made.pop())}) == 3 and not made
-        assert first.graph.marks == second.graph.marks and len(first.graph.marks) > system.model.nb
+        assert first.graph.cuts == second.graph.cuts and len(first.graph.cuts) > system.model.nb
         assert first.graph.sharing == system.sharing == sharing
         assert [[*row] for row in first.rows] == [[*row] for row in second.rows] and first.names == names
 

@@ -23,7 +23,7 @@ from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.predict import predict
 from sysdyn.measurements.registry import STATE_SENSORS
 from sysdyn.measurements.state_sensors import rotation_matrix, rotation_vector
-from sysdyn.program.evaluate import derivative, evaluate
+from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph
 
 KINDS = ("revolute", "prismatic", "spherical", "free")

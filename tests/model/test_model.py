@@ -30,7 +30,7 @@ from sysdyn.model import (
     velocities,
 )
 from sysdyn.model.spatial import X_motion, crm, cross, inertia, rotx, rotz, skew
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 
 I_BALL = inertia(2.0, np.array([0.1, 0.0, 0.2]), np.diag([0.1, 0.1, 0.1]))

@@ -18,7 +18,7 @@ from sysdyn.model import JOINTS, Model, frame_transform, random_tree
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, path, pose_and_jacobian
 from sysdyn.model.poses import adjoint, checked_pose, interpolate, pose, pose_inverse, se3_exp, se3_log
 from sysdyn.model.spatial import X_motion, rotation, skew, translation
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 
 EPS = np.finfo(float).eps

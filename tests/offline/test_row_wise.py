@@ -16,7 +16,7 @@ from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
 from sysdyn.offline.pivoted_solves import least_squares
 from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
 from sysdyn.online.solver import Solver
-from sysdyn.program.status import OUT_OF_RANGE
+from sysdyn.program.opcodes import OUT_OF_RANGE
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))

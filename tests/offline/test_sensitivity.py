@@ -29,7 +29,7 @@ from sysdyn.offline.sensitivity import Expressions
 from sysdyn.offline.sensitivity_analytic import analytic, with_zeros
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.passes import PAPER
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph, is_zero
 from sysdyn.program.program import Program
 
@@ -173,7 +173,7 @@ def state_of(case: str) -> dict[str, np.ndarray]:
     """Random inputs, covariances and switches as declared."""
     problem = problem_of(case)
     state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
-    return state | {name: problem.inputs[name].required() for name in state if name not in inputs_of(problem)}
+    return state | {name: problem.inputs[name].require_default() for name in state if name not in inputs_of(problem)}
 
 
 def inputs_of(problem: sd.Problem) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.offline import shortening
 from sysdyn.papers.nori.problems import load_cells
-from sysdyn.program.derivatives import Replay
+from sysdyn.program.autodiff import SymbolicProgram
 
 
 def estimated() -> sd.Problem:
@@ -80,15 +80,15 @@ def test_what_follows_from_the_order_goes_on(tmp_path):
 
 def test_a_program_that_is_less_exact_is_not_taken(monkeypatch):
     """One whose outputs are off by 1e-6, whatever it saves."""
-    made = Replay.program
+    made = SymbolicProgram.to_program
 
-    def inexact(self, further, results, ranges, rewriting=True):
-        return made(self, further, {x: [1.000001 * v for v in y] for x, y in results.items()}, ranges, rewriting)
+    def inexact(self, further, results, ranges, simplified=True):
+        return made(self, further, {x: [1.000001 * v for v in y] for x, y in results.items()}, ranges, simplified)
 
     usual = compiled("cells", 1.0)
     options = replace(usual.options, budget=replace(usual.options.budget, effort=2.0))
     assert shortening.shortened(usual.problem, usual.compiled, options).program is not usual.program
-    monkeypatch.setattr(Replay, "program", inexact)
+    monkeypatch.setattr(SymbolicProgram, "to_program", inexact)
     assert shortening.shortened(usual.problem, usual.compiled, options) is usual.compiled
 
 

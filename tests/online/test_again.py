@@ -14,7 +14,7 @@ from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.online import again
-from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.program.opcodes import WEAK_PIVOT
 from sysdyn.reference import newton_euler
 
 with pytest.MonkeyPatch.context() as patch:

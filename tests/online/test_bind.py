@@ -12,7 +12,7 @@ from solvers import ALIGNED, ALL_JOINTS, aligning, aligning_states, compiled, sm
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, SysdynError
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.program.status import BAD_PIVOT
+from sysdyn.program.opcodes import BAD_PIVOT
 
 
 def test_bind_reads_and_writes_in_place():

@@ -33,7 +33,7 @@ from sysdyn.offline.sensitivity import Expressions
 from sysdyn.offline.sensitivity_analytic import DEARER, analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import derivatives
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import is_zero
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import address, words

@@ -14,7 +14,7 @@ from values import random_groups
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.offline.sampling import lengths, sample_states
-from sysdyn.program.status import OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.opcodes import OUT_OF_RANGE, WEAK_PIVOT
 
 ALL_JOINTS = sd.random_tree(6, seed=3)
 STATES = 3

@@ -12,7 +12,7 @@ from solvers import ALIGNED, aligning, aligning_states
 import sysdyn as sd
 from sysdyn.codegen.llvm.target import here
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
-from sysdyn.program.status import BAD_OUTPUT
+from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.real import SINGLE
 
 LANES = here().lanes(SINGLE)

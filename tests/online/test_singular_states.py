@@ -22,7 +22,7 @@ from sysdyn.offline import sampling
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import GUARD, WEAK
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
+from sysdyn.program.opcodes import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference import aba
 from sysdyn.sparse import umfpack
 

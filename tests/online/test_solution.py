@@ -11,7 +11,7 @@ import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.online.solution import OF_ESTIMATES
-from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.program.opcodes import WEAK_PIVOT
 from sysdyn.runtime.runner import Runner
 
 FAST = {"backend": "python", "level": "fast"}

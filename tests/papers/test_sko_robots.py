@@ -17,7 +17,7 @@ from sysdyn.errors import InvalidInput, ModelError, SingularState, UnknownName
 from sysdyn.model import Model, Revolute, auto_tree, chain, random_tree
 from sysdyn.papers.jain.operators import SPO, BackwardLyapunov, BlockDiagonal, ForwardLyapunov, segment_tree
 from sysdyn.papers.jain.sko import SKOModel, task_frames
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba

@@ -14,8 +14,8 @@ from sysdyn.codegen.c99 import Code, Description
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.errors import FileError
 from sysdyn.frameworks import casadi
-from sysdyn.program.evaluate import derivative, evaluate, gradient
-from sysdyn.program.graph import Graph, copysign, sqrt, unsigned
+from sysdyn.program.autodiff import derivative, evaluate, gradient
+from sysdyn.program.graph import Graph, copysign, sqrt, strip_sign
 from sysdyn.program.opcodes import (
     ANGULAR,
     CONST,
@@ -26,10 +26,10 @@ from sysdyn.program.opcodes import (
     WRAP,
     Flops,
     Operation,
-    function,
+    scalar_function,
 )
 from sysdyn.program.program import Program
-from sysdyn.program.simplify import rewritten
+from sysdyn.program.simplify import simplify
 
 EXECUTED = [kind for kind, operation in OPERATIONS.items() if operation.executed]
 POINTS = ((0.7, 1.9), (2.5, 0.3), (1.1, 1.1))
@@ -94,7 +94,7 @@ def test_each_operation_is_counted_once_and_shown(kind):
 
 SIZE = max(OPERATIONS) + 1
 ABSOLUTE = Operation(
-    "abs", 1, function(SIZE, math.fabs, np.abs), np.abs,
+    "abs", 1, scalar_function(SIZE, math.fabs, np.abs), np.abs,
     lambda y, a: (copysign(1.0, a),), "fabs({})", "@llvm.fabs", casadi="fabs", parity=1,
 )  # fmt: skip
 
@@ -163,8 +163,8 @@ def test_a_new_operation_is_an_entry_for_graphs(one_more):
     assert graph.apply(COPYSIGN, x[0], y[0]).id == graph.apply(COPYSIGN, x[0], y[0]).id  # computed once
     assert graph.apply(COPYSIGN, x[0], y[0]).id != graph.apply(COPYSIGN, y[0], x[0]).id
     mirrored = graph.apply(COPYSIGN, x[0], -y[0])
-    assert mirrored.negative and unsigned(mirrored).id == x[0].id  # odd in the sign, free of it in size
-    new, results = rewritten(graph, outputs)
+    assert mirrored.negative and strip_sign(mirrored).id == x[0].id  # odd in the sign, free of it in size
+    new, results = simplify(graph, outputs)
     np.testing.assert_allclose(interpreter.run_groups(program_of(new, results), STATES)["z"], EXPECTED, rtol=1e-15)
 
 

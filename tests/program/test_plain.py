@@ -28,8 +28,8 @@ def angles(largest: float, n: int = 4000) -> np.ndarray:
 def test_products_are_those_of_numpy(shapes):
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal(shape) for shape in shapes)
-    np.testing.assert_allclose(reproducible.product(A, B), A @ B, rtol=1e-13, atol=1e-14)
-    assert np.shape(reproducible.product(A, B)) == np.shape(A @ B)
+    np.testing.assert_allclose(reproducible.matmul(A, B), A @ B, rtol=1e-13, atol=1e-14)
+    assert np.shape(reproducible.matmul(A, B)) == np.shape(A @ B)
 
 
 def test_terms_are_rounded_and_added_one_after_the_other():
@@ -39,9 +39,9 @@ def test_terms_are_rounded_and_added_one_after_the_other():
         total = 0.0
         for k in range(6):  # Python rounds each product and each sum
             total += float(A[i, k]) * float(B[k, j])
-        assert reproducible.product(A, B)[i, j] == total
-    assert reproducible.product(A, B, A).tolist() == reproducible.product(reproducible.product(A, B), A).tolist()
-    assert reproducible.dot(A[0], B[0]) == reproducible.product(A[0], B[0])
+        assert reproducible.matmul(A, B)[i, j] == total
+    assert reproducible.matmul(A, B, A).tolist() == reproducible.matmul(reproducible.matmul(A, B), A).tolist()
+    assert reproducible.dot(A[0], B[0]) == reproducible.matmul(A[0], B[0])
     assert reproducible.norm(A[0]) == math.sqrt(reproducible.dot(A[0], A[0]))
 
 
@@ -49,12 +49,12 @@ def test_products_of_expressions_fold_zeros():
     graph = Graph()
     x = graph.input("x")
     A = np.array([[x, 0.0], [0.0, 1.0]], dtype=object)
-    assert reproducible.product(A, np.array([2.0, 3.0]))[1] == 3.0
+    assert reproducible.matmul(A, np.array([2.0, 3.0]))[1] == 3.0
 
 
 def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"\(3, 4\) and \(3, 2\)"):
-        reproducible.product(np.ones((3, 4)), np.ones((3, 2)))
+        reproducible.matmul(np.ones((3, 4)), np.ones((3, 2)))
 
 
 @pytest.mark.parametrize("largest", [1.0, 10.0, 1e3, 1e6, 1e9])

@@ -17,8 +17,7 @@ from programs import executed, random_inputs, random_program
 import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.program.derivatives import replayed
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate, to_graph
 from sysdyn.program.graph import Graph
 from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
@@ -32,7 +31,7 @@ def example() -> Program:
     graph = Graph()
     x, y = graph.input("x"), graph.input("y")
     s = x.sin() * 2.5
-    graph.mark()
+    graph.cut()
     c = (x.cos() + s) / y
     root = (c * c + 1.0).sqrt()
     outputs = [("first", [root, x]), ("second", [-(c * s), 4.0, root, x - y])]
@@ -299,6 +298,6 @@ def test_a_replay_is_rewritten_unless_it_is_to_stay_as_exact():
     graph = Graph()
     x = graph.inputs("x", 3)
     program = Program.from_graph(graph, [("x", x)], [("y", [x[0] * x[1] + x[0] * x[2]])])
-    again = replayed(program, Graph())
-    assert again.program({}, again.outputs, ()).flops == Flops(mul=1, add=1)
-    assert again.program({}, again.outputs, (), rewriting=False).flops == Flops(mul=2, add=1)
+    again = to_graph(program, Graph())
+    assert again.to_program({}, again.outputs, ()).flops == Flops(mul=1, add=1)
+    assert again.to_program({}, again.outputs, (), simplified=False).flops == Flops(mul=2, add=1)

@@ -16,7 +16,7 @@ from oracles import Pinocchio, icub, icub_urdf
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Fixed, Model, Revolute, Spherical, auto_tree, chain, random_tree
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program

@@ -20,7 +20,7 @@ from mujoco_models import MODELS, Oracle, imported, relative_error
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import random_tree
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
 from sysdyn.reference.crba import crba
 from sysdyn.reference.ltdl import Factor, expanded_parent, ltdl, ltl

@@ -34,7 +34,7 @@ from sysdyn.model import (
     velocities,
 )
 from sysdyn.model.spatial import cross_motion, inertia, rotation, translation
-from sysdyn.program.evaluate import evaluate
+from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import Flops
 from sysdyn.reference import aba, newton_euler, rnea

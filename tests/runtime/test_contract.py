@@ -19,9 +19,21 @@ from sysdyn.codegen import interpreter
 from sysdyn.codegen.interpreter import Interpreter
 from sysdyn.codegen.registry import BACKENDS, backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
-from sysdyn.program.opcodes import ADD, COS, DIV, MUL, SIN, SQRT, SUB
+from sysdyn.program.opcodes import (
+    ADD,
+    BAD_INPUT,
+    BAD_OUTPUT,
+    BAD_PIVOT,
+    COS,
+    DIV,
+    MUL,
+    OUT_OF_RANGE,
+    SIN,
+    SQRT,
+    SUB,
+    WEAK_PIVOT,
+)
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.runner import Runner
 
 MODEL = sd.random_tree(4, seed=3)

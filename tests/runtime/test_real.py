@@ -13,7 +13,7 @@ from sysdyn.codegen import interpreter
 from sysdyn.codegen.c99 import Code, Description
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.target import here
-from sysdyn.program.status import BAD_INPUT
+from sysdyn.program.opcodes import BAD_INPUT
 from sysdyn.runtime.real import DOUBLE, SINGLE
 
 MODEL = sd.random_tree(4, seed=3, joints=("revolute", "prismatic", "spherical"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sysdyn.codegen import interpreter
 from sysdyn.errors import SingularState
-from sysdyn.program.evaluate import derivative, evaluate
+from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
@@ -334,7 +334,7 @@ def test_refinement_of_expressions_is_not_folded_away(sharing):
     symbols = [{j: graph.input(f"A[{i},{j}]") for j in row} for i, row in enumerate(rows)]
     inputs = {f"A[{i},{j}]": x for i, row in enumerate(rows) for j, x in row.items()}
     factors = eliminate(symbols, b, order, order)
-    plain, refined = factors.solution, refine(symbols, b, factors, graph.opaque)
+    plain, refined = factors.solution, refine(symbols, b, factors, graph.decouple)
     assert graph.count(refined).total > graph.count(plain).total + 2 * len(inputs)
     values = evaluate(refined, inputs)
     assert residual(rows, b, values.tolist()) < 5e-15

@@ -15,7 +15,7 @@ from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.target import LOCK, Processor, here, library, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
-from sysdyn.program.garbage_collection import no_collection
+from sysdyn.program.graph import gc_paused
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.real import DOUBLE, Real
@@ -41,7 +41,7 @@ def compile_kernel(
     by themselves. processor: by default this machine's. real: type of its numbers. Object code is cached on disk by
     all of these and versions.
     """
-    with LOCK, no_collection():
+    with LOCK, gc_paused():
         llvm = library()
         processor = processor or here()
         target = processor.machine(level if width == 1 else min(level, BATCHES))

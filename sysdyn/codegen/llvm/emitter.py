@@ -24,9 +24,8 @@ from sysdyn.codegen.llvm.target import Processor, here
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import MAX_OPS, Segment, Shape, schedule
 from sysdyn.codegen.slp import Operation, paired, single
-from sysdyn.program.opcodes import ANGULAR, WRAP
+from sysdyn.program.opcodes import ANGULAR, BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE, WRAP
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 from sysdyn.runtime.real import DOUBLE, Real
 
 # Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).

@@ -13,8 +13,7 @@ from sysdyn.codegen.llvm.fusion import FUSED, fused
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, Shape
 from sysdyn.codegen.slp import HIGH, PACK, Constant, Operation
-from sysdyn.program.opcodes import ADD, ANGULAR, MUL, SIN, SUB
-from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
+from sysdyn.program.opcodes import ADD, ANGULAR, BAD_PIVOT, MUL, SIN, SUB, WEAK_PIVOT
 
 # Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
 # blocks, not in that of operations of one. Measured: blocks four times as long compile no faster, and run no faster.

@@ -23,7 +23,7 @@ from sysdyn.model.readers.mujoco import check_type, compiled, imported
 from sysdyn.model.readers.source import origin_of
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.validate import check_count, unique
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 
 # Permutations of MuJoCo's quaternions (w, x, y, z) to ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
@@ -186,7 +186,7 @@ def _add_bodies(
         for joint in joints[b]:
             keeps_name = joint is joints[b][-1] and not joint.origin.any()
             name = link if keeps_name else unique(f"{link}@{joint.name}", used_names)
-            X_tree = X_motion(place.E, place.r + product(place.E.T, joint.origin))
+            X_tree = X_motion(place.E, place.r + matmul(place.E.T, joint.origin))
             body = builder.add(
                 name, joint.name, joint.joint, place.body, X_tree, limits=joint.limits, **joint.resistance
             )
@@ -207,8 +207,8 @@ def _add_sites(
             b = m.site_bodyid[s]
             body, E, r = places[b]
             site = m.site(s).name if m.site(s).name not in used_names else f"{m.site(s).name}@{links[b]}"
-            E_site = snap(product(_attitude(m.site_quat[s], snap_angles), E))
-            place = FramePlacement(body, E_site, r + product(E.T, m.site_pos[s]))
+            E_site = snap(matmul(_attitude(m.site_quat[s], snap_angles), E))
+            place = FramePlacement(body, E_site, r + matmul(E.T, m.site_pos[s]))
             builder.add_frame(unique(site, used_names), place)
 
 
@@ -416,10 +416,10 @@ def _attitude(quat: np.ndarray, snap_angles: bool) -> np.ndarray:
 
 def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray, snap_angles: bool) -> np.ndarray:
     """Spatial inertia (6, 6) of MuJoCo's body b in a frame; E, r place MuJoCo's frame of the body in it."""
-    axes = snap(product(_attitude(m.body_iquat[b], snap_angles), E))
-    I_com = product(axes.T * m.body_inertia[b], axes)
+    axes = snap(matmul(_attitude(m.body_iquat[b], snap_angles), E))
+    I_com = matmul(axes.T * m.body_inertia[b], axes)
     I_com[np.abs(I_com) < SNAP * np.trace(I_com)] = 0.0  # rounding of MuJoCo's principal axes; zeros fold
-    return inertia(float(m.body_mass[b]), snap(r + product(E.T, m.body_ipos[b])), I_com)
+    return inertia(float(m.body_mass[b]), snap(r + matmul(E.T, m.body_ipos[b])), I_com)
 
 
 # ---- what is ignored -------------------------------------------------------------------------------------------------

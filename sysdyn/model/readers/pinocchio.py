@@ -22,7 +22,7 @@ from sysdyn.model.massless import warn_of_idle_joints
 from sysdyn.model.model import Model
 from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.model.validate import check_count, unique
-from sysdyn.program.groups import finite
+from sysdyn.program.arrays import finite_array
 
 # Pinocchio's limits beyond this size mean no limit.
 UNBOUNDED = 1e300
@@ -190,11 +190,11 @@ class PinocchioState:
 
     def to_sysdyn(self, q: ArrayLike, v: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """(q, q̇) of Pinocchio's (q, v)."""
-        return self._positions(finite("q", q, (self._pin_nq,))), self.velocity_to_sysdyn(v)
+        return self._positions(finite_array("q", q, (..., self._pin_nq))), self.velocity_to_sysdyn(v)
 
     def to_pinocchio(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Pinocchio's (q, v) of (q, q̇); joints that mimic others are omitted."""
-        q = finite("q", q, (self.nq,))
+        q = finite_array("q", q, (..., self.nq))
         found = np.zeros((*q.shape[:-1], self._pin_nq))
         for part, slice_q, pin_slice, law in self._entries:
             x = part.normalised(q[..., slice_q])
@@ -208,59 +208,61 @@ class PinocchioState:
 
     def velocity_to_sysdyn(self, v: ArrayLike) -> np.ndarray:
         """q̇ of Pinocchio's v."""
-        return finite("v", v, (self._pin_nv,))[..., self._column] * self._factor
+        return finite_array("v", v, (..., self._pin_nv))[..., self._column] * self._factor
 
     def velocity_to_pinocchio(self, qd: ArrayLike) -> np.ndarray:
         """Pinocchio's v of q̇."""
-        return finite("qd", qd, (self.nv,))[..., self._leader_dofs]
+        return finite_array("qd", qd, (..., self.nv))[..., self._leader_dofs]
 
     def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
         """q̈ of Pinocchio's a; v: its velocity, if the linear part of a free joint is classical, that of the point."""
-        found = finite("a", a, (self._pin_nv,))[..., self._column] * self._factor
+        found = finite_array("a", a, (..., self._pin_nv))[..., self._column] * self._factor
         return found if v is None else found - turning(self.velocity_to_sysdyn(v), self._free)
 
     def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
         """Pinocchio's a of q̈; qd: q̇, if the linear part of a free joint shall be classical."""
-        qdd = finite("qdd", qdd, (self.nv,))
-        return (qdd if qd is None else qdd + turning(finite("qd", qd, (self.nv,)), self._free))[..., self._leader_dofs]
+        qdd = finite_array("qdd", qdd, (..., self.nv))
+        return (qdd if qd is None else qdd + turning(finite_array("qd", qd, (..., self.nv)), self._free))[
+            ..., self._leader_dofs
+        ]
 
     def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
         """τ of Pinocchio's generalised force; none on joints that mimic others, whose leaders have it all."""
-        tau = finite("tau", tau, (self._pin_nv,))
+        tau = finite_array("tau", tau, (..., self._pin_nv))
         found = np.zeros((*tau.shape[:-1], self.nv))
         found[..., self._leader_dofs] = tau
         return found
 
     def force_to_pinocchio(self, tau: ArrayLike) -> np.ndarray:
         """Pinocchio's generalised force of τ."""
-        return finite("tau", tau, (self.nv,)) @ self._G
+        return finite_array("tau", tau, (..., self.nv)) @ self._G
 
     def inertia_to_sysdyn(self, M: ArrayLike) -> np.ndarray:
         """H (…, nv, nv) of Pinocchio's joint-space inertia M. Raises InvalidInput if joints mimic others."""
         self._reject_followers("an inertia")
-        return finite("M", M, (self._pin_nv, self._pin_nv))[..., self._column[:, None], self._column]
+        return finite_array("M", M, (..., self._pin_nv, self._pin_nv))[..., self._column[:, None], self._column]
 
     def inertia_to_pinocchio(self, H: ArrayLike) -> np.ndarray:
         """Pinocchio's joint-space inertia of H (…, nv, nv)."""
-        return self._G.T @ finite("H", H, (self.nv, self.nv)) @ self._G
+        return self._G.T @ finite_array("H", H, (..., self.nv, self.nv)) @ self._G
 
     def jacobian_to_sysdyn(self, J: ArrayLike) -> np.ndarray:
         """Jacobian (…, 6, nv), angular part first, of Pinocchio's. Raises InvalidInput if joints mimic others."""
         self._reject_followers("a Jacobian")
-        return finite("J", J, (6, self._pin_nv))[..., SWAPPED, :][..., self._column]
+        return finite_array("J", J, (..., 6, self._pin_nv))[..., SWAPPED, :][..., self._column]
 
     def jacobian_to_pinocchio(self, J: ArrayLike) -> np.ndarray:
         """Pinocchio's Jacobian of J (…, 6, nv)."""
-        return (finite("J", J, (6, self.nv)) @ self._G)[..., SWAPPED, :]
+        return (finite_array("J", J, (..., 6, self.nv)) @ self._G)[..., SWAPPED, :]
 
     @staticmethod
     def exchanged(x: ArrayLike) -> np.ndarray:
         """A spatial velocity, acceleration or force (…, 6) with its halves exchanged, either way."""
-        return finite("x", x, (6,))[..., SWAPPED]
+        return finite_array("x", x, (..., 6))[..., SWAPPED]
 
     def wrenches_to_pinocchio(self, fx: ArrayLike) -> Any:
         """External forces `StdVec_Force` on Pinocchio's joints of wrenches fx (nb, 6) on the bodies, in their axes."""
-        pin, fx = _imported(), finite("fx", fx, (sum(map(len, self.parts)), 6))
+        pin, fx = _imported(), finite_array("fx", fx, (..., sum(map(len, self.parts)), 6))
         if fx.ndim != 2:
             raise InvalidInput(f"fx has shape {fx.shape}: wrenches of one state are needed")
         found = pin.StdVec_Force()

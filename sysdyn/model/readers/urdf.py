@@ -26,7 +26,7 @@ from sysdyn.model.readers.urdf_document import MAX_VALUE, Element, format_lines,
 from sysdyn.model.readers.urdf_schema import acting_elements
 from sysdyn.model.spatial import X_inverse, X_motion, inertia, rotation, translation
 from sysdyn.model.validate import MOST_BODIES
-from sysdyn.program.reproducible import product
+from sysdyn.program.reproducible import matmul
 
 # Joint types of the format, and those with one degree of freedom.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
@@ -203,7 +203,7 @@ def _inertia(inertial: Element) -> np.ndarray:
     else:
         xx, xy, xz, yy, yz, zz = (moments.number(key) for key in _MOMENTS)
     E, r = inertial.origin()
-    return inertia(mass, r, product(E.T, np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), E))
+    return inertia(mass, r, matmul(E.T, np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), E))
 
 
 def _joint(element: Element, links: Mapping[str, UrdfLink]) -> UrdfJoint:
@@ -419,7 +419,7 @@ class _Sensors:
         if base not in self.links and base in self.joints:
             base = self.joints[base].child
         X_base = np.eye(6) if base == "__model__" else self._from_root(base)
-        X = product(X, X_base, X_inverse(self._from_root(link)))
+        X = matmul(X, X_base, X_inverse(self._from_root(link)))
         return X_motion(snap(rotation(X)), snap(translation(X)))
 
     def _from_root(self, link: str) -> np.ndarray:
@@ -427,5 +427,5 @@ class _Sensors:
         X = np.eye(6)
         while link in self.joint_above:
             j = self.joint_above[link]
-            X, link = product(X, X_motion(j.E, j.r)), j.parent
+            X, link = matmul(X, X_motion(j.E, j.r)), j.parent
         return X

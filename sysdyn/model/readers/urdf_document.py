@@ -14,7 +14,7 @@ from sysdyn.model.joints import ANGLE_SNAP, snap
 from sysdyn.model.readers.source import read_text
 from sysdyn.model.readers.urdf_schema import Fault, unknown_names
 from sysdyn.model.spatial import quaternion_to_E, rotx, roty, rotz
-from sysdyn.program.reproducible import norm, product
+from sysdyn.program.reproducible import matmul, norm
 
 # Largest mass, moment and length (chosen: their products are finite).
 MAX_VALUE = 1e30
@@ -255,7 +255,7 @@ def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
     right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
     """
     roll, pitch, yaw = map(_right_angle, angles) if right else angles
-    return snap(product(snap(rotx(roll)), snap(roty(pitch)), snap(rotz(yaw))))
+    return snap(matmul(snap(rotx(roll)), snap(roty(pitch)), snap(rotz(yaw))))
 
 
 def _right_angle(angle: float) -> float:
