@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import sysdyn as sd
 from sysdyn.app import matrix_plot as drawing
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.model.spatial import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
+from sysdyn.model.se3 import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
 from sysdyn.papers.nori.counters import RBDA, Cost, total
 from sysdyn.papers.nori.curves import sizes as in_words
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv

@@ -16,8 +16,9 @@ import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.errors import SingularState
 from sysdyn.model import Fixed, Free, Revolute
+from sysdyn.model.inertia import inertia
 from sysdyn.model.kinematics import forward_kinematics
-from sysdyn.model.spatial import X_inverse, X_motion, inertia, rotation, rotz, translation
+from sysdyn.model.se3 import X_inverse, X_motion, rotation, rotz, translation
 from sysdyn.papers.nori import problems
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 

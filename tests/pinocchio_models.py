@@ -10,7 +10,7 @@ import pinocchio as pin
 
 from sysdyn.model import Model
 from sysdyn.model.joints import Free, Prismatic, Revolute, Spherical
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import rotation, translation
 
 
 class Twin:

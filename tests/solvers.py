@@ -22,8 +22,9 @@ from sysdyn.model import (
     auto_tree,
     random_tree,
 )
+from sysdyn.model.inertia import inertia
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.model.spatial import X_motion, inertia, rotx
+from sysdyn.model.se3 import X_motion, rotx
 from sysdyn.online.solver import Solver
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.orderings import ORDERINGS as SEARCHED

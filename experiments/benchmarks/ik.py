@@ -19,9 +19,8 @@ from common import timed, write_csv
 import sysdyn as sd
 from sysdyn.frameworks.function import compile_function
 from sysdyn.model.kinematics import frame_pose, pose_and_jacobian
-from sysdyn.model.poses import pose
 from sysdyn.model.product_of_exponentials import from_screws
-from sysdyn.model.spatial import rotx, rotz
+from sysdyn.model.se3 import pose, rotx, rotz
 from sysdyn.reference.ik import inverse_kinematics
 
 # The iCub's description.

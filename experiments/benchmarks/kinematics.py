@@ -25,7 +25,7 @@ import pinocchio as pin
 from common import TURN, timed, write_csv
 
 import sysdyn as sd
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import rotation, translation
 from sysdyn.papers.nori.arms import load_arm
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 

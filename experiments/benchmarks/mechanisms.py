@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.model.spatial import rotx, roty, rotz
+from sysdyn.model.se3 import rotx, roty, rotz
 
 # Kinds of states take turns: the first six any, then straight or folded exactly in three ways, and nearly so.
 KINDS, ANY, NEAR = 10, 6, 9

@@ -28,7 +28,7 @@ from mechanisms import KINDS, MECHANISMS, NEAR, Mechanism, right_angles
 
 import sysdyn as sd
 from sysdyn.model.joints import Free
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.se3 import X_motion
 
 # Answers that are off by more are wrong; a refused state is solvable if less is left.
 WRONG, LEFT = 1e-6, 1e-9

@@ -18,7 +18,7 @@ from sysdyn.measurements.parameters import VariedModel
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.model.spatial import X_inverse, cross
+from sysdyn.model.se3 import X_inverse, cross
 from sysdyn.program.graph import Expr, Graph, constant_value, is_constant, is_zero
 
 Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.

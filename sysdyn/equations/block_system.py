@@ -30,7 +30,7 @@ class BlockSystem(LinearSystem):
     known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
     turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own at the joints of `sysdyn.equations.turned_joints.turned`
     passes  of `sysdyn.passes`; passes that do not apply are left out. canonical_frames: a, f and fx are unknowns in
-            frames along whose z the joints move, at the places of fewest entries of X (`sysdyn.model.canonical`);
+            frames along whose z the joints move, at the places of fewest entries of X (`sysdyn.model.normal_form`);
             inputs, noise and `reported` stay in frames of bodies. base_parameters: f is that of bodies with parameters
             moved to their parents. classical_accelerations: a is that of the origins of bodies
     outputs: quantities that have to keep their meaning, and measurements that are written as y = Y d + b_Y

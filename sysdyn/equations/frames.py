@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITY, is_spatial
-from sysdyn.model.spatial import X_inverse
+from sysdyn.model.se3 import X_inverse
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import joint_placement, joint_transforms, velocities
-from sysdyn.model.spatial import X_inverse, cross, cross_force
+from sysdyn.model.se3 import X_inverse, cross, cross_force
 from sysdyn.program.graph import is_zero
 
 

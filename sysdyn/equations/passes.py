@@ -20,8 +20,7 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import regrouped
-from sysdyn.model.canonical import canonical, moves_frames
+from sysdyn.model.normal_form import canonical_frames, changes_frames, regroup
 from sysdyn.model.quantities import is_spatial
 from sysdyn.passes import named_passes
 
@@ -48,10 +47,10 @@ class CanonicalFrames(SystemPass):
 
     def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
         kept = kept_bodies(form.problem)
-        return not form.problem.parameters and form.known == "rows" and moves_frames(form.problem.model, kept)
+        return not form.problem.parameters and form.known == "rows" and changes_frames(form.problem.model, kept)
 
     def apply(self, form: Form) -> Form:
-        moved, X = canonical(form.moved, kept_bodies(form.problem))
+        moved, X = canonical_frames(form.moved, kept_bodies(form.problem))
         return replace(form, moved=moved, frames=Frames(X, noisy_wrenches(form.problem)))
 
 
@@ -63,7 +62,7 @@ class BaseParameters(SystemPass):
         return not problem.parameters and not problem.noisy and "f" not in outputs and not problem.knows("f")
 
     def apply(self, form: Form) -> Form:
-        return replace(form, moved=regrouped(form.moved, kept=measured(form.problem, "f", form.outputs)))
+        return replace(form, moved=regroup(form.moved, keep=measured(form.problem, "f", form.outputs)))
 
 
 class ClassicalAccelerations(SystemPass):

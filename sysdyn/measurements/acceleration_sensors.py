@@ -8,7 +8,7 @@ from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names, Place
 from sysdyn.measurements.sensor import FrameSensor, ReferencedSensor, diagonal, linear, turned_axes
 from sysdyn.model.quantities import ACCELERATION
-from sysdyn.model.spatial import X_inverse, cross
+from sysdyn.model.se3 import X_inverse, cross
 
 # ---- accelerations of frames ---------------------------------------------------------------------------------------
 

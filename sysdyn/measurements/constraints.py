@@ -29,9 +29,8 @@ from sysdyn.measurements.sensor import FrameSensor, Sensor, diagonal, identity, 
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import path
-from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
-from sysdyn.model.spatial import cross, translation, unskew
+from sysdyn.model.se3 import checked_pose, cross, translation, unskew
 from sysdyn.program.graph import sqrt
 
 # A kind of contact or joint: its name, or the components that it holds.

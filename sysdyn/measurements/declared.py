@@ -40,7 +40,7 @@ from sysdyn.measurements.state_sensors import (
 )
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model import Model, Sensor
-from sysdyn.model.spatial import rotation, unskew
+from sysdyn.model.se3 import rotation, unskew
 
 # Classes of measurements on a link or joint that share what `sensor` hands in, by the type of the declared sensor. The
 # first one is made unless another is asked for.

@@ -19,9 +19,8 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.drifts import Drift, drift_part
 from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import frame_placement, joint_transforms, path, velocities
-from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.model.spatial import X_inverse, X_motion, rotation
+from sysdyn.model.se3 import X_inverse, X_motion, checked_pose, rotation
 
 # A place: a frame of the model, or (body, T (4, 4)), a pose fixed in a body.
 Place = str | tuple[str, np.ndarray]

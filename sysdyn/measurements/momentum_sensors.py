@@ -15,7 +15,7 @@ from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import path
 from sysdyn.model.quantities import ACCELERATION, WRENCH
-from sysdyn.model.spatial import cross, rotation, skew, unskew
+from sysdyn.model.se3 import cross, rotation, skew, unskew
 
 # ---- the robot as a whole ------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Holder, group_of
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.inertia import PARAMETER_UNITS, PARAMETERS, with_parameters
+from sysdyn.model.normal_form import inertial_parameters
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Group
 from sysdyn.program.reproducible import exp, matmul, norm

@@ -27,9 +27,8 @@ from sysdyn.measurements.measurement import Context, Measurement, Names, Place, 
 from sysdyn.measurements.noise import noise_part
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES
-from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import UNIT_OF
-from sysdyn.model.spatial import X_inverse, cross_force
+from sysdyn.model.se3 import X_inverse, checked_pose, cross_force
 from sysdyn.program.graph import is_zero
 
 # Coefficients (m, size) of an equation, by quantity and the name of its joint or body.

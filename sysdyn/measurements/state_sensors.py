@@ -28,10 +28,8 @@ from sysdyn.measurements.measurement import Context, Measurement, Names, Place, 
 from sysdyn.measurements.noise import noise_part
 from sysdyn.measurements.sensor import InFrame, Instrument, place_of, placed
 from sysdyn.model import Model
-from sysdyn.model.manifolds import smooth, unturned
-from sysdyn.model.poses import se3_log
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
-from sysdyn.model.spatial import cross, vector
+from sysdyn.model.se3 import cross, se3_log, smooth_trig, so3_log_coefficients, vector
 from sysdyn.program.graph import Expr, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
@@ -519,10 +517,10 @@ def rotation_difference(R: np.ndarray, y: np.ndarray) -> np.ndarray:
 def rotation_matrix(y: np.ndarray) -> np.ndarray:
     """exp(y×) = 1 + s y× + b y×² (3, 3) of y (3,) [rad], floats or Expr; s = sin θ/θ, b = (1 − cos θ)/θ².
 
-    Smooth at every y, to 15 digits up to 10 rad. Rodrigues; see `sysdyn.model.poses.se3_exp`.
+    Smooth at every y, to 15 digits up to 10 rad. Rodrigues; see `sysdyn.model.se3.smooth_trig`.
     """
     x, y, z = np.asarray(y, dtype=object)
-    s, _, _, b = smooth(x * x + y * y + z * z)
+    s, _, _, b = smooth_trig(x * x + y * y + z * z)
     entries = [
         1.0 - b * (y * y + z * z), b * x * y - s * z, b * x * z + s * y,
         b * x * y + s * z, 1.0 - b * (x * x + z * z), b * y * z - s * x,
@@ -544,7 +542,7 @@ def rotation_vector(R: np.ndarray) -> np.ndarray:
     # u = sin(θ/2) n and w = cos(θ/2) of the quaternion
     w = 0.5 * sqrt(1.0 + R[0, 0] + R[1, 1] + R[2, 2] + COSINE_ROUNDING)
     u = _vee(R) / (w + w)
-    ratio, _ = unturned(w, u @ u)
+    ratio, _ = so3_log_coefficients(w, u @ u)
     return 2.0 * ratio * u
 
 

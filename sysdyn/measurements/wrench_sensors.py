@@ -21,7 +21,7 @@ from sysdyn.measurements.sensor import (
 )
 from sysdyn.model import Model
 from sysdyn.model.quantities import WRENCH
-from sysdyn.model.spatial import X_inverse
+from sysdyn.model.se3 import X_inverse
 from sysdyn.program.reproducible import norm
 
 # Bodies of a joint, on one of which the wrench across it is measured.

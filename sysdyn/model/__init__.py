@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
 from sysdyn.model.joints import JOINTS, Cylindrical, Fixed, Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical
@@ -23,6 +22,7 @@ from sysdyn.model.kinematics import (
 )
 from sysdyn.model.model import Model
 from sysdyn.model.mujoco_state import MujocoState
+from sysdyn.model.normal_form import inertial_parameters
 from sysdyn.model.product_of_exponentials import from_screws
 from sysdyn.model.readers.mjcf import from_mujoco, load_mjcf
 from sysdyn.model.readers.mujoco import root_element

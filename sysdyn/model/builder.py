@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.model.closures import Closure
+from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
-from sysdyn.model.joints import Joint, snap
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.joints import Joint
+from sysdyn.model.se3 import X_motion
 from sysdyn.program.reproducible import matmul
 
 
@@ -29,7 +30,7 @@ class FramePlacement(NamedTuple):
 
     def compose(self, E: np.ndarray, r: np.ndarray) -> FramePlacement:
         """The frame placed by E, r in this one; entries near 0 and ±1 are made exact."""
-        return FramePlacement(self.body, snap(matmul(E, self.E)), snap(self.r + matmul(self.E.T, r)))
+        return FramePlacement(self.body, clean(matmul(E, self.E)), clean(self.r + matmul(self.E.T, r)))
 
     def frame(self, name: str, joint: str = "") -> Frame:
         return Frame(name, self.body, X_motion(self.E, self.r), joint)

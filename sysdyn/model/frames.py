@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import rotation, translation
 from sysdyn.model.validate import checked_array, frozen
 
 

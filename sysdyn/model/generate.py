@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, check_among
-from sysdyn.model import spatial
+from sysdyn.model import inertia as inertias
+from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
-from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
+from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, unit_axis
 from sysdyn.model.model import GRAVITY, Model
-from sysdyn.model.spatial import X_motion, rotx, rotz
+from sysdyn.model.se3 import X_motion, rotx, rotz
 from sysdyn.model.validate import check_count
 from sysdyn.program.arrays import float_array, is_count
 from sysdyn.program.reproducible import dot, matmul
@@ -39,13 +40,13 @@ def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) 
         raise InvalidInput(f"taper is {taper}, skew is {skew}; taper must be > 0 and both finite")
     parent = [math.floor((i - 2 + math.ceil(branching)) / branching) - 1 for i in range(1, nb + 1)]
     length = [float(taper) ** i for i in range(nb)]
-    E = snap(rotx(float(skew)))
+    E = clean(rotx(float(skew)))
     X_tree = np.empty((nb, 6, 6))
     I = np.empty((nb, 6, 6))
     for i, l in enumerate(length):
         X_tree[i] = X_motion(E, np.array([length[parent[i]], 0.0, 0.0])) if i else np.eye(6)
         m = float(taper) ** (3 * i)
-        I[i] = spatial.inertia(m, l * np.array([0.5, 0.0, 0.0]), m * l**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12]))
+        I[i] = inertias.inertia(m, l * np.array([0.5, 0.0, 0.0]), m * l**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12]))
     name = f"auto_tree({nb}, {branching:g}, {skew:g}, {taper:g})"
     return _numbered(name, [Revolute()] * nb, parent, X_tree, I, gravity=ALONG_Y)
 
@@ -137,9 +138,9 @@ def from_dh(
         if convention == "modified":
             X_tree.append(_modified_dh(alpha[i], a[i], d[i], theta[i]))
         else:
-            X_tree.append(X_motion(snap(matmul(_rotz(theta[i]), E)), r))
+            X_tree.append(X_motion(clean(matmul(_rotz(theta[i]), E)), r))
             E, r = _rotx(alpha[i]), np.array([a[i], 0.0, d[i]])
-        I.append(spatial.inertia(mass[i], r + matmul(E.T, com[i]), matmul(E.T, I_com[i], E)))
+        I.append(inertias.inertia(mass[i], r + matmul(E.T, com[i]), matmul(E.T, I_com[i], E)))
         frames[f"dh{i}"] = Frame(f"dh{i}", i, X_motion(E, r))
     joints = [Revolute() if t == "R" else Prismatic() for t in types]
     return _numbered(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
@@ -148,7 +149,7 @@ def from_dh(
 def _modified_dh(alpha: float, a: float, d: float, theta: float) -> np.ndarray:
     """X_tree (6, 6) of Rx(α) Tx(a) Rz(θ) Tz(d): E = rotz(θ) rotx(α), r = [a, −d sin α, d cos α]."""
     E = _rotx(alpha)
-    return X_motion(snap(matmul(_rotz(theta), E)), snap(np.array([a, 0.0, 0.0]) + d * E[2]))
+    return X_motion(clean(matmul(_rotz(theta), E)), clean(np.array([a, 0.0, 0.0]) + d * E[2]))
 
 
 def _random_inertia(rng: np.random.Generator) -> np.ndarray:
@@ -159,7 +160,7 @@ def _random_inertia(rng: np.random.Generator) -> np.ndarray:
     com = matmul(m, points) / mass
     x = points - com
     products = matmul((x * m[:, None]).T, x)
-    return spatial.inertia(mass, com, np.trace(products) * np.eye(3) - products)
+    return inertias.inertia(mass, com, np.trace(products) * np.eye(3) - products)
 
 
 def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
@@ -176,11 +177,11 @@ def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
 
 
 def _rotx(angle: float) -> np.ndarray:
-    return snap(rotx(float(angle)))
+    return clean(rotx(float(angle)))
 
 
 def _rotz(angle: float) -> np.ndarray:
-    return snap(rotz(float(angle)))
+    return clean(rotz(float(angle)))
 
 
 def _numbered(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Model:

@@ -9,7 +9,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.model.spatial import skew, unskew
+from sysdyn.model.se3 import dtype_of, skew, unskew
+from sysdyn.program.reproducible import matmul
+
+
+def inertia(mass, com: np.ndarray, I_com: np.ndarray) -> np.ndarray:
+    """Spatial inertia (6, 6) at the frame origin: [I_C + m c× c×^T, m c×; m c×^T, m 1]. RBDA eq. (2.63)."""
+    C = skew(np.asarray(com))
+    I = np.full((6, 6), 0.0, dtype=dtype_of(C, np.asarray(I_com)))
+    I[:3, :3] = I_com + mass * matmul(C, C.T)
+    I[:3, 3:] = mass * C
+    I[3:, :3] = mass * C.T
+    I[3:, 3:] = mass * np.eye(3)
+    return I
+
+
+def transform_inertia(I: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """X^T I X (6, 6): an inertia in the child frame of X, expressed in the parent frame."""
+    return matmul(X.T, I, X)
 
 
 def first_moment(I: np.ndarray) -> np.ndarray:

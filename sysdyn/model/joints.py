@@ -17,53 +17,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.model.manifolds import (
+from sysdyn.model.constants import clean
+from sysdyn.model.se3 import (
+    conjugate,
+    dtype_of,
+    left_jacobian,
+    left_jacobian_inverse,
     quaternion_log,
     quaternion_rates,
     quaternion_step,
+    quaternion_to_E,
     random_quaternion,
+    rot_axis,
     rotate,
     sinc,
-    smooth,
-    turn,
+    vector,
 )
-from sysdyn.model.spatial import dtype_of, quaternion_to_E, rot_axis, vector
 from sysdyn.program.arrays import float_array
 from sysdyn.program.graph import cos, sin
 from sysdyn.program.reproducible import dot, norm
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint without one.
-AGREED = 1e-13  # Largest relative difference between constants that are made the same (chosen).
-SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exact, so that they fold (chosen).
-
-# Angles this near [rad] to a multiple of π/2 are made exact, for π/2 is often written 1.57079632679.
-ANGLE_SNAP = 1e-11
-
-
-def snap(x: np.ndarray) -> np.ndarray:
-    """Copy of `x` (floats) whose entries within 1e-12 of 0, 1 or −1 are exactly that, so that they fold."""
-    x = np.array(x, dtype=float)
-    for target in (0.0, 1.0, -1.0):
-        x[np.abs(x - target) <= SNAP] = target
-    return x
-
-
-def agreed(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Copies of arrays of floats in which sizes within 1e-13 of each other, or of 1, are exactly the same.
-
-    Constants that differ by rounding alone become one constant: 1 if it is among them, else the one that most of the
-    entries have, of several the least.
-    """
-    if not arrays:
-        return []
-    flat = np.concatenate([[1.0], *(x.ravel() for x in arrays)])
-    sizes, place, count = np.unique(np.abs(flat), return_inverse=True, return_counts=True)
-    count[place[0]] = flat.size
-    first = np.concatenate([[True], sizes[1:] > sizes[:-1] * (1.0 + AGREED)])
-    chosen = sizes[np.lexsort((sizes, -count, np.cumsum(first)))[first]]  # the first of each group
-    same = np.copysign(chosen[np.cumsum(first) - 1][place], flat)[1:]
-    parts = np.split(same, np.cumsum([x.size for x in arrays])[:-1])
-    return [part.reshape(x.shape) for part, x in zip(parts, arrays, strict=True)]
 
 
 def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
@@ -82,8 +56,7 @@ def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     # Unit vectors stay as they are, so that normalising is idempotent.
     if not 0.5 < largest <= 1.0 or abs(float(dot(a, a)) - 1.0) > 4 * np.finfo(float).eps:
         a = a / largest / norm(a / largest)
-    a = snap(a)
-    return tuple((a + 0.0).tolist())
+    return tuple((clean(a) + 0.0).tolist())
 
 
 def _scalars(x: ArrayLike) -> np.ndarray:
@@ -332,9 +305,8 @@ class Planar(Joint):
 
 def _arc(w: Any) -> tuple[Any, Any, Any]:
     """sin ω / ω, (1 − cos ω)/ω and the sum of their squares, sin²(ω/2)/(ω/2)²; for numbers and expressions."""
-    numbers = isinstance(w, (float, np.ndarray))
-    whole, half = (sinc(w), sinc(w / 2)) if numbers else (smooth(w * w)[0], smooth(0.25 * w * w)[0])
-    return whole, w / 2 * half**2, half**2
+    half = sinc(w / 2)
+    return sinc(w), w / 2 * half**2, half**2
 
 
 @dataclass(frozen=True)
@@ -394,21 +366,17 @@ class Free(Joint):
         return N
 
     def integrate(self, q, v):
-        """SE(3): p ⊕ = R V(ω) v, V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
+        """q exp(v) on SE(3): p ⊕ = R V(ω) v."""
         q, v = _scalars(q), _scalars(v)
-        w, lin = v[..., :3], v[..., 3:]
-        half, _, third = turn(w)
-        wv = np.cross(w, lin)
-        d = lin + 0.5 * half**2 * wv + third * np.cross(w, wv)
+        w, d = v[..., :3], left_jacobian(v[..., :3], v[..., 3:])
         return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), quaternion_step(q[..., 3:], w)], axis=-1)
 
     def difference(self, q0, q1):
-        """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − θ/2 cot θ/2)/θ²; |ω| ≤ π."""
+        """log(q0⁻¹ q1) on SE(3), |ω| ≤ π."""
         q0, q1 = _scalars(q0), _scalars(q1)
         w, rest = quaternion_log(q0[..., 3:], q1[..., 3:])
-        d = rotate(q0[..., 3:] * np.array([-1.0, -1.0, -1.0, 1.0]), q1[..., :3] - q0[..., :3])
-        wd = np.cross(w, d)
-        return np.concatenate([w, d - 0.5 * wd + rest * np.cross(w, wd)], axis=-1)
+        d = rotate(conjugate(q0[..., 3:]), q1[..., :3] - q0[..., :3])
+        return np.concatenate([w, left_jacobian_inverse(w, rest, d)], axis=-1)
 
     def random(self, rng, batch=()):
         return np.concatenate([rng.uniform(-1.0, 1.0, (*batch, 3)), random_quaternion(rng, batch)], axis=-1)
@@ -437,9 +405,6 @@ class Fixed(Joint):
 JOINTS: dict[str, type[Joint]] = {
     cls.kind: cls for cls in (Revolute, Prismatic, Helical, Cylindrical, Planar, Spherical, Free, Fixed)
 }
-
-
-# ---- quaternions and the exponential map, over leading batch axes --------------------------------------------------
 
 
 def _columns(columns: ArrayLike) -> np.ndarray:

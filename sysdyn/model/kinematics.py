@@ -12,11 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.model.joints import snap
-from sysdyn.model.manifolds import quaternion_product, quaternion_step
+from sysdyn.model.constants import clean
 from sysdyn.model.model import Frame, Model
-from sysdyn.model.poses import adjoint, pose, se3_log
-from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
+from sysdyn.model.se3 import (
+    X_motion,
+    adjoint,
+    cross,
+    cross_motion,
+    pose,
+    quaternion_product,
+    quaternion_step,
+    rotation,
+    se3_log,
+    translation,
+)
 from sysdyn.program.arrays import float_array, is_scalar
 from sysdyn.program.reproducible import matmul
 
@@ -200,13 +209,13 @@ def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
 
 def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:
     """(E (3, 3), r (3,)) of a constant X, as `dtype`; r snapped, as it comes from products."""
-    return rotation(X).astype(dtype), snap(translation(X)).astype(dtype)
+    return rotation(X).astype(dtype), clean(translation(X)).astype(dtype)
 
 
 def _quaternion(X: np.ndarray) -> np.ndarray:
     """The unit quaternion (x, y, z, w ≥ 0) of the attitude of a constant X."""
     w = se3_log(pose(rotation(X), np.zeros(3)))[:3]
-    return snap(quaternion_step(np.array([0.0, 0.0, 0.0, 1.0]), w))
+    return clean(quaternion_step(np.array([0.0, 0.0, 0.0, 1.0]), w))
 
 
 def _is_identity(X: np.ndarray) -> bool:

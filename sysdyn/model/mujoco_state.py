@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.model.joints import Free, Spherical
-from sysdyn.model.manifolds import normalised, rotate, turning
 from sysdyn.model.readers.mjcf import TO_WXYZ, TO_XYZW, convert_joints, joint_armature
 from sysdyn.model.readers.mujoco import check_type
+from sysdyn.model.se3 import normalised, point_acceleration_term, rotate
 from sysdyn.program.arrays import finite_array
 
 
@@ -68,12 +68,12 @@ class MujocoState:
         """q̈ of MuJoCo's qacc at (qpos, qvel)."""
         q, qd = self.to_sysdyn(qpos, qvel)
         qdd = self._from_world(q, self._vector("qacc", qacc))
-        return qdd - turning(qd, (k for _, k in self._free))
+        return qdd - point_acceleration_term(qd, (k for _, k in self._free))
 
     def acceleration_to_mujoco(self, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
         """MuJoCo's qacc of q̈ at (q, q̇)."""
         q, qd = self._normalised("q", q), self._vector("qd", qd)
-        return self._to_world(q, self._vector("qdd", qdd) + turning(qd, (k for _, k in self._free)))
+        return self._to_world(q, self._vector("qdd", qdd) + point_acceleration_term(qd, (k for _, k in self._free)))
 
     def force_to_sysdyn(self, qpos: ArrayLike, qfrc: ArrayLike) -> np.ndarray:
         """τ of MuJoCo's generalised force qfrc at qpos."""

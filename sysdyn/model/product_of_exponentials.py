@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
-from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute, snap
+from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute
 from sysdyn.model.model import Model
-from sysdyn.model.poses import adjoint, checked_pose
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.se3 import X_motion, adjoint, checked_pose
 from sysdyn.program.arrays import float_array
 from sysdyn.program.reproducible import dot, matmul, norm
 
@@ -47,7 +47,7 @@ def from_screws(
     for i, screw in enumerate(S.T):
         joint, point = _joint(screw, i, origin)
         joints.append(joint)
-        X_tree[i] = X_motion(np.eye(3), snap(point - origin))
+        X_tree[i] = X_motion(np.eye(3), clean(point - origin))
         origin = point
     return Model(
         name,

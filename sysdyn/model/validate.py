@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.model.constants import clean
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.joints import snap
-from sysdyn.model.spatial import X_motion, translation
+from sysdyn.model.se3 import X_motion, translation
 from sysdyn.program.arrays import float_array, is_integer
 
 # Most moving bodies of a robot: with more, its arrays and frames would take gigabytes (chosen).
@@ -99,10 +99,7 @@ def frozen(A: Any) -> np.ndarray:
 
 
 def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
-    """X (6, 6), checked to be [E 0; −E r× E], with E and r snapped.
-
-    X is returned bit for bit unless snapping makes more of its entries 0 or ±1.
-    """
+    """X (6, 6), checked to be [E 0; −E r× E]; entries that cleaning makes 0 or ±1 are exact, all others unchanged."""
     check_size(what, X)
     error, placed = _placed(X.tobytes())
     if not error < 1e-8:
@@ -112,7 +109,7 @@ def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
 
 @lru_cache(maxsize=4096)  # models are made of others again and again
 def _placed(content: bytes) -> tuple[float, np.ndarray]:
-    """(error, X snapped) of the transform of this content."""
+    """(error, cleaned X) of the transform with these bytes."""
     X = np.frombuffer(content).reshape(6, 6)
     E, r = X[:3, :3], translation(X)
     error = max(
@@ -120,12 +117,9 @@ def _placed(content: bytes) -> tuple[float, np.ndarray]:
         abs(float(np.linalg.det(E)) - 1.0),
         float(np.max(np.abs(X - X_motion(E, r)))) / (1.0 + float(np.max(np.abs(r)))),
     )
-    snapped = X_motion(snap(E), snap(r)) + 0.0
-    return error, snapped if _exact_entries(snapped) > _exact_entries(X) else X + 0.0
-
-
-def _exact_entries(X: np.ndarray) -> int:
-    return int(np.count_nonzero((X == 0.0) | (np.abs(X) == 1.0)))
+    cleaned = X_motion(clean(E), clean(r))
+    cleaned[3:, :3] = clean(cleaned[3:, :3], np.max(np.abs(r)))
+    return error, np.where(np.isin(cleaned, (-1.0, 0.0, 1.0)), cleaned, X) + 0.0
 
 
 def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:

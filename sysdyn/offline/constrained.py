@@ -16,7 +16,7 @@ from sysdyn.measurements.measurement import Context, Measurement, Place, find_fr
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform
 from sysdyn.model.quantities import ACCELERATION
-from sysdyn.model.spatial import rotation
+from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Graph
 from sysdyn.recursions.constraints import Blocks, Constraint, Foothold, Seen
 

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import value_group
-from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import tangents
+from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
@@ -91,7 +91,7 @@ def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
     """A product by the numbers of q at unit quaternions, as one by the quaternions that it makes these of."""
     graph, sizes, tangents = Graph(SHARING), program.inputs.sizes, f"{TANGENTS}:q"
     q = graph.inputs("q", sizes["q"])
-    normalised = list(unit(q, parts))
+    normalised = list(normalise_quaternions(q, parts))
     given = {"q": normalised}
     if tangents in sizes:
         direction = {f"q[{k}]": x for k, x in enumerate(graph.inputs(tangents, sizes[tangents]))}

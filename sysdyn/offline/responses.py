@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.model.base_parameters import NEGLIGIBLE
+from sysdyn.model.constants import clean
 from sysdyn.program.graph import is_zero
 from sysdyn.program.reproducible import matmul
 from sysdyn.reference.generic import piece
@@ -285,8 +285,7 @@ class Responses:
             return None
         s = matmul(T, axis)
         i = int(np.argmax(np.abs(s)))
-        shares = s / s[i]
-        shares[np.abs(shares) <= NEGLIGIBLE] = 0.0
+        shares = clean(s / s[i])
         return _Idle(i, shares, float(1.0 / s[i])) if np.count_nonzero(shares) - 1 < self._columns * len(limb) else None
 
     def _seen(self, c: Interface, motion: np.ndarray) -> np.ndarray:

@@ -12,10 +12,9 @@ import numpy as np
 
 from sysdyn.measurements.groups import value_group
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import regrouped
-from sysdyn.model.canonical import canonical
 from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import X_inverse
+from sysdyn.model.normal_form import normal_form
+from sysdyn.model.se3 import X_inverse
 from sysdyn.offline import recursion
 from sysdyn.offline.constraint_rows import ConstraintRows
 from sysdyn.offline.responses import SPACE, Freedoms, Motion, Responses, Source
@@ -120,8 +119,7 @@ def _written(
     if external_wrenches:
         fx = groups["fx"].reshape(model.nb, 6)
     if "fx" not in wrt:  # those by fx are in the given frames
-        model, X = canonical(model)
-        model = regrouped(model)
+        model, X = normal_form(model)
         if fx is not None:
             fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))

@@ -17,8 +17,8 @@ from sysdyn.errors import ProblemError, SingularState, check_among
 from sysdyn.frameworks.export import Exportable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
-from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITY
+from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
@@ -168,7 +168,7 @@ def settle_derived(
         reject(run)
     if len(failed):
         system, given = problem.system(), run.at(failed)
-        given["q"] = unit(given["q"], [part for _, part in problem.model.quaternions])
+        given["q"] = normalise_quaternions(given["q"], [part for _, part in problem.model.quaternions])
         entries = np.broadcast_to(system.values(given)[0], (len(failed), system.nnz))
         for k in failed[~is_unsolvable(system, given, entries)].tolist():
             found = _reliable_outputs(program, {name: x[0] for name, x in run.at(np.array([k])).items()})

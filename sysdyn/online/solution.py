@@ -19,7 +19,7 @@ from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, Freedoms, SolvedQuantities
-from sysdyn.model.spatial import rotation
+from sysdyn.model.se3 import rotation
 from sysdyn.offline.pivoted_solves import refined_twice
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors

@@ -21,8 +21,8 @@ from sysdyn.files.html import TextTable
 from sysdyn.frameworks.export import Differentiable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.measurement import Measurement, Output
-from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products as offline
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import solve_scope
@@ -376,7 +376,7 @@ class Solver(Differentiable[DerivativeProduct], Called):
             fill_nan(run.outputs, dead)
             again = np.flatnonzero((run.status != 0) & ~dead)
             part = Run(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
-            part.arrays["q"] = unit(part.arrays["q"], self._inputs.quaternions)
+            part.arrays["q"] = normalise_quaternions(part.arrays["q"], self._inputs.quaternions)
             try:
                 self.resolve(part, on_singular)
             except InvalidInput:  # angles without a sine

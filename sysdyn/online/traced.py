@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.frameworks.traced import FailureHandler, FrameworkFunction
-from sysdyn.model.manifolds import at_unit
+from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Calls, Run
 from sysdyn.program.program import Program
@@ -36,7 +36,7 @@ def framework_function(
         return inputs.collected(Arguments.of(q, qd, known, given), keep=True)
 
     return FrameworkFunction(
-        name, at_unit(program, inputs.quaternions), inputs.groups, bind_arguments,
+        name, with_normalised_quaternions(program, inputs.quaternions), inputs.groups, bind_arguments,
         {group: shape for group, shape in calls.groups.values()},
         lambda results: {key: results[group] for key, (group, _) in calls.groups.items()},
         _of_arrays(on_failure), _of_arrays(on_derivative_failure), eager_call, derivative, cache_tag, level, real,

@@ -12,9 +12,9 @@ from functools import cache
 
 import numpy as np
 
-from sysdyn.model.joints import snap
+from sysdyn.model.constants import clean
 from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import X_motion, rotation, skew, translation
+from sysdyn.model.se3 import X_motion, rotation, skew, translation
 from sysdyn.program.graph import Graph, constant_value, is_constant
 from sysdyn.program.reproducible import matmul
 from sysdyn.recursions.frames import wrench_back
@@ -157,12 +157,12 @@ class Seen:
             return i, X
         j, own = self._places[i]
         found = matmul(X, own)
-        return j, X_motion(snap(rotation(found)), snap(translation(found)))
+        return j, X_motion(clean(rotation(found)), clean(translation(found)))
 
     def offset(self, i: int) -> Vector:
         """The origin (3) of body i from that of the body that carries it, in the frame of body i."""
         X = self._places[i][1]
-        return snap(matmul(rotation(X), translation(X))).tolist()
+        return clean(matmul(rotation(X), translation(X))).tolist()
 
     def upward(self, i: int) -> np.ndarray:
         """−g (3) in the frame of body i."""
@@ -263,7 +263,7 @@ def _simpler(rows: list[Vector]) -> tuple[np.ndarray, list[Vector]] | None:
         return None
     C = np.array([[float(constant_value(x)) for x in row] for row in rows])
     T = _inverse(C[:, -m:])
-    return None if T is None else (T, snap(matmul(T, C)).tolist())
+    return None if T is None else (T, clean(matmul(T, C)).tolist())
 
 
 def _inverse(A: np.ndarray) -> np.ndarray | None:
@@ -279,7 +279,7 @@ def _inverse(A: np.ndarray) -> np.ndarray | None:
         for r in range(m):
             if r != c:
                 M[r] = M[r] - M[r, c] * M[c]
-    return snap(M[:, m:])
+    return clean(M[:, m:])
 
 
 def _times(T: np.ndarray, x: Vector) -> Vector:

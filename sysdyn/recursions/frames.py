@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.model.canonical import LENGTH
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.constants import clean
+from sysdyn.model.se3 import rotation, translation
 from sysdyn.recursions.links import Scalar, Vector, cross, plus
 
 
 def parts(X: np.ndarray) -> tuple[list[Vector], list[Vector], Vector]:
-    """(E, E^T, r) of a constant transform; lengths below LENGTH are 0."""
+    """(E, E^T, r) of a constant transform; r cleaned."""
     E = rotation(X)
-    return E.tolist(), E.T.tolist(), np.where(np.abs(r := translation(X)) < LENGTH, 0.0, r).tolist()
+    return E.tolist(), E.T.tolist(), clean(translation(X)).tolist()
 
 
 def dot(a: Sequence, b: Sequence) -> Scalar:

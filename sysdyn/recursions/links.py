@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import NEGLIGIBLE
-from sysdyn.model.canonical import Placement, is_along_z, placements
+from sysdyn.model.constants import clean
 from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.normal_form import Placement, is_along_z, placements
+from sysdyn.model.se3 import rotation, translation
 from sysdyn.program.graph import Expr, cos, is_zero, sin
 from sysdyn.program.reproducible import atan2
 from sysdyn.recursions.plan import Plan
@@ -224,8 +224,7 @@ class Link:
     def parameters(self) -> tuple[list[Vector], Vector, float]:
         """(Σ (3, 3), h (3), m) of the body."""
         P = pseudo_inertia(self._inertia)
-        size = float(np.abs(P).max())
-        P = np.where(np.abs(P) <= NEGLIGIBLE * size, 0.0, P).tolist()
+        P = clean(P, np.abs(P).max()).tolist()
         S, h, m = [row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3]
         return (self.held.matrix_back(S, self.double_angle), self.held.back(h), m) if self.held else (S, h, m)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.model.spatial import translation
+from sysdyn.model.se3 import translation
 from sysdyn.program.graph import Expr, is_zero
 from sysdyn.recursions.links import Link, Scalar, Tree, Turn, Vector, dot, force_before, plus, scaled
 

@@ -18,7 +18,7 @@ from sysdyn.model import Model
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Fixed, Free, Helical, Joint, Prismatic, Revolute
 from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import X_inverse
+from sysdyn.model.se3 import X_inverse
 from sysdyn.program.reproducible import matmul
 
 # Joints that turn the other way with the opposite axis.

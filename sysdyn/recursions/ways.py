@@ -14,13 +14,21 @@ from functools import cache, cached_property
 import numpy as np
 
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, without_fixed
-from sysdyn.model.canonical import canonical, placements, upright
+from sysdyn.model.constants import clean, unify
 from sysdyn.model.frames import Frame
-from sysdyn.model.inertia import first_moment
-from sysdyn.model.joints import Free, Revolute, Spherical, agreed, snap
+from sysdyn.model.inertia import first_moment, inertia
+from sysdyn.model.joints import Free, Revolute, Spherical
 from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import inertia, rotation
+from sysdyn.model.normal_form import (
+    RETAINED_CHOICES,
+    axes_to_z,
+    canonical_frames,
+    placements,
+    regroup,
+    rescale_length,
+    weld_fixed_joints,
+)
+from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import CONST, MUL, Flops
 from sysdyn.program.reproducible import matmul
@@ -127,9 +135,9 @@ class Reduced:
     ):  # fmt: skip
         self.source, self.constraints, self.readings = source, constraints, readings
         self.free, self.external, self.passes = free, external_wrenches, passes
-        self.frames = cache(lambda number: (canonical, upright)[number](self.source))
-        self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
-        self.in_units = cache(in_units)
+        self.frames = cache(lambda number: (canonical_frames, axes_to_z)[number](self.source))
+        self.regrouped = cache(lambda model, left: regroup(model, dict(left)))
+        self.in_units = cache(rescale_length)
         linear = _linear(source)
         turning = all(isinstance(x, (Revolute, Spherical)) for x in self.source.joints[1 if linear else 0 :])
         moved = source.armature[linear].any() or (linear and any(0 in x.joints for x in (*constraints, *readings)))
@@ -149,7 +157,7 @@ class Reduced:
         spoken = {i for x in (*constraints, *readings) for i in x.bodies} | ({0} if constraints else set())
         model = model.replace(frames={f"{SPOKEN}{i}": Frame(f"{SPOKEN}{i}", i, np.eye(6)) for i in spoken}, closures=())
         if "base_parameters" in passes and not external_wrenches:  # else each body takes a wrench of its own
-            model = without_fixed(model)
+            model = weld_fixed_joints(model)
         return Reduced(model, free, external_wrenches, passes, constraints, readings, units)
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
@@ -159,8 +167,9 @@ class Reduced:
             model, X = self.frames(plan.pick("frames"))
         if "base_parameters" not in self.passes:
             return model, X
-        left = {i: plan.pick("left", i, of=LEFT_CHOICES) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
-        return self.regrouped(model, tuple(left.items())), X
+        revolute = (i for i, joint in enumerate(model.joints) if isinstance(joint, Revolute))
+        retained = tuple((i, plan.pick("left", i, of=RETAINED_CHOICES)) for i in revolute)
+        return self.regrouped(model, retained), X
 
     def unit(self, plan: Plan, model: Model) -> float:
         """The unit of length [m] of the plan, for the model that it makes."""
@@ -313,7 +322,7 @@ class Rooted(Reduced):
         super().__init__(turned.model, free, given.external, given.passes, rest, given.readings)
         self.unturned, self.turned, self.number = given, turned, given.constraints.index(root)
         self.root, self.foothold = root, foothold
-        self._way, X = canonical(_towards(given.source, turned))
+        self._way, X = canonical_frames(_towards(given.source, turned))
         self._to_way = [rotation(x) for x in X]
 
     @staticmethod
@@ -372,7 +381,7 @@ class Rooted(Reduced):
         assert inputs.seen is not None
         X, found = self.model(tree.plan)[1], {}
         for k, i in enumerate(path(self.unturned.source, self.turned.bodies[0])):
-            R = snap(matmul(rotation(X[k]), self._to_way[i].T))
+            R = clean(matmul(rotation(X[k]), self._to_way[i].T))
             if inputs.seen.tree.links[i].held is None and np.isin(R, (-1.0, 0.0, 1.0)).all():
                 found[k] = (R.astype(object) @ inputs.seen.swept(i)[:3]).tolist()
         return found
@@ -429,8 +438,8 @@ class Unknowns:
         self.source, self.free, self.external, self.passes = model, free, external_wrenches, passes
         self.upright, self.X = model, np.tile(np.eye(6), (model.nb, 1, 1))
         if "canonical_frames" in passes:
-            self.upright, self.X = upright(model)
-        self.base = regrouped(self.upright) if "base_parameters" in passes else self.upright
+            self.upright, self.X = axes_to_z(model)
+        self.base = regroup(self.upright) if "base_parameters" in passes else self.upright
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         inputs = self._inputs()
@@ -512,7 +521,7 @@ def _units(model: Model) -> list[float]:
     for place, I in zip(placements(model), model.inertias, strict=True):
         found |= {abs(x) for x in (*place.p, place.r)}
         found |= {1.0 / abs(h) for h in first_moment(I) if h}
-    return np.unique(agreed(np.array([x for x in found if 1e-3 < x < 1e3]))[0]).tolist()[:UNITS]
+    return np.unique(unify(np.array([x for x in found if 1e-3 < x < 1e3]))[0]).tolist()[:UNITS]
 
 
 def _linear(model: Model) -> list[int]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.model.spatial import cross_force
+from sysdyn.model.se3 import cross_force
 from sysdyn.program.graph import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import PIVOT_ROUNDING

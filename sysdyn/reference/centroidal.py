@@ -15,7 +15,7 @@ from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import Free
 from sysdyn.model.kinematics import joint_placement, joint_transforms, velocities
-from sysdyn.model.spatial import skew
+from sysdyn.model.se3 import skew
 from sysdyn.reference.crba import crba
 from sysdyn.reference.rnea import newton_euler
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.closures import bias, matrix
+from sysdyn.model.constants import clean
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.joints import snap
-from sysdyn.model.spatial import rotation, skew, translation
+from sysdyn.model.se3 import rotation, skew, translation
 from sysdyn.reference.aba import moves_no_inertia, symmetric
 from sysdyn.reference.generic import run, run_arrays
 from sysdyn.reference.ltdl import expanded_parent, ltdl_or
@@ -197,14 +197,14 @@ def _steps(model: Model, i: int, q: np.ndarray) -> tuple[_Step, ...]:
     simpler: it does for parameters of Denavit and Hartenberg. All is decided by the constants of the model, so that
     floats, batches and Expr take the same path.
     """
-    joint, E, r = model.joints[i], rotation(model.X_tree[i]), snap(translation(model.X_tree[i]))
+    joint, E, r = model.joints[i], rotation(model.X_tree[i]), clean(translation(model.X_tree[i]))
     E_J, r_J = joint.transform(q)
     turning = np.flatnonzero(np.any(joint.S[:3] != 0.0, axis=1))  # coordinates of the axes that the joint turns about
     axis, permutes = _axis(E)
     if len(turning) == 1 and (permutes or axis is not None):
         k = int(turning[0])
         along = np.eye(3)[k] * (E[k] @ r)
-        rest = snap(r - E.T @ along)
+        rest = clean(r - E.T @ along)
         if np.count_nonzero(rest) + 1 < np.count_nonzero(r):
             r_J, r = r_J + along.astype(q.dtype), rest
         return _Step(E_J, r_J, k), _Step(E.astype(q.dtype), r.astype(q.dtype), axis)

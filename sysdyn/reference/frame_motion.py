@@ -12,8 +12,7 @@ import numpy as np
 from sysdyn.errors import check_among
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, path, pose_and_jacobian
-from sysdyn.model.poses import adjoint
-from sysdyn.model.spatial import cross, cross_motion
+from sysdyn.model.se3 import adjoint, cross, cross_motion
 
 
 def frame_velocity(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, reference: str = "local") -> np.ndarray:

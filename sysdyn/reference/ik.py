@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.frameworks.function import compile_function
 from sysdyn.model import Model
+from sysdyn.model.constants import UNIT_ERROR
 from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
-from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
-from sysdyn.model.spatial import translation
+from sysdyn.model.se3 import adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log, translation
 from sysdyn.program.arrays import float_array, is_count
 
 DAMPING = 0.1  # Least and first damping of the method "damped", in multiples of the squared error (chosen).
@@ -102,7 +102,7 @@ def inverse_kinematics(
     waypoints: int = 1,
     length: float | None = None,
     pinv_tol: float = 1e-6,
-    rotation_tol: float = POSE_ERROR,
+    rotation_tol: float = UNIT_ERROR,
 ) -> IKResult:
     """Joint positions at which the frame called `frame` is at the pose `target`, searched from q0.
 
@@ -165,7 +165,7 @@ def inverse_kinematics(
         best = min(best, attempt, key=lambda found: found.size)
 
     notes = [best.reason] if best.reason else []
-    if (off := rotation_error(np.asarray(given, dtype=float))) > POSE_ERROR:
+    if (off := rotation_error(np.asarray(given, dtype=float))) > UNIT_ERROR:
         notes.append(f"the rotation of target was off by {off:.2g}: the nearest one was taken")
     if method == "damped":
         start_rank, remedy = None, "another q0" if restarts else "restarts=20"

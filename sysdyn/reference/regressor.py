@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sysdyn.frameworks.function import Function, compile_function
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import cross
+from sysdyn.model.se3 import cross
 from sysdyn.reference.generic import run
 from sysdyn.reference.root_frame import root_motion
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.model.spatial import cross_force
+from sysdyn.model.se3 import cross_force
 from sysdyn.reference.generic import run
 
 

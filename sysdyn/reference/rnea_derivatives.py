@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import cross, cross_force, cross_motion
+from sysdyn.model.se3 import cross, cross_force, cross_motion
 from sysdyn.reference.generic import piece, run
 from sysdyn.reference.root_frame import root_motion
 

@@ -20,8 +20,8 @@ from sysdyn.frameworks.function import Function, compile_function
 from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
-from sysdyn.model.manifolds import at_unit
 from sysdyn.model.quantities import QUANTITY, tangents
+from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.program.arrays import batch_axes, float_array
 from sysdyn.program.groups import bind_arguments
 from sysdyn.program.opcodes import Flops
@@ -319,7 +319,7 @@ class Kinematics(Differentiable["Kinematics"], Called):
         def collected(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
             return self.function.collected(**self._given(q, qd, fx, others))
 
-        program = at_unit(self.program, [part for _, part in self.model.quaternions])
+        program = with_normalised_quaternions(self.program, [part for _, part in self.model.quaternions])
         function = self.function.framework_function(on_singular)
         return function._replace(name="kinematics", program=program, bind_arguments=collected, eager_call=self)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_placement
-from sysdyn.model.spatial import cross, cross_motion
+from sysdyn.model.se3 import cross, cross_motion
 
 
 class RootMotion(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.model.manifolds import unit
+from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.program.groups import Arrays
 from sysdyn.simulation.fixed import Job, Record, lost, told
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE
@@ -67,7 +67,7 @@ class _Robot:
             self.inputs["tau"] = job.law.u[row, self.robot if job.law.u.shape[1] > 1 else 0]
 
     def _state(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        q = unit(y[: self.model.nq], self.quaternions)
+        q = normalise_quaternions(y[: self.model.nq], self.quaternions)
         return self.job.steps.solver.problem.imposed(q, y[self.model.nq :])
 
     def _outputs(self, t: float, y: np.ndarray) -> Arrays:

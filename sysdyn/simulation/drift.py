@@ -10,7 +10,7 @@ from sysdyn.frameworks.function import compile_function
 from sysdyn.measurements.constraints import Contact, Stabilised
 from sysdyn.measurements.measurement import Context, find_frame
 from sysdyn.model.kinematics import frame_placement
-from sysdyn.model.poses import pose
+from sysdyn.model.se3 import pose
 from sysdyn.problem import Problem
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sysdyn.errors import AccuracyWarning, InvalidInput, ProblemError, SingularState, warn
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import find_frame
-from sysdyn.model.spatial import translation
+from sysdyn.model.se3 import translation
 from sysdyn.online.unilateral import ContactForces, Unilateral
 from sysdyn.reference.robot_functions import kinematics
 from sysdyn.simulation.events import CONTACT, Event, Margins

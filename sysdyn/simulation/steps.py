@@ -14,8 +14,8 @@ import numpy as np
 
 from sysdyn.codegen.registry import backend_named
 from sysdyn.model import Model
-from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import WRENCHES
+from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
 from sysdyn.program.autodiff import ScalarsByGroup, SymbolicProgram, to_graph
@@ -71,7 +71,7 @@ def _rk4(model: Model, x: dict[str, np.ndarray], qdd: np.ndarray, c: np.ndarray)
         total = gamma * x[f"sum {name}"] + beta * slope
         start = x[f"start {name}"] + delta * total
         if name == "q":
-            start = unit(start, [part for _, part in model.quaternions])
+            start = normalise_quaternions(start, [part for _, part in model.quaternions])
         found |= {name: start + alpha * slope, f"start {name}": start, f"sum {name}": total}
     return found
 
@@ -128,7 +128,7 @@ class Steps:
         graph, program = Graph(SHARING), self.solver.program
         further, x = self._kept_inputs(graph)
         gains, tau = self._torques(graph, x)
-        own = to_graph(program, graph, {"q": list(unit(x["q"], self._quaternions)), "tau": tau})
+        own = to_graph(program, graph, {"q": list(normalise_quaternions(x["q"], self._quaternions)), "tau": tau})
         return self._from(own, further | gains, x, own.outputs)
 
     @cached_property
@@ -183,7 +183,7 @@ class Steps:
         """
         n, model = len(status), self.model
         x = {name: np.array(np.broadcast_to(y, (n, y.shape[-1])), order="C") for name, y in inputs.items()}
-        q, tau = unit(x["q"], self._quaternions), x["tau"].copy()
+        q, tau = normalise_quaternions(x["q"], self._quaternions), x["tau"].copy()
         if self.feedback:
             fed_back(model, tau, x["kp"], x["kd"], x["q"], x["qd"])
         given = {name: x[name] for name in self.solver.program.inputs} | {"q": q, "tau": tau}

@@ -16,8 +16,7 @@ import numpy as np
 
 from sysdyn.model import Model
 from sysdyn.model.joints import Free
-from sysdyn.model.manifolds import quaternion_product, rotate
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import quaternion_product, rotate, rotation, translation
 from sysdyn.program.graph import SHARING, Graph, cos, sin
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner

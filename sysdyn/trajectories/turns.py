@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.codegen.registry import backend_named
 from sysdyn.model.joints import Joint
-from sysdyn.model.manifolds import smooth
+from sysdyn.model.se3 import smooth_trig
 from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.program.autodiff import derivative, to_graph
 from sysdyn.program.graph import SHARING, Graph
@@ -94,11 +94,11 @@ def turns(kind: str, nv: int) -> Program:
     x = graph.inputs("x", nv)
     if kind == "planar":
         w = x[2]
-        s, c, e, b = smooth(w * w)
+        s, c, e, b = smooth_trig(w * w)
         found = [_planar(x, *y) for y in ((c, s, s, b), (s, b, b, e))]
     else:
         w = x[:3]
-        s, _, e, b = smooth(w @ w)
+        s, _, e, b = smooth_trig(w @ w)
         W = np.array([[0.0, -w[2], w[1]], [w[2], 0.0, -w[0]], [-w[1], w[0], 0.0]], dtype=object)
         square = np.array(
             [[w[i] * w[j] - (w @ w if i == j else 0.0) for j in range(3)] for i in range(3)], dtype=object

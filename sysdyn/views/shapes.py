@@ -15,12 +15,11 @@ from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, Model
 from sysdyn.model import Model
 from sysdyn.model.frames import Origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
-from sysdyn.model.poses import pose
 from sysdyn.model.readers.mjcf import TO_XYZW, body_and_joint_names
 from sysdyn.model.readers.mujoco import compiled, imported, root_element
 from sysdyn.model.readers.source import origin_of, read_text
 from sysdyn.model.readers.urdf_document import Document, Element
-from sysdyn.model.spatial import quaternion_to_E, rotation, translation
+from sysdyn.model.se3 import pose, quaternion_to_E, rotation, translation
 
 Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
 

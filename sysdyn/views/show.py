@@ -18,9 +18,8 @@ from sysdyn.errors import SysdynError
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.kinematics import forward_kinematics, joint_placement
-from sysdyn.model.poses import pose
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
-from sysdyn.model.spatial import rotation, rotx, translation
+from sysdyn.model.se3 import pose, rotation, rotx, translation
 from sysdyn.views.motion import Motion, Shown, motion_of, shown_of
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
 

@@ -23,7 +23,7 @@ from sysdyn.measurements.predict import predict
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.quantities import WRENCH
-from sysdyn.model.spatial import rotation
+from sysdyn.model.se3 import rotation
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler

@@ -17,7 +17,8 @@ from sysdyn.equations.passes import KNOWN
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Free, Joint, Prismatic, Revolute
-from sysdyn.model.spatial import X_motion, inertia
+from sysdyn.model.inertia import inertia
+from sysdyn.model.se3 import X_motion
 from sysdyn.passes import PAPER
 
 G = 9.81

@@ -16,7 +16,7 @@ from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaterni
 import sysdyn as sd
 from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 from sysdyn.frameworks import jax as bridge
-from sysdyn.model.manifolds import quaternion_rates
+from sysdyn.model.se3 import quaternion_rates
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)

@@ -17,7 +17,7 @@ from sysdyn.app.problem_files import load_task
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
 from sysdyn.measurements.constraints import CONTACTS
 from sysdyn.model.quantities import ACCELERATION
-from sysdyn.model.spatial import X_motion, rotx, roty
+from sysdyn.model.se3 import X_motion, rotx, roty
 from sysdyn.sparse import umfpack
 
 PAGE = Path(__file__).parents[2] / "docs" / "contacts.md"

@@ -28,7 +28,7 @@ from sysdyn.measurements.constraints import CONTACTS, Contact
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.measurements.raw import ExternalWrench, JointTorque
 from sysdyn.model.quantities import ACCELERATION
-from sysdyn.model.spatial import X_motion, rotx, roty
+from sysdyn.model.se3 import X_motion, rotx, roty
 from sysdyn.problem import Problem, forward_dynamics
 
 FEET = ("l_sole", "r_sole")

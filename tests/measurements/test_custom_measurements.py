@@ -14,7 +14,7 @@ from sysdyn.errors import ProblemError, UnknownName
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.raw import JointAcceleration, JointTorque
 from sysdyn.model import Model, chain
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.se3 import X_motion
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 
 

@@ -12,9 +12,8 @@ import sysdyn as sd
 from sysdyn.errors import InvalidInput, StructurallySingular, UnknownName
 from sysdyn.measurements.constraints import LOOPS, Contact, LoopJoint
 from sysdyn.model import Fixed, forward_kinematics
-from sysdyn.model.poses import pose
 from sysdyn.model.quantities import ACCELERATION
-from sysdyn.model.spatial import X_motion, rotx, roty, rotz, translation
+from sysdyn.model.se3 import X_motion, pose, rotx, roty, rotz, translation
 from sysdyn.problem import Problem, forward_dynamics
 
 POSE = pose((rotx(0.3) @ roty(0.2)), np.array([0.1, 0.2, 0.3]))

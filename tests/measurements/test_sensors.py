@@ -21,7 +21,7 @@ from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAccel
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Free, Model, chain, forward_kinematics, random_tree
-from sysdyn.model.spatial import X_motion, rotx, roty, translation
+from sysdyn.model.se3 import X_motion, rotx, roty, translation
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 

@@ -15,8 +15,8 @@ from sysdyn.app.problem_files import load_task
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import CONTACTS, LOOPS, Contact, JointCoupling, LoopJoint, closures
 from sysdyn.model.closures import Coupling, Loop
-from sysdyn.model.poses import pose, se3_exp
 from sysdyn.model.quantities import ACCELERATION
+from sysdyn.model.se3 import pose, se3_exp
 from sysdyn.problem import Problem, forward_dynamics
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,8 @@ from oracles import icub
 
 import sysdyn as sd
 from sysdyn.model import Fixed, Prismatic, Revolute
-from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, without_fixed
-from sysdyn.model.canonical import canonical
-from sysdyn.model.inertia import pseudo_inertia, spatial_inertia
-from sysdyn.model.spatial import inertia
+from sysdyn.model.inertia import inertia, pseudo_inertia, spatial_inertia
+from sysdyn.model.normal_form import RETAINED_CHOICES, canonical_frames, regroup, rescale_length, weld_fixed_joints
 
 trees = st.builds(sd.random_tree, st.integers(1, 8), st.integers(0, 10**6))
 
@@ -35,10 +33,10 @@ def test_the_pseudo_inertia_is_the_second_moment_of_the_mass():
 
 
 @settings(max_examples=30)
-@given(trees, st.integers(0, LEFT_CHOICES - 1))
+@given(trees, st.integers(0, RETAINED_CHOICES - 1))
 def test_regrouping_leaves_the_torques(model, left):
-    model = canonical(model)[0]
-    base = regrouped(model, {i: left for i in range(model.nb)})
+    model = canonical_frames(model)[0]
+    base = regroup(model, {i: left for i in range(model.nb)})
     same_torques(model, base, factor=1e-10)
     for joint, I in zip(base.joints, base.inertias, strict=True):
         P = pseudo_inertia(I)
@@ -54,7 +52,7 @@ def test_regrouping_leaves_the_torques(model, left):
 @settings(max_examples=20)
 @given(trees)
 def test_fixed_joints_are_welded(model):
-    welded = without_fixed(model)
+    welded = weld_fixed_joints(model)
     assert not any(isinstance(joint, Fixed) for joint in welded.joints)
     assert (welded.nq, welded.nv) == (model.nq, model.nv)
     same_torques(model, welded)
@@ -63,20 +61,20 @@ def test_fixed_joints_are_welded(model):
 @given(st.integers(1, 6), st.integers(0, 10**6), st.floats(0.01, 100.0))
 def test_another_unit_of_length_changes_no_torque(n, seed, length):
     model = sd.chain(n, seed=seed)
-    same_torques(model, in_units(model, length), factor=1e-11)
+    same_torques(model, rescale_length(model, length), factor=1e-11)
 
 
 def test_the_armature_stays():
     model = sd.chain(3, seed=0)
     model = model.replace(armature=[0.1, 0.2, 0.3])
-    same_torques(model, regrouped(canonical(model)[0]))
-    assert regrouped(canonical(model)[0]).armature.tolist() == [0.1, 0.2, 0.3]
+    same_torques(model, regroup(canonical_frames(model)[0]))
+    assert regroup(canonical_frames(model)[0]).armature.tolist() == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_icub(base):
     """With a floating base the mass is not lost: it is all on the root link, on whose joint it is felt."""
     model = icub(base)
-    regroup = regrouped(canonical(model)[0])
-    same_torques(model, regroup)
-    assert regroup.mass == pytest.approx(model.mass if base == "floating" else 0.0)
+    moved = regroup(canonical_frames(model)[0])
+    same_torques(model, moved)
+    assert moved.mass == pytest.approx(model.mass if base == "floating" else 0.0)

@@ -13,8 +13,8 @@ from robots import ROBOTS, load_robot
 
 import sysdyn as sd
 from sysdyn.model import Prismatic, Revolute
-from sysdyn.model.canonical import canonical, is_along_z, placement, transform, upright
-from sysdyn.model.spatial import X_motion, rotx, roty, rotz
+from sysdyn.model.normal_form import axes_to_z, canonical_frames, is_along_z, placement, transform
+from sysdyn.model.se3 import X_motion, rotx, roty, rotz
 from sysdyn.reference.rnea import newton_euler
 
 trees = st.builds(sd.random_tree, st.integers(1, 8), st.integers(0, 10**6))
@@ -44,7 +44,7 @@ def test_the_screws_of_a_transform_give_it_back(r, angles):
 
 
 @settings(max_examples=25)
-@given(trees, st.sampled_from([canonical, upright]))
+@given(trees, st.sampled_from([canonical_frames, axes_to_z]))
 def test_the_motion_and_its_torques_are_the_same(model, change):
     """a becomes X a and f becomes X⁻ᵀ f; τ stays."""
     other, X = change(model)
@@ -64,14 +64,15 @@ def test_frames_stay_where_they_are(model):
     q, _, _ = model.random_state(seed=2)
     frames = {**model.frames, "tip": sd.Frame("tip", model.nb - 1, X_motion(rotx(0.4), np.array([0.1, 0.2, 0.3])))}
     model = model.replace(frames=frames)
-    assert sd.frame_pose(canonical(model)[0], q, "tip") == pytest.approx(sd.frame_pose(model, q, "tip"), abs=1e-12)
+    changed = canonical_frames(model)[0]
+    assert sd.frame_pose(changed, q, "tip") == pytest.approx(sd.frame_pose(model, q, "tip"), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ROBOTS)
 def test_parameters_of_denavit_and_hartenberg_are_found_again(name):
     """What the table has is left: α, and lengths along x and z; no turn γ, and no displacement of the last frame."""
     model, _ = load_robot(name)
-    found, _ = canonical(model)
+    found, _ = canonical_frames(model)
     places = [placement(X) for X in found.X_tree]
     twists = [abs(math.atan2(p.alpha[1], p.alpha[0])) for p in places]
     given_twists = [abs(math.acos(np.clip(X[2, 2], -1.0, 1.0))) for X in model.X_tree]
@@ -82,7 +83,7 @@ def test_parameters_of_denavit_and_hartenberg_are_found_again(name):
 
 def test_placements_of_the_icub_are_screws_about_x_but_for_its_branches():
     """31 of the 32 axes of the iCub meet their parents' at right angles or are parallel to them."""
-    model, _ = canonical(icub())
+    model, _ = canonical_frames(icub())
     places = [placement(X) for X in model.X_tree]
     assert all(0.0 in p.alpha for p in places)
     branching = {model.children[i][1:] for i in range(model.nb)}
@@ -93,7 +94,7 @@ def test_placements_of_the_icub_are_screws_about_x_but_for_its_branches():
 
 def test_nearly_parallel_axes_are_not_slid_to_a_far_point():
     model = sd.auto_tree(3, 1, 1e-7, 0.9)
-    other, _ = canonical(model)
+    other, _ = canonical_frames(model)
     assert max(np.abs(X).max() for X in other.X_tree) < 10.0
     q, qd, qdd = model.random_state(seed=0)
     assert sd.rnea(other, q, qd, qdd) == pytest.approx(sd.rnea(model, q, qd, qdd), rel=1e-9, abs=1e-9)

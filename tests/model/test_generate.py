@@ -13,7 +13,7 @@ from robots import ROBOTS, load_robot
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.model import JOINTS, Joint, Prismatic, Revolute, auto_tree, chain, frame_transform, from_dh, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS
-from sysdyn.model.spatial import rotation, skew, translation
+from sysdyn.model.se3 import rotation, skew, translation
 from sysdyn.model.validate import implausible
 
 # ---- autoTree -----------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from oracles import icub_urdf
 
 import sysdyn as sd
 from sysdyn.errors import ModelError, PlausibilityWarning, SingularState, StructurallySingular
+from sysdyn.model.inertia import inertia
 from sysdyn.model.massless import idle_joints
-from sysdyn.model.spatial import inertia
 
 # Robots of icub-models whose necks and wrists have links without inertia that are regular at almost every state.
 MASSLESS_LINKS = ("iCubNancy01", "iCubGenova03", "iCubLisboa01")

@@ -6,7 +6,7 @@ from scipy.linalg import expm
 
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model import JOINTS, Cylindrical, Fixed, Free, Helical, Planar, Prismatic, Revolute, Spherical
-from sysdyn.model.spatial import X_motion, crm, quaternion_to_E
+from sysdyn.model.se3 import X_motion, crm, quaternion_to_E
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import COS, SIN

@@ -29,7 +29,7 @@ from sysdyn.model import (
     load,
     load_mjcf,
 )
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import rotation, translation
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba
 

@@ -29,7 +29,8 @@ from sysdyn.model import (
     random_tree,
     velocities,
 )
-from sysdyn.model.spatial import X_motion, crm, cross, inertia, rotx, rotz, skew
+from sysdyn.model.inertia import inertia
+from sysdyn.model.se3 import X_motion, crm, cross, rotx, rotz, skew
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 

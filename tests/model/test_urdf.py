@@ -29,7 +29,8 @@ from sysdyn.model import (
     velocities,
 )
 from sysdyn.model.closures import Coupling
-from sysdyn.model.spatial import X_motion, inertia, rotation, rotx, roty, rotz, transform_inertia, translation
+from sysdyn.model.inertia import inertia, transform_inertia
+from sysdyn.model.se3 import X_motion, rotation, rotx, roty, rotz, translation
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 

@@ -13,7 +13,7 @@ from robots import load_robot
 
 import sysdyn as sd
 from sysdyn.equations.passes import SYSTEM_PASSES
-from sysdyn.model.canonical import canonical
+from sysdyn.model.normal_form import canonical_frames
 from sysdyn.passes import ALL, ELIMINATION, TABLE
 from sysdyn.recursions.write import METHODS, write
 from sysdyn.reference.rnea import newton_euler
@@ -131,7 +131,7 @@ def test_eliminations_save_by_every_pass():
 
 
 def test_a_body_whose_wrench_is_measured_keeps_its_parameters():
-    model = canonical(sd.random_tree(5, seed=1, joints=("revolute",)))[0]
+    model = canonical_frames(sd.random_tree(5, seed=1, joints=("revolute",)))[0]
     last = model.joint_names[-1]
     problem = (
         sd.inverse_dynamics(model) - sd.ExternalWrench(model.body_names[-1]) + sd.ForceTorqueSensor(last, name="ft")

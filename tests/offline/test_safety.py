@@ -15,7 +15,8 @@ from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.model import Model, Revolute
-from sysdyn.model.spatial import X_motion, inertia
+from sysdyn.model.inertia import inertia
+from sysdyn.model.se3 import X_motion
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination, judged_states
 from sysdyn.offline.options import Options

@@ -18,11 +18,10 @@ import sysdyn as sd
 from sysdyn.equations.augmented import System
 from sysdyn.equations.passes import KNOWN
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
-from sysdyn.model.base_parameters import regrouped
-from sysdyn.model.canonical import canonical
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free, Planar, Revolute, Spherical
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.normal_form import canonical_frames, regroup
+from sysdyn.model.se3 import X_motion
 from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Expressions
@@ -310,7 +309,7 @@ def test_derivatives_cost_the_same_wherever_frames_are():
     """Those by all but fx, of a robot whose axes and links are along no axes of the frames that it was given in."""
     model = sd.random_tree(4, seed=2, joints=("revolute",))
     counts = []
-    for moved in (model, regrouped(canonical(model)[0])):
+    for moved in (model, regroup(canonical_frames(model)[0])):
         found = analytic(sd.forward_dynamics(moved), ("qdd",), ("q", "qd"), external_wrenches=False)
         counts.append(found.operations)
     assert counts[0] == counts[1]

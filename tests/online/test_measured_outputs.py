@@ -22,7 +22,7 @@ from sysdyn.measurements.raw import RAW
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.model import Free, Model
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.model.spatial import X_motion, rotx, roty
+from sysdyn.model.se3 import X_motion, rotx, roty
 from sysdyn.online.solution import Solution
 from sysdyn.reference import newton_euler
 

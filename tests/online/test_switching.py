@@ -28,7 +28,7 @@ from sysdyn.errors import (
     StructurallySingular,
     UnknownName,
 )
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import rotation, translation
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.batches import Columns
 from sysdyn.online.switching import MOST_MODES

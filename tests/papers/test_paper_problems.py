@@ -7,8 +7,8 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import Inconsistent
-from sysdyn.model.poses import adjoint, pose_inverse
 from sysdyn.model.quantities import WRENCH
+from sysdyn.model.se3 import adjoint, pose_inverse
 from sysdyn.papers.nori.problems import (
     FORCE_FIRST,
     LOAD_CELLS,

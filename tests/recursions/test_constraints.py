@@ -19,7 +19,7 @@ from sysdyn.model import base_parameters
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Revolute, Spherical
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.model.spatial import X_inverse, X_motion, rotx, roty
+from sysdyn.model.se3 import X_inverse, X_motion, rotx, roty
 from sysdyn.offline.constrained import carried
 from sysdyn.offline.recursion import BUDGET
 from sysdyn.passes import ALL as PASSES

@@ -14,7 +14,7 @@ from mujoco_models import path
 from oracles import Pinocchio, constrained, icub_urdf, mujoco_model
 
 import sysdyn as sd
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import rotation, translation
 
 PROBLEMS = Path(__file__).parents[2] / "problems"
 ATTITUDES = {"fixed": pin.ContactType.CONTACT_6D, "point": pin.ContactType.CONTACT_3D}

@@ -18,7 +18,7 @@ from robots import ROBOTS, load_robot
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import JOINTS, Model, auto_tree, chain, joint_transforms, random_tree, velocities
-from sysdyn.model.spatial import inertia
+from sysdyn.model.inertia import inertia
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import Flops

@@ -16,9 +16,8 @@ from oracles import Pinocchio, icub, icub_urdf
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
 from sysdyn.model import JOINTS, Frame, Model, chain, load_urdf, random_tree
 from sysdyn.model.kinematics import frame_jacobian, frame_pose, path
-from sysdyn.model.poses import adjoint, pose, pose_inverse, se3_exp, se3_log
 from sysdyn.model.product_of_exponentials import from_screws
-from sysdyn.model.spatial import X_motion, rot_axis
+from sysdyn.model.se3 import X_motion, adjoint, pose, pose_inverse, rot_axis, se3_exp, se3_log
 from sysdyn.reference.ik import METHODS, IKResult, inverse_kinematics, pinv
 
 X, Y, Z = np.eye(3)

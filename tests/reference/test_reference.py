@@ -33,7 +33,8 @@ from sysdyn.model import (
     random_tree,
     velocities,
 )
-from sysdyn.model.spatial import cross_motion, inertia, rotation, translation
+from sysdyn.model.inertia import inertia
+from sysdyn.model.se3 import cross_motion, rotation, translation
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import Flops

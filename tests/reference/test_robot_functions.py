@@ -19,8 +19,7 @@ from solvers import in_threads
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.model.kinematics import REFERENCES
-from sysdyn.model.manifolds import quaternion_rates
-from sysdyn.model.spatial import quaternion_to_E
+from sysdyn.model.se3 import quaternion_rates, quaternion_to_E
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 # Every joint type, some of them on a branch of their own, with an armature.

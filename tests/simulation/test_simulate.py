@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SingularState, SysdynError, UnknownName
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.se3 import X_motion
 from sysdyn.simulation.steps import INTEGRATORS, Steps
 
 FIXED = [name for name in INTEGRATORS if name != "adaptive"]

@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 
 import sysdyn as sd
-from sysdyn.model.spatial import X_motion
+from sysdyn.model.se3 import X_motion
 from sysdyn.trajectories.motion import covariance, transition
 from sysdyn.trajectories.statement import FIRST
 

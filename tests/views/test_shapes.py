@@ -12,9 +12,8 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.model import forward_kinematics
-from sysdyn.model.inertia import first_moment
-from sysdyn.model.poses import pose
-from sysdyn.model.spatial import X_motion, inertia, rotation, rotx, transform_inertia, translation
+from sysdyn.model.inertia import first_moment, inertia, transform_inertia
+from sysdyn.model.se3 import X_motion, pose, rotation, rotx, translation
 from sysdyn.views.shapes import BONE, INERTIA, PLAIN, Box, Cylinder, Ellipsoid, Mesh, find_mesh, shapes_of
 
 trimesh = pytest.importorskip("trimesh")

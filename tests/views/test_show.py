@@ -18,8 +18,7 @@ from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.model import forward_kinematics
-from sysdyn.model.poses import pose
-from sysdyn.model.spatial import rotation, translation
+from sysdyn.model.se3 import pose, rotation, translation
 from sysdyn.views import show as module
 from sysdyn.views.motion import MOST_STATES
 from sysdyn.views.show import body_paths

@@ -15,13 +15,15 @@ import numpy as np
 from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning, warn
 from sysdyn.model.builder import UNLIMITED, FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling, Loop
+from sysdyn.model.constants import clean, exact_right_angles
 from sysdyn.model.frames import Origin, Sensor
-from sysdyn.model.joints import ANGLE_SNAP, SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
+from sysdyn.model.inertia import inertia
+from sysdyn.model.joints import Free, Joint, Prismatic, Revolute, Spherical
 from sysdyn.model.massless import warn_of_idle_joints
 from sysdyn.model.model import Model
 from sysdyn.model.readers.mujoco import check_type, compiled, imported
 from sysdyn.model.readers.source import origin_of
-from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
+from sysdyn.model.se3 import X_motion, quaternion_to_E
 from sysdyn.model.validate import check_count, unique
 from sysdyn.program.reproducible import matmul
 
@@ -207,7 +209,7 @@ def _add_sites(
             b = m.site_bodyid[s]
             body, E, r = places[b]
             site = m.site(s).name if m.site(s).name not in used_names else f"{m.site(s).name}@{links[b]}"
-            E_site = snap(matmul(_attitude(m.site_quat[s], snap_angles), E))
+            E_site = clean(matmul(_attitude(m.site_quat[s], snap_angles), E))
             place = FramePlacement(body, E_site, r + matmul(E.T, m.site_pos[s]))
             builder.add_frame(unique(site, used_names), place)
 
@@ -388,7 +390,7 @@ def _origins(m: Any, joints: Sequence[tuple[Joint, ...]], numbers: range) -> lis
         joint, offset = joints[j][0], m.jnt_pos[j] - origin
         if isinstance(joint, Revolute):
             offset = np.cross(joint.axis, offset)
-        if isinstance(joint, (Revolute, Spherical)) and np.max(np.abs(offset)) > SNAP:
+        if isinstance(joint, (Revolute, Spherical)) and clean(offset).any():
             origin = np.array(m.jnt_pos[j])
         origins.append(origin)
     return origins[::-1]
@@ -407,19 +409,17 @@ def _limits(m: Any, j: int) -> JointLimits:
 def _attitude(quat: np.ndarray, snap_angles: bool) -> np.ndarray:
     """E (3, 3) of MuJoCo's quaternion (w, x, y, z).
 
-    snap_angles: make a rotation within `ANGLE_SNAP` of a permutation of axes exactly that.
+    snap_angles: make a rotation within 1e-11 of a permutation of axes exactly that.
     """
-    E = snap(quaternion_to_E(quat[TO_XYZW]))
-    exact = np.round(E)
-    return exact + 0.0 if snap_angles and np.max(np.abs(E - exact)) <= ANGLE_SNAP else E
+    return (exact_right_angles if snap_angles else clean)(quaternion_to_E(quat[TO_XYZW]))
 
 
 def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray, snap_angles: bool) -> np.ndarray:
     """Spatial inertia (6, 6) of MuJoCo's body b in a frame; E, r place MuJoCo's frame of the body in it."""
-    axes = snap(matmul(_attitude(m.body_iquat[b], snap_angles), E))
+    axes = clean(matmul(_attitude(m.body_iquat[b], snap_angles), E))
     I_com = matmul(axes.T * m.body_inertia[b], axes)
-    I_com[np.abs(I_com) < SNAP * np.trace(I_com)] = 0.0  # rounding of MuJoCo's principal axes; zeros fold
-    return inertia(float(m.body_mass[b]), snap(r + matmul(E.T, m.body_ipos[b])), I_com)
+    I_com = clean(I_com, np.trace(I_com))  # rounding of MuJoCo's principal axes
+    return inertia(float(m.body_mass[b]), clean(r + matmul(E.T, m.body_ipos[b])), I_com)
 
 
 # ---- what is ignored -------------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, ModelError, install, optional
 from sysdyn.model.builder import FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling
+from sysdyn.model.inertia import inertia
 from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
-from sysdyn.model.manifolds import normalised, turning
 from sysdyn.model.massless import warn_of_idle_joints
 from sysdyn.model.model import Model
-from sysdyn.model.spatial import X_motion, inertia
+from sysdyn.model.se3 import X_motion, normalised, point_acceleration_term
 from sysdyn.model.validate import check_count, unique
 from sysdyn.program.arrays import finite_array
 
@@ -217,14 +217,13 @@ class PinocchioState:
     def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
         """q̈ of Pinocchio's a; v: its velocity, if the linear part of a free joint is classical, that of the point."""
         found = finite_array("a", a, (..., self._pin_nv))[..., self._column] * self._factor
-        return found if v is None else found - turning(self.velocity_to_sysdyn(v), self._free)
+        return found if v is None else found - point_acceleration_term(self.velocity_to_sysdyn(v), self._free)
 
     def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
         """Pinocchio's a of q̈; qd: q̇, if the linear part of a free joint shall be classical."""
         qdd = finite_array("qdd", qdd, (..., self.nv))
-        return (qdd if qd is None else qdd + turning(finite_array("qd", qd, (..., self.nv)), self._free))[
-            ..., self._leader_dofs
-        ]
+        extra = 0.0 if qd is None else point_acceleration_term(finite_array("qd", qd, (..., self.nv)), self._free)
+        return (qdd + extra)[..., self._leader_dofs]
 
     def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
         """τ of Pinocchio's generalised force; none on joints that mimic others, whose leaders have it all."""

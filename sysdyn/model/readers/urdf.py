@@ -20,11 +20,13 @@ from typing import NoReturn
 import numpy as np
 
 from sysdyn.errors import ModelError, UnknownName
+from sysdyn.model.constants import clean
 from sysdyn.model.frames import Sensor
-from sysdyn.model.joints import snap, unit_axis
+from sysdyn.model.inertia import inertia
+from sysdyn.model.joints import unit_axis
 from sysdyn.model.readers.urdf_document import MAX_VALUE, Element, format_lines, open_urdf, rpy
 from sysdyn.model.readers.urdf_schema import acting_elements
-from sysdyn.model.spatial import X_inverse, X_motion, inertia, rotation, translation
+from sysdyn.model.se3 import X_inverse, X_motion, rotation, translation
 from sysdyn.model.validate import MOST_BODIES
 from sysdyn.program.reproducible import matmul
 
@@ -410,7 +412,7 @@ class _Sensors:
             raise pose.error(f"{text!r} is not {meaning}")
         angles = np.radians(numbers[3:]) if pose.get("degrees") in ("true", "1") else numbers[3:]
         E = rpy(angles, pose.document.snap) if format == "euler_rpy" else pose.attitude(numbers[3:])
-        X = X_motion(E, snap(numbers[:3]))
+        X = X_motion(E, clean(numbers[:3]))
         base = pose.get("relative_to") or pose.get("frame")
         if not base:
             return X
@@ -420,7 +422,7 @@ class _Sensors:
             base = self.joints[base].child
         X_base = np.eye(6) if base == "__model__" else self._from_root(base)
         X = matmul(X, X_base, X_inverse(self._from_root(link)))
-        return X_motion(snap(rotation(X)), snap(translation(X)))
+        return X_motion(clean(rotation(X)), clean(translation(X)))
 
     def _from_root(self, link: str) -> np.ndarray:
         """X (6, 6) from the root to a link at q = 0."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import ModelError, UnknownName, few
-from sysdyn.model.joints import ANGLE_SNAP, snap
+from sysdyn.model.constants import clean, exact_right_angles
 from sysdyn.model.readers.source import read_text
 from sysdyn.model.readers.urdf_schema import Fault, unknown_names
-from sysdyn.model.spatial import quaternion_to_E, rotx, roty, rotz
+from sysdyn.model.se3 import quaternion_to_E, rotx, roty, rotz
 from sysdyn.program.reproducible import matmul, norm
 
 # Largest mass, moment and length (chosen: their products are finite).
@@ -234,7 +234,7 @@ class Element:
         if origin is None:
             return np.eye(3), np.zeros(3)
         zero = (0.0, 0.0, 0.0)
-        r = snap(np.array(origin.numbers("xyz", 3, zero)))
+        r = clean(np.array(origin.numbers("xyz", 3, zero)))
         if origin.node.get("quat_xyzw") is None:
             return rpy(origin.numbers("rpy", 3, zero), self.document.snap), r
         if origin.node.get("rpy") is not None:
@@ -246,7 +246,7 @@ class Element:
         size = float(norm(quaternion))
         if abs(size - 1.0) > _QUATERNION_TOLERANCE:
             raise self.error(f"quat_xyzw has norm {size:.6g}, not 1")
-        return snap(quaternion_to_E(quaternion / size))
+        return clean(quaternion_to_E(quaternion / size))
 
 
 def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
@@ -254,14 +254,9 @@ def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
 
     right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
     """
-    roll, pitch, yaw = map(_right_angle, angles) if right else angles
-    return snap(matmul(snap(rotx(roll)), snap(roty(pitch)), snap(rotz(yaw))))
-
-
-def _right_angle(angle: float) -> float:
-    """`angle` [rad], or the multiple of π/2 within 1e-11 of it."""
-    exact = round(angle / (math.pi / 2)) * (math.pi / 2)
-    return exact if abs(angle - exact) <= ANGLE_SNAP else angle
+    cleaned = exact_right_angles if right else clean
+    roll, pitch, yaw = angles
+    return clean(matmul(cleaned(rotx(roll)), cleaned(roty(pitch)), cleaned(rotz(yaw))))
 
 
 def _start_tag(tag: str, name: str | None) -> str:

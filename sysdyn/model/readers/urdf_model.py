@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import FormatWarning, IgnoredWarning, ModelError, check_among, few, warn
 from sysdyn.model.builder import UNLIMITED, FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling
+from sysdyn.model.inertia import transform_inertia
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from sysdyn.model.massless import warn_of_idle_joints
 from sysdyn.model.model import GRAVITY, Model
 from sysdyn.model.readers.source import origin_of
 from sysdyn.model.readers.urdf import UrdfJoint, UrdfRobot, read_urdf
-from sysdyn.model.spatial import X_motion, transform_inertia
+from sysdyn.model.se3 import X_motion
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"

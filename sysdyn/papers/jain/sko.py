@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, ModelError, SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.model.spatial import cross_force
+from sysdyn.model.se3 import cross_force
 from sysdyn.papers.jain.operators import (
     SPO,
     BackwardLyapunov,

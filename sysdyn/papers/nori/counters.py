@@ -20,7 +20,7 @@ import scipy.sparse
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.model.spatial import crm
+from sysdyn.model.se3 import crm
 from sysdyn.papers.nori.matrix_aba import matrix_aba
 from sysdyn.sparse import umfpack
 
