@@ -15,7 +15,7 @@ import sysdyn as sd
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.constraints import CONTACTS, Contact
 from sysdyn.measurements.groups import value_group
-from sysdyn.model import base_parameters
+from sysdyn.model import normal_form
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Revolute, Spherical
 from sysdyn.model.kinematics import joint_transforms
@@ -147,7 +147,7 @@ def test_any_unit_of_length_gives_the_same(seed, length, monkeypatch):
     """On one foot as the root, and with rows of others."""
     monkeypatch.setattr(Reduced, "unit", lambda self, plan, model: length if self.units else 1.0)
     model = legged(seed)
-    used = Mock(wraps=base_parameters.in_units)
+    used = Mock(wraps=normal_form.rescale_length)
     monkeypatch.setattr("sysdyn.recursions.ways.in_units", used)
     feet = Contact("l", "fixed", name="left", stabilise=0.1), Contact("r", "point", name="right", reference="world")
     alone = {"external_wrenches": False}
