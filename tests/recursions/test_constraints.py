@@ -148,7 +148,7 @@ def test_any_unit_of_length_gives_the_same(seed, length, monkeypatch):
     monkeypatch.setattr(Reduced, "unit", lambda self, plan, model: length if self.units else 1.0)
     model = legged(seed)
     used = Mock(wraps=normal_form.rescale_length)
-    monkeypatch.setattr("sysdyn.recursions.ways.in_units", used)
+    monkeypatch.setattr("sysdyn.recursions.ways.rescale_length", used)
     feet = Contact("l", "fixed", name="left", stabilise=0.1), Contact("r", "point", name="right", reference="world")
     alone = {"external_wrenches": False}
     agree(forward(model, *feet), "articulated from left", **alone)
