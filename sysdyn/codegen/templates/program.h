@@ -1,0 +1,37 @@
+$banner
+/*
+ * C99, no heap, no library but math.h. $n_operations operations: $flops.
+ * Stack: a few kilobytes; workspace: $workspace_bytes bytes, handed in by the caller.
+ * Do not compile with -ffast-math: the checks for values that are not finite would be removed.
+$remarks */
+#ifndef ${upper}_H
+#define ${upper}_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+$inputs
+
+$outputs
+
+/* Scratch memory; nothing in it has to be set or kept. One for each thread. */
+typedef struct {
+    $real w[$workspace_size];
+} ${name}_work;
+
+/* Bits of what ${name}_run returns; 0 where all went well. */
+enum {
+$status_bits
+};
+
+/*
+ * Computes `out` from `in`. The three structs must not overlap. Returns 0, or bits of the enumeration above.
+ */
+int ${name}_run(const ${name}_inputs *in, ${name}_outputs *out, ${name}_work *work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
