@@ -138,8 +138,7 @@ def fast_commands(monkeypatch) -> None:
     """Commands compile at the level "fast": the tests look at what is written and printed."""
     from sysdyn.online.compile import compile
 
-    for module in ("tasks", "demo"):
-        monkeypatch.setattr(f"sysdyn.app.{module}.compile", functools.partial(compile, level="fast"))
+    monkeypatch.setattr("sysdyn.app.jobs.compile", functools.partial(compile, level="fast"))
 
 
 # ---- CPU times -------------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 
 root = Path("../..").resolve()
 sys.path.append(str(root / "experiments" / "benchmarks"))
 import squat
 
-task = load_task(root / "problems" / "icub_sensors.toml")
+task = load_job(root / "problems" / "icub_sensors.toml")
 model = task.problem.model
 sensors = tuple(m.name for m in task.problem.noisy if m.name in sd.declared_sensors(model))
 motion = squat.simulate(squat.robot(squat.URDF)[0], 400, sensors)

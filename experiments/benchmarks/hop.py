@@ -18,8 +18,8 @@ import numpy as np
 from squat import BAND_95, coverage, write_log
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
-from sysdyn.app.tasks import Task
+from sysdyn.app.problem_files import load_job
+from sysdyn.app.jobs import Job
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log
 
@@ -83,7 +83,7 @@ def _landed(model: sd.Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
     return qd - turned @ np.linalg.solve(J @ turned, J @ qd)
 
 
-def sensors(task: Task, hop: Hop, seed: int | None) -> dict[str, np.ndarray]:
+def sensors(task: Job, hop: Hop, seed: int | None) -> dict[str, np.ndarray]:
     """{measurement: (N, m)} with noise, None: without."""
     fx = np.zeros((len(hop.t), task.problem.model.nb, 6))
     fx[:, task.problem.model.body_index("foot")] = hop.foot
@@ -91,7 +91,7 @@ def sensors(task: Task, hop: Hop, seed: int | None) -> dict[str, np.ndarray]:
     return {name: x for name, x in y.items() if name in ("encoders", "imu")}
 
 
-def log_of(task: Task, hop: Hop, seed: int | None = 0) -> dict[str, np.ndarray]:
+def log_of(task: Job, hop: Hop, seed: int | None = 0) -> dict[str, np.ndarray]:
     """Arrays of a log: t, q, q̇, the sensors, and which contact counts. What is off, or zero, has no columns."""
     switches = {"active:stance": hop.stance, "active:flight": ~hop.stance}
     return {"t": hop.t, "q": hop.q, "qd": hop.qd, **sensors(task, hop, seed), **switches}
@@ -104,13 +104,13 @@ def main() -> None:
     options = parser.parse_args()
     from common import write_csv
 
-    task = load_task(PROBLEM)
+    task = load_job(PROBLEM)
     hop = simulate(task.problem.model)
     path = write_log(options.log, task, log_of(task, hop, options.seed))
     flight = int(np.sum(~hop.stance))
     height = sd.frame_pose(task.problem.model, hop.q[~hop.stance][flight // 2], "sole")[2, 3]
     print(f"{len(hop.t)} states in {path}, {flight} of them in flight, the sole up to {height:.3f} m high")
-    solver = sd.compile(task.problem, task.ordering, task.wanted)
+    solver = sd.compile(task.problem, task.ordering, task.requested)
     parts = []
     estimate_log(Log(path, solver, task.values), solver, seen=parts.append)
     found, std = (np.vstack([getattr(x, name)["tau"] for x in parts])[:, 6:] for name in ("values", "std"))

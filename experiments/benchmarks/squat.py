@@ -289,15 +289,15 @@ def main() -> None:
     from common import RESULTS, write_csv
 
     import sysdyn as sd
-    from sysdyn.app.problem_files import load_task
+    from sysdyn.app.problem_files import load_job
 
-    task = load_task(ROOT / "problems" / "icub_sensors.toml")
+    task = load_job(ROOT / "problems" / "icub_sensors.toml")
     model = task.problem.model
     declared = tuple(m.name for m in task.problem.noisy if m.name in sd.declared_sensors(model))
     squat = simulate(robot(URDF)[0], options.states, declared)
     q, qd, truth = in_order_of(model, squat)
     print("largest force on the base in MuJoCo", np.abs(squat.tau[:, :6]).max(), "N; must be zero")
-    solver = sd.compile(task.problem, task.ordering, task.wanted)
+    solver = sd.compile(task.problem, task.ordering, task.requested)
     y = noisy_log(task.problem, squat, options.seed)
     if options.log:
         print("log in", write_log(options.log, task, {"t": squat.t, "q": q, "qd": qd, **y}))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.log_columns import LogColumns
 from sysdyn.files.table_writers import write_table
 
@@ -29,7 +29,7 @@ def motion(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def log(n: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """(the log {t, encoders, currents} of n rows, true torques (n, 7))."""
-    problem = load_task(FILE).problem
+    problem = load_job(FILE).problem
     t = np.arange(n) / RATE
     q, qd, qdd = motion(t)
     noise = np.random.default_rng(seed)
@@ -44,7 +44,7 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=1000)
     given = arguments.parse_args()
     arrays = log(given.rows)[0]
-    names = LogColumns(load_task(FILE).problem)
+    names = LogColumns(load_job(FILE).problem)
     table = write_table(given.log, {name: (names.of_array(name) or [[name]])[0] for name in arrays})
     table.write({name: x.reshape(len(x), -1) for name, x in arrays.items()})
     table.close()

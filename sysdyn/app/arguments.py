@@ -1,4 +1,4 @@
-"""Parts that the commands share: arguments, the task that they state, and the care for existing files."""
+"""Arguments and options that the commands share, the job that they state, and the care for existing files."""
 
 from __future__ import annotations
 
@@ -9,76 +9,105 @@ from typing import Annotated, Any
 
 import typer
 
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.jobs import ALL_ORDERINGS, KINDS, Job, make_problem
+from sysdyn.app.problem_files import load_job
 from sysdyn.app.robots import load_robot
-from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, make_problem
 from sysdyn.data.log_columns import STATES
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 
-# Help text on the robot, the same in every command.
+
+def option(*names: str, text: str, **settings: Any) -> Any:
+    """An option with this help text, which names the default."""
+    return typer.Option(*names, help=text, show_default=False, **settings)
+
+
+# How `sysdyn solve --log` treats q and q̇: "auto" takes them as unknown if sensors of the problem determine them.
+LOG_STATES = ("auto", *STATES)
+PAGES = (".html", ".htm")
 _ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name as icub"
+
 Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
     str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
 ]
-Base = Annotated[str | None, typer.Option(help="fixed (default) or floating.", show_default=False)]
-Kind = Annotated[
-    str | None, typer.Option("--problem", help="inverse, forward (default) or hybrid.", show_default=False)
-]
-Torque = Annotated[
-    str | None, typer.Option(help="hybrid: joints whose torque is known, separated by commas.", show_default=False)
-]
-Ordering = Annotated[
-    str | None, typer.Option(help=f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.", show_default=False)
-]
+Base = Annotated[str | None, option(text="fixed (default) or floating.")]
+Kind = Annotated[str | None, option("--problem", text="inverse, forward (default) or hybrid.")]
+Torque = Annotated[str | None, option(text="hybrid: joints whose torque is known, separated by commas.")]
+Ordering = Annotated[str | None, option(text=f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.")]
 Outputs = Annotated[
     str | None,
-    typer.Option(
-        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem.",
-        show_default=False,
+    option(text="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem."),
+]
+OnSingular = Annotated[
+    str | None, option(text="If the order fails at a state: raise (default), nan, or repivot.")
+]  # fmt: skip
+Force = Annotated[bool, typer.Option("--force", help="Replace files that have the names of outputs.")]
+Seconds = Annotated[
+    float | None, option(text="Search for a program of fewer operations until so many seconds are over.")
+]
+# ---- of states and logs
+States = Annotated[
+    str | None,
+    option(
+        text="States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
+        "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …. With --log: exact, q and q̇ are "
+        "columns; unknown, they are estimated; auto (default), unknown if sensors of the problem determine them."
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there under the names of outputs.")]
-Seconds = Annotated[
-    float | None,
-    typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
-]
-UnknownLog = Annotated[
+Random = Annotated[int | None, option(min=1, metavar="N", text="Solve N random states instead.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random states.")]
+Results = Annotated[Path | None, option("--out", text="Write results to this .csv, .npz, .parquet or .h5 file.")]
+AnyLog = Annotated[
     Path | None,
-    typer.Option("--log", help="A log whose states are unknown, as of `sysdyn solve`.", show_default=False),
+    option(
+        "--log",
+        text="A log: a file of the same kinds and columns, and t; a ROS bag; or files, 'logs/*.parquet', in order.",
+    ),
 ]
+Missing = Annotated[str, typer.Option(help="Missing values: raise, skip the state, or go on without the sensor.")]
+Columns = Annotated[
+    Path | None, option(text="A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out.")
+]
+Velocities = Annotated[str, typer.Option(help="q̇ that a log lacks: logged (an error), or difference, smoothed, of q.")]
+Scheduler = Annotated[
+    str | None, option(text="Address of a Dask scheduler, whose workers estimate the files of a log.")
+]
+Picture = Annotated[
+    Path | None, option("--plot", text="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
+]
+# ---- of logs with unknown states
+UnknownLog = Annotated[Path | None, option("--log", text="A log whose states are unknown, as of `sysdyn solve`.")]
 Coupled = Annotated[
     bool,
     typer.Option(
-        "--coupled",
-        help="Of unknown states: find states and forces at once, in more time, so that each tells of the others.",
+        "--coupled", help="Of unknown states: estimate states and forces together, which takes longer."
     ),
 ]  # fmt: skip
 Order = Annotated[
     int | None,
-    typer.Option(
-        min=3, max=4, show_default=False,
-        help="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
+    option(
+        min=3, max=4,
+        text="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
     ),
 ]  # fmt: skip
-# Ways of `sysdyn solve --log` with the state: "auto" is unknown if sensors of the problem tell it.
-RUN_STATES = ("auto", *STATES)
 
 
-def asked_task(
-    subject: str,
-    base: str | None = None,
-    kind: str | None = None,
-    torque: str | None = None,
-    ordering: str | None = None,
-    outputs: str | None = None,
-    on_singular: str | None = None,
-) -> Task:
-    """The task of a problem file or of a robot, with the options of the command line in place of its own."""
-    task = stated_task(subject, base, kind, torque)
+def stated_job(subject: str, base: str | None, kind: str | None, torque: str | None) -> Job:
+    """The job of a .toml file, which leaves no room for options, or of a robot and these options."""
+    if subject.lower().endswith(".toml"):
+        refuse_options({"--base": base, "--problem": kind, "--torque": torque}, f"the problem file {subject} states it")
+        return load_job(subject)
+    kind = kind or ("hybrid" if torque else "forward")
+    check_among("problem", kind, KINDS)
+    joints = [name.strip() for name in torque.split(",")] if torque else []
+    return Job(make_problem(load_robot(subject, base or "fixed"), kind, joints), kind)
+
+
+def changed_job(job: Job, ordering: str | None, outputs: str | None, on_singular: str | None = None) -> Job:
+    """The job with the options of the command line in place of its own."""
     if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
         raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
     if on_singular is not None and on_singular not in ON_SINGULAR:
@@ -86,27 +115,16 @@ def asked_task(
     changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
     if outputs is not None:
         names = [name.strip() for name in outputs.split(",") if name.strip()]
-        measured = {x.name: x for x in task.outputs or () if isinstance(x, Measurement)}
-        chosen = "all" if names == ["all"] else [measured.get(name, name) for name in names]
-        changes["outputs"] = requested_outputs(chosen, task.problem)
-    return replace(task, **{name: x for name, x in changes.items() if x is not None})
+        measured = {x.name: x for x in job.outputs or () if isinstance(x, Measurement)}
+        selected = "all" if names == ["all"] else [measured.get(name, name) for name in names]
+        changes["outputs"] = requested_outputs(selected, job.problem)
+    return replace(job, **{name: x for name, x in changes.items() if x is not None})
 
 
-def stated_task(subject: str, base: str | None, kind: str | None, torque: str | None) -> Task:
-    """The task of a .toml file, which leaves no room for options, or of a robot and these options."""
-    if subject.lower().endswith(".toml"):
-        for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
-            if value is not None:
-                raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
-        return load_task(subject)
-    kind = kind or ("hybrid" if torque else "forward")
-    check_among("problem", kind, KINDS)
-    names = [name.strip() for name in torque.split(",")] if torque else []
-    return Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
-
-
-def check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Raise before the work is done, not after, if the folder is missing or something would be lost."""
+def check_output(path: Path, force: bool, inputs: Sequence[Path] = (), suffixes: Sequence[str] = ()) -> None:
+    """Raise InvalidInput before the work is done, not after, for an output that cannot or must not be written."""
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise InvalidInput(f"{str(path)!r} must end in {', '.join(suffixes)}")
     if not path.absolute().parent.is_dir():
         raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
     for other in inputs:
@@ -116,19 +134,8 @@ def check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
         raise InvalidInput(f"{path} exists: give another name, or --force to replace it")
 
 
-def check_page(path: Path, force: bool, inputs: Sequence[Path]) -> None:
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(f"page {str(path)!r} must end in .html")
-    check_output(path, force, inputs)
-
-
-def refuse_options(given: Mapping[str, object], why: str) -> None:
-    """Raise InvalidInput for the first of these options that is set, and say why."""
-    for option, value in given.items():
+def refuse_options(options: Mapping[str, object], why: str) -> None:
+    """Raise InvalidInput for the first of these options that is set."""
+    for name, value in options.items():
         if value:
-            raise InvalidInput(f"{option} cannot be given: {why}")
-
-
-def is_run(task: Task, states: str) -> bool:
-    """True if the states of a log are unknown, by one of RUN_STATES."""
-    return bool(task.problem.state_sensors) if states == RUN_STATES[0] else states == STATES[1]
+            raise InvalidInput(f"{name} cannot be given: {why}")

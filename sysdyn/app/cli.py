@@ -11,35 +11,43 @@ import typer
 from rich.text import Text
 
 from sysdyn.app.arguments import (
-    RUN_STATES,
+    LOG_STATES,
+    PAGES,
+    AnyLog,
     Base,
+    Columns,
     Coupled,
     Force,
     Kind,
+    Missing,
+    OnSingular,
     Order,
     Ordering,
     Outputs,
+    Picture,
+    Random,
+    Results,
     Robot,
+    Scheduler,
     Seconds,
+    Seed,
+    States,
     Subject,
     Torque,
     UnknownLog,
-    asked_task,
+    Velocities,
+    changed_job,
     check_output,
-    check_page,
-    is_run,
+    option,
     refuse_options,
-    stated_task,
+    stated_job,
 )
-from sysdyn.app.console import NOT_SOLVED, Commands
+from sysdyn.app.console import Commands
 from sysdyn.app.console import run as run_program
-from sysdyn.app.counts import chosen_orders, count_forms, count_orders
+from sysdyn.app.jobs import smooth_log, solve_log, solve_states
 from sysdyn.app.problem_files import load_renames
 from sysdyn.app.robots import load_robot
-from sysdyn.app.solving import solve_log, solve_states
-from sysdyn.app.tasks import compile_task
-from sysdyn.app.terminal import new_table, output
-from sysdyn.app.views import print_model
+from sysdyn.app.terminal import NOT_SOLVED, new_table, output, print_model
 from sysdyn.data.sensor_log import Log, files_of
 from sysdyn.data.states import random_states, read_states
 from sysdyn.errors import VERSION, BackendUnavailable, FileError, InvalidInput
@@ -102,47 +110,21 @@ def solve(
     base: Base = None,
     kind: Kind = None,
     torque: Torque = None,
-    states: Annotated[
-        str | None,
-        typer.Option(
-            help="States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
-            "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …. With --log: exact, q and q̇ "
-            "are columns; unknown, they are found; auto (default), unknown if sensors of the problem tell them."
-        ),
-    ] = None,
-    random: Annotated[int | None, typer.Option(min=1, metavar="N", help="Solve N random states instead.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random states.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write results to this .csv, .npz, .parquet or .h5 file.")] = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = 0,
+    out: Results = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
-    on_singular: Annotated[
-        str | None,
-        typer.Option(help="Where the order fails: raise (default), nan, or repivot.", show_default=False),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="A log: a file of the same kinds and columns, and t; a ROS bag; or files, 'logs/*.parquet', in order."
-        ),
-    ] = None,
-    missing: Annotated[
-        str, typer.Option(help="Missing values: raise, skip the state, or go without the sensor.")
-    ] = "raise",
-    columns: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out."),
-    ] = None,
-    velocities: Annotated[
-        str, typer.Option(help="q̇ that a log lacks: logged (an error), or difference, smoothed, of q.")
-    ] = "logged",
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler, whose workers estimate the files of a log.")
-    ] = None,
+    on_singular: OnSingular = None,
+    log: AnyLog = None,
+    missing: Missing = "raise",
+    columns: Columns = None,
+    velocities: Velocities = "logged",
+    scheduler: Scheduler = None,
     coupled: Coupled = False,
     order: Order = None,
-    picture: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
-    ] = None,
+    picture: Picture = None,
     force: Force = False,
     seconds: Seconds = None,
 ) -> None:
@@ -156,8 +138,8 @@ def solve(
     A log has the time t, too, and may be of any length; its results are estimates, tau:JOINT and so on, and their
     standard deviations std:tau:JOINT.
 
-    If sensors of the problem tell the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and q̇,
-    and any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from readings before and after.
+    If sensors of the problem determine the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and
+    q̇, and any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from all measurements.
 
     Example: sysdyn solve biped --base floating --problem forward --random 5 --out result.csv
 
@@ -165,47 +147,50 @@ def solve(
 
     Example: sysdyn solve problems/arm_from_encoders.toml --log problems/arm.csv --out torques.csv --plot torques.png
     """
-    mode = states if log is not None and states in RUN_STATES else None
-    file = None if states is None or mode else Path(states)
-    sources = [option for option in (file, random, log) if option is not None]
-    if log is not None and file is not None:
-        raise InvalidInput(
-            f"--states is {states!r}: with --log it is {', '.join(RUN_STATES)}; a file of states needs no --log"
-        )
+    for_logs = {"--plot": picture, "--velocities": velocities != "logged", "--scheduler": scheduler,
+                "--coupled": coupled, "--order": order}  # fmt: skip
+    for_files = {"--missing": missing != "raise", "--columns": columns}
+    treatment = LOG_STATES[0]
+    if log is not None and states is not None:
+        if states not in LOG_STATES:
+            raise InvalidInput(f"--states is {states!r}: with --log it is {', '.join(LOG_STATES)}, not a file")
+        treatment, states = states, None
+    sources = [x for x in (states, random, log) if x is not None]
     if len(sources) != 1:
         raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if sources else ""))
-    if log is None and (picture is not None or velocities != "logged" or scheduler is not None or coupled or order):
-        raise InvalidInput("--plot, --velocities, --scheduler, --coupled and --order are for a log: give --log FILE")
-    if random is not None and (missing != "raise" or columns is not None):
-        raise InvalidInput("--missing and --columns are for --states FILE and --log FILE")
-    read = [Path(subject), *([columns] if columns else []), *files_of(file or log or "")]
+    if log is None:
+        refuse_options(for_logs, "it is for a log, --log FILE")
+    if random is not None:
+        refuse_options(for_files, "it is for --states FILE and --log FILE")
+    inputs = [Path(subject), *([columns] if columns else []), *(files_of(states or log) if random is None else [])]
     if out is not None:
         table_suffix(out, "output file", tuple(WRITERS))
-    for target in (out, picture):
-        if target is not None:
-            check_output(target, force, read)
-    task = asked_task(subject, base, kind, torque, ordering, outputs, on_singular)
-    if columns is not None:
-        task = replace(task, columns={**task.columns, **load_renames(columns, task.problem)})
-    if log is not None and is_run(task, mode or RUN_STATES[0]):
-        exact = {"--missing": missing != "raise", "--velocities": velocities != "logged", "--scheduler": scheduler,
-                 "--ordering": ordering, "--on-singular": on_singular, "--seconds": seconds}  # fmt: skip
-        refuse_options(exact, "q and q̇ are unknown: it is for --states exact")
-        from sysdyn.app.runs import smooth_log, unknown_log  # scipy.stats takes most of a second to import
-        from sysdyn.trajectories.stored import events_of
+        check_output(out, force, inputs)
+    if picture is not None:
+        from sysdyn.app.matrix_plot import SUFFIXES  # matplotlib takes half a second to import
 
-        if out is not None:
-            check_output(events_of(out), force, read)
-        smooth_log(task, unknown_log(task, log), log, out, picture, coupled, order)
-    elif log is not None:
+        check_output(picture, force, inputs, SUFFIXES)
+    job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs, on_singular)
+    if columns is not None:
+        job = replace(job, columns={**job.columns, **load_renames(columns, job.problem)})
+    if random is not None:
+        solve_states(job, random_states(job.problem, random, seed, job.values), out, seconds, random=True)
+    elif states is not None:
+        found = read_states(Path(states), job.problem, job.values, missing=missing, columns=job.columns)
+        solve_states(job, found, out, seconds)
+    elif log is not None and (treatment == "exact" or (treatment == "auto" and not job.problem.state_sensors)):
         refuse_options({"--coupled": coupled, "--order": order}, "q and q̇ are exact: it is for --states unknown")
-        given = Log(log, task.problem, task.values, missing, columns=task.columns, velocities=velocities)
-        solve_log(task, given, log, out, picture, scheduler, seconds)
-    elif file is not None:
-        loaded = read_states(file, task.problem, task.values, missing=missing, columns=task.columns)
-        solve_states(task, loaded, out, seconds)
-    else:
-        solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds, drawn=True)
+        rows = Log(log, job.problem, job.values, missing, columns=job.columns, velocities=velocities)
+        solve_log(job, rows, log, out, picture, scheduler, seconds)
+    elif log is not None:
+        exact_only = {name: for_logs[name] for name in ("--velocities", "--scheduler")}
+        exact_only |= {"--missing": for_files["--missing"], "--ordering": ordering, "--on-singular": on_singular}
+        refuse_options({**exact_only, "--seconds": seconds}, "q and q̇ are unknown: it is for --states exact")
+        if out is not None:
+            from sysdyn.trajectories.stored import events_of
+
+            check_output(events_of(out), force, inputs)
+        smooth_log(job, job.unknown_log(log), log, out, picture, coupled, order)
 
 
 @app.command()
@@ -220,25 +205,23 @@ def diagnose(
 ) -> None:
     """Say whether a problem is well posed.
 
-    Names the unknowns that cannot be found and the equations that are too many; of a log, positions and biases that it
-    does not tell. Exit code 1 where there are any.
+    Names the unknowns that are not determined and the equations that are redundant; for a log, positions and biases
+    that are not observable. Exit code 1 where there are any.
 
     Example: sysdyn diagnose problems/load_cells.toml
 
     Example: sysdyn diagnose problems/arm_from_encoders.toml --log problems/arm.csv
     """
-    task = asked_task(subject, base, kind, torque)
+    job = stated_job(subject, base, kind, torque)
     if log is None:
         refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
-        found = task.problem.diagnose()
-        words, fine = str(found), found.well_posed
+        diagnosis = job.problem.diagnose()
+        text, good = str(diagnosis), diagnosis.well_posed
     else:
-        from sysdyn.app.runs import unknown_log  # scipy.stats takes most of a second to import
-
-        told = task.problem.diagnose(unknown_log(task, log), coupled=coupled, order=order)
-        words, fine = str(told), told.told
-    output().print(f"{task.problem!r}\n{words}", soft_wrap=True)
-    if not fine:
+        observability = job.problem.diagnose(job.unknown_log(log), coupled=coupled, order=order)
+        text, good = str(observability), observability.told
+    output().print(f"{job.problem!r}\n{text}", soft_wrap=True)
+    if not good:
         raise typer.Exit(NOT_SOLVED)
 
 
@@ -251,31 +234,30 @@ def flops(
     outputs: Outputs = None,
     orders: Annotated[
         str | None,
-        typer.Option(
-            "--ordering", help="Only these orders, separated by commas; default: all, for estimation symmetric."
-        ),
+        option("--ordering", text="Only these orders, separated by commas; default: all, for estimation symmetric."),
     ] = None,
     seconds: Seconds = None,
 ) -> None:
     """Count the operations of every order exactly.
 
     And of what `sysdyn.compile` may take instead, the system after its passes and, where only τ and q̈ are wanted, a
-    recursion; and RNEA and ABA by the book.
+    recursion; and textbook RNEA and ABA.
 
     solve: given the transforms X, the velocities and the bias terms; end to end: from q and q̇ on.
 
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """
-    task = asked_task(subject, base, kind, torque, None, outputs)
-    counted, refused = count_orders(task, chosen_orders(task, orders), seconds)
-    counted["end to end"] += count_forms(task, seconds)
+    from sysdyn.app.report import count_orders
+
+    job = changed_job(stated_job(subject, base, kind, torque), None, outputs)
+    counts, refused = count_orders(job, orders, seconds)
     table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
-    for scope, rows in counted.items():
+    for scope, rows in counts.items():
         table.add_row(Text(scope, style="bold"))
         for name, *cells in rows:
             table.add_row(f"  {name}", *cells)
-    console = output()
-    console.print(f"{task.problem.model.name}, {task.kind}: operations for {', '.join(map(output_name, task.wanted))}")
+    console, names = output(), ", ".join(map(output_name, job.requested))
+    console.print(f"{job.problem.model.name}, {job.kind}: operations for {names}")
     console.print(table)
     for name, why in refused.items():
         console.print(f"{name}: not applicable: {why}", style="dim", soft_wrap=True)
@@ -301,11 +283,9 @@ def plot(
     """
     from sysdyn.app.matrix_plot import SUFFIXES, plot_matrix, save_figure  # matplotlib takes half a second to import
 
-    if out.suffix.lower() not in SUFFIXES:
-        raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
-    check_output(out, force)
-    task = asked_task(subject, base, kind, torque, ordering, outputs)
-    solver = compile_task(task, backend="python", formulation="paper", seconds=seconds)
+    check_output(out, force, suffixes=SUFFIXES)
+    job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs)
+    solver = job.compile(backend="python", formulation="paper", seconds=seconds)
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {path}: {solver!r}", soft_wrap=True)
 
@@ -319,10 +299,7 @@ def report(
     outputs: Outputs = None,
     ordering: Ordering = None,
     seconds: Seconds = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a page (.html) for people instead, which loads nothing.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, option(text="Write a page (.html) instead, which loads nothing.")] = None,
     log: UnknownLog = None,
     coupled: Coupled = False,
     order: Order = None,
@@ -331,36 +308,32 @@ def report(
     """Show the decisions of the offline phase, and their reasons.
 
     Counts, fill-in, safety of the pivots, and the orders considered. The page of --out has the robot, what is known
-    and asked, the matrix before and after, counts beside the algorithms by the book, times on this machine and, of
+    and asked, the matrix before and after, counts compared with textbook algorithms, times on this machine and, of
     estimates, standard deviations, leverage and what each sensor contributes, too. That of a log has its trajectories
-    and outputs with ±2 σ, contacts, biases, and the readings that were dropped.
+    and outputs with ±2 σ, contacts, biases, and the outliers.
 
     Example: sysdyn report biped --problem inverse
 
     Example: sysdyn report problems/arm_from_encoders.toml --log problems/arm.csv --out page.html
     """
     if out is not None:
-        check_page(out, force, [Path(subject), *(files_of(log) if log is not None else ())])
-    task = asked_task(subject, base, kind, torque, ordering, outputs)
-    if log is None:
-        refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
-    else:
+        check_output(out, force, [Path(subject), *(files_of(log) if log is not None else ())], PAGES)
+    job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs)
+    if log is not None:
         refuse_options({"--ordering": ordering, "--seconds": seconds}, "the page of a log has no program to choose")
         if out is None:
             raise InvalidInput("the report about a log is a page: give --out PAGE.html")
-        from sysdyn.app.runs import smoothed, unknown_log  # scipy.stats takes most of a second to import
-
-        run = smoothed(task, unknown_log(task, log), coupled, order)
-        output().print(f"wrote {run.report(out, task.title)}: {len(run):,} states of {log}", soft_wrap=True)
+        run = job.smooth(job.unknown_log(log), coupled, order)
+        output().print(f"wrote {run.report(out, job.title)}: {len(run):,} states of {log}", soft_wrap=True)
         return
-    solver = compile_task(task, seconds=seconds)
+    refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
+    solver = job.compile(seconds=seconds)
     if out is None:
         output().print(solver.report(), soft_wrap=True)
         return
-    from sysdyn.app.report_page import report_page
+    from sysdyn.app.report import report_page
 
-    page = report_page(task, solver)
-    write_file(out, page.encode())
+    write_file(out, report_page(job, solver).encode())
     output().print(f"wrote {out}", soft_wrap=True)
 
 
@@ -370,10 +343,7 @@ def show_robot(
     base: Base = None,
     log: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="States to go through: a file with q:JOINT, and t, tau:JOINT, fx:BODY.nz … where known.",
-            show_default=False,
-        ),
+        option(text="States to go through: a file with q:JOINT, and t, tau:JOINT, fx:BODY.nz … where known."),
     ] = None,
     visuals: Annotated[
         Path | None, typer.Option(help="A URDF or MJCF file with the shapes; default: that of the robot.")
@@ -392,8 +362,8 @@ def show_robot(
     from sysdyn.app.motion_files import read_motion
 
     if html is not None:
-        check_page(html, force, log or [])
-    model = stated_task(subject, base, None, None).problem.model
+        check_output(html, force, log or [], PAGES)
+    model = stated_job(subject, base, None, None).problem.model
     motion: dict[str, Any] = read_motion(model, log) if log else {}
     view = show(model, visuals=visuals, **motion)
     path = view.open() if html is None else view.save(html)
@@ -404,9 +374,7 @@ def show_robot(
 def export(
     subject: Subject,
     out: Annotated[Path, typer.Option(help="Folder of the C project; made if it is not there.")],
-    name: Annotated[
-        str | None, typer.Option(help="Name of files and functions; default: robot and problem.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, option(text="Name of files and functions; default: robot and problem.")] = None,
     base: Base = None,
     kind: Kind = None,
     torque: Torque = None,
@@ -424,7 +392,8 @@ def export(
     Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
     """
     check_output(out, force)
-    solver = compile_task(asked_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
+    job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs)
+    solver = job.compile(seconds=seconds)
     path = solver.export_c(out, name, real)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
     output().print(f"wrote {path}: {files}", soft_wrap=True)
@@ -455,9 +424,7 @@ def reproduce(
     ] = None,
     bodies: Annotated[
         str | None,
-        typer.Option(
-            help="Lengths of the chains of fig1 and fig2, as 5 7 9 or 5,7,9, in place of theirs.", show_default=False
-        ),
+        option(text="Lengths of the chains of fig1 and fig2, as 5 7 9 or 5,7,9, in place of theirs."),
     ] = None,
     out: Annotated[
         Path | None,

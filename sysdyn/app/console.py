@@ -1,4 +1,4 @@
-"""A program on the console: its errors and warnings, its exit codes, and output that cannot be written."""
+"""The program on the console: its errors, warnings and exit codes, and output that cannot be written."""
 
 from __future__ import annotations
 
@@ -8,45 +8,30 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from sysdyn.app.terminal import UNREAD, errors, print_labelled
+from sysdyn.app.terminal import NOT_SOLVED, UNREAD, WRONG, print_labelled
 from sysdyn.errors import SingularState, SysdynError
-
-# Exit codes of the program: some state could not be solved; the input is wrong.
-NOT_SOLVED, WRONG = 1, 2
 
 
 class Commands(TyperGroup):
-    """Shows errors of sysdyn as one line and warnings as a note, both on standard error."""
+    """Print errors of sysdyn as one line and warnings as a note, both on standard error."""
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *place, **options: print_labelled("warning:", "yellow", message)
             try:
                 return super().invoke(ctx)
             except SysdynError as error:
-                _show_error(error)
+                print_labelled("error:", "red", error)
                 raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
             except (MemoryError, RecursionError) as error:
-                _show_error(f"more memory is needed than there is: {error or type(error).__name__}")
+                print_labelled("error:", "red", f"more memory is needed than there is: {error or type(error).__name__}")
                 raise typer.Exit(WRONG) from error
-
-
-def _show_error(error: object) -> None:
-    print_labelled(errors(), "error:", "red", error)
-
-
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
-    line: str | None = None,
-) -> None:  # fmt: skip
-    """A warning as a note; the arguments are those of `warnings.showwarning`."""
-    print_labelled(errors(), "warning:", "yellow", message)
 
 
 def run(program: Callable[[], object]) -> None:
@@ -65,5 +50,5 @@ def run(program: Callable[[], object]) -> None:
         if isinstance(error, BrokenPipeError):
             sys.exit(UNREAD)
         with suppress(OSError):
-            _show_error(f"standard output cannot be written: {error.strerror or error}")
+            print_labelled("error:", "red", f"standard output cannot be written: {error.strerror or error}")
         sys.exit(WRONG)

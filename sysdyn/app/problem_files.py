@@ -1,56 +1,71 @@
-"""Problem files: tasks in TOML, that is robots, known quantities and options of compiling (`problems/`)."""
+"""Problem files: jobs in TOML, that is a robot, measurements and options of compiling (`problems/`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from sysdyn.app.measurement_tables import MeasurementTable, check_keys
+from sysdyn.app.jobs import ALL_ORDERINGS, Job, make_problem
 from sysdyn.app.robots import GENERATOR, load_robot
-from sysdyn.app.tasks import ALL_ORDERINGS, Task, make_problem
 from sysdyn.data.log_columns import LogColumns, check_units
-from sysdyn.errors import FileError, UnknownName
+from sysdyn.errors import FileError, InvalidInput, SysdynError, UnknownName, check_among
 from sysdyn.files.shipped import shipped
 from sysdyn.files.toml import Document, Place
+from sysdyn.measurements.declared import sensor
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.noise import Prior, Switchable, noise_of
+from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.model.readers.urdf import rpy
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem
 
-# Keys of a file, with their types.
+_NUMBERS = int | float | list
+# Keys of a file, of a [[measurement]] in addition to the arguments of its class, and of a frame, with their types.
 _FILE_KEYS = {
-    "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": (str, list), "problem": str,
-    "torque": list, "ordering": str, "outputs": (str, list), "on_singular": str, "measurement": list, "units": dict,
+    "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": str | list, "problem": str,
+    "torque": list, "ordering": str, "outputs": str | list, "on_singular": str, "measurement": list, "units": dict,
     "columns": dict,
 }  # fmt: skip
+_MEASUREMENT_KEYS = {
+    "type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
+    "switchable": bool, "unless": str,
+}  # fmt: skip
+_FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
+_BLOCK_KEYS = {"quantity", "on", "matrix"}  # of Linear
+_TYPE_NAMES = {str: "a string", list: "a list", dict: "a table", bool: "true or false", float: "a number"}
+# Type of a sensor of the robot description.
+_DECLARED = "declared"
 
 
-def load_task(path: str | Path) -> Task:
-    """The task in a TOML file.
+def load_job(path: str | Path) -> Job:
+    """The job in a TOML file.
 
     robot = "icub"            as for `load_robot`; paths are relative to the file
     base = "fixed"            or "floating"; gravity = [x, y, z]
-    fixed_joints = "lump"     as for `load_urdf`; default: lumped but for those with a declared sensor of the file
-    problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; left out: only the measurements below
+    fixed_joints = "lump"     as for `load_urdf`; default: lumped, except those with a declared sensor of the file
+    problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; without it: only the measurements below
     ordering, outputs, on_singular   as for `sysdyn.compile`; an output is a name, or a table as of a [[measurement]],
                               {type = "Accelerometer", frame = "head", name = "imu"}: its value is computed
     [[measurement]]           type = "LoadCells" or another of `MEASUREMENTS`, with the arguments of its class, or
                               type = "declared", sensor = "l_foot_ft", of the robot description, with components,
-                              noise, reference; except = [names] of a raw one: all targets but those
+                              noise, reference; except = [names] of a raw one: all targets except these
                               frames: a name, or {body = "l_foot", xyz = […], rpy = […]}, or {body, matrix = 4 × 4}
                               prior = true or switchable = true, this with unless = "STANCE" for logs; mean (of a
-                              prior) or value: numbers that are the same in every state, so that no value is handed in
+                              prior) or value: numbers that are the same in every state and need no column
     [units]                   measurement (or q, qd) = unit, or one for each component: must be those of sysdyn
     [columns]                 name in files of states and logs = name here: "/joint_states/position[0]" = "q.elbow"
 
-    Errors name file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and what
-    the model and problem do.
+    Errors name file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and the
+    errors of the model and the problem.
     """
     try:
         doc = Document(path)
@@ -59,7 +74,7 @@ def load_task(path: str | Path) -> Task:
             raise
         raise FileError(f"{error}: 'sysdyn problems' writes the example problems") from error
     data = doc.data
-    check_keys(doc, (), data, _FILE_KEYS)
+    _check_keys(doc, (), data, _FILE_KEYS)
     if "robot" not in data:
         raise FileError(f'{path} names no robot: add robot = "icub", "auto_tree:6" or the path of a URDF file')
     kind, torque, measured = data.get("problem", ""), data.get("torque", ()), bool(data.get("measurement"))
@@ -70,16 +85,15 @@ def load_task(path: str | Path) -> Task:
     model = _model(doc)
     with doc.errors_at(("torque",) if torque else ("problem",)):
         problem = make_problem(model, kind, torque) if kind else Problem(model, ())
-    problem, values = _with_measurements(doc, problem)
+    problem, values = _add_measurements(doc, problem)
     for name, unit in data.get("units", {}).items():
-        check_keys(doc, ("units",), {name: unit}, {name: (str, list)})
+        _check_keys(doc, ("units",), {name: unit}, {name: str | list})
         with doc.errors_at(("units", name)):
             check_units(problem, {name: unit})
     for key, valid in (("ordering", ("auto", *ALL_ORDERINGS)), ("on_singular", ON_SINGULAR)):
         with doc.errors_at((key,)):
-            if data.get(key, valid[0]) not in valid:
-                raise UnknownName(key, data[key], valid)
-    return Task(
+            check_among(key, data.get(key, valid[0]), valid)
+    return Job(
         problem, kind if kind and not measured else "measurements", data.get("title", ""),
         data.get("ordering", "auto"), _outputs(doc, problem), data.get("on_singular", "raise"), values,
         _renames(doc, ("columns",), data.get("columns", {}), problem),
@@ -93,76 +107,164 @@ def load_renames(path: str | Path, problem: Problem) -> dict[str, str]:
 
 
 def _renames(doc: Document, place: Place, table: Mapping[str, Any], problem: Problem) -> dict[str, str]:
+    _check_keys(doc, place, table, dict.fromkeys(table, str))
     for old, new in table.items():
-        check_keys(doc, place, {old: new}, {old: str})
         with doc.errors_at((*place, old)):
             LogColumns(problem, renames={old: new})
     return dict(table)
 
 
+def _check_keys(doc: Document, place: Place, table: Mapping[str, object], types: Mapping[str, Any]) -> None:
+    """Raise UnknownName for keys other than those of `types`, FileError for values of other types."""
+    for key, value in table.items():
+        if key not in types:
+            error = UnknownName("key", key, types)
+            error.args = (f"{doc.location((*place, key))}: {error}",)
+            raise error
+        if not isinstance(value, types[key]) or (isinstance(value, bool) and types[key] not in (bool, object)):
+            names = [_TYPE_NAMES[x] for x in get_args(types[key]) or (types[key],) if x in _TYPE_NAMES]
+            doc.fail((*place, key), f"{key} is {value!r}, but {' or '.join(names)} is needed")
+
+
 def _model(doc: Document) -> Model:
-    """The robot that the file names, with the joints that its declared sensors need."""
-    data, options = doc.data, {}
-    if "gravity" in data:
-        with doc.errors_at(("gravity",)):
-            options["gravity"] = numbers("gravity", data["gravity"], (3,))
-    stated = [*data.get("measurement", ()), *(data["outputs"] if isinstance(data.get("outputs"), list) else ())]
-    wanted = [m["sensor"] for m in stated if isinstance(m, Mapping) and "sensor" in m]
-    fixed = data.get("fixed_joints", "sensors" if wanted else None)
+    """The robot of the file, with the fixed joints that its declared sensors need."""
+    data = doc.data
+    tables = [*data.get("measurement", ()), *(data["outputs"] if isinstance(data.get("outputs"), list) else ())]
+    sensors = [x["sensor"] for x in tables if isinstance(x, Mapping) and "sensor" in x]
+    fixed = data.get("fixed_joints", "sensors" if sensors else None)
     if "fixed_joints" in data and GENERATOR.fullmatch(data["robot"]):
         doc.fail(("fixed_joints",), f"fixed_joints is for URDF files; {data['robot']} has no fixed joints")
     with doc.errors_at(("base",) if data.get("base", "fixed") not in ("fixed", "floating") else ("robot",)):
         load = partial(load_robot, data["robot"], data.get("base", "fixed"), doc.path.parent)
         model = load(fixed)
         if fixed == "sensors" and "fixed_joints" not in data:
-            model = load(_fixed_joints(model, wanted))
-    return model.replace(**options) if options else model
+            carriers = {x.parent for x in model.sensors if x.name in sensors}
+            joints = zip(model.joint_names, model.joints, strict=True)
+            model = load(tuple(sorted(carriers & {name for name, joint in joints if joint.nv == 0})))
+    with doc.errors_at(("gravity",)):
+        return model.replace(gravity=numbers("gravity", data["gravity"], (3,))) if "gravity" in data else model
 
 
-def _fixed_joints(model: Model, sensors: Sequence[str]) -> tuple[str, ...]:
-    """Names of the fixed joints that carry these sensors."""
-    carrying = {s.parent for s in model.sensors if s.name in sensors}
-    fixed = {name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 0}
-    return tuple(sorted(carrying & fixed))
-
-
-def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
+def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
     """(problem with the measurements of the file, {measurement: (m,)} of the constant values stated there)."""
     values: dict[str, np.ndarray] = {}
-    made: list[tuple[Place, Measurement]] = []
+    added: list[tuple[Place, Measurement]] = []
     for k, table in enumerate(doc.data.get("measurement", ())):
-        place = ("measurement", k)
+        place: Place = ("measurement", k)
         if not isinstance(table, Mapping):
             doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
         with doc.errors_at(place):
-            stated = MeasurementTable(doc, place, table, problem.model)
-            m = stated.measurement()
-            made.append((place, m))
-            if (value := stated.constant(m)) is not None:
-                values[m.name] = value
-    # a stance may name measurements that follow it
-    grown, with_condition = problem, [x for x in made if getattr(x[1].of, "when", None) is not None]
-    for at, m in [*(x for x in made if x not in with_condition), *with_condition]:
-        with doc.errors_at(at):
-            grown = grown + m
-    return problem + [m for _, m in made], values
+            m = _measurement(doc, place, table, problem.model)
+            added.append((place, m))
+            key = "mean" if isinstance(m, Prior) else "value"
+            if key in table:
+                with doc.errors_at((*place, key)):
+                    n = len(m.components(problem.model))
+                    x = table[key] if isinstance(table[key], list) else np.full(n, table[key], dtype=float)
+                    values[m.name] = numbers(f"the value of {m.name!r}", x, (n,))
+    partial_problem = problem  # stances last, as they may name measurements that follow them
+    for place, m in sorted(added, key=lambda x: getattr(x[1].of, "when", None) is not None):
+        with doc.errors_at(place):
+            partial_problem = partial_problem + m
+    return problem + [m for _, m in added], values
 
 
 def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
     """The outputs of the file, by name or as tables of measurements; None if it asks for none."""
     if "outputs" not in doc.data:
         return None
-    place, stated = ("outputs",), doc.data["outputs"]
+    place, entries = ("outputs",), doc.data["outputs"]
     with doc.errors_at(place):
-        if isinstance(stated, str):
-            return requested_outputs(stated, problem)
+        if isinstance(entries, str):
+            return requested_outputs(entries, problem)
         outputs: list[Output] = []
-        for table in stated:
-            if not isinstance(table, Mapping):
-                outputs.append(table)
-                continue
-            for key in ("value", "mean"):
-                if key in table:
-                    doc.fail(place, f"an output has no {key}: it is computed")
-            outputs.append(MeasurementTable(doc, place, table, problem.model).measurement())
+        for entry in entries:
+            for key in {"value", "mean"} & set(entry if isinstance(entry, Mapping) else ()):
+                doc.fail(place, f"an output has no {key}: it is computed")
+            outputs.append(_measurement(doc, place, entry, problem.model) if isinstance(entry, Mapping) else entry)
         return requested_outputs(outputs, problem)
+
+
+# ---- measurements
+
+
+def _measurement(doc: Document, place: Place, table: Mapping[str, Any], model: Model) -> Measurement:
+    """The measurement that a table states, checked against the robot: unknown names are errors here."""
+    kind = table.get("type")
+    if kind is None:
+        doc.fail(place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')
+    check_among("type of measurement", kind, (*MEASUREMENTS, _DECLARED))
+    make: Callable[..., Measurement] = MEASUREMENTS[kind] if kind != _DECLARED else partial(sensor, model)
+    arguments = _arguments(doc, place, table, model, kind, make)
+    if table.get("prior") and table.get("switchable"):
+        doc.fail(place, "a measurement is either a prior or switchable")
+    if "unless" in table and not table.get("switchable"):
+        doc.fail((*place, "unless"), "unless is an option of switchable measurements: add switchable = true")
+    try:
+        m = make(**arguments)
+        if table.get("prior"):
+            m = Prior(m, table.get("name"))
+        if table.get("switchable"):
+            m = Switchable(m, table.get("name"), **({"unless": table["unless"]} if "unless" in table else {}))
+        m.components(model)
+        if m.noise is not None:
+            with doc.errors_at((*place, "noise")):
+                noise_of(m, model)
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, SysdynError):
+            raise
+        raise InvalidInput(f"this does not describe a {kind}: {error}") from error
+    if (wrong := "value" if isinstance(m, Prior) else "mean") in table:
+        doc.fail((*place, wrong), "a prior has a mean, everything else a value")
+    return m
+
+
+def _arguments(
+    doc: Document, place: Place, table: Mapping[str, Any], model: Model, kind: str, make: Callable[..., Measurement]
+) -> dict[str, Any]:
+    """Arguments of the class of a measurement, by its signature."""
+    parameters = dict(inspect.signature(make).parameters)
+    if kind == _DECLARED:
+        parameters = {"sensor" if key == "name" else key: x for key, x in parameters.items()}
+    types: dict[str, Any] = {**dict.fromkeys(parameters, object), **_MEASUREMENT_KEYS}
+    types |= {"except": str | list} if kind in RAW_NAMES else {}
+    if "noise" not in parameters:
+        del types["noise"]
+    _check_keys(doc, place, table, types)
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in table:
+            doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")
+    arguments: dict[str, Any] = {}
+    for key in (x for x in parameters if x in table):
+        with doc.errors_at((*place, key)):
+            arguments[key] = _argument(doc, (*place, key), table[key])
+    if "except" in table:
+        if table.get("targets", "all") != "all":
+            doc.fail((*place, "except"), "except is from all; targets names others")
+        names = [table["except"]] if isinstance(table["except"], str) else table["except"]
+        quantity = QUANTITY[arguments.get("quantity", RAW_NAMES[kind].quantity)]
+        left_out = [quantity.index(model, name) for name in names]
+        arguments["targets"] = [name for i, name in enumerate(quantity.owners(model)) if i not in left_out]
+    if kind == _DECLARED:
+        arguments["name"] = arguments.pop("sensor")
+    return arguments
+
+
+def _argument(doc: Document, place: Place, value: Any) -> Any:
+    """An argument of a class from TOML: frames as (body, T (4, 4)), blocks of Linear by (quantity, name)."""
+    key = place[-1]
+    if key in ("frame", "frame_a", "frame_b") and isinstance(value, Mapping):
+        _check_keys(doc, place, value, _FRAME_KEYS)
+        if "body" not in value or ("matrix" in value and len(value) > 2):
+            doc.fail(
+                place, f'{key} is a name, or {{body = "…", xyz = […], rpy = […]}}, or {{body = "…", matrix = […]}}'
+            )
+        T = np.eye(4)
+        T[:3, 3] = numbers("xyz", value.get("xyz", (0, 0, 0)), (3,))
+        T[:3, :3] = rpy(numbers("rpy", value.get("rpy", (0, 0, 0)), (3,)).tolist()).T
+        return value["body"], value.get("matrix", T)
+    if key == "blocks":
+        if not isinstance(value, list) or not all(isinstance(x, Mapping) and set(x) == _BLOCK_KEYS for x in value):
+            doc.fail(place, f"blocks is a list of tables with the keys {', '.join(sorted(_BLOCK_KEYS))}")
+        return {(x["quantity"], x["on"]): x["matrix"] for x in value}
+    return value

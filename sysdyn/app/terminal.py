@@ -1,27 +1,22 @@
-"""The terminal: its two consoles, tables, and operation counts in them."""
+"""The terminal: its consoles and exit codes, and views of tables, models and solutions."""
 
 from __future__ import annotations
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sysdyn.files.html import TextTable
+from sysdyn.model import Model
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import Solver
 from sysdyn.program.opcodes import Flops
 
-# Width in characters of output that goes to no terminal (chosen).
-PIPED_WIDTH = 120
-# Exit code if nobody reads the output any more, the same as of programs that SIGPIPE ends.
-UNREAD = 141
-
-
-def output() -> Console:
-    """Standard output as it is now (tests replace it)."""
-    return _console(stderr=False)
-
-
-def errors() -> Console:
-    """Standard error as it is now."""
-    return _console(stderr=True)
+# Exit codes: some state could not be solved; the input is wrong; nobody reads the output, as of SIGPIPE.
+NOT_SOLVED, WRONG, UNREAD = 1, 2, 141
+# Width in characters of output that goes to no terminal: tuned.
+_PIPED_WIDTH = 120
 
 
 class _Console(Console):
@@ -32,17 +27,17 @@ class _Console(Console):
             raise SystemExit(UNREAD) from None
 
 
-def _console(stderr: bool) -> Console:
-    # names of robots and files may look like rich's markup: text is printed as it is, and styled by `style=` alone
+def output(stderr: bool = False) -> Console:
+    """Standard output or standard error as it is now; text is printed verbatim, without markup."""
     console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = PIPED_WIDTH
+        console.width = _PIPED_WIDTH
     return console
 
 
-def print_labelled(console: Console, label: str, style: str, text: object) -> None:
-    """A line that begins with a label in a style, such as "error:"."""
-    console.print(Text.assemble((label, style), f" {text}"), soft_wrap=True)
+def print_labelled(label: str, style: str, text: object) -> None:
+    """Print a line on standard error that begins with a label in a style, such as "error:"."""
+    output(stderr=True).print(Text.assemble((label, style), f" {text}"), soft_wrap=True)
 
 
 def new_table(*columns: str, left: int = 1) -> Table:
@@ -53,9 +48,48 @@ def new_table(*columns: str, left: int = 1) -> Table:
     return table
 
 
+def print_table(table: TextTable, titled: bool = True) -> None:
+    """Print a table, below its title if it is titled."""
+    if titled:
+        output().print(f"\n{table.title}", style="bold")
+    rows = new_table(*table.columns, left=table.left)
+    for row in table.rows:
+        rows.add_row(*row)
+    output().print(rows)
+
+
 def count_cells(flops: Flops | None) -> list[str]:
     """mul, add, div, total and sin/cos pairs as cells of a table; dashes if nothing was counted."""
     if flops is None:
         return ["–"] * 5
     div = f"{flops.div:,}" + (f" + {flops.sqrt:,} sqrt" if flops.sqrt else "")
     return [f"{flops.mul:,}", f"{flops.add:,}", div, f"{flops.total:,}", f"{flops.trig:,}"]
+
+
+def print_model(model: Model) -> None:
+    """Print the bodies of a model with their joints, then its frames and sensors by the body that carries them."""
+    output().print(f"{model}\n")
+    print_table(model.table(), titled=False)
+    frames: dict[str, list[str]] = {}
+    for frame in model.frames.values():
+        if frame.name not in model.body_names:
+            frames.setdefault(model.body_names[frame.body] if frame.body >= 0 else "(base)", []).append(frame.name)
+    sensors: dict[str, list[str]] = {}
+    for sensor in model.sensors:
+        sensors.setdefault(sensor.type, []).append(sensor.name)
+    for columns, groups in ((("on", "frames"), frames), (("type", "sensors"), sensors)):
+        if groups:
+            output().print()
+            rows = [(owner, ", ".join(names)) for owner, names in groups.items()]
+            print_table(TextTable("", columns, rows, 2), titled=False)
+
+
+def print_solution(solver: Solver, solution: Solution) -> None:
+    """Print the values of one state; of several the range of each quantity, and the residual if all was computed."""
+    output().print(repr(solver), soft_wrap=True)
+    for table in solution.tables():
+        print_table(table, titled=False)
+    if solution.ok.size > 1 and set(solver.outputs) == set(solver.problem.quantities):
+        error = solution.backward_error()
+        if np.isfinite(error).any():
+            output().print(f"largest backward error {np.nanmax(error):.1e}")

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.app import cli, solving
+from sysdyn.app import cli, jobs
 
 OUTPUTS = ["out.csv", "out.npz", "out.parquet", "out.h5"]
 TASK = """robot = "chain:2"
@@ -56,7 +56,7 @@ def write_inputs(folder: Path) -> None:
 
 def interrupted(sent: int, chunks: int):
     """`estimate_log` that gets a signal after so many chunks."""
-    original, seen = solving.estimate_log, []
+    original, seen = jobs.estimate_log, []
 
     def told(chunk):
         seen.append(chunk)
@@ -121,7 +121,7 @@ def main(folder: Path, *outputs: str) -> None:
         for sent in SIGNALS:
 
             def prepare(sent=sent):
-                solving.estimate_log = interrupted(sent, 2)
+                jobs.estimate_log = interrupted(sent, 2)
 
             case(f"{out}: {sent.name}", command, prepare, old=out)
         case(f"{out}: full disk", command, full, old=out)

@@ -9,9 +9,9 @@ import pytest
 from oracles import icub_urdf
 
 import sysdyn as sd
-from sysdyn.app.measurement_tables import MEASUREMENTS
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SysdynError, UnknownName
+from sysdyn.measurements.registry import MEASUREMENTS
 
 HEAD = """robot = "chain:3"
 problem = "forward"
@@ -43,7 +43,7 @@ WRONG = {
         MOTORS + '[[measurement]]\ntype = "LoadCells"\nframe = {body = "body2", xy = [0, 0]}\n', 8, UnknownName, "'xyz'"
     ),
     "wrong type": ('robot = "chain:3"\n\nproblem = 3\n', 3, FileError, "problem is 3, but a string is needed"),
-    "wrong type of a value": (MOTORS + 'value = "none"\n', 6, FileError, "a number or a list of numbers"),
+    "wrong type of a value": (MOTORS + 'value = "none"\n', 6, FileError, "a number or a list"),
     "wrong type in lines above": (MOTORS + 'value = [\n 1,\n 2,\n]\nnoise = "low"\n', 10, FileError, "noise is 'low'"),
     "a truth value is no number": (MOTORS + "noise = true\n", 6, FileError, "noise is True"),
     "wrong type of a unit": (MOTORS + "[units]\nmotors = 3\n", 7, FileError, "a string or a list is needed"),
@@ -155,7 +155,7 @@ def test_errors_name_file_and_line(tmp_path, case):
     text, line, kind, message = WRONG[case]
     path = write(tmp_path / "problem.toml", text)
     with pytest.raises(kind, match=message) as caught:
-        load_task(path)
+        load_job(path)
     assert str(caught.value).startswith(f"{path} line {line}: ")
     assert str(caught.value).count(str(path)) == 1
 
@@ -170,7 +170,7 @@ def test_lines_are_found_whatever_stands_around_them(tmp_path):
     path = tmp_path / "problem.toml"
     path.write_bytes(text.encode())
     with pytest.raises(InvalidInput) as caught:
-        load_task(path)
+        load_job(path)
     assert str(caught.value).startswith(f"{path} line 16: ")
 
 
@@ -247,7 +247,7 @@ cells = ["N m", "N m", "N m", "N", "N", "N"]
 tip = "m/s²"
 """,
     )
-    task = load_task(path)
+    task = load_job(path)
     turn = np.array([[0.0, -1.0, 0.0, 0.1], [1.0, 0.0, 0.0, 0.2], [0.0, 0.0, 1.0, 0.3], [0.0, 0.0, 0.0, 1.0]])
     model = sd.chain(3).replace(gravity=(0.0, -1.62, 0.0))
     imu = sd.Accelerometer(("body1", turn), ("a_x", "a_z"), name="imu", noise=[[0.04, 0.01], [0.01, 0.09]])
@@ -275,14 +275,14 @@ tip = "m/s²"
 def test_outputs_that_are_measurements(tmp_path):
     text = HEAD + 'outputs = [{type = "MomentumRate", name = "h"}, "qdd", {type = "Accelerometer", frame = "body2"}]\n'
     path = write(tmp_path / "problem.toml", text)
-    qdd, momentum, imu = load_task(path).wanted
+    qdd, momentum, imu = load_job(path).requested
     assert isinstance(momentum, sd.MomentumRate) and momentum.name == "h" and qdd == "qdd"
     assert isinstance(imu, sd.Accelerometer) and imu.frame == "body2"
 
 
 def test_all_targets_but_some(tmp_path):
     text = MOTORS + 'except = "joint1"\n[[measurement]]\ntype = "ExternalWrench"\nexcept = ["body0", "body2"]\n'
-    motors, wrenches = load_task(write(tmp_path / "problem.toml", text)).problem.measurements
+    motors, wrenches = load_job(write(tmp_path / "problem.toml", text)).problem.measurements
     assert motors.targets == ("joint0", "joint2") and wrenches.targets == ("body1",)
 
 
@@ -304,7 +304,7 @@ switchable = true
 unless = "foot"
 """
     )
-    assert load_task(write(tmp_path / "problem.toml", text)).problem.opposites == {"air": "foot"}
+    assert load_job(write(tmp_path / "problem.toml", text)).problem.opposites == {"air": "foot"}
 
 
 def test_every_kind_of_measurement_can_be_stated():
@@ -322,12 +322,12 @@ def test_robots_are_relative_to_the_file_and_keep_the_joints_of_their_sensors(tm
     text = 'robot = "robots/icub.urdf"\nbase = "floating"\n'
     sensor = '[[measurement]]\ntype = "declared"\nsensor = "l_foot_ft"\nnoise = 0.1\n'
     path = write(tmp_path / "problem.toml", text + sensor)
-    (m,) = load_task(path).problem.measurements
+    (m,) = load_job(path).problem.measurements
     assert m.name == "l_foot_ft" and isinstance(m, sd.ForceTorqueSensor)
     lumped = sd.load(icub_urdf(), base="floating")
-    names = load_task(path).problem.model.joint_names
+    names = load_job(path).problem.model.joint_names
     assert set(names) - set(lumped.joint_names) == {"l_foot_ft_sensor"}
     with pytest.raises(SysdynError, match="line 4: .*has lumped"):
-        load_task(write(path, text + 'fixed_joints = "lump"\n' + sensor))
+        load_job(write(path, text + 'fixed_joints = "lump"\n' + sensor))
     with pytest.raises(sd.ModelError, match="line 1: .*gone.urdf"):
-        load_task(write(path, 'robot = "robots/gone.urdf"\nproblem = "forward"\n'))
+        load_job(write(path, 'robot = "robots/gone.urdf"\nproblem = "forward"\n'))

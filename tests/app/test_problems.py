@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import load_task
-from sysdyn.app.tasks import Task
+from sysdyn.app.jobs import Job
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import SingularState
@@ -33,14 +33,14 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 @functools.cache
-def task(name: str) -> Task:
-    return load_task(FOLDER / f"{name}.toml")
+def task(name: str) -> Job:
+    return load_job(FOLDER / f"{name}.toml")
 
 
 @functools.cache
 def solver(name: str, level: str = "best", outputs: tuple[str, ...] | None = None) -> sd.Solver:
     t = task(name)
-    return sd.compile(t.problem, t.ordering, outputs or t.wanted, level=level, on_singular=t.on_singular)
+    return sd.compile(t.problem, t.ordering, outputs or t.requested, level=level, on_singular=t.on_singular)
 
 
 def run(monkeypatch, *arguments: object, code: int = 0):

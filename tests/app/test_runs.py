@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.files.table_writers import WRITERS
 from sysdyn.views import curves
@@ -104,7 +104,7 @@ def files(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(files) -> sd.Run:
-    return sd.smooth(load_task(files / "problem.toml").problem, files / "raw.npz", ["tau", "fx"])
+    return sd.smooth(load_job(files / "problem.toml").problem, files / "raw.npz", ["tau", "fx"])
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +229,9 @@ def test_ways_with_the_state(files, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("dynamics.toml", "--log", "raw.npz", "--states", "unknown"), "no sensor of the problem tells the states"),
+        (("dynamics.toml", "--log", "raw.npz", "--states", "unknown"), "no sensor of the problem"),
         (("problem.toml", "--log", "raw.npz", "--states", "known"), "'known': with --log it is auto, exact, unknown"),
-        (("problem.toml", "--states", "exact.npz", "--coupled"), "are for a log"),
+        (("problem.toml", "--states", "exact.npz", "--coupled"), "--coupled cannot be given"),
         (("problem.toml", "--log", "exact.npz", "--states", "exact", "--order", "3"), "--order cannot be given"),
         (("problem.toml", "--log", "raw.npz", "--missing", "skip"), "--missing cannot be given"),
         (("problem.toml", "--log", "raw.npz", "--velocities", "difference"), "--velocities cannot be given"),
@@ -382,7 +382,7 @@ def test_offsets_of_currents_are_found(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments" / "trajectories"))
     arm = importlib.import_module("arm")
     log, tau = arm.log(200)
-    problem = load_task(arm.FILE).problem
+    problem = load_job(arm.FILE).problem
     run = sd.smooth(problem, log, coupled=True)
     assert (np.abs(run.bias("currents")[-1] - arm.OFFSETS) < 4.0 * run.bias_std("currents")[-1]).all()
     within = np.abs(run["tau"] - tau) < 2.0 * run.std("tau")

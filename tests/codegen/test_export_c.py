@@ -20,7 +20,7 @@ from values import random_groups
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.console import WRONG
+from sysdyn.app.terminal import WRONG
 from sysdyn.codegen import c99
 from sysdyn.codegen.c_project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName

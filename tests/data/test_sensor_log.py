@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import load_task
-from sysdyn.app.tasks import Task
+from sysdyn.app.problem_files import load_job
+from sysdyn.app.jobs import Job
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
@@ -66,16 +66,16 @@ name = "base"
 
 
 @functools.cache
-def task() -> Task:
+def task() -> Job:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(TASK, encoding="utf-8")
-        return load_task(path)
+        return load_job(path)
 
 
 @functools.cache
 def solver() -> sd.Solver:
-    return sd.compile(task().problem, task().ordering, task().wanted)
+    return sd.compile(task().problem, task().ordering, task().requested)
 
 
 @functools.cache

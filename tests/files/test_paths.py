@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_renames, load_task
+from sysdyn.app.problem_files import load_renames, load_job
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import InvalidInput, SysdynError
@@ -22,7 +22,7 @@ TABLES = sorted(READERS)
 READ: dict[str, Callable[[Path], object]] = {
     **{f"robot{suffix}": sd.load for suffix in (".urdf", ".xml", ".xacro")},
     "urdf": sd.load_urdf, "mjcf": sd.load_mjcf, "parsed": read_urdf,
-    "task.toml": load_task, "names.toml": lambda path: load_renames(path, ARM), "solver": sd.load_solver,
+    "task.toml": load_job, "names.toml": lambda path: load_renames(path, ARM), "solver": sd.load_solver,
     **{f"log{suffix}": lambda path: Log(path, ARM) for suffix in TABLES},
     **{f"states{suffix}": lambda path: read_states(path, ARM) for suffix in TABLES},
 }  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from mutants import COUNT, bytes_changed, refused
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.files.table_writers import write_table
@@ -67,7 +67,7 @@ def original(suffix: str) -> bytes:
 def read(path: Path) -> None:
     """As everything that the file can be."""
     if path.suffix == ".toml":
-        load_task(path)
+        load_job(path)
         return
     for chunk in Log(path, PROBLEM, missing="sensor", rows=8, velocities="difference"):
         assert np.isfinite(chunk.q).all() and np.isfinite(chunk.qd).all() and np.isfinite(chunk.t).all()

@@ -13,7 +13,7 @@ from oracles import Pinocchio, icub, icub_urdf
 from robots import floating_tree
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
 from sysdyn.measurements.constraints import CONTACTS
 from sysdyn.model.quantities import ACCELERATION
@@ -184,7 +184,7 @@ kind = "point"
 noise = 100.0
 '''
     )
-    problem = load_task(tmp_path / "stance.toml").problem
+    problem = load_job(tmp_path / "stance.toml").problem
     assert problem.measurements[-1].wrench(problem.model) == ("fx", "fy", "fz")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.log_columns import LogColumns
 from sysdyn.model.quantities import FORCE, QUANTITIES, QUANTITY, Freedoms, KnownQuantities, SolvedQuantities, Spatial
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
@@ -177,7 +177,7 @@ def test_files_of_problems_state_it(tmp_path):
     path.write_text('robot = "chain:3"\nproblem = "forward"\n[[measurement]]\ntype = "Known"\nquantity = "drive"\n'
                     'name = "motors"\nexcept = "joint1"\n[[measurement]]\ntype = "Known"\nquantity = "drive"\n'
                     'targets = "joint1"\nname = "other"\nvalue = 2.0\n')  # fmt: skip
-    task = load_task(path)
+    task = load_job(path)
     assert task.problem.knows("drive") == {(0, 0), (1, 0), (2, 0)}
     assert [m.name for m in task.problem.raw] == ["tau", "fx", "motors", "other"]
 

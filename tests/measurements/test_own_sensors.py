@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements import registry
 from sysdyn.measurements.linear import zeros
@@ -80,7 +80,7 @@ def test_a_problem_file_states_it(registered, tmp_path):
         'robot = "chain:2"\n[[measurement]]\ntype = "ExternalWrench"\n'
         '[[measurement]]\ntype = "Lift"\nframe = "body1"\ncomponents = "up"\nnoise = 0.1\nswitchable = true\n'
     )
-    (_, switchable) = load_task(path).problem.measurements
+    (_, switchable) = load_job(path).problem.measurements
     assert isinstance(switchable, sd.Switchable) and isinstance(switchable.of, Lift)
     assert (switchable.of.chosen, switchable.units, switchable.noise) == (("up",), ("m/s²",), 0.1)
 
@@ -95,7 +95,7 @@ def test_a_sensor_of_the_state_is_stored_stated_and_predicted(registered, tmp_pa
     np.testing.assert_allclose(shown, direction["up"][2:], atol=1e-15)
     path = tmp_path / "problem.toml"
     path.write_text('robot = "chain:2"\n[[measurement]]\ntype = "Tilt"\nframe = "body1"\nnoise = 0.1\n')
-    (stated,) = load_task(path).problem.state_sensors
+    (stated,) = load_job(path).problem.state_sensors
     assert isinstance(stated, Tilt) and stated.units == ("1",) * 3
 
 

@@ -11,7 +11,7 @@ from test_contacts import POSE, close, state, tree
 from test_loops import bar, branched, framed
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import CONTACTS, LOOPS, Contact, JointCoupling, LoopJoint, closures
 from sysdyn.model.closures import Coupling, Loop
@@ -134,7 +134,7 @@ def runge_kutta(solver: sd.Solver, q, qd, h: float, steps: int):
 
 def test_a_four_bar_stays_closed():
     """10 s at 2 ms, its crank turning at about 6 rad/s; without stabilisation the drift grows without end."""
-    task = load_task(ROOT / "problems" / "four_bar.toml")
+    task = load_job(ROOT / "problems" / "four_bar.toml")
     model = task.problem.model
     rest, (loop,) = task.problem.measurements[:-1], task.problem.constraints
 
@@ -206,7 +206,7 @@ def test_problem_files_say_it(tmp_path):
         'robot = "chain:4,0"\nproblem = "forward"\n[[measurement]]\ntype = "Contact"\nname = "grip"\nframe = "body3"\n'
         'kind = "point"\nstabilise = [20, 1]\nat = [[1, 0, 0, 0.5], [0, 1, 0, 0], [0, 0, 1, 0.2], [0, 0, 0, 1]]\n'
     )
-    (grip,) = load_task(tmp_path / "held.toml").problem.constraints
+    (grip,) = load_job(tmp_path / "held.toml").problem.constraints
     assert grip.stabilise == (20.0, 1.0) and grip.at[:3, 3].tolist() == [0.5, 0.0, 0.2]
 
 

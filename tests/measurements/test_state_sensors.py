@@ -16,7 +16,7 @@ from oracles import MuJoCo, icub, icub_urdf
 from pinocchio_models import Twin
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.errors import IgnoredWarning, InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.conditions import Condition
 from sysdyn.measurements.measurement import Context
@@ -377,7 +377,7 @@ gyro = "rad/s"
 "/imu/angular_velocity/x" = "gyro: omega_x"
 """
     (tmp_path / "problem.toml").write_text(text)
-    task = load_task(tmp_path / "problem.toml")
+    task = load_job(tmp_path / "problem.toml")
     problem = task.problem
     assert [m.name for m in problem.state_sensors] == ["encoders", "gyro", "foot"]
     assert problem.measurements[0].drift == sd.Constant(1e-3)
@@ -386,10 +386,10 @@ gyro = "rad/s"
     assert problem.conditions == {"foot": Condition("cells: fy > 40")}
     (tmp_path / "bad.toml").write_text(text.replace('when = "cells: fy', 'when = "cels: fy'))
     with pytest.raises(UnknownName, match="column in when= of 'foot': 'cels: fy'. Did you mean 'cells: fy'"):
-        load_task(tmp_path / "bad.toml")
+        load_job(tmp_path / "bad.toml")
     (tmp_path / "bad.toml").write_text(text.replace("constant = 1e-3", "constant = -1e-3"))
     with pytest.raises(InvalidInput, match=r"bad.toml line 2: .*is -0.001: it must be positive and finite"):
-        load_task(tmp_path / "bad.toml")
+        load_job(tmp_path / "bad.toml")
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import (
     Inconsistent,
@@ -504,7 +504,7 @@ switchable = true
 def test_problem_files_and_logs(tmp_path):
     path, table = tmp_path / "arm.toml", tmp_path / "log.csv"
     path.write_text(TOML)
-    task = load_task(path)
+    task = load_job(path)
     model, n = task.problem.model, 7
     q, qd, tau = (np.random.default_rng(k).uniform(0.2, 1.0, (n, 3)) for k in range(3))
     on = np.arange(n) % 3 == 0
