@@ -18,8 +18,8 @@ import numpy as np
 from squat import BAND_95, coverage, write_log
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_job
 from sysdyn.app.jobs import Job
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import load_job
 from sysdyn.app.jobs import Job
+from sysdyn.app.problem_files import load_job
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log

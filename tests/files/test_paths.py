@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.app.problem_files import load_renames, load_job
+from sysdyn.app.problem_files import load_job, load_renames
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import InvalidInput, SysdynError
