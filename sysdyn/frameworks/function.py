@@ -1,4 +1,4 @@
-"""Any algorithm that runs on `Expr`, compiled by a back end."""
+"""Compiled functions: algorithms written over `Expr`, as machine code."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ from sysdyn.runtime.native.extension import Called
 from sysdyn.runtime.native_calls import Argument, Names, Shown, entry, one_state
 from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 
-_RESULT = "result"  # Output groups of results without names are called result, result1, …
-
 
 def compile_function(
     function: Callable,
@@ -49,51 +47,63 @@ def compile_function(
     level: int = 2,
     backend: str = "llvm",
 ) -> Function:
-    """Machine code of function(*inputs): an array, a tuple of arrays, or a dict of arrays, of `Expr` and numbers.
+    """Compile an algorithm that runs on symbolic scalars.
 
         mass_matrix = compile_function(partial(crba, model), {"q": (model.nq,)})
         H = mass_matrix(q)                                      # leading axes of q are batch axes
 
-    inputs: name → shape, or a `Group` of that name, in the order of the function's arguments. The function is called
-    once, with object arrays of `Expr`; its decisions are made then. sharing: which equal results are computed
-    once, see `Graph`. level: of code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on
-    disk) or "python" (NumPy, which has no `bind`).
+    Parameters
+    ----------
+    function
+        It is called once, with object arrays of `Expr`; its branches are taken then. It returns an array, a tuple of
+        arrays or a dict of arrays, of `Expr` and numbers.
+    inputs
+        Shapes of the arguments by name, in their order, or a `Group` of that name.
+    sharing
+        Which equal expressions are computed once: "algebraic", "structural" or "none"; see `Graph`.
+    level
+        Of code generation, 0 (compiles fast) to 3.
+    backend
+        "llvm" (machine code, cached on disk) or "python" (NumPy; without `bind`).
 
-    Raises InvalidInput if the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
-    back end.
+    Raises
+    ------
+    InvalidInput
+        If the results hold other things than numbers and `Expr` made of the arguments.
+    UnknownName, BackendUnavailable
+        For the back end.
     """
     make = backend_named(backend)
     graph = Graph(sharing)
     groups = Groups(x if isinstance(x, Group) else Group(name, tuple(x)) for name, x in inputs.items())
     arguments = {name: graph.inputs(name, group.size) for name, group in groups.items()}
     result = function(*(np.reshape(np.array(x, dtype=object), groups[name].shape) for name, x in arguments.items()))
-    layout, arrays = _layout(result)
+    structure, arrays = _structure(result)
     for k, array in enumerate(arrays):
         for x in array.flat:
             if x.graph is not graph if type(x) is Expr else not isinstance(x, (int, float, np.number)):
-                label = f"result {layout.groups[k]!r}" if isinstance(result, Mapping) else f"result {k}"
-                where = label if isinstance(result, (tuple, Mapping)) else "the result"
+                key = {dict: f"result {structure.groups[k]!r}", tuple: f"result {k}", None: "the result"}
                 raise InvalidInput(
-                    f"{where} of {_name(function)} holds {x!r}: only what comes from its arguments, and real numbers, "
-                    "can be compiled"
+                    f"{key[structure.make]} of {_name(function)} holds {x!r}: only what comes from its arguments, and "
+                    "real numbers, can be compiled"
                 )
-    results = [(group, list(array.flat)) for group, array in zip(layout.groups, arrays, strict=True)]
+    results = [(group, list(array.flat)) for group, array in zip(structure.groups, arrays, strict=True)]
     program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], results)
-    return Function(_name(function), make(program, level, zeros=False), groups, layout)
+    return Function(_name(function), make(program, level, zeros=False), groups, structure)
 
 
-class Layout(NamedTuple):
-    """The results of a function: names and shapes of the output groups of its program, and how they are handed over.
+class ResultStructure(NamedTuple):
+    """What a function returns: names and shapes of the output groups of its program, and their container.
 
-    make: dict, tuple, or None if the function gives a single array.
+    make: dict, tuple, or None for a single array.
     """
 
     groups: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     make: type | None
 
-    def handed_over(self, arrays: dict[str, np.ndarray]) -> Any:
-        """Arrays by group as the function gives them."""
+    def pack(self, arrays: dict[str, np.ndarray]) -> Any:
+        """The return value, from arrays by group."""
         if self.make is dict:
             return arrays
         return next(iter(arrays.values())) if self.make is None else tuple(arrays.values())
@@ -108,7 +118,7 @@ class Function(Differentiable["Function"], Called):
     """
 
     def __init__(
-        self, name: str, backend: Backend, inputs: Groups, results: Layout,
+        self, name: str, backend: Backend, inputs: Groups, results: ResultStructure,
         vectors: Mapping[str, Mapping[str, Group]] = MappingProxyType({}),
     ):  # fmt: skip
         self.name, self.program, self._results = name, backend.program, results
@@ -138,11 +148,11 @@ class Function(Differentiable["Function"], Called):
         Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
         missing values, wrong shapes and values that are not finite, SingularState where a result is not.
         """
-        rows, head = self.groups.normalise_inputs(self.collected(*arrays, **by_name))
+        rows, head = self.groups.normalise_inputs(self.bind_arguments(*arrays, **by_name))
         outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
-            self._fail(rows, status)
-        return self._results.handed_over(self._shaped(outputs, head))
+            self._raise_failure(rows, status)
+        return self._results.pack(self._reshape(outputs, head))
 
     def plain(self, names: Names, quaternions: Sequence[int] = ()) -> list:
         """Calls of one state by arguments of these names, and vectors; see `entries.calls.one_state`."""
@@ -160,20 +170,35 @@ class Function(Differentiable["Function"], Called):
         return [call for call in found if call is not None]
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> BoundCall:
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
+        """A call bound to arrays of one state: `step()` reads them in place and writes `step.out`.
 
-        out: one array, a tuple or a dict. Arrays are C-contiguous float64, each of its full shape (one state); they
-        are kept. `step.status` is not zero if a value was not finite. Raises InvalidInput for other arrays,
-        ProblemError where the back end has no prepared calls.
+        Parameters
+        ----------
+        *arrays, **by_name : C-contiguous float64 arrays
+            The arguments, each of its full shape.
+
+        Returns
+        -------
+        BoundCall
+            `out` has the structure of the function's results. `status` is not zero if a value was not finite.
+
+        Raises
+        ------
+        InvalidInput
+            For other arrays.
+        ProblemError
+            If the back end has no bound calls.
         """
-        rows, head = self.groups.check_in_place(self.collected(*arrays, **by_name))
+        rows, head = self.groups.check_in_place(self.bind_arguments(*arrays, **by_name))
         if head:
             raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
         require_disjoint(rows)
-        return self._step(rows, self._results.handed_over)
+        outputs = {name: np.zeros((1, size)) for name, size in self.program.outputs.sizes.items()}
+        out = self._results.pack(self._reshape(outputs, ()))
+        return self.executable.bind(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
-        """The program for translators, at standard normal states. name: by default the function's."""
+        """See `Exportable`. Samples are standard normal."""
         name = self.name if name is None else name
         title = f"{name}, from {', '.join(f'{group.display_name} {group.shape}' for group in self.groups.values())}"
 
@@ -187,11 +212,11 @@ class Function(Differentiable["Function"], Called):
     def framework_function(self, on_singular: str) -> FrameworkFunction:
         def on_failure(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
             if on_singular == "raise":
-                self._fail(dict(inputs), status)
+                self._raise_failure(dict(inputs), status)
             fill_nan(outputs, status != 0)
 
         return FrameworkFunction(
-            self.name, self.program, self.groups, self.collected, self.shapes, self._results.handed_over, on_failure,
+            self.name, self.program, self.groups, self.bind_arguments, self.shapes, self._results.pack, on_failure,
             on_failure, self, cache_tag=on_singular,
         )  # fmt: skip
 
@@ -199,47 +224,41 @@ class Function(Differentiable["Function"], Called):
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,
         outputs: Mapping[str, str] | None = None, along: TangentBasis = unit_directions,
     ) -> Function:  # fmt: skip
-        """See `Differentiable`. outputs: groups of the results by name, if it is not their own; along: see there."""
+        """See `Differentiable`. outputs: {name of a result: its group}; along: see `ProgramDerivatives`."""
         outputs = outputs or {x: x for x in self.shapes}
         of = select_names("result", of, tuple(outputs), outputs)
         wrt = select_names("argument to differentiate by", wrt, tuple(self.inputs), self.inputs)
         if self.vectors:
             raise InvalidInput(f"{self.name} is a product already: hvp gives second derivatives, and to_jax any order")
         backend, before = self.executable.backend, len(self.groups)
-        found = ProgramDerivatives(self.program, [outputs[x] for x in of], wrt, along)
-        program = found.product(kind)
-        further = iter(list(program.inputs)[before:])
-        by = {name: _along(self.groups[name], len(found.directions[name])) for name in wrt}
+        derivatives = ProgramDerivatives(self.program, [outputs[x] for x in of], wrt, along)
+        program = derivatives.product(kind)
+        names = iter(list(program.inputs)[before:])
+        results = {name: Group(name, self.shapes[outputs[name]]) for name in of}
+        tangents = {name: _tangent_group(self.groups[name], len(derivatives.directions[name])) for name in wrt}
         vectors: dict[str, dict[str, Group]] = {}
         if kind != "jvp":
-            like = {name: Group(name, self.shapes[outputs[name]]) for name in of}
-            vectors[COTANGENTS] = {name: vector_group(COTANGENTS, name, next(further), x) for name, x in like.items()}
+            vectors[COTANGENTS] = {name: vector_group(COTANGENTS, name, next(names), x) for name, x in results.items()}
         if kind != "vjp":
-            vectors[TANGENTS] = {name: vector_group(TANGENTS, name, next(further), x) for name, x in by.items()}
-        results = Layout(wrt, tuple(x.shape for x in by.values()), dict)
+            vectors[TANGENTS] = {name: vector_group(TANGENTS, name, next(names), x) for name, x in tangents.items()}
+        structure = ResultStructure(wrt, tuple(x.shape for x in tangents.values()), dict)
         if kind == "jvp":
-            groups = tuple(outputs[x] for x in of)
-            results = Layout(groups, tuple(self.shapes[x] for x in groups), self._results.make)
-        made = type(backend)(program, backend.level, zeros=backend.zeros, real=backend.real)
-        return Function(f"{self.name}_{kind}", made, self.groups, results, vectors)
+            groups, shapes = tuple(outputs[x] for x in of), tuple(x.shape for x in results.values())
+            structure = ResultStructure(groups, shapes, self._results.make)
+        compiled = type(backend)(program, backend.level, zeros=backend.zeros, real=backend.real)
+        return Function(f"{self.name}_{kind}", compiled, self.groups, structure, vectors)
 
-    def collected(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
+    def bind_arguments(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """{group: value} of the arguments of a call."""
-        vectors = [split_vector_argument(role, own, by_name.pop(role, None)) for role, own in self.vectors.items()]
-        found = bind_arguments(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
-        return functools.reduce(operator.or_, vectors, found)
+        vectors = [split_vector_argument(role, x, by_name.pop(role, None)) for role, x in self.vectors.items()]
+        bound = bind_arguments(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
+        return functools.reduce(operator.or_, vectors, bound)
 
-    def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> BoundCall:
-        """The run at one state, of rows that are kept, with new arrays for its results."""
-        outputs = {name: np.zeros((1, size)) for name, size in self.program.outputs.sizes.items()}
-        out = handed_over(self._shaped(outputs, ()))
-        return self.executable.bind(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
-
-    def _shaped(self, outputs: dict[str, np.ndarray], head: tuple[int, ...]) -> dict[str, np.ndarray]:
+    def _reshape(self, outputs: dict[str, np.ndarray], head: tuple[int, ...]) -> dict[str, np.ndarray]:
         shapes = self._results.shapes
         return {name: x.reshape(head + shape) for (name, x), shape in zip(outputs.items(), shapes, strict=True)}
 
-    def _fail(self, rows: dict, status: np.ndarray) -> None:
+    def _raise_failure(self, rows: dict, status: np.ndarray) -> None:
         self.groups.reject_not_finite(rows)
         states = tuple(int(k) for k in np.flatnonzero(status))
         where = f"at {len(states)} of {len(status)} states, the first being {states[0]}"
@@ -257,8 +276,8 @@ class Function(Differentiable["Function"], Called):
         )
 
 
-def _along(group: Group, n: int) -> Group:
-    """The group of tangents of another one, of n directions."""
+def _tangent_group(group: Group, n: int) -> Group:
+    """The group of tangents of an input with n directions."""
     return group if n == group.size else replace(group, shape=(n,), labels=())
 
 
@@ -267,11 +286,10 @@ def _name(function: Callable) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
-    """(layout, arrays) of a function's result."""
-    if isinstance(result, Mapping):
-        arrays = [np.asarray(x) for x in result.values()]
-        return Layout(tuple(result), tuple(x.shape for x in arrays), dict), arrays
-    arrays = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
-    groups = tuple(f"{_RESULT}{k or ''}" for k in range(len(arrays)))
-    return Layout(groups, tuple(x.shape for x in arrays), tuple if isinstance(result, tuple) else None), arrays
+def _structure(result: object) -> tuple[ResultStructure, list[np.ndarray]]:
+    """(structure, arrays) of a return value; groups without names are result, result1, …"""
+    make: type | None = dict if isinstance(result, Mapping) else tuple if isinstance(result, tuple) else None
+    unnamed: Any = result if make else (result,)
+    named = dict(unnamed) if make is dict else {f"result{k or ''}": x for k, x in enumerate(unnamed)}
+    arrays = [np.asarray(x) for x in named.values()]
+    return ResultStructure(tuple(named), tuple(x.shape for x in arrays), make), arrays

@@ -19,7 +19,7 @@ import numpy as np
 from sysdyn.codegen.interpreter import run_groups
 from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
-from sysdyn.frameworks.function import Function, Layout
+from sysdyn.frameworks.function import Function, ResultStructure
 from sysdyn.measurements.constraints import Contact, closures
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
@@ -130,7 +130,7 @@ def operational_space(
     guards = _guards(problem, written, list(pivots.values()))
     program = Program.from_graph(written.graph, inputs, values, guards)
     alone = isinstance(outputs, str)
-    layout = Layout(wanted, tuple(known[name].sizes(model) for name in wanted), None if alone else dict)
+    layout = ResultStructure(wanted, tuple(known[name].sizes(model) for name in wanted), None if alone else dict)
     function = Function(
         "operational_space", backend_named(backend)(program, level, zeros=False), Groups(groups), layout
     )

@@ -316,12 +316,12 @@ class Kinematics(Differentiable["Kinematics"], Called):
         return Kinematics(self.model, made, {name: (name, x) for name, x in found.items()})
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
-        def collected(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
-            return self.function.collected(**self._given(q, qd, fx, others))
+        def bind_arguments(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
+            return self.function.bind_arguments(**self._given(q, qd, fx, others))
 
         program = with_normalised_quaternions(self.program, [part for _, part in self.model.quaternions])
         function = self.function.framework_function(on_singular)
-        return function._replace(name="kinematics", program=program, bind_arguments=collected, eager_call=self)
+        return function._replace(name="kinematics", program=program, bind_arguments=bind_arguments, eager_call=self)
 
     def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""
@@ -329,7 +329,7 @@ class Kinematics(Differentiable["Kinematics"], Called):
         given = {name: x for name, x in given.items() if x is not None} | others
         if given.keys() != {*needed}:
             bind_arguments(", ".join(self.names), needed, (), (), given)
-            self.function.groups.normalise_inputs(self.function.collected(**given))
+            self.function.groups.normalise_inputs(self.function.bind_arguments(**given))
         return given
 
     def _normalised(self, q: Any) -> np.ndarray:
