@@ -16,7 +16,7 @@ from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
 from sysdyn.model.model import SLIP
 from sysdyn.model.quantities import QUANTITY, stated
-from sysdyn.program.arrays import float_array, reject_not_finite
+from sysdyn.program.arrays import finite_array
 from sysdyn.program.groups import slices
 
 # Coefficients: numbers, or a function of (q, q̇) that gives an array of floats or expressions.
@@ -242,10 +242,6 @@ def zeros(n: int) -> np.ndarray:
 
 def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
     """Read-only float array of the shape from x; None in it for any length but 0. Raises InvalidInput."""
-    shown = "(" + ", ".join("…" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
-    x = np.array(float_array(what, x))
-    if x.ndim != len(shape) or any(k == 0 if n is None else k != n for n, k in zip(shape, x.shape, strict=True)):
-        raise InvalidInput(f"{what} has shape {x.shape}, but {shown} is needed")
-    reject_not_finite(what, x, len(shape))
+    x = finite_array(what, x, shape).copy()
     x.flags.writeable = False
     return x

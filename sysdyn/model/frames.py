@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysdyn.errors import ModelError
 from sysdyn.model.se3 import rotation, translation
-from sysdyn.model.validate import checked_array, frozen
+from sysdyn.model.validate import frozen
+from sysdyn.program.arrays import finite_array
 
 
 class Origin(NamedTuple):
@@ -33,7 +35,7 @@ class Frame:
     joint: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "X", frozen(checked_array(f"X of frame {self.name!r}", self.X, (6, 6))))
+        object.__setattr__(self, "X", frozen(finite_array(f"X of frame {self.name!r}", self.X, (6, 6), ModelError)))
 
     def __repr__(self) -> str:
         where = "the base" if self.body < 0 else f"body {self.body}"
@@ -63,5 +65,5 @@ class Sensor:
     fault: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "X", frozen(checked_array(f"X of sensor {self.name!r}", self.X, (6, 6))))
+        object.__setattr__(self, "X", frozen(finite_array(f"X of sensor {self.name!r}", self.X, (6, 6), ModelError)))
         object.__setattr__(self, "links", tuple(self.links))

@@ -16,7 +16,7 @@ from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Plana
 from sysdyn.model.model import GRAVITY, Model
 from sysdyn.model.se3 import X_motion, rotx, rotz
 from sysdyn.model.validate import check_count
-from sysdyn.program.arrays import float_array, is_count
+from sysdyn.program.arrays import finite_array, is_count
 from sysdyn.program.reproducible import dot, matmul
 
 # The gravity of the paper's planar robots [m/s²], whose joints turn about z.
@@ -119,13 +119,13 @@ def from_dh(
     Either way frame "dh{i}" of the model is the DH frame of body i (from 0). Raises ModelError for wrong shapes and
     values, UnknownName for another convention.
     """
-    alpha = _table("alpha", alpha, None)
+    alpha = finite_array("alpha", alpha, (None,), ModelError)
     n = alpha.shape[0]
-    a = _table("a", a, (n,))
-    d = _table("d", d, (n,))
-    theta = np.zeros(n) if theta is None else _table("theta", theta, (n,))
-    mass = _table("mass", mass, (n,))
-    com = _table("com", com, (n, 3))
+    a = finite_array("a", a, (n,), ModelError)
+    d = finite_array("d", d, (n,), ModelError)
+    theta = np.zeros(n) if theta is None else finite_array("theta", theta, (n,), ModelError)
+    mass = finite_array("mass", mass, (n,), ModelError)
+    com = finite_array("com", com, (n, 3), ModelError)
     I_com = _rotational("inertia", inertia, n)
     types = ["R"] * n if joint_types is None else list(joint_types)
     if len(types) != n or any(t not in ("R", "P") for t in types):
@@ -197,25 +197,12 @@ def _positive_count(name: str, n: int) -> None:
     check_count(int(n))
 
 
-def _table(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
-    """`value` as a finite float array of `shape` (None: any (n,), n ≥ 1). Raises ModelError."""
-    try:
-        A = float_array(name, value)
-    except InvalidInput:
-        raise ModelError(f"{name} must be an array of numbers") from None
-    if (shape is None and (A.ndim != 1 or A.size == 0)) or (shape is not None and A.shape != shape):
-        raise ModelError(f"{name} has shape {A.shape}; needed: {shape or '(n,) with n ≥ 1'}")
-    if not np.all(np.isfinite(A)):
-        raise ModelError(f"{name} has an entry that is not a finite number")
-    return A
-
-
 def _rotational(name: str, value: ArrayLike, n: int) -> np.ndarray:
     """(n, 3, 3) symmetric matrices, from (n, 3, 3) or from (n, 6) as xx, xy, xz, yy, yz, zz. Raises ModelError."""
-    A = _table(name, value, None if np.ndim(value) == 1 else np.shape(value))
-    if A.shape == (n, 6):
+    packed = np.ndim(value) == 2
+    A = finite_array(f"{name} (as (n, 3, 3) or (n, 6))", value, (n, 6) if packed else (n, 3, 3), ModelError)
+    if packed:
         A = A[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(n, 3, 3)
-    A = _table(f"{name} (as (n, 3, 3) or (n, 6))", A, (n, 3, 3))
     for i in range(n):
         if np.max(np.abs(A[i] - A[i].T)) > 1e-9 * np.max(np.abs(A[i])):
             raise ModelError(f"{name}[{i}] is not symmetric")

@@ -39,14 +39,13 @@ from sysdyn.model.joints import JOINTS, Free, Joint
 from sysdyn.model.validate import (
     check_count,
     check_names,
-    checked_array,
     checked_inertias,
     checked_parents,
     checked_placement,
     frozen,
     implausible,
 )
-from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
+from sysdyn.program.arrays import batch_axes, broadcast_shapes, finite_array, float_array
 from sysdyn.program.groups import slices
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models without any, in base coordinates [m/s²].
@@ -120,15 +119,16 @@ class Model:
         put("parent", checked_parents(self.parent))
         self._check_tree()
         nb, nv = self.nb, self.nv
-        X_tree = checked_array("X_tree", self.X_tree, (nb, 6, 6))
+        X_tree = finite_array("X_tree", self.X_tree, (nb, 6, 6), ModelError).copy()
         for i in range(nb):
             X_tree[i] = checked_placement(X_tree[i], f"X_tree of body {self.body_names[i]!r}")
         put("X_tree", frozen(X_tree))
-        put("inertias", frozen(checked_inertias(checked_array("inertias", self.inertias, (nb, 6, 6)), self.body_names)))
-        put("gravity", frozen(checked_array("gravity", self.gravity, (3,))))
+        inertias = finite_array("inertias", self.inertias, (nb, 6, 6), ModelError)
+        put("inertias", frozen(checked_inertias(inertias, self.body_names)))
+        put("gravity", frozen(finite_array("gravity", self.gravity, (3,), ModelError)))
         for name, what in _RESISTANCES.items():
             value = getattr(self, name)
-            value = checked_array(name, np.zeros(nv) if value is None else value, (nv,))
+            value = finite_array(name, np.zeros(nv) if value is None else value, (nv,), ModelError)
             if np.any(value < 0.0):
                 raise ModelError(f"the {name} of {self.dof_names[int(np.argmin(value))]!r} is {value.min()}; {what}")
             put(name, frozen(value))
@@ -136,7 +136,7 @@ class Model:
             value = getattr(self, name)
             if value is None:
                 value = np.full(nv, -math.inf if name == "lower" else math.inf)
-            put(name, frozen(checked_array(name, value, (nv,), infinite=True)))
+            put(name, frozen(finite_array(name, value, (nv,), ModelError, infinite=True)))
         self._check_position_limits()
         put("frames", self._completed_frames(self.frames))
         check_closures(self)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.errors import ModelError
 from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute
 from sysdyn.model.model import Model
 from sysdyn.model.se3 import X_motion, adjoint, checked_pose
-from sysdyn.program.arrays import float_array
+from sysdyn.program.arrays import finite_array
 from sysdyn.program.reproducible import dot, matmul, norm
 
 UNIT_ERROR = 1e-6  # Largest ||ω| − 1| of a unit vector ω that was written with few digits (chosen).
@@ -40,7 +40,7 @@ def from_screws(
     M = checked_pose("home", home)
     if (space is None) == (body is None):
         raise ModelError("give the screw axes either as space=S (world coordinates) or as body=B (tool coordinates)")
-    S = _columns("space", space) if body is None else matmul(adjoint(M), _columns("body", body))
+    S = _screws("space", space) if body is None else matmul(adjoint(M), _screws("body", body))
     n = S.shape[1]
     joints, X_tree = [], np.empty((n, 6, 6))
     origin = np.zeros(3)
@@ -83,13 +83,6 @@ def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.nda
     return joint, point
 
 
-def _columns(name: str, screws: ArrayLike | None) -> np.ndarray:
-    try:
-        S = float_array(name, screws)
-    except InvalidInput:
-        raise ModelError(f"{name} must be a (6, n) array of numbers, a column [ω; v] for each joint") from None
-    if S.ndim != 2 or S.shape[0] != 6 or S.shape[1] == 0:
-        raise ModelError(f"{name} has shape {S.shape}; needed: (6, n), a column [ω; v] for each joint")
-    if not np.all(np.isfinite(S)):
-        raise ModelError(f"{name} has an entry that is not a finite number")
-    return S
+def _screws(name: str, screws: ArrayLike | None) -> np.ndarray:
+    """(6, n) array with a column [ω; v] for each joint. Raises ModelError."""
+    return finite_array(f"{name} (a column [ω; v] for each joint)", screws, (6, None), ModelError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.errors import ModelError
 from sysdyn.model.constants import clean
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.se3 import X_motion, translation
-from sysdyn.program.arrays import float_array, is_integer
+from sysdyn.program.arrays import is_integer
 
 # Most moving bodies of a robot: with more, its arrays and frames would take gigabytes (chosen).
 MOST_BODIES = 100_000
@@ -70,20 +69,6 @@ def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
             raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
         found.append(int(p))
     return tuple(found)
-
-
-def checked_array(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
-    try:
-        A = np.array(float_array(name, value))
-    except InvalidInput as error:
-        raise ModelError(f"{name} must be an array of numbers of shape {shape}: {error}") from None
-    if A.size == 0 and math.prod(shape) == 0:
-        A = A.reshape(shape)
-    if A.shape != shape:
-        raise ModelError(f"{name} has shape {A.shape}, but shape {shape} is needed")
-    if np.any(np.isnan(A)) or not (infinite or np.all(np.isfinite(A))):
-        raise ModelError(f"{name} has an entry that is not a finite number")
-    return A
 
 
 def check_size(what: str, A: np.ndarray) -> None:
