@@ -18,7 +18,7 @@ from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.readers.mjcf import TO_XYZW, body_and_joint_names
 from sysdyn.model.readers.mujoco import compiled, imported, root_element
 from sysdyn.model.readers.source import origin_of, read_text
-from sysdyn.model.readers.urdf_document import Document, Element
+from sysdyn.model.readers.urdf_document import Element, UrdfDocument
 from sysdyn.model.se3 import pose, quaternion_to_E, rotation, translation
 
 Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
@@ -176,7 +176,7 @@ def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
 
 def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterator[Framed]:
     """The shapes of `<visual>` elements; Gazebo and ROS agree on these."""
-    robot = Document(name).root(text)
+    robot = UrdfDocument(name).root(text)
     colours = {m.get("name"): m for m in robot.children("material")}
     meshes: dict[str, list[tuple[Mesh, Colour | None]]] = {}
     for link in robot.children("link"):

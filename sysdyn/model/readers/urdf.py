@@ -363,7 +363,7 @@ class _Sensors:
 
     def _sensor(self, element: Element, carrier: str | None) -> Sensor:
         """A sensor on `carrier`, the reference of its `<gazebo>`; None: on the link or joint of its `<parent>`."""
-        from lxml import etree  # see Document.root
+        from lxml import etree  # see UrdfDocument.root
 
         name, type = element.text("name"), element.node.get("type", "")
         if carrier is None:

@@ -28,7 +28,7 @@ _DECLARATION = re.compile(rb"(\s*)<\?xml\s([^>]*)\?>")
 _VERSION = re.compile(rb"version\s*=\s*[\"']([^\"']*)[\"']")
 
 
-class Document:
+class UrdfDocument:
     """A URDF file while it is read: its name in messages and its deviations from the format.
 
     strict: a deviation raises ModelError instead of being collected. snap: as for `load_urdf`.
@@ -118,18 +118,18 @@ class Document:
 def open_urdf(source: Any, strict: bool = False, snap: bool = True) -> Element:
     """The element `<robot>` of a URDF file or text. Raises ModelError, InvalidInput."""
     text, name = read_text(source)
-    return Document(name, strict, snap).root(text)
+    return UrdfDocument(name, strict, snap).root(text)
 
 
 class Element:
-    """An element of a `Document`, with typed access to its attributes and children.
+    """An element of a `UrdfDocument`, with typed access to its attributes and children.
 
     node: the lxml element. Missing and malformed attributes and children raise ModelError.
     """
 
     __slots__ = ("node", "document")
 
-    def __init__(self, node: Any, document: Document):
+    def __init__(self, node: Any, document: UrdfDocument):
         self.node, self.document = node, document
 
     @property
