@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from PIL import Image
@@ -19,30 +19,25 @@ from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Pattern, matrix_pattern
+from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Pattern, matrix_pattern, raster
 from sysdyn.online.solver import Solver
 
 # Suffixes of pictures.
 SUFFIXES = (".png", ".pdf", ".svg")
-# Symbols of the kinds at brackets.
-SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: KNOWN, MULTIPLIER: r"$\lambda$"}
-SYMBOLS |= {FURTHER: FURTHER}
-# Names of the kinds in the legend, in its order.
+# Symbols of the kinds of entries at brackets, and their names in the legend, in its order.
+SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()}
+SYMBOLS |= {"w": "$w$", KNOWN: KNOWN, MULTIPLIER: r"$\lambda$", FURTHER: FURTHER}
 LEGEND = {
     **{x: f"{QUANTITY[x].noun} {QUANTITY[x].symbol}" for x in ("a", "fB", "f", "tau", "fx", "qdd")},
     "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FURTHER: "further quantity", FILL: "fill-in of L + U",
 }  # fmt: skip
-# Side of a matrix in inches (chosen).
-INCHES = 5.3
-# Least size of an entry in points (chosen).
-LEAST_MARK = 1.15
-# Least length in points of a bracket with a label (chosen).
-LEAST_LABEL = 7.5
-# Bodies beyond which chains of bodies are labelled instead of each body (chosen).
-MANY_BODIES = 12
-# Groups of equal kinds in an order beyond which no bracket is drawn (chosen).
-MANY_GROUPS = 8
+# Side of a matrix in inches, and least length of a bracket with a label in points: tuned for print.
+_INCHES, _LEAST_LABEL = 5.3, 7.5
+# More bodies are labelled by chains, more groups of equal kinds not at all: tuned to be readable.
+_MANY_BODIES, _MANY_GROUPS = 12, 8
+
+Blocks = Sequence[tuple[str, int]]  # (kind, body) of each row or column, body −1 for none
 
 
 def pattern(solver: Solver) -> Pattern:
@@ -53,42 +48,43 @@ def pattern(solver: Solver) -> Pattern:
 def plot_matrix(solver: Solver) -> Figure:
     """D in its natural layout, and P D Q in the order of the solver's pivots with the fill-in marked.
 
-    Each entry has the colour of its unknown; the strips beside the matrix repeat it for columns (top) and name the
-    equations (left), the brackets bodies or chains of bodies. No global state of matplotlib is touched.
+    Each entry has the colour of its unknown; the strips along the matrix repeat it for columns (top) and equations
+    (left), the brackets name bodies or chains of bodies. No global state of matplotlib is touched.
     """
     p, model = pattern(solver), solver.model
-    figure = Figure(figsize=(2 * INCHES + 3.6, INCHES + 2.6))
+    figure = Figure(figsize=(2 * _INCHES + 3.6, _INCHES + 2.6))
     FigureCanvasAgg(figure)
     width, height = figure.get_size_inches()
-    lefts = (1.55, 1.55 + INCHES + 1.65)
-    axes = [figure.add_axes((x / width, 0.72 / height, INCHES / width, INCHES / height)) for x in lefts]
-    natural, permuted = axes
-    _draw(natural, p.n, p.row, p.col, p.kind)
-    _frame(natural, p.n, p.rows, p.cols)
-    _draw(permuted, p.n, p.at_row, p.at_col, p.kind)
-    if len(p.fill):
-        _marks(permuted, p.n, p.fill[:, 0], p.fill[:, 1], FILL)
-    _frame(permuted, p.n, p.permuted_rows, p.permuted_cols)
-    _brackets(natural, p.n, p.rows, model, "left")
-    _brackets(permuted, p.n, p.pivots, model, "left")
-    above = max(_brackets(natural, p.n, p.cols, model, "top"), _brackets(permuted, p.n, p.pivots, model, "top"))
-    natural.set_xlabel(f"$D$ as assembled: {p.n:,} × {p.n:,}, {p.nnz:,} entries", labelpad=6)
     shape = "no fill-in, triangular" if solver.triangular else f"fill-in {len(p.fill):,}"
-    permuted.set_xlabel(f"$P\\,D\\,Q$ in the order of its pivots: {shape}", labelpad=6)
+    above = 0.0
+    for left, entries, (rows, cols), (left_blocks, top_blocks), label in (
+        (1.55, (p.row, p.col, p.kind), (p.rows, p.cols), (p.rows, p.cols),
+         f"$D$ as assembled: {p.n:,} × {p.n:,}, {p.nnz:,} entries"),
+        (3.2 + _INCHES, p.permuted, (p.permuted_rows, p.permuted_cols), (p.pivots, p.pivots),
+         f"$P\\,D\\,Q$ in the order of its pivots: {shape}"),
+    ):  # fmt: skip
+        ax = figure.add_axes((left / width, 0.72 / height, _INCHES / width, _INCHES / height))
+        ax.imshow(raster((p.n, p.n), *entries), extent=(-0.5, p.n - 0.5, p.n - 0.5, -0.5), interpolation="nearest")
+        ax.set(xlim=(-0.5, p.n - 0.5), ylim=(p.n - 0.5, -0.5), xticks=[], yticks=[])
+        for spine in ax.spines.values():
+            spine.set(linewidth=0.6, color="#444444")
+        _strips(ax, p.n, rows, cols)
+        _brackets(ax, p.n, left_blocks, model, "left")
+        above = max(above, _brackets(ax, p.n, top_blocks, model, "top"))
+        ax.set_xlabel(label, labelpad=6)
     flops, outputs = solver.program.flops, ", ".join(SYMBOLS.get(x, x.replace("$", r"\$")) for x in solver.outputs)
     counts = f"{flops.mul:,} mul + {flops.add:,} add + {flops.div:,} div = {flops.total:,} operations"
     title = f"{model.name}: {outputs} by ordering '{solver.ordering}'. {counts} from $q$, $\\dot{{q}}$ on"
-    top = (0.72 + INCHES + (above + 14) / 72) / height
-    figure.text(0.5, top, title, ha="center", va="bottom", fontsize=12)
-    kinds = [k for k in LEGEND if k in set(p.kind) or (k == FILL and len(p.fill))]
-    handles = [Patch(color=COLOURS[k], label=LEGEND[k]) for k in kinds]
+    figure.text(0.5, (0.72 + _INCHES + (above + 14) / 72) / height, title, ha="center", va="bottom", fontsize=12)
+    kinds = set(p.permuted[2].tolist())
+    handles = [Patch(color=COLOURS[k], label=name) for k, name in LEGEND.items() if k in kinds]
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=10,
                   bbox_to_anchor=(0.5, 0.0), handlelength=1.0, handleheight=1.0, columnspacing=1.6)  # fmt: skip
     return figure
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
-    """Write the picture in one step, in the format of its suffix (.png, .pdf, .svg); its title is in its metadata, too.
+    """Write the picture in one step, in the format of its suffix (.png, .pdf, .svg), with its title as metadata.
 
     Raises InvalidInput, FileError.
     """
@@ -114,120 +110,81 @@ def _palette(png: io.BytesIO) -> bytes:
     """The picture with a table of 256 colours: a third of the size, and no difference to the eye."""
     out, words = io.BytesIO(), PngInfo()
     with Image.open(png) as image:
-        dots = image.info.get("dpi", (150, 150))
         if "Title" in image.info:
             words.add_text("Title", image.info["Title"])
         few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-        few.save(out, format="PNG", optimize=True, dpi=dots, pnginfo=words)
+        few.save(out, format="PNG", optimize=True, dpi=image.info.get("dpi", (150, 150)), pnginfo=words)
     return out.getvalue()
 
 
-# ---- entries ------------------------------------------------------------------------------------------------------
+def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> list[tuple[int, int]]:
+    """(start, stop) of each run of values with equal keys."""
+    edges = [k for k in range(len(values)) if k == 0 or key(values[k]) != key(values[k - 1])]
+    return list(zip(edges, [*edges[1:], len(values)], strict=True))
 
 
-def _draw(ax: Axes, n: int, rows: np.ndarray, cols: np.ndarray, kinds: np.ndarray) -> None:
-    for kind in LEGEND:
-        chosen = kinds == kind
-        if chosen.any():
-            _marks(ax, n, rows[chosen], cols[chosen], kind)
-
-
-def _marks(ax: Axes, n: int, rows: np.ndarray, cols: np.ndarray, kind: str) -> None:
-    """One square for each entry, as large as its cell or, in large matrices, just large enough to be seen."""
-    half = max(0.45, 0.5 * LEAST_MARK / (72 * INCHES / n))
-    corner = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
-    squares = np.stack([cols, rows], axis=1)[:, None, :] + corner
-    ax.add_collection(PolyCollection(squares, facecolors=COLOURS[kind], edgecolors="none", gid=kind))
-
-
-def _frame(ax: Axes, n: int, rows: Sequence[tuple[str, int]], cols: Sequence[tuple[str, int]]) -> None:
-    """Axes without ticks, and the strips of block kinds."""
-    ax.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set(linewidth=0.6, color="#444444")
-    point = n / (72 * INCHES)
-    thick = 4.5 * point
-    for start, stop, kind in _runs([kind for kind, _ in rows]):
-        ax.add_patch(_strip(-0.5 - 2 * point - thick, start - 0.5, thick, stop - start, kind))
-    for start, stop, kind in _runs([kind for kind, _ in cols]):
-        ax.add_patch(_strip(start - 0.5, -0.5 - 2 * point - thick, stop - start, thick, kind))
-
-
-def _strip(x: float, y: float, width: float, height: float, kind: str) -> Rectangle:
-    return Rectangle((x, y), width, height, facecolor=COLOURS[kind], edgecolor="none", clip_on=False)
-
-
-def _runs(values: Sequence) -> list[tuple]:
-    """(start, stop, value) of each maximal run of equal values."""
-    edges = [0] + [k for k in range(1, len(values)) if values[k] != values[k - 1]] + [len(values)]
-    return [(a, b, values[a]) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+def _strips(ax: Axes, n: int, rows: Blocks, cols: Blocks) -> None:
+    """Strips in the colours of rows and columns, at the left and at the top."""
+    point = n / (72 * _INCHES)
+    begin, thick = -0.5 - 6.5 * point, 4.5 * point
+    for blocks, left in ((rows, True), (cols, False)):
+        for start, stop in _runs(blocks, lambda block: block[0]):
+            across, along = (begin, thick), (start - 0.5, float(stop - start))  # (first, length)
+            (x, width), (y, height) = (across, along) if left else (along, across)
+            colour = COLOURS[blocks[start][0]]
+            ax.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none", clip_on=False))
 
 
 # ---- brackets -----------------------------------------------------------------------------------------------------
 
 
-def _brackets(ax: Axes, n: int, blocks: Sequence[tuple[str, int]], model: Model, side: str) -> float:
+class _Span(NamedTuple):
+    """Successive rows or columns of a body, or of the bodies of a chain, with these kinds."""
+
+    start: int
+    stop: int
+    kinds: tuple[str, ...]
+    first: int
+    last: int
+
+
+def _spans(blocks: Blocks, model: Model) -> list[_Span]:
+    """Runs of one body; in large models those of a chain of bodies, upwards or downwards, are merged."""
+    spans: list[_Span] = []
+    for start, stop in _runs(blocks, lambda block: block[1]):
+        kinds, body = tuple(dict.fromkeys(kind for kind, _ in blocks[start:stop])), blocks[start][1]
+        last = spans[-1].last if spans else -1
+        if model.nb > _MANY_BODIES and min(body, last) >= 0 and kinds == spans[-1].kinds:
+            outer, inner = max(body, last), min(body, last)
+            if model.parent[outer] == inner and len(model.children[inner]) == 1:
+                spans[-1] = spans[-1]._replace(stop=stop, last=body)
+                continue
+        spans.append(_Span(start, stop, kinds, body, body))
+    return spans
+
+
+def _brackets(ax: Axes, n: int, blocks: Blocks, model: Model, side: str) -> float:
     """Inner brackets of bodies or chains of bodies, outer ones of the quantities there; returns their width [pt]."""
-    point = n / (72 * INCHES)
-    runs = _bodies(blocks)
-    if model.nb > MANY_BODIES:
-        runs = _chains(runs, model)
-    groups = _merged(runs)
-    if len(groups) > MANY_GROUPS:
+    point = n / (72 * _INCHES)
+    spans, names = _spans(blocks, model), model.body_names
+    groups = [list(group) for _, group in groupby(spans, key=lambda span: span.kinds)]
+    if len(groups) > _MANY_GROUPS:
         return 10.0
-    for start, _, _ in groups[1:]:
-        (ax.axhline if side == "left" else ax.axvline)(start - 0.5, color="#C8C8C8", linewidth=0.5, zorder=0)
-    least, offset, longest = LEAST_LABEL * point, 10.0, 0
-    for start, stop, _, first, last in runs:
-        if first >= 0 and stop - start >= least:
-            name = _name(first, last, model)
+    offset, longest = 10.0, 0
+    for span in spans:
+        if span.first >= 0 and span.stop - span.start >= _LEAST_LABEL * point:
+            name = names[span.first] + (f" … {names[span.last]}" if span.last != span.first else "")
             longest = max(longest, len(name))
-            _bracket(ax, start, stop, offset * point, point, name, side, 7.0, turned=side == "top")
+            _bracket(ax, span.start, span.stop, offset * point, point, name, side, 7.0, turned=side == "top")
     offset += 8 + 4.0 * longest if longest else 0.0
-    for start, stop, kinds in groups:
-        if stop - start >= 2 * least:
-            text = ", ".join(SYMBOLS[k] for k in kinds)
+    for group in groups:
+        start, stop = group[0].start, group[-1].stop
+        if start:
+            (ax.axhline if side == "left" else ax.axvline)(start - 0.5, color="#C8C8C8", linewidth=0.5)
+        if stop - start >= 2 * _LEAST_LABEL * point:
+            text = ", ".join(SYMBOLS[k] for k in group[0].kinds)
             _bracket(ax, start, stop, offset * point, point, text, side, 9.0, turned=side == "left")
     return offset + 14.0
-
-
-def _bodies(blocks: Sequence[tuple[str, int]]) -> list[tuple[int, int, tuple[str, ...], int, int]]:
-    """(start, stop, kinds in order, first body, last body) of each run of one body; known rows are of body −1."""
-    runs = []
-    for start, stop, body in _runs([body for _, body in blocks]):
-        runs.append((start, stop, tuple(dict.fromkeys(kind for kind, _ in blocks[start:stop])), body, body))
-    return runs
-
-
-def _chains(runs: list[tuple], model: Model) -> list[tuple]:
-    """Runs of neighbours on a branch of the tree, with the same kinds, taken together; upwards or downwards."""
-    out: list[list] = []
-    for start, stop, kinds, first, last in runs:
-        if out and kinds == out[-1][2] and first >= 0 and out[-1][4] >= 0:
-            before = out[-1][4]
-            down = model.parent[first] == before and len(model.children[before]) == 1
-            up = model.parent[before] == first and len(model.children[first]) == 1
-            if down or up:
-                out[-1][1], out[-1][4] = stop, last
-                continue
-        out.append([start, stop, kinds, first, last])
-    return [tuple(run) for run in out]
-
-
-def _merged(runs: list[tuple]) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Consecutive runs with the same kinds."""
-    out: list[list] = []
-    for start, stop, kinds, *_ in runs:
-        if out and out[-1][2] == kinds:
-            out[-1][1] = stop
-        else:
-            out.append([start, stop, kinds])
-    return [tuple(run) for run in out]
-
-
-def _name(first: int, last: int, model: Model) -> str:
-    names = model.body_names
-    return names[first] if first == last else f"{names[first]} … {names[last]}"
 
 
 def _bracket(
@@ -236,10 +193,9 @@ def _bracket(
     """A bracket along one side of the matrix, `offset` away from it, with its text outside; lengths in entries."""
     depth, gap = 2.5 * point, min(0.08 * (stop - start), 2.0 * point)
     a, b, out = start - 0.5 + gap, stop - 0.5 - gap, -0.5 - offset
-    along, across = [a, a, b, b], [out + depth, out, out, out + depth]
-    x, y = (along, across) if side == "top" else (across, along)
+    x, y, at = [a, a, b, b], [out + depth, out, out, out + depth], ((a + b) / 2, out - 0.8 * depth)
+    ha, va = "center", "bottom"
+    if side == "left":
+        x, y, at, ha, va = y, x, at[::-1], "right", "center"
     ax.plot(x, y, color="#444444", linewidth=0.7, clip_on=False, solid_capstyle="butt")
-    middle, beyond = (a + b) / 2, out - 0.8 * depth
-    at = (middle, beyond) if side == "top" else (beyond, middle)
-    ha, va = ("center", "bottom") if side == "top" else ("right", "center")
     ax.text(*at, text, fontsize=size, rotation=90 if turned else 0, clip_on=False, ha=ha, va=va)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
 from dataclasses import dataclass
 
@@ -22,8 +24,8 @@ KNOWN, MULTIPLIER, FILL, FURTHER = "known", "multiplier", "fill-in", "further"
 _PALETTE = ("#E69F00", "#CC79A7", "#56B4E9", "#0072B2", "#009E73", "#F0E442")
 COLOURS = dict(zip((*QUANTITIES, "fB"), itertools.cycle(_PALETTE), strict=False))
 COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FURTHER: "#8C564B", FILL: "#D55E00"}
-# Width of a picture in pixels, and most unknowns of a system that is drawn (chosen).
-SIDE, MOST_DRAWN = 260, 2000
+# Width of a picture on a page [px], most unknowns of a system on a page, most pixels of a raster: tuned to screens.
+SIDE, MOST_DRAWN, _MOST_PIXELS = 260, 2000, 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,12 @@ class Pattern:
     @property
     def nnz(self) -> int:
         return len(self.row)
+
+    @property
+    def permuted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(row, column, kind) of the entries of P D Q and of its fill-in."""
+        row, col = (np.concatenate([x, self.fill[:, k]]) for k, x in enumerate((self.at_row, self.at_col)))
+        return row, col, np.concatenate([self.kind, np.full(len(self.fill), FILL)])
 
     @property
     def lower_triangular(self) -> bool:
@@ -107,6 +115,15 @@ def _shown(kind: str, body: int) -> tuple[str, int]:
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 
+def raster(shape: tuple[int, int], row: np.ndarray, col: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    """(height, width, 3) uint8: entries in the colours of their kinds on white, at least a pixel for each."""
+    step = max(1, -(-max(shape) // _MOST_PIXELS))
+    image = np.full((-(-shape[0] // step), -(-shape[1] // step), 3), 255, dtype=np.uint8)
+    for k in dict.fromkeys(kind.tolist()):
+        image[row[kind == k] // step, col[kind == k] // step] = [*bytes.fromhex(COLOURS[k][1:])]
+    return image
+
+
 def pictures(problem: Problem, options: Options, choice: Choice) -> str:
     """D as it is assembled, and in the order of its pivots with its fill-in if it is eliminated, as HTML.
 
@@ -116,36 +133,32 @@ def pictures(problem: Problem, options: Options, choice: Choice) -> str:
         return ""
     if choice.is_recursion:
         system = problem.system()
-        row, col, kind = _entries(system)
-        caption = f"D as stated, {len(row):,} entries; the program is a recursion without it"
-        return _picture(system.shape, row, col, kind, caption) + _key(kind)
+        entries = _entries(system)
+        caption = f"D as stated, {len(entries[0]):,} entries; the program is a recursion without it"
+        return _picture(system.shape, entries, caption) + _key(entries[2])
     p = matrix_pattern(problem, options, choice)
-    natural = _picture((p.n, p.n), p.row, p.col, p.kind, f"D as assembled, {p.nnz:,} entries")
-    at_row, at_col = (np.concatenate([x, p.fill[:, k]]) for k, x in enumerate((p.at_row, p.at_col)))
-    kind = np.concatenate([p.kind, np.full(len(p.fill), FILL)])
+    natural = _picture((p.n, p.n), (p.row, p.col, p.kind), f"D as assembled, {p.nnz:,} entries")
     caption = f"P D Q in the order of its pivots, fill-in {len(p.fill):,}"
-    return natural + _picture((p.n, p.n), at_row, at_col, kind, caption) + _key(kind)
+    return natural + _picture((p.n, p.n), p.permuted, caption) + _key(p.permuted[2])
 
 
-def _picture(shape: tuple[int, int], row: np.ndarray, col: np.ndarray, kind: np.ndarray, caption: str) -> str:
-    """Squares in the colours of their kinds on white, each large enough to be seen."""
-    n, m = shape
-    side = max(1.0, max(shape) / SIDE)
-    square = f"h{side:.3g}v{side:.3g}h-{side:.3g}z"
-    paths = []
-    for k in dict.fromkeys(kind.tolist()):
-        places = zip(col[kind == k].tolist(), row[kind == k].tolist(), strict=True)
-        paths.append(f'<path fill="{COLOURS[k]}" d="{"".join(f"M{c} {r}{square}" for c, r in places)}"/>')
+def _picture(shape: tuple[int, int], entries: tuple[np.ndarray, np.ndarray, np.ndarray], caption: str) -> str:
+    """The raster of a matrix as a figure of HTML that loads nothing."""
+    from PIL import Image
+
+    (n, m), png = shape, io.BytesIO()
+    Image.fromarray(raster(shape, *entries)).save(png, format="PNG", optimize=True)
     return (
         f'<figure style="display: inline-block; margin: 0.3em 1.5em 0.3em 0; width: {SIDE}px; vertical-align: top">'
         f'<svg width="{SIDE}" height="{SIDE * n / m:.0f}" viewBox="0 0 {m} {n}">'
-        f'<rect width="{m}" height="{n}" fill="#ffffff"/>{"".join(paths)}</svg>'
+        f'<image width="{m}" height="{n}" preserveAspectRatio="none" style="image-rendering: pixelated" '
+        f'href="data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"/></svg>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
 def _key(kind: np.ndarray) -> str:
-    """The colours of the kinds that there are."""
-    there = set(kind.tolist())
-    marks = (f'<span style="color: {c}; background: #ffffff">■</span> {k}' for k, c in COLOURS.items() if k in there)
+    """The colours of the kinds."""
+    kinds = set(kind.tolist())
+    marks = (f'<span style="color: {c}; background: #ffffff">■</span> {k}' for k, c in COLOURS.items() if k in kinds)
     return f"<div>{' &nbsp; '.join(marks)}</div>"
