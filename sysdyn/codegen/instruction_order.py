@@ -1,26 +1,59 @@
-"""Orders of the operations of a program, and the moves between registers and memory that these take."""
+"""Instruction scheduling: sines and cosines first, then the critical path or the least memory traffic; spills."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.codegen.partition import schedule
-from sysdyn.program.opcodes import ANGULAR
+from sysdyn.codegen.partition import CONSTANT, LOCAL
+from sysdyn.codegen.slp import Operation
+from sysdyn.program.opcodes import ADD, ANGULAR, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
 
-# Registers for values that are no constants, of the 32 of AVX-512 and of ARM (chosen).
-REGISTERS = 30
-# Programs of more operations keep the given order, as trying others takes long (chosen).
-LONGEST_ARRANGED = 20_000
+# Cycles from operands to result: those of recent x86 cores, other kinds as an addition.
+LATENCY: dict[int | str, int] = {DIV: 14, SQRT: 18, SIN: 40, COS: 40}
+ADDITION = 4
+# Bytes of machine code an instruction (mean of kernels for AVX-512).
+INSTRUCTION_BYTES = 7.5
 
 
-def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
-    """The program that does operation order[k] as its k-th. cuts: of the new program."""
+def hoist_trig(program: Program) -> Program:
+    """The program in three pieces: the operands of sines and cosines, these, and the rest.
+
+    A kernel of one state then computes a register of angles at a time. Sines and cosines that depend on others stay in
+    the rest.
+    """
+    n, first = len(program), program.first_op
+    is_trig = np.isin(program.kind, ANGULAR)
+    if not is_trig.any():
+        return program
+    end = int(np.flatnonzero(is_trig)[-1]) + 1  # no later operation leads to an angle
+    lhs, rhs = ((x[:end] - first).tolist() for x in (program.lhs, program.rhs))
+    operands = [[x for x in pair if x >= 0] for pair in zip(lhs, rhs, strict=True)]
+    depends = is_trig.tolist()  # is a sine or cosine, or depends on one
+    hoisted, leads = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    for k, xs in enumerate(operands):
+        inner = any(depends[x] for x in xs)
+        hoisted[k] = depends[k] and not inner
+        depends[k] = depends[k] or inner
+    for k in reversed(range(end)):
+        if hoisted[k] or leads[k]:
+            leads[operands[k]] = True
+    rest = ~(leads | hoisted)
+    order = np.concatenate([np.flatnonzero(part) for part in (leads, hoisted, rest)])
+    begin, end = np.cumsum([leads.sum(), hoisted.sum()])
+    rest_before = np.concatenate([[0], np.cumsum(rest)])
+    cuts = np.unique([begin, end, *(end + rest_before[program.cuts])])
+    return _permuted(program, order, cuts[(cuts > 0) & (cuts < n)])
+
+
+def _permuted(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
+    """The program whose k-th operation is operation order[k]. cuts: of the new program."""
     first = program.first_op
     number = np.arange(-1, first + len(program))  # new number of value v at v + 1, so that −1 stays
     number[1 + first + order] = first + np.arange(len(program))
@@ -35,200 +68,200 @@ def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
     )  # fmt: skip
 
 
-def _operands(program: Program, end: int | None = None) -> list[list[int]]:
-    """Operation numbers of the distinct operands of each operation up to `end`, without inputs and constants."""
-    first = program.first_op
-    pairs = zip((program.lhs[:end] - first).tolist(), (program.rhs[:end] - first).tolist(), strict=True)
-    return [[a] * (a >= 0) + [b] * (b >= 0 and b != a) for a, b in pairs]
+class Instruction(NamedTuple):
+    """An operation, or a product and the sum into which LLVM contracts it.
 
-
-def angles_first(program: Program) -> tuple[Program, int]:
-    """(program, begin of the rest): first all that leads to sines and cosines, then these in one piece, then the rest.
-
-    There, a kernel of one state takes as many angles at a time as a register holds, and one of many states has its
-    registers to itself in between.
+    reads: distinct operands that are no constants; writes: whether other segments read the result.
     """
-    is_angle = np.isin(program.kind, ANGULAR)
-    if not is_angle.any():
-        return program, 0
-    n, last = len(program), int(np.flatnonzero(is_angle)[-1])  # whatever comes after that leads to none
-    operands = _operands(program, last + 1)
-    after = is_angle.tolist()  # is a sine or cosine, or needs one
-    angle, feeds = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+
+    operations: tuple[Operation, ...]
+    reads: tuple[int, ...]
+    writes: bool
+
+    @property
+    def result(self) -> int:
+        return self.operations[-1].result
+
+
+def contract(operations: Iterable[Operation], exported: Collection[int]) -> list[Instruction]:
+    """Instructions in the order of the operations. exported: operations of the segment whose results others read.
+
+    Of two products that only this sum reads, the one at the end of the longer chain is contracted: the other one is
+    ready first.
+    """
+    operations = list(operations)
+    uses = Counter(x for operation in operations for x in operation.operands)
+    depth: dict[int, int] = {}
+    products: dict[int, Operation] = {}
+    parts: dict[int, tuple[Operation, ...]] = {}
+    for operation in operations:
+        result, kind, operands, lanes, defines = operation
+        depth[result] = 1 + max((depth.get(x, 0) for x in operands), default=0)
+        parts[result] = (operation,)
+        terms = [x for x in operands if x in products and products[x].lanes == lanes]
+        if kind in (ADD, SUB) and terms:
+            product = max(terms, key=depth.__getitem__)
+            del parts[product]
+            if kind == ADD and operands[0] != product:
+                operation = operation._replace(operands=operands[::-1])  # of two products LLVM takes the first
+            parts[result] = (products[product], operation)
+        elif kind == MUL and uses[result] == 1 and not any(k in exported for k in defines):
+            products[result] = operation
+    return [_instruction(part, exported) for part in parts.values()]
+
+
+def _instruction(operations: tuple[Operation, ...], exported: Collection[int]) -> Instruction:
+    inner = {operation.result for operation in operations[:-1]}
+    reads = dict.fromkeys(x for operation in operations for x in operation.operands if x % 4 != CONSTANT)
+    return Instruction(
+        operations, tuple(x for x in reads if x not in inner), any(k in exported for k in operations[-1].defines)
+    )
+
+
+def schedule_instructions(
+    instructions: Sequence[Instruction], registers: int, code_cache: int = 0
+) -> list[Instruction]:  # fmt: skip
+    """The instructions in the order in which they are executed.
+
+    registers: for values. code_cache: bytes of the instruction cache for one state, 0 for many states. The critical
+    path sets the pace of one state unless its code comes from beyond the instruction cache. That, and many states,
+    are limited by loads and stores.
+    """
+    number = {instruction.result: k for k, instruction in enumerate(instructions)}
+    operands = [[number[x] for x in instruction.reads if x % 4 == LOCAL] for instruction in instructions]
+    users: list[list[int]] = [[] for _ in operands]
     for k, xs in enumerate(operands):
-        needs = any(after[x] for x in xs)
-        angle[k] = after[k] and not needs
-        after[k] = after[k] or needs
-    for k in reversed(range(last + 1)):
-        if angle[k] or feeds[k]:
-            feeds[operands[k]] = True
-    rest = ~(feeds | angle)
-    order = np.concatenate([np.flatnonzero(part) for part in (feeds, angle, rest)])
-    begin = int(feeds.sum())
-    end = begin + int(angle.sum())
-    before = np.concatenate([[0], np.cumsum(rest)])  # how much of the rest comes before an operation
-    cuts = np.unique([begin, end, *(end + before[program.cuts])])
-    return reordered(program, order, cuts[(cuts > 0) & (cuts < n)]), end
+        for x in xs:
+            users[x].append(k)
+
+    def ordered(order: Iterable[int]) -> list[Instruction]:
+        return [instructions[k] for k in order]
+
+    given = range(len(instructions))
+    if code_cache:
+        height = _heights(instructions, users)
+        order = ordered(_bottom_up(operands, users, sorted(given, key=lambda k: -height[k]), registers))
+        if (len(order) + memory_traffic(order, registers)) * INSTRUCTION_BYTES <= code_cache:
+            return order
+    orders = (_bottom_up(operands, users, given, registers), _depth_first(operands, users))
+    return min(map(ordered, orders), key=lambda order: memory_traffic(order, registers))
 
 
-@lru_cache(maxsize=2)
-def arranged(program: Program, registers: int = REGISTERS) -> Program:
-    """Angles first, and the rest in the one of a few orders that moves least between registers and memory.
+def _heights(instructions: Sequence[Instruction], users: list[list[int]]) -> list[int]:
+    """Cycles from the begin of each instruction to the end of the longest chain of results that it starts."""
+    height = [LATENCY.get(x.operations[-1].kind, ADDITION) for x in instructions]
+    for k in reversed(range(len(height))):
+        height[k] += max((height[user] for user in users[k]), default=0)
+    return height
 
-    A program with pieces that share their code keeps its order.
+
+def _bottom_up(operands: list[list[int]], users: list[list[int]], base: Sequence[int], registers: int) -> list[int]:
+    """List schedule from the last instruction back: the latest one in `base` whose users are all scheduled.
+
+    Once as many values are live as there are registers, it is the one that adds the fewest live values.
     """
-    program, start = angles_first(program)
-    if not 0 < len(program) <= LONGEST_ARRANGED or any(segment.shared for segment in schedule(program).segments):
-        return program
-    operands = _operands(program)
-    given = list(range(len(program)))
-    deep = _depth_first(program, operands)
-    tried = (given, deep, _bottom_up(operands, given, registers), _bottom_up(operands, deep, registers))
-    orders = [[*range(start), *(k for k in order if k >= start)] for order in tried]
-    best = min(orders, key=lambda order: traffic(program, order, registers))
-    return reordered(program, np.array(best), program.cuts[program.cuts <= start])
+    n, n_live = len(operands), 0
+    place = [0] * n
+    for k, i in enumerate(base):
+        place[i] = k
+    pending = [len(x) for x in users]
+    scheduled, live = [False] * n, [False] * n
+    live_delta = [len(xs) - bool(users[i]) for i, xs in enumerate(operands)]
+    ready: list[list[tuple[int, int]]] = [[] for _ in range(5)]  # heaps by live_delta + 1, with outdated entries
+
+    def offer(i: int) -> None:
+        heapq.heappush(ready[live_delta[i] + 1], (-place[i], i))
+
+    for i in range(n):
+        if not pending[i]:
+            offer(i)
+    order: list[int] = []
+    while len(order) < n:
+        heads = []
+        for delta, heap in enumerate(ready, -1):
+            while heap and (scheduled[heap[0][1]] or live_delta[heap[0][1]] != delta):
+                heapq.heappop(heap)
+            if heap:
+                heads.append(heap[0])
+        i = (min(heads) if n_live < registers else heads[0])[1]
+        order.append(i)
+        scheduled[i] = True
+        n_live += live_delta[i]
+        for x in operands[i]:
+            pending[x] -= 1
+            if not live[x]:
+                live[x] = True
+                for user in users[x]:
+                    live_delta[user] -= 1
+                    if not (pending[user] or scheduled[user]):
+                        offer(user)
+            if not pending[x]:
+                offer(x)
+    return order[::-1]
 
 
-def _depth_first(program: Program, operands: list[list[int]]) -> list[int]:
-    """Each output after its operands, from the last output on; of two operands the one of greater need first.
+def _depth_first(operands: list[list[int]], users: list[list[int]]) -> list[int]:
+    """Each result that nothing reads after its operands, the last one first; the operand of greater need first.
 
-    The need is that of Sethi and Ullman (1970): registers that suffice if nothing is used twice.
+    The need is that of Sethi and Ullman (1970): registers that suffice if each result is used once.
     """
     need: list[int] = []
     for xs in operands:
         needs = sorted((need[x] for x in xs), reverse=True)
         need.append(max([1, *(x + k for k, x in enumerate(needs))]))
     done, order = [False] * len(operands), []
-    last_first = [v - program.first_op for v in reversed(program.output_values.tolist()) if v >= program.first_op]
-    for root in (*last_first, *range(len(operands))):
-        stack = [(root, False)]
-        while stack:
-            k, ready = stack.pop()
-            if done[k]:
-                continue
-            if ready:
-                done[k] = True
-                order.append(k)
-                continue
-            stack.append((k, True))
-            stack.extend((x, False) for x in sorted(operands[k], key=need.__getitem__) if not done[x])
+    stack = [(k, False) for k in range(len(operands)) if not users[k]]
+    while stack:
+        k, ready = stack.pop()
+        if done[k]:
+            continue
+        if ready:
+            done[k] = True
+            order.append(k)
+            continue
+        stack.append((k, True))
+        stack.extend((x, False) for x in sorted(operands[k], key=need.__getitem__) if not done[x])
     return order
 
 
-def _bottom_up(operands: list[list[int]], base: list[int], registers: int) -> list[int]:
-    """From the last operation back: the one that makes the fewest values wait, else the latest one in `base`.
+def memory_traffic(instructions: Sequence[Instruction], registers: int) -> int:
+    """Loads, and stores of results that no other segment reads, in this order."""
+    loads, stores = belady_spills(instructions, registers)
+    return sum(map(len, loads)) + sum(x.result in stores and not x.writes for x in instructions)
 
-    While fewer values wait than there are registers only the latter counts.
+
+def belady_spills(instructions: Sequence[Instruction], registers: int) -> tuple[list[list[int]], set[int]]:
+    """(operands to be loaded at each instruction, results to be stored): the value needed latest gives way.
+
+    One operand of an instruction is read from memory without a register of its own. Operands from outside the segment
+    are in memory. Belady 1966.
     """
-    ready = _Ready(operands, base)
-    order: list[int] = []
-    while len(order) < len(operands):
-        order.append(ready.next(registers))
-        ready.done(order[-1])
-    return order[::-1]
-
-
-class _Ready:
-    """Operations all of whose users are done, by the number of values that each would make wait."""
-
-    def __init__(self, operands: list[list[int]], base: list[int]):
-        n = len(operands)
-        self.operands = operands
-        self.place = [0] * n
-        for k, i in enumerate(base):
-            self.place[i] = k
-        self.users: list[list[int]] = [[] for _ in range(n)]
-        for i, xs in enumerate(operands):
-            for x in xs:
-                self.users[x].append(i)
-        self.left = [len(u) for u in self.users]
-        self.over, self.waiting = [False] * n, [False] * n
-        self.n_waiting = 0
-        # one heap by place for each number of values that would wait more; entries out of date are put right when met
-        self.more = [len(xs) - bool(self.users[i]) for i, xs in enumerate(operands)]
-        self.heaps: dict[int, list[tuple[int, int]]] = {k: [] for k in range(-1, 3)}
-        for i in range(n):
-            if not self.left[i]:
-                self._offer(i)
-
-    def _offer(self, i: int) -> None:
-        heapq.heappush(self.heaps[self.more[i]], (-self.place[i], i))
-
-    def next(self, registers: int) -> int:
-        found: list[tuple[int, int]] = []
-        for k, heap in self.heaps.items():
-            while heap and (self.over[heap[0][1]] or self.more[heap[0][1]] != k):
-                heapq.heappop(heap)
-            if heap:
-                found.append(heap[0])
-        return (min(found) if self.n_waiting < registers else found[0])[1]
-
-    def done(self, i: int) -> None:
-        self.over[i] = True
-        self.n_waiting -= self.waiting[i]
-        for x in self.operands[i]:
-            if not self.waiting[x]:
-                self._wait(x)
-            self.left[x] -= 1
-            if not self.left[x]:
-                self._offer(x)
-
-    def _wait(self, x: int) -> None:
-        """A value is needed from here on, so that its other users make one value less wait."""
-        self.waiting[x] = True
-        self.n_waiting += 1
-        for user in self.users[x]:
-            self.more[user] -= 1
-            if not (self.left[user] or self.over[user]):
-                self._offer(user)
-
-
-def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:
-    """Loads, and stores of values that are no outputs, of a program in this order."""
-    steps = _steps(program)
-    loads, stores = moves([steps[k] for k in order], registers)
-    return sum(map(len, loads)) + len(stores.difference(program.output_values.tolist()))
-
-
-@lru_cache(maxsize=1)
-def _steps(program: Program) -> list[tuple[int, list[int]]]:
-    """(result, operands that are no constants) of each operation."""
-    first, n_in = program.first_op, program.n_inputs
-    pairs = zip(program.lhs.tolist(), program.rhs.tolist(), strict=True)
-    return [(k, [v for v in {*pair} if 0 <= v < n_in or v >= first]) for k, pair in enumerate(pairs, first)]
-
-
-def moves(steps: Sequence[tuple[int, Sequence[int]]], registers: int) -> tuple[list[list[int]], set[int]]:
-    """(operands to be loaded at each step, results to be stored) of steps (result, operands).
-
-    The value needed latest gives way (Belady 1966). One operand a step is read from memory without a register of its
-    own. Operands that are no results are in memory.
-    """
-    end = len(steps)
+    end = len(instructions)
     upcoming: dict[int, int] = {}
-    uses = []  # of the result and of the operands of each step, the next ones
+    uses = []  # the next uses of the result and of the operands of each instruction
     for t in reversed(range(end)):
-        result, operands = steps[t]
+        result, operands = instructions[t].result, instructions[t].reads
         uses.append((upcoming.get(result, end), [upcoming.get(x, end) for x in operands]))
         upcoming.update(dict.fromkeys(operands, t))
     loads: list[list[int]] = []
     results: set[int] = set()
     stores: set[int] = set()
-    held: dict[int, int] = {}  # values in registers, and their next uses
-    for (result, operands), (next_use, next_uses) in zip(steps, reversed(uses), strict=True):
-        missing = [x for x in operands if x not in held]
+    next_use: dict[int, int] = {}  # of the values in registers
+    for instruction, (use_of_result, uses_of_operands) in zip(instructions, reversed(uses), strict=True):
+        result, operands = instruction.result, instruction.reads
+        missing = [x for x in operands if x not in next_use]
         loads.append(missing)
         results.add(result)
-        held.update(zip(operands, next_uses, strict=True))
-        held[result] = next_use
+        next_use.update(zip(operands, uses_of_operands, strict=True))
+        next_use[result] = use_of_result
         if missing:
-            held[max(missing, key=held.__getitem__)] = end
+            next_use[max(missing, key=next_use.__getitem__)] = end
         for x in (*operands, result):
-            if held[x] == end:
-                del held[x]
-        while len(held) > registers:
-            x = max(held, key=held.__getitem__)
+            if next_use[x] == end:
+                del next_use[x]
+        while len(next_use) > registers:
+            x = max(next_use, key=next_use.__getitem__)
             if x in results:
                 stores.add(x)
-            del held[x]
+            del next_use[x]
     return loads, stores

@@ -17,7 +17,7 @@ from sysdyn.program.opcodes import ADD, SUB
 # Refinements of the colours, and the refinements by whose colours a match spreads, one after the other (chosen).
 REFINEMENTS, LEVELS = 8, (8, 5, 3, 1, 0)
 # Most inputs of one colour that can be seeds, and seeds that are tried at a time (chosen).
-ALIKE, SEEDS = 4, 6
+ALIKE, SEEDS = 4, 12
 # Least worth of a match: operations whose operands are matched, too, less operations whose operands are not (chosen).
 LEAST_WORTH = 20
 

@@ -17,7 +17,7 @@ MIN_SHARED = 24
 # Fewest equal pieces that are computed side by side (chosen).
 MIN_BESIDE = 3
 # Fewest operations of pieces that are computed side by side (chosen).
-MIN_PACKED = 8
+MIN_PACKED = 24
 
 # An operand of a segment is a result of its own, a constant, or a value from outside.
 LOCAL, CONSTANT, EXTERNAL = 0, 1, 2

@@ -27,14 +27,14 @@ Constant = float | tuple[float, float]  # A constant of one lane, or of two.
 class Operation(NamedTuple):
     """An operation on `lanes` lanes. Values are codes as in the shape of the segment, and new ones of that form.
 
-    done: the operations of the segment whose results these are, lane by lane; −1 for none.
+    defines: the operations of the segment whose results these are, lane by lane; −1 for none.
     """
 
     result: int
     kind: int | str
     operands: tuple[int, ...]
     lanes: int = 1
-    done: tuple[int, ...] = ()
+    defines: tuple[int, ...] = ()
 
 
 def single(shape: Shape) -> list[Operation]:
@@ -256,7 +256,7 @@ class _Paired:
                 operands = tuple(self._alone(x) for x in (shape.lhs[u], shape.rhs[u]) if x >= 0)
                 self._done.append(Operation(u * 4 + LOCAL, shape.kind[u], operands, 1, (u,)))
         constants = [c if isinstance(c, float) else (c[0], c[1] * self._signs.value(c[2])) for c in self._constants]
-        return [x._replace(done=done.get(x.result, x.done)) for x in self._done], constants
+        return [x._replace(defines=done.get(x.result, x.defines)) for x in self._done], constants
 
     def _add(self, kind: int | str, operands: tuple[int, ...], lanes: int, sign: int = 0) -> int:
         result = self._new * 4 + LOCAL

@@ -119,7 +119,7 @@ def test_who_is_beside_whom():
     assert packs(columns(0, 5, 19)) == [8, 8, 3, 8, 8, 3]
     assert packs(columns(0, 5, 10)) == [8, 8]  # two are left over: too few
     assert packs(columns(0, 5, 8, chained=8)) == [8]  # those that need one another are not side by side
-    assert packs(columns(0, 2, 8)) == [8]  # the solves are too short
+    assert packs(columns(0, 4, 8)) == [8]  # the solves are too short
     assert not any(s.beside for s in schedule(columns(0, 5, 8)).segments)
 
 

@@ -14,16 +14,15 @@ from kernels import run_kernel
 from programs import assert_within, random_inputs, run_bounded
 
 import sysdyn as sd
-from sysdyn.codegen.instruction_order import angles_first
+from sysdyn.codegen.instruction_order import hoist_trig
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
-from sysdyn.codegen.llvm.fusion import fused
 from sysdyn.codegen.llvm.segments import BLOCK_LENGTH
 from sysdyn.codegen.llvm.target import here
 from sysdyn.codegen.partition import Segment, schedule
-from sysdyn.codegen.slp import PACK, Operation, paired, single
+from sysdyn.codegen.slp import PACK, Operation, paired
 from sysdyn.program.graph import Graph, copysign, sin, sqrt
-from sysdyn.program.opcodes import ADD, BAD_PIVOT, MUL, SIN, SUB, WEAK_PIVOT
+from sysdyn.program.opcodes import BAD_PIVOT, MUL, SIN, WEAK_PIVOT
 from sysdyn.program.program import Program
 
 each_width = pytest.mark.parametrize("width", [1, here().lanes()])
@@ -70,7 +69,7 @@ def test_more_values_than_registers(width, seed):
 def test_basic_blocks_are_short(width):
     """LLVM takes more than twice as long for a block of twice as many instructions."""
     program = straight_program(3, size=2000)
-    text = Emitter(program, width, twins=False).module()
+    text = Emitter(program, width, level=0).module()
     blocks = [block.count(" contract ") for block in re.split(r"^(?:\w+:|})$", text, flags=re.MULTILINE)]
     assert sum(blocks) > 4000 and max(blocks) <= 2 * BLOCK_LENGTH  # a product and its sum are one operation
 
@@ -106,20 +105,6 @@ def test_the_last_of_any_number_of_guards_counts(last):
     states[1:, -1] = 0.8, 0.1
     _, status = run_kernel(compile_kernel(program, 1, 0), program, {"x": states}, 3)
     np.testing.assert_array_equal(status, [0, WEAK_PIVOT, BAD_PIVOT | WEAK_PIVOT])
-
-
-def test_products_are_fused_with_sums_that_alone_need_them():
-    graph = Graph("none")
-    a, b, c, d, e = x = graph.inputs("x", 5).tolist()
-    shared = b * d
-    outputs = [a * b + c, a * c - e * d, c - a * d, c + shared, a - shared, a * a + a]
-    program = Program.from_graph(graph, [("x", x)], [("y", outputs)])
-    (segment,) = schedule(program).segments
-    kinds = [operation.kind for operation in fused(single(segment.shape), segment.shape.exported)]
-    assert Counter(kinds) == {"+": 2, "-": 1, "~": 1, MUL: 2, ADD: 1, SUB: 1}
-    value = np.array([[3.0, 5.0, 7.0, 11.0, 13.0]])
-    found, _ = run_kernel(compile_kernel(program), program, {"x": value}, 1)
-    np.testing.assert_array_equal(found["y"], [[22.0, -122.0, -26.0, 62.0, -52.0, 12.0]])
 
 
 # ---- twins ---------------------------------------------------------------------------------------------------------
@@ -256,7 +241,7 @@ def test_limbs_of_a_robot_are_found():
     )
     model = sd.load_urdf(urdf)
     solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False, level="fast")
-    program = angles_first(solver.program)[0]
+    program = hoist_trig(solver.program)
     longest = max(schedule(program, 1, len(program)).segments, key=lambda s: len(s.shape.kind))
     assert len(side_by_side(longest)) < 0.75 * len(longest.shape.kind)
     q, qd, tau = model.random_state(seed=0, batch=5)

@@ -11,7 +11,7 @@ from kernels import run_kernel
 from programs import assert_within, random_inputs, run_bounded
 
 import sysdyn as sd
-from sysdyn.codegen.instruction_order import arranged
+from sysdyn.codegen.instruction_order import hoist_trig
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.target import LOCK, Processor, here, library
@@ -73,12 +73,8 @@ def test_kernels_need_nothing_that_is_not_there(programs, name, many, level):
     library().initialize_all_targets()
     library().initialize_all_asmprinters()
     for program in programs:
-        emitter = Emitter(
-            arranged(program, processor.registers),
-            processor.lanes() if many else 1,
-            twins=level > 0,
-            processor=processor,
-        )
+        width = processor.lanes() if many else 1
+        emitter = Emitter(hoist_trig(program), width, level=level, processor=processor)
         with LOCK:
             target, module = processor.machine(level), library().parse_assembly(emitter.module())
             code, text = target.emit_object(module), target.emit_assembly(module)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from sysdyn.codegen.instruction_order import angles_first, arranged
+from sysdyn.codegen.instruction_order import hoist_trig
 from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.target import LOCK, Processor, here, library, version
 from sysdyn.files import cache
@@ -59,8 +59,7 @@ def compile_kernel(
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)  # n_slots, object code
         if stored is None:
-            ordered = arranged(program, processor.registers) if level else angles_first(program)[0]
-            emitter = Emitter(ordered, width, zeros, clears, twins=level > 0, processor=processor, real=real)
+            emitter = Emitter(hoist_trig(program), width, zeros, clears, level, processor, real)
             text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
             cache.store(key, struct.pack("<q", n_slots) + code)

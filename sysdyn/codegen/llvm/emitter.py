@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sysdyn.codegen.instruction_order import contract, schedule_instructions
 from sysdyn.codegen.llvm.driver import ZERO, Driver, Run
 from sysdyn.codegen.llvm.segments import (
     Access,
@@ -79,11 +80,11 @@ class _Code:
 class Emitter(Types):
     """zeros: outputs that are the constant 0 are written, too; clears: they are by themselves, without a workspace.
 
-    twins: limbs that are alike are looked for.
+    level: of optimisation; at 0 operations keep their order, and no limbs that are alike are looked for.
     """
 
     def __init__(
-        self, program: Program, width: int, zeros: bool = True, clears: bool = False, twins: bool = True,
+        self, program: Program, width: int, zeros: bool = True, clears: bool = False, level: int = 2,
         processor: Processor | None = None, real: Real = DOUBLE,
     ):  # fmt: skip
         super().__init__(width, real)
@@ -91,7 +92,7 @@ class Emitter(Types):
         self.register = self.processor.lanes(real)
         # Number of values side by side that fill a register, for kernels of one state.
         self.lanes = self.register if width == 1 else 1
-        whole = twins and len(program) <= LONGEST_WHOLE
+        self.level, whole = level, level > 0 and len(program) <= LONGEST_WHOLE
         self.twins = whole and width == 1
         self.plan = plan = schedule(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
@@ -188,7 +189,11 @@ class Emitter(Types):
 
     def _computing(self, name: str, access: Access, what: list[Operation]) -> str:
         free = (self.status_slot + 1) * self.width
-        lines, end = operations(what, access, self.processor.registers, free)
+        instructions, registers = contract(what, access.kept), self.processor.registers
+        if self.level:
+            code_cache = self.processor.code_cache if self.width == 1 else 0
+            instructions = schedule_instructions(instructions, registers, code_cache)
+        lines, end = operations(instructions, access, registers, free)
         self.n_slots = max(self.n_slots, -(-end // self.width))
         return self._function(name, access.parameters, lines)
 

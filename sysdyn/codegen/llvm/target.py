@@ -7,12 +7,17 @@ import importlib
 import os
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sysdyn.codegen.instruction_order import REGISTERS
 from sysdyn.errors import optional
 from sysdyn.runtime.real import DOUBLE, Real
+
+# Registers for values that are no constants, of the 32 of AVX-512 and of ARM (chosen).
+REGISTERS = 30
+# Bytes of the first-level instruction cache of most processors, where the machine does not say its own.
+CODE_CACHE = 2**15
 
 # LLVM makes code for one thread at a time, which holds this lock.
 LOCK = threading.RLock()
@@ -58,11 +63,15 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Processor:
-    """A target of machine code in LLVM's words: a triple, a model, and features as "+avx,-fma"."""
+    """A target of machine code in LLVM's words: a triple, a model, and features as "+avx,-fma".
+
+    code_cache: bytes of its first-level instruction cache.
+    """
 
     triple: str
     model: str
     features: str
+    code_cache: int = CODE_CACHE
 
     def has(self, *features: str) -> bool:
         return {f"+{x}" for x in features} <= set(self.features.split(","))
@@ -100,4 +109,16 @@ def here() -> Processor:
     """The processor of this machine."""
     with LOCK:
         llvm = library()
-        return Processor(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+        features = llvm.get_host_cpu_features().flatten()
+        return Processor(llvm.get_default_triple(), llvm.get_host_cpu_name(), features, _code_cache())
+
+
+def _code_cache() -> int:
+    """Bytes of this machine's first-level instruction cache, as Linux describes it."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache/index1")
+    try:
+        if (folder / "type").read_text().strip() == "Instruction":
+            return int((folder / "size").read_text().strip().removesuffix("K")) * 1024
+    except (OSError, ValueError):
+        pass
+    return CODE_CACHE
