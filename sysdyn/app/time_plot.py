@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, Freedoms
+from sysdyn.model.quantities import QUANTITY, JointQuantity
 from sysdyn.views.curves import POINTS, Panel, bands, most_changing
 
 
@@ -17,7 +17,7 @@ class Bands:
     """Collects a joint quantity over a log of any length: every 2^k-th state, so that at most `POINTS` are stored."""
 
     def __init__(self, model: Model, quantity: str):
-        if not isinstance(QUANTITY.get(quantity), Freedoms):
+        if not isinstance(QUANTITY.get(quantity), JointQuantity):
             raise InvalidInput(f"{quantity} cannot be drawn over time: choose tau or qdd")
         self.model, self.quantity = model, quantity
         self._points = np.empty((0, 1 + 2 * model.nv))  # t, values, standard deviations

@@ -30,7 +30,7 @@ from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.state_sensors import JointSensor
-from sysdyn.model.quantities import QUANTITY, stated
+from sysdyn.model.quantities import QUANTITY, user_visible
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import BOOLEANS, NUMBERS, TIMES
 
@@ -219,7 +219,7 @@ class LogColumns:
     def _by_quantity(self, names: Sequence[str], used: Iterable[int]) -> list[str]:
         """The names with the columns of a quantity as one name; none of a quantity that is used in part."""
         model = self.problem.model
-        quantity = {c: x for x in stated() for c in QUANTITY[x].labels(model)}
+        quantity = {c: x for x in user_visible() for c in QUANTITY[x].labels(model)}
         raw = {m.name: m.quantity for m in self.problem.raw}
         known = {raw.get(group_of(self.group[n][0]).name) for n in used}
         return list(dict.fromkeys(quantity.get(x, x) for x in names if quantity.get(x) not in known - {None}))
@@ -238,7 +238,7 @@ class LogColumns:
             found.append([x.replace(":", ".", 1) for x in QUANTITY[group].labels(problem.model)])
         if self._exact and name in problem.state_values:
             found.append(list(problem.state_values[name].labels))
-        if name in stated():
+        if name in user_visible():
             found.append(list(QUANTITY[name].labels(problem.model)))
         elif name == VALUE and not found[0]:
             found.append(list(problem.y_names))

@@ -169,7 +169,7 @@ def _further_loads(form: Form, rows: Rows) -> None:
     for x in form.layout.further:
         for i in range(form.problem.model.nb):
             columns, back = form.layout.columns(x, i), form.frames.back(x, i)
-            for equation, coefficients in QUANTITY[x].loads(form.problem.model, i).items():
+            for equation, coefficients in QUANTITY[x].checked_terms(form.problem.model, i).items():
                 block = coefficients if back is None else coefficients @ back
                 _load(form, rows, equation, i, columns, block)
 

@@ -13,9 +13,9 @@ from sysdyn.files.toml import to_plain
 from sysdyn.measurements.drifts import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
-from sysdyn.model.closures import dissipated
-from sysdyn.model.model import SLIP
-from sysdyn.model.quantities import QUANTITY, stated
+from sysdyn.model.closures import friction_torque
+from sysdyn.model.model import COULOMB_VELOCITY
+from sysdyn.model.quantities import QUANTITY, user_visible
 from sysdyn.program.arrays import finite_array
 from sysdyn.program.groups import slices
 
@@ -118,7 +118,7 @@ class Linear(_Combination):
         for key, C in blocks.items():
             if not (isinstance(key, tuple) and len(key) == 2):
                 raise InvalidInput(f"{name!r}: a block is of (quantity, name), such as ('f', 'l_foot'), not {key!r}")
-            check_among(f"quantity in {name!r}:", key[0], stated())
+            check_among(f"quantity in {name!r}:", key[0], user_visible())
             self.blocks[key] = C if callable(C) else numbers(f"block {key} of {name!r}", C, (None, None))
         if components is None:
             sizes = [len(C) for C in self.blocks.values() if isinstance(C, np.ndarray)]
@@ -159,12 +159,12 @@ class MotorTorque(_Combination):
     """
 
     passive: bool = False
-    slip: float = SLIP
+    slip: float = COULOMB_VELOCITY
 
     def __init__(
         self, joints: str | Sequence[str], matrix=None, bias=None, components: Sequence[str] | None = None,
-        name: str | None = None, noise=None, passive: bool = False, slip: float = SLIP, optional: bool = False,
-        drift: Drift | None = None,
+        name: str | None = None, noise=None, passive: bool = False, slip: float = COULOMB_VELOCITY,
+        optional: bool = False, drift: Drift | None = None,
     ):  # fmt: skip
         self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
         name = name or f"MotorTorque({','.join(self.joints)})"
@@ -189,7 +189,8 @@ class MotorTorque(_Combination):
             return bias
         places = self._places(ctx.model)
         damping, friction = (x[places] for x in (ctx.model.damping, ctx.model.friction))
-        return bias + self.matrix.astype(object) @ dissipated(damping, friction, np.asarray(ctx.qd)[places], self.slip)
+        torque = friction_torque(damping, friction, np.asarray(ctx.qd)[places], self.slip)
+        return bias + self.matrix.astype(object) @ torque
 
     def _places(self, model: Model) -> list[int]:
         """The degrees of freedom of the joints in τ."""

@@ -27,7 +27,7 @@ def unknowns(problem: Statement) -> TextTable:
     rows = []
     for x in dict.fromkeys(x for x, _ in layout.blocks):
         quantity = layout.of(x)
-        rows.append((x, quantity.meaning, f"{math.prod(quantity.shape(model)):,}", ", ".join(quantity.parts)))
+        rows.append((x, quantity.meaning, f"{math.prod(quantity.shape(model)):,}", ", ".join(quantity.component_units)))
     return TextTable(f"{layout.n:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
 
 
@@ -35,7 +35,7 @@ def equations(problem: Statement) -> TextTable:
     """Table of the equations of motion and the measurements: kind, components, their units and noise."""
     model = problem.model
     rows = [
-        (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].parts), "exact") for x, what in _MOTION.items()
+        (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].component_units), "exact") for x, what in _MOTION.items()
     ]
     count = sum(_size(model, x) for x in _MOTION)
     for m in problem.measurements:

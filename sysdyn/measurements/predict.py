@@ -79,7 +79,7 @@ def motion_of(
         flat = value.reshape(*value.shape[: value.ndim - len(shape)], math.prod(shape))
         wrench, torque = np.zeros((model.nb, 6, flat.shape[-1])), np.zeros((model.nv, flat.shape[-1]))
         for i in range(model.nb):
-            loads, part = quantity.loads(model, i), quantity.part(model, i)
+            loads, part = quantity.checked_terms(model, i), quantity.part(model, i)
             wrench[i][:, part] = loads.get("f", 0.0)
             torque[model.v_slice(i), part] = loads.get("tau", 0.0)
         torques = torques + flat @ torque.T

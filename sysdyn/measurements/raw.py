@@ -12,7 +12,7 @@ from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.drifts import Drift, RandomWalk, drift_of
 from sysdyn.measurements.measurement import Context, Measurement, Names
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, Quantity, stated
+from sysdyn.model.quantities import QUANTITY, Quantity, user_visible
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -133,7 +133,7 @@ class Known(RawMeasurement):
         self, quantity: str, targets: Names = "all", components: Names | int | Sequence[int] = "all",
         name: str | None = None, noise=None, bias: Drift | None = None, drift: Any = None,
     ):  # fmt: skip
-        check_among("quantity of a Known:", quantity, stated())
+        check_among("quantity of a Known:", quantity, user_visible())
         object.__setattr__(self, "quantity", quantity)
         super().__init__(targets, components, name, noise, bias, drift)
 

@@ -26,8 +26,8 @@ from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.closures import Link, impose
-from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
+from sysdyn.model.closures import CoupledJoint, impose
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, user_defined
 from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
 from sysdyn.program.groups import Group, Groups
 
@@ -304,10 +304,10 @@ class Statement:
         return tuple(m for m in self.valued if isinstance(m, Constraint))
 
     @cached_property
-    def couplings(self) -> tuple[Link, ...]:
+    def couplings(self) -> tuple[CoupledJoint, ...]:
         """The couplings of the model that the problem states, leaders first."""
         stated = [getattr(m, "coupling", None) for m in self.constraints]
-        return tuple(link for link in self.model.couplings if link.coupling in stated)
+        return tuple(joint for joint in self.model.couplings if joint.coupling in stated)
 
     def imposed(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(q (…, nq), q̇ (…, nv)) with followers computed from their leaders; entries of followers are ignored."""
@@ -334,7 +334,7 @@ class Statement:
     @cached_property
     def further(self) -> tuple[str, ...]:
         """Further quantities that it states or measures; all others are zero."""
-        names = further()
+        names = user_defined()
         if not names:
             return ()
         context = Context.at(self.model, *(x.astype(object) for x in self.model.random_state(seed=0)[:2]))
@@ -472,10 +472,8 @@ class Statement:
         if None in about:
             return None
         names = [self.model.body_names, self.model.joint_names]
-        loads = [
-            [x, [{k: C.tolist() for k, C in QUANTITY[x].loads(self.model, i).items()} for i in range(self.model.nb)]]
-            for x in self.further
-        ]
+        terms = {x: [QUANTITY[x].checked_terms(self.model, i) for i in range(self.model.nb)] for x in self.further}
+        loads = [[x, [{k: C.tolist() for k, C in y.items()} for y in bodies]] for x, bodies in terms.items()]
         described = [self.model.digest, names, about, *(p.name for p in self.parameters), *loads]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 

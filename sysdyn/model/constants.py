@@ -25,6 +25,13 @@ def clean(x: ArrayLike, scale: float = 1.0) -> np.ndarray:
     return x
 
 
+def read_only(A: ArrayLike) -> np.ndarray:
+    """A read-only copy of A as floats."""
+    A = np.array(A, dtype=float)
+    A.setflags(write=False)
+    return A
+
+
 def exact_right_angles(E: np.ndarray) -> np.ndarray:
     """The signed permutation of axes within ANGLE_ROUNDING of the rotation E (3, 3); E cleaned if there is none."""
     permutation = np.round(E) + 0.0

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError
+from sysdyn.model.constants import read_only
 from sysdyn.model.se3 import rotation, translation
-from sysdyn.model.validate import frozen
 from sysdyn.program.arrays import finite_array
 
 
 class Origin(NamedTuple):
-    """A robot file: its path or text, and the folder that relative paths in it start from."""
+    """A robot file: its path or text, and the folder of relative paths in it."""
 
     file: str
     folder: Path
@@ -24,9 +25,18 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Frame:
-    """A frame fixed in body `body` (−1: the base), placed by the motion transform X (6, 6) from body to frame.
+    """A frame fixed in a body.
 
-    joint: the fixed joint of the robot description that was lumped with the link of this name; empty if none was.
+    Parameters
+    ----------
+    name : str
+        Name of the frame.
+    body : int
+        Index of its body; −1 is the base.
+    X : (6, 6) array_like
+        Motion transform from the body to the frame.
+    joint : str
+        The fixed joint of the robot file that was welded with the link of this name; "" for other frames.
     """
 
     name: str
@@ -35,22 +45,35 @@ class Frame:
     joint: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "X", frozen(finite_array(f"X of frame {self.name!r}", self.X, (6, 6), ModelError)))
+        object.__setattr__(self, "X", _checked_transform(f"X of frame {self.name!r}", self.X))
 
     def __repr__(self) -> str:
-        where = "the base" if self.body < 0 else f"body {self.body}"
+        carrier = "the base" if self.body < 0 else f"body {self.body}"
         xyz = ", ".join(f"{x:.4g}" for x in translation(self.X) + 0.0)
-        turned = "" if np.allclose(rotation(self.X), np.eye(3), rtol=0, atol=1e-9) else ", turned"
-        return f"Frame({self.name!r} on {where} at ({xyz}) m{turned})"
+        rotated = "" if np.allclose(rotation(self.X), np.eye(3), rtol=0, atol=1e-9) else ", rotated"
+        return f"Frame({self.name!r} on {carrier} at ({xyz}) m{rotated})"
 
 
 @dataclass(frozen=True, eq=False)
 class Sensor:
-    """A sensor named by the robot description, kept as it was declared.
+    """A sensor that the robot file declares.
 
-    parent: name of the link or joint (`parent_kind`) that carries it. X (6, 6): motion transform to the sensor frame
-    from the frame of that link or, for a joint, of the joint's child link. links: of a joint, its parent and child
-    link. `xml` is the element, `line` its line. fault: why it cannot be used, or empty.
+    Parameters
+    ----------
+    name, type : str
+        As declared.
+    parent_kind, parent : str
+        "link" or "joint", and the name of the link or joint that carries it.
+    X : (6, 6) array_like
+        Motion transform to the sensor frame from the frame of that link or of the child link of that joint.
+    attributes : mapping of str to str
+        Settings of the sensor.
+    line, xml : int or None, str
+        Line of the element, and the element.
+    links : sequence of str
+        Of a joint, its parent and child link.
+    fault : str
+        Why the sensor cannot be used; "" if it can.
     """
 
     name: str
@@ -65,5 +88,11 @@ class Sensor:
     fault: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "X", frozen(finite_array(f"X of sensor {self.name!r}", self.X, (6, 6), ModelError)))
+        object.__setattr__(self, "X", _checked_transform(f"X of sensor {self.name!r}", self.X))
+        object.__setattr__(self, "attributes", dict(self.attributes))
         object.__setattr__(self, "links", tuple(self.links))
+
+
+def _checked_transform(name: str, X: ArrayLike) -> np.ndarray:
+    """A read-only copy of X (6, 6). Raises ModelError for a wrong shape or an entry that is not finite."""
+    return read_only(finite_array(name, X, (6, 6), ModelError))

@@ -1,7 +1,8 @@
-"""Checks of the parts of a model, each with an error that names the part."""
+"""Checks of the fields of a model, each with a ModelError that names the body, joint or frame."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,24 +12,26 @@ import numpy as np
 
 from sysdyn.errors import ModelError
 from sysdyn.model.constants import clean
+from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import first_moment
+from sysdyn.model.joints import JOINTS, Free, Joint
 from sysdyn.model.se3 import X_motion, translation
 from sysdyn.program.arrays import is_integer
 
-# Most moving bodies of a robot: with more, its arrays and frames would take gigabytes (chosen).
-MOST_BODIES = 100_000
-# Greatest entry of placements and inertias; products of three are finite.
-_LARGEST = 1e100
+# Bodies of a robot: with more, its arrays and frames take gigabytes. Chosen.
+MAX_BODIES = 100_000
+# Largest entry of placements and inertias: products of three are finite.
+_MAX_ENTRY = 1e100
 
 
 def check_count(bodies: int) -> None:
-    """Raises ModelError for more bodies than a robot may have, before memory is taken for them."""
-    if bodies > MOST_BODIES:
-        raise ModelError(f"{bodies:,} bodies; a robot may have {MOST_BODIES:,}")
+    """Raise ModelError for too many bodies, before memory is allocated for them."""
+    if bodies > MAX_BODIES:
+        raise ModelError(f"{bodies:,} bodies; a robot may have {MAX_BODIES:,}")
 
 
 def implausible(I: np.ndarray) -> str | None:
-    """The reason why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
+    """Why no rigid body can have the spatial inertia I (6, 6), within 1e-9 of its trace; None if one can."""
     m = float(I[5, 5])
     h = first_moment(I)
     if m == 0.0 and np.any(h != 0.0):
@@ -45,17 +48,17 @@ def implausible(I: np.ndarray) -> str | None:
 
 
 def check_names(kind: str, names: Sequence[str]) -> None:
-    """Raises ModelError unless the names are non-empty and differ. kind: "body" or "joint"."""
+    """Raise ModelError unless the names are non-empty and unique. kind: "body" or "joint"."""
     for name in names:
         if not isinstance(name, str) or not name:
             raise ModelError(f"a {kind} name must be a non-empty string, got {name!r}")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(twice)}")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(repeated)}")
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """`name` with underscores behind it until it is new; it is noted in `taken`."""
+    """`name` with underscores appended until it is not in `taken`, to which it is added."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -63,24 +66,82 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
-    found = []
+    """The parents as Python integers. Raises ModelError unless −1 ≤ parent[i] < i."""
     for i, p in enumerate(parent):
         if not is_integer(p):
             raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
-        found.append(int(p))
-    return tuple(found)
+        if p >= i:
+            raise ModelError(f"parent[{i}] = {p}: bodies must be numbered so that parents come first")
+        if p < -1:
+            raise ModelError(f"parent[{i}] = {p}: the base is −1 and bodies are numbered from 0")
+    return tuple(map(int, parent))
+
+
+def check_tree(model: Any) -> None:
+    """Raise ModelError for wrong numbers of names and joints, repeated names and objects that are no joints."""
+    for name in ("body_names", "joint_names", "joints"):
+        if len(getattr(model, name)) != model.nb:
+            raise ModelError(f"{name} has {len(getattr(model, name))} entries, but parent has {model.nb}")
+    check_names("body", model.body_names)
+    check_names("joint", model.joint_names)
+    for i, joint in enumerate(model.joints):
+        if not isinstance(joint, Joint):
+            raise ModelError(f"joints[{i}] is {joint!r}, not a Joint; valid: {', '.join(JOINTS)}")
+    taken = set(model.joint_names)
+    for name, joint in zip(model.joint_names, model.joints, strict=True):
+        for label in (f"{name}[{k}]" for k in range(joint.nq) if joint.nv > 1):
+            if label in taken:  # columns of tables would be ambiguous
+                raise ModelError(f"{label!r} is a joint, and a variable of joint {name!r}: rename one of them")
+
+
+def check_base(model: Any) -> None:
+    """Raise ModelError unless the base is fixed, or floating on a free joint that carries all bodies."""
+    if model.base not in ("fixed", "floating"):
+        raise ModelError(f'base is {model.base!r}; valid: "fixed", "floating"')
+    if model.base == "floating":
+        if not model.joints or not isinstance(model.joints[0], Free):
+            raise ModelError("a floating-base model must have a Free joint as joint 0")
+        if model.parent.count(-1) > 1:
+            other = model.body_names[model.parent.index(-1, 1)]
+            raise ModelError(f"body {other!r} hangs on the base of a floating-base model; only body 0 may")
+
+
+def check_position_limits(model: Any) -> None:
+    """Raise ModelError for position limits of joints with several degrees of freedom, and for lower > upper."""
+    for i, (name, joint) in enumerate(zip(model.joint_names, model.joints, strict=True)):
+        part = model.v_slice(i)
+        if joint.nv > 1 and (np.any(model.lower[part] > -math.inf) or np.any(model.upper[part] < math.inf)):
+            raise ModelError(
+                f"joint {name!r} has {joint.nv} degrees of freedom: position limits are for joints with one"
+            )
+    if np.any(model.lower > model.upper):
+        k = int(np.argmax(model.lower > model.upper))
+        raise ModelError(f"the limits of {model.dof_names[k]!r} are lower {model.lower[k]} > upper {model.upper[k]}")
+
+
+def checked_frames(model: Any) -> dict[str, Frame]:
+    """The frames of a model, placements cleaned, with one of each body's name, and "base" if no frames are given."""
+    frames: dict[str, Frame] = {}
+    names = {name: i for i, name in enumerate(model.body_names)}
+    given = ({} if "base" in names else {"base": Frame("base", -1)}) if model.frames is None else model.frames
+    for key, f in given.items():
+        if key != f.name:
+            raise ModelError(f"frames[{key!r}] is called {f.name!r}: key and name must agree")
+        if not -1 <= f.body < model.nb:
+            raise ModelError(f"frame {f.name!r} is on body {f.body}; valid: −1 (the base) to {model.nb - 1}")
+        X = checked_placement(f.X, f"X of frame {f.name!r}")
+        if key in names and (f.body != names[key] or not np.array_equal(X, np.eye(6))):
+            raise ModelError(f"frame {key!r} has the name of a body: it must be the frame of that body itself")
+        frames[key] = Frame(f.name, int(f.body), X, f.joint)
+    for name, i in names.items():
+        frames.setdefault(name, Frame(name, i))
+    return frames
 
 
 def check_size(what: str, A: np.ndarray) -> None:
-    """Raises ModelError for entries so large that products of some are not finite."""
-    if A.size and (largest := float(np.max(np.abs(A)))) > _LARGEST:
-        raise ModelError(f"{what} has an entry of size {largest:.3g}, beyond {_LARGEST:g}")
-
-
-def frozen(A: Any) -> np.ndarray:
-    A = np.array(A, dtype=float)
-    A.setflags(write=False)
-    return A
+    """Raise ModelError for entries so large that their products are not finite."""
+    if A.size and (largest := float(np.max(np.abs(A)))) > _MAX_ENTRY:
+        raise ModelError(f"{what} has an entry of size {largest:.3g}, beyond {_MAX_ENTRY:g}")
 
 
 def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
@@ -108,7 +169,7 @@ def _placed(content: bytes) -> tuple[float, np.ndarray]:
 
 
 def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The inertias, exactly symmetric. Raises ModelError naming the body whose inertia is not of RBDA's form (2.63)."""
+    """The inertias (nb, 6, 6), exactly symmetric. Raises ModelError unless of the form of RBDA eq. (2.63)."""
     result = inertias.copy()
     for i, (I, name) in enumerate(zip(inertias, names, strict=True)):
         check_size(f"the inertia of body {name!r}", I)

@@ -43,7 +43,7 @@ LEFT_OVER = 1e-14
 # their seed (chosen).
 USUAL_STATES, CONDITIONED, USUAL_SEED = 15, 3, 11
 # Units of the angular and the linear part of quantities.
-PARTS = {x.name: x.parts for x in (*QUANTITY.values(), WRENCHES)}
+PARTS = {x.name: x.component_units for x in (*QUANTITY.values(), WRENCHES)}
 
 
 class Limits(NamedTuple):

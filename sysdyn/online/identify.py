@@ -35,7 +35,7 @@ from sysdyn.model.inertia import (
     spatial_inertia,
     with_parameters,
 )
-from sysdyn.model.model import SLIP
+from sysdyn.model.model import COULOMB_VELOCITY
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Groups
@@ -302,7 +302,7 @@ class _Chosen:
         full = self.regressor(q, qd, qdd)
         for i, place in self.bodies.items():
             Y[:, :, place] = full[:, :, 10 * i : 10 * i + 10]
-        rates = {"armature": qdd, "damping": qd, "friction": qd / np.sqrt(qd * qd + SLIP * SLIP)}
+        rates = {"armature": qdd, "damping": qd, "friction": qd / np.sqrt(qd * qd + COULOMB_VELOCITY**2)}
         for (kind, k), column in self.joints.items():
             Y[:, k, column] = rates[kind][:, k]
         return Y

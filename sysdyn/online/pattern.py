@@ -11,7 +11,7 @@ import numpy as np
 
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError
-from sysdyn.model.quantities import QUANTITIES, further
+from sysdyn.model.quantities import QUANTITIES, user_defined
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
@@ -108,7 +108,7 @@ def _shown(kind: str, body: int) -> tuple[str, int]:
     Equations of the multipliers, by which the unknowns are stationary, are drawn as these.
     """
     special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
-    special |= dict.fromkeys(further(), (FURTHER, body))
+    special |= dict.fromkeys(user_defined(), (FURTHER, body))
     return special.get(kind, (MULTIPLIER if kind == "stationarity" else kind, body))
 
 

@@ -18,7 +18,7 @@ from sysdyn.files.html import TextTable
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
-from sysdyn.model.quantities import QUANTITIES, WRENCHES, Freedoms, SolvedQuantities
+from sysdyn.model.quantities import QUANTITIES, WRENCHES, JointQuantity, SolvedQuantities
 from sysdyn.model.se3 import rotation
 from sysdyn.offline.pivoted_solves import refined_twice
 from sysdyn.online import overview
@@ -201,7 +201,7 @@ class Solution(extension.Result, SolvedQuantities):
             known = self._problem.quantity(quantity)
             flat = values.reshape(*self._lead, -1)
             block = flat[..., known.part(model, known.index(model, name))]
-            one = isinstance(known, Freedoms) and block.shape[-1] == 1
+            one = isinstance(known, JointQuantity) and block.shape[-1] == 1
             return block[..., 0][()] if one else block  # [()]: a number at one state
         components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
         check_among(f"component of {quantity!r}:", name, components)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
-from sysdyn.model.closures import bias, matrix
+from sysdyn.model.closures import coupling_bias, coupling_matrix
 from sysdyn.model.constants import clean
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.se3 import rotation, skew, translation
@@ -78,7 +78,7 @@ def _coupled(model: Model, q: ArrayLike, qd: ArrayLike, b: np.ndarray) -> np.nda
 
     sizes = {"G": (G, (nv, n)), "H(q)": (crba(model, q), (nv, nv)), "tau": (b, (nv,)), "gamma": (gamma, (nv,))}
     H, rest = run_arrays(reduced, sizes)
-    independent = np.setdiff1d(np.arange(nv), [link.v for link in model.couplings]).tolist()
+    independent = np.setdiff1d(np.arange(nv), [joint.v for joint in model.couplings]).tolist()
 
     def failure(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
         i = next(i for i in range(model.nb) if independent[row] < model.v_slice(i).stop)
@@ -91,7 +91,7 @@ def _coupled(model: Model, q: ArrayLike, qd: ArrayLike, b: np.ndarray) -> np.nda
 
 def _coupling(model: Model, q, qd) -> tuple[np.ndarray, np.ndarray]:
     """(G, γ) with q̈ = G q̈_independent + γ."""
-    return matrix(model.couplings, model.nv, q), bias(model.couplings, q, qd)
+    return coupling_matrix(model.couplings, model.nv, q), coupling_bias(model.couplings, q, qd)
 
 
 def recursion(model: Model, q) -> tuple[np.ndarray]:

@@ -9,18 +9,26 @@ import pytest
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
 from sysdyn.data.log_columns import LogColumns
-from sysdyn.model.quantities import FORCE, QUANTITIES, QUANTITY, Freedoms, KnownQuantities, SolvedQuantities, Spatial
+from sysdyn.model.quantities import (
+    FORCE,
+    QUANTITIES,
+    QUANTITY,
+    JointQuantity,
+    KnownQuantities,
+    SolvedQuantities,
+    SpatialQuantity,
+)
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 GEAR = 3.0
 ROWS = (
-    Freedoms(
+    JointQuantity(
         "drive", "motor torque", r"$\tau^m$", "torques of the motors, before their gears", FORCE, zero=True,
-        load=lambda model, i: {"tau": GEAR * np.eye(model.joints[i].nv)},
+        equation_terms=lambda model, i: {"tau": GEAR * np.eye(model.joints[i].nv)},
     ),
-    Spatial(
+    SpatialQuantity(
         "push", "push", "$f^p$", "wrenches of the surroundings on the bodies", FORCE,
-        load=lambda model, i: {"f": np.eye(6)},
+        equation_terms=lambda model, i: {"f": np.eye(6)},
     ),
 )  # fmt: skip
 
@@ -196,13 +204,15 @@ def test_its_load_decides_the_program(arm, monkeypatch):
     q, qd, tau = arm.random_state(seed=0)
     x = _values(arm, ROWS[0])
     before = compiled(sd.forward_dynamics(arm) + sd.Known("drive"))(q, qd, tau=tau, drive=x).qdd
-    other = Freedoms("drive", "", "", "", FORCE, zero=True, load=lambda model, i: {"tau": np.eye(model.joints[i].nv)})
+    other = JointQuantity(
+        "drive", "", "", "", FORCE, zero=True, equation_terms=lambda model, i: {"tau": np.eye(model.joints[i].nv)}
+    )
     monkeypatch.setitem(QUANTITY, "drive", other)
     after = compiled(sd.forward_dynamics(arm) + sd.Known("drive"))(q, qd, tau=tau, drive=GEAR * x).qdd
     np.testing.assert_allclose(after, before, rtol=1e-9)
-    wrong = Freedoms("drive", "", "", "", FORCE, load=lambda model, i: {"tau": np.eye(2)})
+    wrong = JointQuantity("drive", "", "", "", FORCE, equation_terms=lambda model, i: {"tau": np.eye(2)})
     monkeypatch.setitem(QUANTITY, "drive", wrong)
-    with pytest.raises(sd.InvalidInput, match=r"the load of 'drive'.*\(2, 2\)"):
+    with pytest.raises(sd.InvalidInput, match=r"'drive'.*\(2, 2\)"):
         sd.compile(sd.forward_dynamics(arm) + sd.Known("drive"))
 
 

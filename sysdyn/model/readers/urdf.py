@@ -27,7 +27,7 @@ from sysdyn.model.joints import unit_axis
 from sysdyn.model.readers.urdf_document import MAX_VALUE, Element, format_lines, open_urdf, rpy
 from sysdyn.model.readers.urdf_schema import acting_elements
 from sysdyn.model.se3 import X_inverse, X_motion, rotation, translation
-from sysdyn.model.validate import MOST_BODIES
+from sysdyn.model.validate import MAX_BODIES
 from sysdyn.program.reproducible import matmul
 
 # Joint types of the format, and those with one degree of freedom.
@@ -148,8 +148,8 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     """
     robot = open_urdf(source, strict, snap)
     robot.document.check_names(robot)
-    if (n := len(robot.children("link"))) > MOST_BODIES:
-        raise robot.error(f"{n:,} links; a robot may have {MOST_BODIES:,}")
+    if (n := len(robot.children("link"))) > MAX_BODIES:
+        raise robot.error(f"{n:,} links; a robot may have {MAX_BODIES:,}")
     links = _by_name([(e, _link(e)) for e in robot.children("link")])
     joints = _by_name([(e, _joint(e, links)) for e in robot.children("joint")])
     elements = {e.text("name"): e for e in robot.children("joint")}
