@@ -407,7 +407,8 @@ class LinearSystem(ABC):
         kinds: dict[tuple, int] = {}
         found = []
         for c, (quantity, body) in zip(self.columns, self.col_blocks, strict=True):
-            kind = QUANTITY[quantity].component_units if quantity in QUANTITY else quantity, body  # acceleration or force
+            units = QUANTITY[quantity].component_units if quantity in QUANTITY else quantity
+            kind = units, body  # acceleration or force
             part = (c - self.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
             vector = quantity, body, part
             found.append((vectors.setdefault(vector, len(vectors)), kinds.setdefault(kind, len(kinds))))

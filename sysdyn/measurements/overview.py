@@ -35,7 +35,8 @@ def equations(problem: Statement) -> TextTable:
     """Table of the equations of motion and the measurements: kind, components, their units and noise."""
     model = problem.model
     rows = [
-        (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].component_units), "exact") for x, what in _MOTION.items()
+        (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].component_units), "exact")
+        for x, what in _MOTION.items()
     ]
     count = sum(_size(model, x) for x in _MOTION)
     for m in problem.measurements:
