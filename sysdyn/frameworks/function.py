@@ -82,10 +82,10 @@ def compile_function(
     for k, array in enumerate(arrays):
         for x in array.flat:
             if x.graph is not graph if type(x) is Expr else not isinstance(x, (int, float, np.number)):
-                key = {dict: f"result {structure.groups[k]!r}", tuple: f"result {k}", None: "the result"}
+                key = structure.groups[k] if structure.make is dict else k
                 raise InvalidInput(
-                    f"{key[structure.make]} of {_name(function)} holds {x!r}: only what comes from its arguments, and "
-                    "real numbers, can be compiled"
+                    f"{f'result {key!r}' if structure.make else 'the result'} of {_name(function)} holds {x!r}: only "
+                    "what comes from its arguments, and real numbers, can be compiled"
                 )
     results = [(group, list(array.flat)) for group, array in zip(structure.groups, arrays, strict=True)]
     program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], results)
