@@ -1,4 +1,4 @@
-"""The plan for a floating base on the page of control loops: a minimum, and the one that IPOPT finds by CasADi."""
+"""The plan for a floating base on the page of control loops is the one that IPOPT finds by CasADi."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pages import Page
 
 import sysdyn as sd
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
 ca = pytest.importorskip("casadi")
 
 pytestmark = pytest.mark.slow
@@ -56,18 +56,6 @@ def cost(page: dict, plan: np.ndarray) -> float:
         off = [2.0 * np.sin(angle / 2), *at["pose:load"][:3, 3], *(0.3 * qd), *(0.2 * u)]
         total += (10.0 if k == len(plan) - 1 else 1.0) * np.sum(np.square(off))
     return total
-
-
-def test_the_plan_is_a_minimum(page, plan):
-    """By differences of costs that native calls give."""
-    (off, start), best = (page["off"], page["start"]), cost(page, plan)
-    assert float(np.square(off(plan, start)).sum()) == pytest.approx(best, rel=1e-10)
-    assert abs(np.asarray(jax.grad(lambda u: jax.numpy.square(off(u, start)).sum())(plan))).max() < 1e-6
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        d = rng.standard_normal(plan.shape)
-        up, down = (cost(page, plan + s * 1e-4 * d / np.linalg.norm(d)) for s in (1.0, -1.0))
-        assert abs(up - down) / 2e-4 < 1e-5 and up + down > 2 * best
 
 
 def test_ipopt_finds_the_same_plan(page, plan):

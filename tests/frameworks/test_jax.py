@@ -1,4 +1,4 @@
-"""Functions of JAX: the values of calls, derivatives of any order, batches, failing states, and what is refused."""
+"""Functions of JAX alone: loops, manifolds, failed states, devices, threads, processes, float32."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import threading
 
 import numpy as np
 import pytest
+from framework_cases import arm, estimate, fast, quaternions, singular
 from robots import floating_tree
-from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaternions, singular
 
 import sysdyn as sd
-from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
-from sysdyn.frameworks import jax as bridge
+from sysdyn.errors import BackendUnavailable, InvalidInput
 from sysdyn.model.se3 import quaternion_rates
 
 jax = pytest.importorskip("jax")
@@ -23,81 +22,8 @@ jax.config.update("jax_enable_x64", True)
 from jax.test_util import check_grads  # noqa: E402  (after the precision is set)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(x, marks=[pytest.mark.slow] * (x not in ALWAYS)) for x in CASES])
-def case(request):
-    compiled, args, kwargs = CASES[request.param]()
-    return compiled, compiled.to_jax(), args, kwargs
-
-
 def at(tree, k):
     return jax.tree.map(lambda x: x[k], tree)
-
-
-def native(compiled, args, kwargs) -> dict:
-    found = compiled(*args, **kwargs)
-    return {x: found[x] for x in compiled.outputs} if isinstance(compiled, sd.Solver) else found
-
-
-def same(found, expected, bits: bool):
-    """bits: to the last one; quaternions that a function divides by their norms may differ in it."""
-    assert set(found) == set(expected)
-    for name, x in expected.items():
-        assert isinstance(found[name], jax.Array) and found[name].shape == x.shape
-        if bits:
-            np.testing.assert_array_equal(found[name], x)
-        np.testing.assert_allclose(found[name], x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
-
-
-def test_values_are_those_of_calls(case):
-    """Of one state and many, at once and compiled, mapped over some arguments or all."""
-    compiled, f, args, kwargs = case
-    many, one = native(compiled, args, kwargs), native(compiled, at(args, 1), at(kwargs, 1))
-    bits = not getattr(getattr(compiled, "model", None), "quaternions", ())
-    for call in (f, jax.jit(f), jax.vmap(f)):
-        same(call(*args, **kwargs), many, bits)
-    for call in (f, jax.jit(f)):
-        same(call(*at(args, 1), **at(kwargs, 1)), one, bits)
-    first, *rest = args
-    same(jax.vmap(lambda x: f(x, *at(rest, 1), **at(kwargs, 1)))(first),
-         native(compiled, (first, *(np.broadcast_to(x[1], x.shape) for x in rest)),
-                jax.tree.map(lambda x: np.broadcast_to(x[1], x.shape), kwargs)), bits)  # fmt: skip
-    nested = jax.jit(jax.vmap(jax.vmap(lambda args, kwargs: f(*args, **kwargs), in_axes=1), in_axes=1))
-    twice = jax.tree.map(lambda x: np.moveaxis(np.stack([x, x]), 2, 0), (args, kwargs))  # (size, 2, STATES, …)
-    found = nested(*twice)
-    for name, x in many.items():
-        np.testing.assert_allclose(found[name][1], x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
-
-
-def test_derivatives_of_first_and_second_order(case):
-    _, f, args, kwargs = case
-    check_grads(lambda args, kwargs: f(*args, **kwargs), (at(args, 2), at(kwargs, 2)), order=2, modes=("fwd", "rev"),
-                eps=1e-5, atol=1e-3, rtol=1e-3)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_derivatives_of_batches(case):
-    """In a batch, of what all states share, and of a loop."""
-    _, f, args, kwargs = case
-
-    def cost(first, rest, known):
-        return sum((x**2).sum() for x in f(first, *rest, **known).values())
-
-    def mapped(*x):
-        return jax.vmap(cost)(*x).sum()
-
-    first, *rest = args
-    one = [jax.grad(cost, argnums=(0, 1, 2))(first[k], at(rest, k), at(kwargs, k)) for k in range(STATES)]
-    expected = jax.tree.map(lambda *x: np.stack(x), *one)
-    shared = jax.grad(lambda x: jax.vmap(cost, (None, 0, 0))(x, rest, kwargs).sum())(first[1])
-    by_one = sum(jax.grad(cost)(first[1], at(rest, k), at(kwargs, k)) for k in range(STATES))
-    batch = jax.grad(lambda x: cost(x, rest, kwargs))(first[1])
-    for found, by in (
-        (jax.jit(jax.grad(mapped, argnums=(0, 1, 2)))(first, rest, kwargs), expected),
-        (jax.grad(cost, argnums=(0, 1, 2))(first, rest, kwargs), expected),
-        (shared, by_one), (batch, by_one),
-        (jax.jit(jax.jacfwd(cost))(first[1], at(rest, 1), at(kwargs, 1)), expected[0][1]),
-    ):  # fmt: skip
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max()), found, by)
 
 
 def test_a_simulation_and_its_gradient():
@@ -176,30 +102,17 @@ def test_a_floating_base_is_simulated_and_differentiated():
     np.testing.assert_allclose(by, jax.jacobian(lambda x: momentum(q, x))(qd), atol=2e-3 * np.abs(by).max())
 
 
-# ---- states that fail ----------------------------------------------------------------------------------------------
+# ---- states that fail, and bad input --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_states_that_fail_are_solved_again_or_not_a_number():
+def test_gradients_of_failed_states_are_nan():
     solver, given = singular()
-    expected = solver(**given, on_singular="nan")
-    assert 0 < (~expected.ok).sum() < 700
-    step = solver.bind(**{k: x for k, x in given.items() if k != "y"}, y=given["y"])
-    step()
-    assert (step.status[expected.ok] != 0).any(), "some are solved again"
+    ok = solver(**given, on_singular="nan").ok
     f = solver.to_jax()
-    for call in (f, jax.jit(f)):
-        np.testing.assert_array_equal(call(**given)["qdd"], expected.qdd)
-    bad = int(np.flatnonzero(~expected.ok)[0])
-    assert np.isnan(jax.jit(f)(**at(given, bad))["qdd"]).all()
     slope = jax.jit(jax.vmap(jax.grad(lambda x: f(**x)["qdd"].sum())))(given)["qd"]
-    solved = np.isfinite(slope).all(axis=1)
-    assert not solved[~expected.ok].any() and solved.sum() > 50
-    strict = jax.jit(solver.to_jax(on_singular="raise"))
-    with pytest.raises(Exception, match="the system cannot be solved at this state"):
-        jax.block_until_ready(strict(**at(given, bad)))
-    fine = int(np.flatnonzero(expected.ok)[0])
-    np.testing.assert_array_equal(strict(**at(given, fine))["qdd"], expected.qdd[fine])
+    finite = np.isfinite(slope).all(axis=1)
+    assert not finite[~ok].any() and finite.sum() > 50
 
 
 def test_values_that_are_not_finite_stay_so():
@@ -227,27 +140,12 @@ def test_quaternions_of_any_norm_stand_for_their_attitude():
     np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(expected, 3, 0), rtol=1e-11, atol=1e-9)
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_wrong_is_said_while_it_is_traced():
+def test_noise_is_refused_and_lists_are_arrays():
     solver, (q, qd), known = arm()
-    f = solver.to_jax()
-    with pytest.raises(InvalidInput, match=r"qd has shape \(2,\), but \(…, 3\) is needed"):
-        jax.jit(f)(q[0], qd[0, :2], **at(known, 0))
-    with pytest.raises(InvalidInput, match=r"batch\) axes do not fit together: q \(5,\), qd \(4,\)"):
-        jax.jit(f)(q, qd[:4], **known)
-    with pytest.raises(InvalidInput, match="no value was given for 'tau'"):
-        jax.jit(f)(q, qd)
-    with pytest.raises(UnknownName, match="torque"):
-        jax.jit(f)(q, qd, torque=q)
-    with pytest.raises(InvalidInput, match="q is of complex128"):
-        f(q * 1j, qd, **known)
     with pytest.raises(InvalidInput, match="noise is as declared"):
         estimate()[0].to_jax()(q, qd, y={}, noise={"torques": 0.1})
-    with pytest.raises(UnknownName, match="on_singular"):
-        solver.to_jax(on_singular="repivot")
-    np.testing.assert_array_equal(f(q.tolist(), qd.tolist(), **known)["qdd"], solver(q, qd, **known).qdd)
+    found = solver.to_jax()(q.tolist(), qd.tolist(), **known)["qdd"]
+    np.testing.assert_array_equal(found, solver(q, qd, **known).qdd)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
@@ -263,15 +161,6 @@ def test_other_devices_are_refused_with_the_remedy(platform):
         traced = jax.jit(function).trace(q, qd, *known.values())
         with pytest.raises(BackendUnavailable, match=r"programs run on CPUs: put arrays there by jax.device_put\(x, "):
             traced.lower(lowering_platforms=(platform,))
-
-
-def test_without_jax_the_remedy_is_named():
-    solver = arm()[0]
-    with (
-        missing(bridge, "jax"),
-        pytest.raises(BackendUnavailable, match=r"pip install jax, or pip install '.*\[jax\]'"),
-    ):
-        solver.to_jax()
 
 
 # ---- lives and processes ---------------------------------------------------------------------------------------------
