@@ -34,8 +34,7 @@ from sysdyn.program.opcodes import BAD_PIVOT, Flops
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
 from sysdyn.runtime.backend import Arrays, Backend
-from sysdyn.runtime.native.extension import Called
-from sysdyn.runtime.native_calls import Argument, Names, Shown, entry, one_state
+from sysdyn.runtime.native_calls import Argument, ResultLayout, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 
 
@@ -109,7 +108,7 @@ class ResultStructure(NamedTuple):
         return next(iter(arrays.values())) if self.make is None else tuple(arrays.values())
 
 
-class Function(Differentiable["Function"], Called):
+class Function(Differentiable["Function"]):
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
     inputs: name → shape, in the order of the arguments; shapes: those of the results. flops: exact counts of the
@@ -127,7 +126,7 @@ class Function(Differentiable["Function"], Called):
         self.groups = Groups([*inputs.values(), *(x for own in vectors.values() for x in own.values())])
         self.executable = Runner(backend)
         backend.kernel(True)
-        self._plain = self.plain(Names(len(inputs)))  # which `entry` tries first
+        self._single_state = self.single_state(tuple(inputs))
 
     @property
     def flops(self) -> Flops:
@@ -141,33 +140,43 @@ class Function(Differentiable["Function"], Called):
         takes = ", ".join(f"{group.display_name} {group.shape}" for group in self.groups.values())
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
-    @entry
     def __call__(self, *arrays: ArrayLike, threads: int | None = None, **by_name: ArrayLike) -> Any:
         """The results as float arrays; leading axes are batch axes and broadcast.
 
-        Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
-        missing values, wrong shapes and values that are not finite, SingularState where a result is not.
+        Arrays go by position or by name. Raises InvalidInput for missing values, wrong shapes and values that are not
+        finite, SingularState where a result is not.
         """
+        for call in self._single_state:
+            results = call(arrays, by_name, threads)
+            if results is not None:
+                return results
         rows, head = self.groups.normalise_inputs(self.bind_arguments(*arrays, **by_name))
         outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
             self._raise_failure(rows, status)
         return self._results.pack(self._reshape(outputs, head))
 
-    def plain(self, names: Names, quaternions: Sequence[int] = ()) -> list:
-        """Calls of one state by arguments of these names, and vectors; see `entries.calls.one_state`."""
-        ends = np.cumsum([group.size for group in self.groups.values()]).tolist()
-        numbers = np.split(np.arange(self.program.n_inputs), ends[:-1])
-        arguments = [Argument(group.shape, x) for group, x in zip(self.groups.values(), numbers, strict=True)]
-        shown = Shown(self._results.make, self._results.groups, self._results.shapes)
-        constants, found = np.zeros(self.program.n_inputs), []
-        ways: list[dict[str, Any]] = [{role: dict.fromkeys(own, ...) for role, own in self.vectors.items()}]
+    def single_state(
+        self, positional: Sequence[str | None], quaternions: Sequence[int] = ()
+    ) -> list[Callable[..., Any]]:
+        """Calls of one state by (arguments by position, those by name, threads); see `native_calls.single_state_call`.
+
+        positional: names of the inputs that go by position, None for an argument that is None.
+        """
+        by_name = [x for x in self.inputs if x not in positional]
+        names = [*filter(None, positional), *by_name, *list(self.groups)[len(self.inputs) :]]
+        places, numbers = self.groups.slices, np.arange(self.program.n_inputs)
+        arguments = [Argument(self.groups[x].shape, numbers[places[x]]) for x in names]
+        make = np.ndarray if self._results.make is None else self._results.make
+        results, constants = ResultLayout(make, self._results.groups, self._results.shapes), np.zeros(len(numbers))
+        vectors: list[dict[str, Any]] = [{role: dict.fromkeys(own, ...) for role, own in self.vectors.items()}]
         if self.vectors and all(len(own) == 1 for own in self.vectors.values()):
-            ways.append(dict.fromkeys(self.vectors, ...))
-        for vectors in ways:
-            own = names._replace(keywords=(*names.keywords, *vectors.items()))
-            found.append(one_state(self.executable.backend, arguments, constants, quaternions, own, shown))
-        return [call for call in found if call is not None]
+            vectors.append(dict.fromkeys(self.vectors, ...))
+        first = tuple(None if x is None else ... for x in positional)
+        patterns = [(first, {**dict.fromkeys(by_name, ...), **x}, None) for x in vectors]
+        backend = self.executable.backend
+        calls = [single_state_call(backend, arguments, constants, quaternions, x, results) for x in patterns]
+        return [call for call in calls if call is not None]
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> BoundCall:
         """A call bound to arrays of one state: `step()` reads them in place and writes `step.out`.

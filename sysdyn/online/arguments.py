@@ -70,7 +70,7 @@ class Arguments(NamedTuple):
         """(the names of the arrays by kind, the arrays); `active` has none."""
         arrays = [self.q, self.qd, *self.known, *self.quantities.values()]
         names: list[Hashable] = [len(self.known), tuple(self.quantities)]
-        for values in (self.y, self.parameters, self.tangents, self.cotangents, self.noise):
+        for values in (self.y, self.noise, self.parameters, self.tangents, self.cotangents):
             if type(values) is dict:
                 arrays += values.values()
                 names.append(tuple(values))
@@ -80,6 +80,12 @@ class Arguments(NamedTuple):
             else:
                 names.append(None)
         return tuple(names), arrays
+
+    def pattern(self) -> tuple[Any, ...]:
+        """The fields with Ellipsis in place of the arrays of `handed`; see `native_calls.single_state_call`."""
+        ways = [dict.fromkeys(x, ...) if type(x) is dict else None if x is None else ... for x in self[3:]]
+        found = self._make((..., ..., (...,) * len(self.known), *ways))
+        return found._replace(active=None if self.active is None else dict(self.active))
 
     def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
         """The same arguments with other arrays."""
@@ -96,7 +102,7 @@ def slots(names: tuple[Any, ...]) -> list[Slot]:
     """The arrays that `Arguments.handed` has, in its order."""
     known, *mappings = names
     found: list[Slot] = [("q", None), ("qd", None), *(("known", k) for k in range(known))]
-    for field, own in zip(("quantities", "y", "parameters", TANGENTS, COTANGENTS, "noise"), mappings, strict=True):
+    for field, own in zip(("quantities", "y", "noise", "parameters", TANGENTS, COTANGENTS), mappings, strict=True):
         found += [(field, None)] if own is ... else [(field, name) for name in own or ()]
     return found
 

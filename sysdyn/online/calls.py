@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,11 +19,10 @@ from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches, Columns, Spreading
 from sysdyn.online.digits import FAR
 from sysdyn.program.arrays import is_readable_in_place
-from sysdyn.program.groups import Arrays, Groups
+from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
-from sysdyn.runtime import native_calls
-from sysdyn.runtime.native_calls import Argument, Names, Shown
+from sysdyn.runtime.native_calls import Argument, ResultLayout, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
 
 # Most sets of names whose calls are arranged to go the shortest way (chosen).
@@ -67,35 +66,30 @@ class Results(NamedTuple, Generic[Key]):
     ok: Any
     again: np.ndarray | None = None
 
-    def value(self, key: Key) -> np.ndarray:
-        return self.values[key]
-
 
 def kept(inputs: Arrays) -> Arrays:
     """Copies of inputs, to be kept by a result: callers may overwrite their arrays."""
     return {name: x.copy() for name, x in inputs.items()}
 
 
-class Layout(NamedTuple, Generic[Key]):
-    """Places in a row of results of a plain call, outputs and then inputs.
+@dataclass(frozen=True, eq=False)
+class RowLayout(Generic[Key]):
+    """Places in the row of results of a call of one state.
 
-    places: by output, where it is, and its shape. groups: of the inputs; a row of all of them begins at `begin` in such
-    a row, and ends with `rest`, those after the last one that is given.
+    outputs: the place of each, and its shape, None for one axis. inputs: the place of each group.
     """
 
-    places: dict[Key, tuple[slice, tuple[int, ...]]]
-    groups: Groups
-    begin: int
-    rest: np.ndarray
+    outputs: dict[Key, tuple[slice, tuple[int, ...] | None]]
+    inputs: dict[str, slice]
+
+    def value(self, row: np.ndarray, key: Key) -> np.ndarray:
+        """The array of an output: a part of the row. Raises KeyError."""
+        part, shape = self.outputs[key]
+        return row[part] if shape is None else row[part].reshape(shape)
 
     def results(self, row: np.ndarray) -> Results[Key]:
-        values = {key: row[part].reshape(shape) for key, (part, shape) in self.places.items()}
-        inputs = self.inputs(row)
-        return Results({name: inputs[part] for name, part in self.groups.slices.items()}, (), values, np.True_)
-
-    def inputs(self, row: np.ndarray) -> np.ndarray:
-        """All inputs, in the order of `groups`."""
-        return np.concatenate([row[self.begin :], self.rest])
+        values = {key: self.value(row, key) for key in self.outputs}
+        return Results({name: row[part] for name, part in self.inputs.items()}, (), values, np.True_)
 
 
 class Many(Generic[Key]):
@@ -105,8 +99,6 @@ class Many(Generic[Key]):
     every state. Otherwise no copies are made, because they take up to a third of the time of a call: a request for the
     inputs then solves the batch once more, to check that the caller has not overwritten the arrays.
     """
-
-    __slots__ = ("_arrays", "_batches", "_calls", "_copied", "_inputs", "_key", "_outputs", "again", "lead")
 
     def __init__(
         self, calls: Calls[Key], key: tuple[Any, ...], batches: Batches, arrays: list[np.ndarray], n: int,
@@ -122,14 +114,11 @@ class Many(Generic[Key]):
     def ok(self) -> np.ndarray:
         return np.ones(self.lead, dtype=bool)
 
-    @property
+    @cached_property
     def values(self) -> dict[Key, np.ndarray]:
-        return {key: self.value(key) for key in self._calls.groups}
-
-    def value(self, key: Key) -> np.ndarray:
-        group, shape = self._calls.groups[key]
-        x = self._outputs[group]
-        return x if len(shape) == 1 else x.reshape(self.lead + shape)
+        return {
+            key: self._outputs[group].reshape(self.lead + shape) for key, (group, shape) in self._calls.groups.items()
+        }
 
     @property
     def inputs(self) -> Arrays:
@@ -172,24 +161,28 @@ class Calls(Generic[Key]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
-        self.plain: list = []  # calls of one state, for `sysdyn.runtime.native_calls.entry`
-        program = executable.program
-        shown = program.outputs.slices.items()
-        self._places = {self._results[name][0]: (part, self._results[name][1]) for name, part in shown}
+        # calls of one state by objects like those of earlier calls, each with the `context` of these
+        self.single_state: list[tuple[Callable[..., Any], Any]] = []
+        slices, begin = executable.program.outputs.slices, executable.program.n_outputs
+        places = [(group, *self._results[group]) for group in slices]
+        self.layout = RowLayout(
+            {key: (slices[group], None if len(shape) == 1 else shape) for group, key, shape in places},
+            {name: slice(begin + x.start, begin + x.stop) for name, x in executable.program.inputs.slices.items()},
+        )
 
     # ---- the shortest way -----------------------------------------------------------------------------------------
 
     def shortest(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None,
-        again: Again | None = None,
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type | None = None,
+        context: object = None, again: Again | None = None,
     ) -> Many[Key] | None:  # fmt: skip
         """Results at many states by the shortest way; None if a call takes another: errors, values to convert.
 
-        Calls with the same names are arranged once, and those of one state are among the `plain` ones from then on.
-        make, about: what these give, see `Shown`. again: solves states whose status is not 0; None: another way has to.
-        Raises InvalidInput if `threads` is no number of threads.
+        Calls with the same names are arranged once, and those of one state are in `single_state` from then on.
+        make: what these return, see `ResultLayout`. again: solves states whose status is not 0; None: another way has
+        to. Raises InvalidInput if `threads` is no number of threads.
         """
-        batches, arrays, key = self._way(given, threads, on_singular, make, about)
+        batches, arrays, key = self._way(given, threads, on_singular, make, context)
         if batches is None or (solved := batches.solved(arrays, threads)) is None:
             return None
         every, outputs, status = solved
@@ -203,19 +196,19 @@ class Calls(Generic[Key]):
         return Many(self, key, batches, arrays, len(status), outputs, marked)
 
     def spread(
-        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: Again
+        self, given: Arguments, columns: Mapping[Key, Columns], context: object, again: Again
     ) -> Spreading | None:  # fmt: skip
         """The call by arrays like these, at rows of them; None if they have to be solved another way.
 
-        columns: by what outputs are called in results; those that it lacks are left out. make, about, again: as of
+        columns: by what outputs are called in results; those that it lacks are left out. context, again: as of
         `shortest`.
         """
-        batches, *_ = self._way(given, None, None, make, about)
+        batches, *_ = self._way(given, None, None, None, context)
         groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
         return None if batches is None else batches.spread(slots(given.handed()[0]), groups, again)
 
     def _way(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type | None, context: object
     ) -> tuple[Batches | None, list[Any], tuple[Any, ...]]:
         """(prepared batch call, None if there is none; its arrays; its cache key (…, names of arrays, switches))."""
         if threads is not None:
@@ -232,13 +225,19 @@ class Calls(Generic[Key]):
         try:
             batches = self._batches[key]
         except KeyError:
-            own = slots(handed)
-            names = _names(given, own, threads=threads, on_singular=on_singular)
-            batches = self._arranged(key, given, dict(zip(own, arrays, strict=True)), names, make, about)
+            values = dict(zip(slots(handed), arrays, strict=True))
+            pattern = (*given.pattern(), on_singular, threads)
+            batches = self._arranged(key, given, values, pattern, make, context)
         return batches, arrays, key
 
     def _arranged(
-        self, key: Hashable, given: Arguments, arrays: Mapping[Slot, Any], names: Names, make: type, about: object
+        self,
+        key: Hashable,
+        given: Arguments,
+        arrays: Mapping[Slot, Any],
+        pattern: tuple,
+        make: type | None,
+        context: object,
     ) -> Batches | None:
         """The shortest way for calls with the names of this one; None if there is none."""
         program = self._executable.program
@@ -266,21 +265,22 @@ class Calls(Generic[Key]):
             return None
         begins = {name: part.start for name, part in program.inputs.slices.items()}
         arguments = [*map(Argument, shapes, np.split(found_at, ends))]
-        for k, noise in enumerate(noises, len(arguments) - len(noises)):
-            least, greatest = np.sqrt(noise.declared / FAR), np.sqrt(noise.declared * FAR)  # beyond: digits are checked
-            arguments[k] = arguments[k]._replace(deviations=(least, greatest))
+        for k, (field, name) in enumerate(arrays):
+            if field == "noise":
+                declared = self.inputs.noises[name].declared  # digits are checked beyond these bounds
+                arguments[k] = arguments[k]._replace(std_bounds=(np.sqrt(declared / FAR), np.sqrt(declared * FAR)))
         constants = np.where(flat < LABEL, flat, 0.0)
         quaternions = [begins["q"] + x.start for x in self.inputs.quaternions]
-        muted = [
+        nan_to_zero = [
             begins[value_group(name)] + k
             for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
         ]  # fmt: skip
-        last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1)
-        layout = Layout(self._places, program.inputs, program.n_outputs, constants[last + 1 :])
-        shown = Shown(make, tuple(self._places), tuple(shape for _, shape in self._places.values()), about, layout)
-        call = native_calls.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
+        results = ResultLayout(make, *zip(*(self._results[group] for group in program.outputs), strict=True))
+        call = single_state_call(
+            self._executable.backend, arguments, constants, quaternions, pattern, results, nan_to_zero
+        )
         if call is not None:
-            self.plain.append(call)
+            self.single_state.append((call, context))
         if noises:  # of many states variances are put together the general way
             return None
         self._batches[key] = batches = Batches(
@@ -363,25 +363,18 @@ class Calls(Generic[Key]):
         return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}
 
 
-def _names(given: Arguments, own: Iterable[Slot], **chosen: object) -> Names:
-    """Names of the arrays of a call, and of other arguments that are not as by default."""
-    found: dict[str, Any] = {}
-    for field, name in itertools.islice(own, 2 + len(given.known), None):
-        if field == "quantities":
-            found[name] = ...
-        elif name is None:
-            found[field] = ...
-        else:
-            found.setdefault(field, {})[name] = ...
-    found |= {"active": None if given.active is None else dict(given.active), **chosen}
-    return Names(2 + len(given.known), tuple((name, what) for name, what in found.items() if what is not None))
-
-
 def _fitting(x: Any, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """The shape of an argument at one state, flat if it was handed in so; None if it has another one."""
     if shape is None or type(x) is float:  # a standard deviation
         return shape
+    if type(x) in (list, tuple):
+        return shape if _dimensions(x) == shape else None
     if type(x) is not np.ndarray or not x.size:
         return None
     flat = (math.prod(shape),)
     return next((own for own in (shape, flat) if own in (x.shape, x.shape[1:])), None)
+
+
+def _dimensions(x: Any) -> tuple[int, ...]:
+    """Lengths of nested lists and tuples, those of their first entries."""
+    return (len(x), *_dimensions(x[0])) if type(x) in (list, tuple) and len(x) else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -70,7 +71,7 @@ class CheckedSolver(Solver):
         self._calls.keeps = True  # results may be those of all equations, which the program cannot repeat
         kept = {m.name for m in found.rest.measurements}
         gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
-        self._about = self._about._replace(idle=tuple(m for m in gone if m.name not in kept))
+        self._about = replace(self._about, idle=tuple(m for m in gone if m.name not in kept))
         # all equations together determine all unknowns
         self._square = not self.whole.noisy and (found.loosened or not gone)
 

@@ -40,8 +40,6 @@ from sysdyn.program.graph import is_constant, strip_sign
 from sysdyn.program.groups import Group, Groups, select_names
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Guard, Program
-from sysdyn.runtime.native.extension import Called
-from sysdyn.runtime.native_calls import entry
 from sysdyn.runtime.runner import BoundCall, Runner
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
@@ -202,7 +200,7 @@ def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dic
     return results if all((x <= SMALL_DIFFERENCE).all() for x in changes) else None  # NaN compares as False
 
 
-class Differentials(Exportable, Called):
+class Differentials(Exportable):
     """Compiled derivatives of a problem's solution, or products of these: the calls that both have.
 
     of, wrt: differentiated outputs, and inputs. method: the way that was taken. flops: exact counts, that of the
@@ -221,7 +219,7 @@ class Differentials(Exportable, Called):
         self.executable = Runner(backend_named(options.backend)(program, options.code_level, zeros=False))
         self.executable.backend.kernel(True)
         self._calls = Calls(inputs, self.executable, results)
-        self._plain = self._calls.plain  # which `entry` tries first
+        self._single_state = self._calls.single_state
 
     @property
     def flops(self) -> Flops:
@@ -230,7 +228,7 @@ class Differentials(Exportable, Called):
     def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
         """The results of a call."""
         check_among("on_singular", on_singular, ("raise", "nan"))
-        found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
+        found = self._calls.shortest(given, threads, on_singular, dict)
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)
@@ -298,7 +296,6 @@ class Derivatives(Differentials):
         places, zero = self.program.outputs.slices, self.program.zero_outputs
         return {block: ~zero[places[group]].reshape(shape) for group, (block, shape) in self._results.items()}
 
-    @entry
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
         noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
@@ -314,6 +311,10 @@ class Derivatives(Differentials):
 
         Raises InvalidInput as the solver does.
         """
+        for call, _ in self._single_state:
+            results = call(q, qd, known, quantities, y, noise, active, parameters, None, None, on_singular, threads)
+            if results is not None:
+                return results
         return self._called(Arguments(q, qd, known, quantities, y, noise, active, parameters), on_singular, threads)
 
     def __reduce__(self):

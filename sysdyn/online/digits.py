@@ -16,8 +16,7 @@ from sysdyn.diagnosis.words import at_states
 from sysdyn.errors import LostDigits, few
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
-from sysdyn.online.states import Arrays, Row
-from sysdyn.program.groups import Groups
+from sysdyn.online.states import Arrays, States
 from sysdyn.runtime.backend import Results
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
@@ -52,20 +51,14 @@ class Distance:
         self._groups = tuple(x.group for x in noises)
         self._inverses = {x.name: _inverse_factor(x) for x in noises if x.full}
 
-    def is_near(self, row: Row) -> bool:
+    def is_near(self, states: States) -> bool:
         """False if `far` has to look at the covariances of one state."""
-        own = row.values[row.groups.columns(self._groups)]
+        own = states.beside(self._groups)[0]
         if own.tobytes() == self._bytes:  # as in most calls
             return True
         same = own[self._full] == self._declared[self._full]
         ratio = (own / self._declared)[~self._full]
         return bool(same.all() and not (ratio > FAR).any() and not (ratio < 1.0 / FAR).any())
-
-    def limits(self, inputs: Groups) -> dict[int, tuple[float, float]]:
-        """{number of an input: (least, greatest)} of variances for which `is_near` is true."""
-        numbers = np.arange(inputs.size)[inputs.columns(self._groups)]
-        low, high = (np.where(self._full, self._declared, self._declared * x) for x in (1.0 / FAR, FAR))
-        return dict(zip(numbers.tolist(), zip(low.tolist(), high.tolist(), strict=True), strict=True))
 
     def far(self, inputs: Arrays, n: int, limit: float = FAR) -> np.ndarray:
         """Numbers of the states at which some variance is beyond `limit` times the declared one, or below its inverse.

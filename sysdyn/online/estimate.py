@@ -16,7 +16,7 @@ from sysdyn.offline.stages import Progress
 from sysdyn.online import overview
 from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
-from sysdyn.online.states import Row, States
+from sysdyn.online.states import States
 from sysdyn.online.whitening import Multipliers, NoisyComponents, Whitening
 from sysdyn.problem import Problem
 
@@ -92,7 +92,7 @@ class Estimate(Solution):
         """
         posterior, states = self.posterior, self._states
         values = np.sqrt(posterior.variances(quantity, states)).reshape(self._lead + posterior.shape(quantity))
-        return values if name is None else self._picked(values, quantity, name)
+        return values if name is None else self._part(values, quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
@@ -177,9 +177,6 @@ class Estimate(Solution):
         return self._asked
 
     def _states_of_call(self) -> States:
-        if self._is_row:
-            layout = self._given.layout
-            return States(Row(self._row, layout.groups, layout.begin, layout.rest), 1, self._about.refuse)
         solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
         return States(self.inputs, self._n, self._about.refuse, solved, self._found.again)
 

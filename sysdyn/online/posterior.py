@@ -36,13 +36,12 @@ from sysdyn.offline.square_root import AtState, Estimated, SquareRoot, pivoted, 
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
 from sysdyn.online.digits import Distance, sizes_of_mean
-from sysdyn.online.states import Arrays, Row, States
+from sysdyn.online.states import Arrays, States
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_PIVOT
 from sysdyn.program.program import Program
 from sysdyn.runtime.backend import Results
-from sysdyn.runtime.native_calls import Chains, chains, held
 from sysdyn.runtime.runner import Runner
 from sysdyn.sparse.information import product
 
@@ -368,7 +367,7 @@ class _OneState(threading.local):
             for x, places in ((self.inputs, program.inputs.slices), (self.outputs, program.outputs.slices))
         )
         self.run = executable.bind(inputs, outputs, self.status, None, single=True)
-        self.of: Row | None = None
+        self.of: np.ndarray | None = None
         self.busy = False
 
 
@@ -382,27 +381,13 @@ class Factors:
         self, executable: Runner, pivoted: Callable[[Arrays], list[AtState | None]], distance: Distance
     ):  # fmt: skip
         self.executable, self._pivoted, self.distance = executable, pivoted, distance
-        self._groups = self._like = executable.program.inputs
+        self.groups = executable.program.inputs
         self._again: tuple[Arrays, dict[int, AtState | None]] | None = None
 
     @functools.cached_property
     def one(self) -> _OneState:
         """Prepared calls of one state, if the back end has any."""
         return _OneState(self.executable)
-
-    @functools.cached_property
-    def chains(self) -> Chains | None:
-        """Calls of one state in C, with the programs that read the factors; None if there are none."""
-        return chains(self.executable.backend, self.distance.limits(self._groups))
-
-    def row(self, states: States) -> Row | None:
-        """The inputs of one state in a row; None if they are in another order."""
-        row = states.row(self._groups)
-        if row.groups is not self._like:  # most states come from one program
-            if row.groups.slices != self._groups.slices:
-                return None
-            self._like = row.groups
-        return row
 
     def again(self, inputs: Arrays, n: int, chosen: Sequence[int]) -> Iterator[AtState | None]:
         """The form with pivoting at each of these states, for inputs that nobody changes."""
@@ -453,35 +438,18 @@ class AfterFactors(Ready):
         factors = self.factors.one
         return factors, _OneState(self.executable, lambda: factors.outputs)
 
-    @functools.cached_property
-    def _chain(self) -> Callable[[np.ndarray, int, np.ndarray], np.ndarray | None] | None:
-        """The same in C, if there is one."""
-        chains, backend = self.factors.chains, self.executable.backend
-        return chains.behind(backend) if chains and held(backend.program) else None
-
     def at_one(self, states: States) -> np.ndarray | None:
-        if states.again is not None or not self._kernels:
-            return None
-        row = self.factors.row(states)
-        if row is None:
-            return None
-        if self._chain is not None:
-            return self._chain(row.values, row.begin, row.rest)
-        return self._prepared(row)
-
-    def _prepared(self, row: Row) -> np.ndarray | None:
-        """Outputs by calls that may take long, and do not hold the interpreter's lock."""
-        whole = row.whole()
-        if not self.factors.distance.is_near(whole):
+        if states.again is not None or not self._kernels or not self.factors.distance.is_near(states):
             return None
         factors, one = self._one
         if factors.busy:
             return None
         try:
             factors.busy = True
+            row = states.row(self.factors.groups)
             if factors.of is not row:
                 factors.of = None
-                factors.inputs[:] = whole.values
+                factors.inputs[:] = row
                 factors.run()
                 factors.of = row
             if factors.status[0]:

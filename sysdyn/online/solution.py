@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import KeysView, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, ProblemError, check_among, optional
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among, optional
 from sysdyn.files import html
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.constraints import FrameConstraint
@@ -27,8 +28,6 @@ from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays, Groups
-from sysdyn.runtime import native_calls
-from sysdyn.runtime.native import extension
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
@@ -55,18 +54,23 @@ class Found(Protocol):
     def ok(self) -> np.ndarray: ...
     @property
     def again(self) -> np.ndarray | None: ...
-    def value(self, key: str) -> np.ndarray: ...
 
 
-class About(NamedTuple):
-    """Facts that all solutions of a solver share, and estimates alone; see `sysdyn.online.estimate.Estimate`."""
+@dataclass(frozen=True, eq=False)
+class About:
+    """Facts that all solutions of a solver share, and estimates alone; see `sysdyn.online.estimate.Estimate`.
+
+    layout: of the row of results of a call of one state, None if the solver makes none.
+    """
 
     problem: Problem
     outputs: Groups
+    layout: Any = None
     posterior: Any = None
     refuse: bool = True
     measured: tuple[Measurement, ...] = ()
     idle: tuple[Constraint, ...] = ()  # constraints that others make redundant whole: they exert nothing
+    parts: dict[tuple[str, str], Any] = field(default_factory=dict)  # places of named parts of outputs
 
 
 class Whole(NamedTuple):
@@ -80,37 +84,20 @@ class Whole(NamedTuple):
     states: np.ndarray
 
 
-class _Quantity:
-    """A quantity as an attribute, which is looked up once."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __get__(self, solution: Solution | None, owner: type) -> Any:
-        if solution is None:
-            return self
-        try:
-            found = solution._found.value(self.name)
-        except KeyError:
-            raise AttributeError(self.name) from None  # which `Solution.__getattr__` puts in words
-        setattr(solution, self.name, found)
-        return found
-
-
 class _Ok:
     """`Solution.ok` as the call found it, unless a solution is told otherwise."""
 
     def __get__(self, solution: Solution | None, owner: type) -> Any:
         if solution is None:
             return self
-        return np.True_ if solution._is_row else solution._found.ok
+        return np.True_ if solution._results is None else solution._results.ok
 
 
 class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
-class Solution(extension.Result, SolvedQuantities):
+class Solution(SolvedQuantities):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
@@ -122,43 +109,28 @@ class Solution(extension.Result, SolvedQuantities):
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
+    __slots__ = ("_about", "_results", "_row")
+
+    _about: About
+    _results: Found | None  # None: they are in the row, which is taken apart when more than single outputs is asked for
+    _row: np.ndarray | None
+
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
     whole: Whole | None = None
 
     def __init__(self, about: About, found: Found):
-        """found: results of a call; plain calls of one state make solutions with a row of results instead."""
-        self._about, self._given = about, found
-
-    def __getattr__(self, name: str) -> Any:
-        values = self._values if name not in ("_about", "_given") else {}
-        if name in values:
-            return values[name]
-        if name in QUANTITIES or (values and name in self._problem.quantities):
-            raise AttributeError(
-                f"{name} was not asked for: this solver computes {', '.join(values)}; "
-                f"compile with outputs={[*values, name]!r} or 'all'"
-            )
-        if name in OF_ESTIMATES:
-            raise NoEstimate(
-                f"no measurement of this problem is noisy, so its solution has no {name}: "
-                "give a measurement noise= and compile again"
-            )
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        """found: results of a call; calls of one state make solutions with a row of results instead."""
+        self._about, self._results, self._row = about, found, None
 
     def __reduce__(self):
         return type(self), (self._about, self._found), self.__dict__
 
     @property
     def _found(self) -> Found:
-        if self._is_row:
-            self._given = self._given.layout.results(self._row)
-        return self._given
-
-    @property
-    def _is_row(self) -> bool:
-        """True for results of a plain call of one state that are in a row, which is taken apart once."""
-        return hasattr(self._given, "layout")
+        if self._results is None:
+            self._results = self._about.layout.results(self._row)
+        return self._results
 
     @property
     def _problem(self) -> Problem:
@@ -179,7 +151,13 @@ class Solution(extension.Result, SolvedQuantities):
 
     @property
     def _lead(self) -> tuple[int, ...]:
-        return () if self._is_row else self._found.lead
+        return () if self._results is None else self._results.lead
+
+    def _value(self, name: str) -> np.ndarray:
+        """The array of an output. Raises KeyError."""
+        if self._results is not None:
+            return self._results.values[name]
+        return self._about.layout.value(self._row, name)
 
     @property
     def _values(self) -> dict[str, np.ndarray]:
@@ -190,22 +168,32 @@ class Solution(extension.Result, SolvedQuantities):
         for constraint in self._about.idle:
             if (quantity, name) == (WRENCHES.name, constraint.name):
                 return np.zeros((*self._lead, len(constraint.components(self._problem.model))))
-        check_among("output", quantity, self._values)
-        return self._picked(self._values[quantity], quantity, name)
+        try:
+            values = self._value(quantity)
+        except (KeyError, TypeError):  # names that are no texts
+            raise UnknownName("output", quantity, self._values) from None
+        return values if name is None else self._part(values, quantity, name)
 
-    def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
-        if name is None:
-            return values
+    def _part(self, values: np.ndarray, quantity: str, name: str) -> np.ndarray:
+        """The entries of an output that belong to a joint, body, constraint or component. Raises UnknownName."""
+        parts = self._about.parts
+        try:
+            place = parts[quantity, name]
+        except (KeyError, TypeError):
+            place = parts[quantity, name] = self._place(quantity, name)
+        flat = values if values.ndim == len(self._lead) + 1 else values.reshape(*self._lead, -1)
+        return flat[..., place][()]  # [()]: a number at one state
+
+    def _place(self, quantity: str, name: str) -> Any:
+        """The place of a part in the flat output: a number if it has one entry and no axis of components."""
         model = self._problem.model
-        if quantity in self._problem.quantities:
-            known = self._problem.quantity(quantity)
-            flat = values.reshape(*self._lead, -1)
-            block = flat[..., known.part(model, known.index(model, name))]
-            one = isinstance(known, JointQuantity) and block.shape[-1] == 1
-            return block[..., 0][()] if one else block  # [()]: a number at one state
-        components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
-        check_among(f"component of {quantity!r}:", name, components)
-        return values[..., components.index(name)][()]
+        if quantity not in self._problem.quantities:
+            components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
+            check_among(f"component of {quantity!r}:", name, components)
+            return components.index(name)
+        known = self._problem.quantity(quantity)
+        part = known.part(model, known.index(model, name))
+        return part.start if isinstance(known, JointQuantity) and part.stop - part.start == 1 else part
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
         """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
@@ -455,5 +443,41 @@ class Solution(extension.Result, SolvedQuantities):
         return f"{type(self).__name__} at {where}: {shapes}" + (f"; {failed} not solved" if failed else "")
 
 
+def _quantity(name: str) -> property:
+    """An output as an attribute."""
+
+    def value(solution: Solution) -> np.ndarray:
+        try:
+            if solution._results is None:  # as `RowLayout.value`, without its call
+                part, shape = solution._about.layout.outputs[name]
+                return solution._row[part] if shape is None else solution._row[part].reshape(shape)
+            return solution._results.values[name]
+        except KeyError:
+            asked = [*solution.keys()]
+            raise AttributeError(
+                f"{name} was not asked for: this solver computes {', '.join(asked)}; "
+                f"compile with outputs={[*asked, name]!r} or 'all'"
+            ) from None
+
+    def replaced(solution: Solution, x: Any) -> None:
+        solution._values[name] = x
+
+    return property(value, replaced)
+
+
+def _of_estimate(name: str) -> property:
+    """An attribute that only an Estimate has."""
+
+    def missing(solution: Solution) -> NoReturn:
+        raise NoEstimate(
+            f"no measurement of this problem is noisy, so its solution has no {name}: "
+            "give a measurement noise= and compile again"
+        )
+
+    return property(missing)
+
+
 for _name in SolvedQuantities.__annotations__:
-    setattr(Solution, _name, native_calls.quantity(_name, _Quantity(_name)))
+    setattr(Solution, _name, _quantity(_name))
+for _name in OF_ESTIMATES:
+    setattr(Solution, _name, _of_estimate(_name))

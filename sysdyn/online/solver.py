@@ -6,7 +6,8 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -21,7 +22,6 @@ from sysdyn.files.html import TextTable
 from sysdyn.frameworks.export import Differentiable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.measurement import Measurement, Output
-from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products as offline
 from sysdyn.offline.choice import Choice, Compiled
@@ -46,11 +46,10 @@ from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
-from sysdyn.runtime.native.extension import Called
-from sysdyn.runtime.native_calls import entry
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import BoundCall, Runner
 
+_new = object.__new__
 # Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")
 # Text of a report in place of a count of the solve scope.
@@ -67,7 +66,7 @@ class Counts(NamedTuple):
         return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
-class Solver(Differentiable[DerivativeProduct], Called):
+class Solver(Differentiable[DerivativeProduct]):
     """A compiled problem.
 
     problem: the solved problem. whole: the stated one, for a `CheckedSolver` with the measurements that are left out.
@@ -99,18 +98,19 @@ class Solver(Differentiable[DerivativeProduct], Called):
         # covariances, residuals, accelerations of frames and velocities of contacts need the inputs later
         keeps = bool(problem.noisy or problem.constraints) or "a" in results
         self._calls = Calls(self._inputs, self.executable, results, keeps)
-        self._plain = self._calls.plain  # which `entry` tries first
+        self._single_state = self._calls.single_state
         posteriors: Posteriors | None = None
         if problem.noisy:
             posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
         self.posterior = posteriors.posterior if posteriors else None
         self._resolver = Resolver(problem, options, self.executable, self._calls, self.posterior)
         self._solution = Estimate if problem.noisy else Solution
-        self._about = About(problem, outputs, posteriors, on_singular == "raise", options.measured)
+        self._about = About(
+            problem, outputs, self._calls.layout, posteriors, on_singular == "raise", measured=options.measured
+        )
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
-    @entry
     def __call__(
         self,
         q: ArrayLike,
@@ -148,10 +148,16 @@ class Solver(Differentiable[DerivativeProduct], Called):
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
+        for call, about in self._single_state:
+            row = call(q, qd, known, quantities, y, noise, active, parameters, None, None, on_singular, threads)
+            if row is not None:
+                solution = _new(self._solution)  # `__init__` would take as long as a short kernel
+                solution._about, solution._results, solution._row = about, None, row
+                return solution
         policy = self._policy(on_singular)
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
-        about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
-        found = self._calls.shortest(given, threads, on_singular, self._solution, about, self._resolver.again)
+        about = self._about if on_singular is None else replace(self._about, refuse=policy == "raise")
+        found = self._calls.shortest(given, threads, on_singular, None, about, self._resolver.again)
         if found is not None:
             return self._solution(about, found)
         run = self._calls.run(given, threads)
@@ -169,7 +175,7 @@ class Solver(Differentiable[DerivativeProduct], Called):
 
         given: arrays of many states, or of one. columns: by output; those that it lacks are left out.
         """
-        return self._calls.spread(given, columns, self._solution, self._about, self._resolver.again)
+        return self._calls.spread(given, columns, self._about, self._resolver.again)
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""
@@ -394,12 +400,11 @@ class Solver(Differentiable[DerivativeProduct], Called):
         def on_derivative_failure(program: Program, run: Run) -> None:
             settle_derived(self.problem, self.outputs, program, run, None, on_singular)
 
-        # of `problem`, without checks of the whole; the method that __get__ gives would go the general way
-        outputs, solve = self.outputs, partial(Solver.__call__, self)
+        outputs = self.outputs
 
         def eager_call(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
-            found = solve(*args, on_singular=on_singular, **kwargs)
-            return {name: getattr(found, name) if name in QUANTITIES else found[name] for name in outputs}
+            found = Solver.__call__(self, *args, on_singular=on_singular, **kwargs)  # without checks of the whole
+            return {name: found[name] for name in outputs}
 
         return framework_function(
             export.problem_name(self.problem), self._calls, self.program, on_failure, on_derivative_failure,

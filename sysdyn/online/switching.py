@@ -242,7 +242,7 @@ class SwitchingSolver(Solver):
         self._places: dict[Mode, Places] = {}
         self._spreadings: dict[tuple[Mode, tuple[Slot, ...]], Spreading] = {}  # by names of arrays
         self._lock = RLock()
-        self._of_solutions = About(problem, self._shown, None, on_singular == "raise", options.measured)
+        self._of_solutions = About(problem, self._shown, refuse=on_singular == "raise", measured=options.measured)
 
     # ---- modes --------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class NoisyComponents:
         if not any(self._switches):
             return None
         pairs = zip(self._switches, self._ones, strict=True)
-        return beside([one if group is None else states.group(group) for group, one in pairs]) != 0.0
+        return beside([one if group is None else states.inputs[group] for group, one in pairs]) != 0.0
 
     def by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Columns of all components by noise."""

@@ -31,8 +31,6 @@ from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
-from sysdyn.runtime.native.extension import Called
-from sysdyn.runtime.native_calls import Names, entry
 from sysdyn.runtime.runner import BoundCall
 
 
@@ -225,7 +223,7 @@ def kinematics(
     return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
 
 
-class Kinematics(Differentiable["Kinematics"], Called):
+class Kinematics(Differentiable["Kinematics"]):
     """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
 
     names: of the results. flops: exact counts of the one program that computes them.
@@ -233,9 +231,8 @@ class Kinematics(Differentiable["Kinematics"], Called):
 
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, Result]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
-        first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
-        names = Names(len(first), tuple((x, ...) for x in function.inputs if x not in first))
-        self._plain = function.plain(names, [part.start for _, part in model.quaternions])  # which `entry` tries first
+        positional = [x if x in function.inputs else None for x in ("q", "qd", "fx")]
+        self._single_state = function.single_state(positional, [part.start for _, part in model.quaternions])
 
     @property
     def flops(self) -> Flops:
@@ -261,7 +258,6 @@ class Kinematics(Differentiable["Kinematics"], Called):
         name, shape = (max(len(row[k]) for row in rows) for k in (0, 1))
         return "\n".join([repr(self), *(f"  {a:<{name}}  {b:<{shape}}  {c}" for a, b, c in rows)])
 
-    @entry
     def __call__(
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None,
         **others: ArrayLike,
@@ -275,6 +271,10 @@ class Kinematics(Differentiable["Kinematics"], Called):
         Raises InvalidInput for missing and superfluous arguments, wrong shapes, values that are not finite, quaternions
         whose norm is not 1 within 1e-6, and angles too large to have a sine.
         """
+        for call in self._single_state:
+            results = call((q, qd, fx), others, threads)
+            if results is not None:
+                return results
         given = self._given(q, qd, fx, others)
         if self.model.quaternions:
             given["q"] = self._normalised(q)

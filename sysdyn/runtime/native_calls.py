@@ -5,10 +5,9 @@ The module also runs programs in double-double arithmetic.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,68 +18,41 @@ from sysdyn.runtime.native import extension
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.sparse.twice import Twice
 
-# Most operations of a program with calls of one state, some 0.1 ms, as these hold the interpreter's lock.
-LONGEST_PLAIN = 400_000
+# Most operations of a program whose calls at one state hold the interpreter's lock: some 0.1 ms.
+MAX_OPS_UNDER_GIL = 400_000
 # States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
-# Most axes of an array and most results of a call; the same numbers as in extension.c.
-AXES, OUTPUTS = 4, 64
-# Distance of two outputs that are 0 up to which those between them are set to 0, too: the numbers of a cache line, as
-# more take longer than one more call of memset (measured on derivatives of the iCub).
-NEAR_ZEROS = 8
-SCATTERED, FOR_ALL = 1, 2  # ways to take an array, as in extension.c
-
-Function = TypeVar("Function", bound=Callable)
+AXES = 4  # Most axes of an array, as in native.h.
+INDEXED, BROADCAST_SCALAR = 1, 2  # How an argument is read, as in native.h.
 
 
 class Argument(NamedTuple):
-    """An array that a call takes: its shape at one state, and for each entry the number of the program's input.
+    """An array of a call: its shape at one state, and for each entry the number of the program's input.
 
-    deviations: (least, greatest), each of the array's size, if inputs are squares of its entries, which lie between
-    these; a float may stand for all of them.
+    std_bounds: (least, greatest), each of the array's size, of standard deviations whose squares are the inputs; a
+    float may stand for all of them.
     """
 
     shape: tuple[int, ...]
     inputs: np.ndarray
-    deviations: tuple[np.ndarray, np.ndarray] | None = None
+    std_bounds: tuple[np.ndarray, np.ndarray] | None = None
 
 
-class Names(NamedTuple):
-    """Names of arguments: the first `positional` ones are given by position, the others by keyword.
+class ResultLayout(NamedTuple):
+    """The results of a call of one state.
 
-    keywords: ((name, …, for the next argument; a dict of names for arguments; or the object that is given), …).
-    """
-
-    positional: int
-    keywords: tuple[tuple[str, Any], ...] = ()
-
-
-class Shown(NamedTuple):
-    """The results of a call of one state: `make` of its outputs, which have these keys and shapes.
-
-    make: dict, tuple, None (the array of a single output), or a subclass of `extension.Result`, which receives `about`.
+    make: dict or tuple of arrays with these keys and shapes, ndarray for the only one of them, or None for a row of all
+    outputs and then all inputs.
     """
 
     make: type | None
     keys: tuple[Hashable, ...]
     shapes: tuple[tuple[int, ...], ...]
-    about: object = None
-    layout: object = None
 
 
-def entry(general: Function) -> Function:
-    """`__call__` of a `extension.Called`: the prepared calls in its list `_plain` are tried first, then `general`."""
-    return extension.Entry(general)  # type: ignore[return-value]
-
-
-def quantity(name: str, general: Any) -> Any:
-    """Attribute of an `extension.Result` read from its row; general: the descriptor if it has none."""
-    return extension.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result)))
-
-
-def held(program: Program) -> bool:
-    """True if calls of one state hold the interpreter's lock: of programs so short that none waits long for it."""
-    return len(program) <= LONGEST_PLAIN
+def runs_under_gil(program: Program) -> bool:
+    """True if calls of one state hold the interpreter's lock: of programs so short that no thread waits long for it."""
+    return len(program) <= MAX_OPS_UNDER_GIL
 
 
 # ---- prepared -----------------------------------------------------------------------------------------------------
@@ -91,14 +63,14 @@ def prepared(
 ) -> tuple[Callable[[], None], object]:
     """(a call without arguments that runs these states, the objects that have to live as long as the call).
 
-    single: the state is the only one; the call is one of least latency, and holds the interpreter's lock if `held`.
+    single: there is one state; the call holds the interpreter's lock if `runs_under_gil`.
     """
     kernel = backend.kernel(single, clears=False)
     assert kernel, "the back end has machine code"
     if not backend.zeros:
         for x in outputs.values():
             x[start : start + size] = 0.0
-    alone = single and held(backend.program)
+    alone = single and runs_under_gil(backend.program)
     array, work = kernel.shared_work if alone else kernel.work()
     own = words(backend.program, work, inputs, outputs, status, start)
     call: Callable[[], None]
@@ -109,87 +81,51 @@ def prepared(
     return call, (kernel, array, own)
 
 
-class Chains:
-    """Calls of one state of programs that read what another one writes, which runs once for the same inputs.
-
-    limits: {input of the first program: (least, greatest)} of values beyond which calls go the general way.
-    """
-
-    def __init__(self, backend: Backend, limits: Mapping[int, tuple[float, float]]):
-        program = backend.program
-        self.inputs, self.outputs = np.zeros(program.n_inputs), np.zeros((1, program.n_outputs))
-        # of the first program, of the one behind it, and whether the first has run for its inputs
-        self.status = np.zeros(3, dtype=np.int64)
-        self._limits = np.array([(k, *pair) for k, pair in limits.items()], dtype=float).reshape(-1, 3)
-        self._first = self._prepared(backend, self.inputs, self.outputs, 0)
-
-    def _prepared(self, backend: Backend, inputs: np.ndarray, outputs: np.ndarray, place: int) -> tuple:
-        groups = (_parts(backend.program.inputs.slices, inputs), _parts(backend.program.outputs.slices, outputs[0]))
-        shown = {name: x[None] for name, x in groups[1].items()}
-        return prepared(backend, groups[0], shown, self.status[place:], 0, 1, True)
-
-    def behind(self, backend: Backend) -> Callable[[np.ndarray, int, np.ndarray], np.ndarray | None]:
-        """The call (values, begin, rest) → outputs (1, n) for the inputs values[begin:] and then rest; None if there
-        are none, or they have to be looked at."""
-        outputs = np.zeros((1, backend.program.n_outputs))
-        second = self._prepared(backend, self.outputs[0], outputs, 1)
-        return extension.Chain(
-            self._first[0], second[0], self.inputs, self._limits, self.status, outputs, (self, self._first, second)
-        )
-
-
-def chains(backend: Backend, limits: Mapping[int, tuple[float, float]]) -> Chains | None:
-    """The chains that begin with this program; None if its calls do not hold the interpreter's lock."""
-    whole = backend.kernels and backend.real is DOUBLE and held(backend.program)
-    return Chains(backend, limits) if whole else None
-
-
 # ---- one state ----------------------------------------------------------------------------------------------------
 
 
-def one_state(
-    backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int], names: Names,
-    shown: Shown, muted: Sequence[int] = (),
-) -> Any:  # fmt: skip
-    """The call of one state for a list `_plain`; None if there is none.
+def single_state_call(
+    backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int], pattern: tuple,
+    results: ResultLayout, nan_to_zero: Sequence[int] = (),
+) -> Callable[..., Any] | None:  # fmt: skip
+    """The call of one state by objects that match a pattern; None if the back end has none.
 
-    constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which unit quaternions
-    begin; those of norm 1 within 1e-6 are normalised. muted: numbers of the inputs that are 0 unless they are finite.
-    Calls go the general way if a quaternion is of another norm, arrays do not fit, or the status is not zero, and all
-    of them unless numbers are doubles.
+    pattern: an entry for each object. Ellipsis stands for the next argument, an array, or lists and tuples of numbers;
+    tuples and dicts of these match entry by entry, dicts in the same order; texts are compared, and all else has to be
+    the same object. constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which
+    unit quaternions begin; those of norm 1 within 1e-6 are normalised. nan_to_zero: numbers of the inputs that are 0
+    unless they are finite.
+
+    The call returns None if an object does not match, a quaternion has another norm, or the status is not 0.
     """
     program, kernel = backend.program, backend.kernel(True) if backend.real is DOUBLE else None
-    shapes = [*(x.shape for x in arguments), *shown.shapes]
-    if not kernel or not held(program) or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
+    if (
+        not kernel
+        or not runs_under_gil(program)
+        or any(len(x) > AXES for x in (*results.shapes, *(y.shape for y in arguments)))
+    ):
         return None
-    inputs, outputs = constants.copy(), np.zeros(program.n_outputs)
     array, work = kernel.shared_work
+    row = np.zeros(program.n_outputs + program.n_inputs)  # of which only the layout matters
+    outputs, inputs = np.split(row, [program.n_outputs])
     own = words(program, work, _parts(program.inputs.slices, inputs), _parts(program.outputs.slices, outputs),
                 np.zeros(1, dtype=np.int64))  # fmt: skip
-    last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1) + 1
-    targets, places = [], np.empty(0, dtype=np.int64)
-    squared: list[tuple[float, ...]] = []
-    for shape, numbers, deviations in arguments:
-        scattered = deviations is not None or bool((np.diff(numbers) != 1).any())
-        first = len(places) if scattered else int(numbers[0]) if numbers.size else 0
-        targets.append((*_axes(shape), numbers.size, first, scattered * SCATTERED + bool(deviations) * FOR_ALL))
-        squared += zip(numbers, *deviations, strict=True) if deviations else ()
-        places = np.concatenate([places, numbers.astype(np.int64)]) if scattered else places
+    pointers = [(2 + 2 * k, (own[2 + 2 * k] - address(row)) // row.itemsize) for k in range(len(own) // 2 - 1)]
+    records, places, squared = [], [], list[tuple[float, ...]]()
+    for shape, numbers, bounds in arguments:
+        how = bool((np.diff(numbers) != 1).any()) * INDEXED + bool(bounds) * BROADCAST_SCALAR
+        records.append((*_axes(shape), numbers.size, len(places), how))
+        places += numbers.tolist()
+        squared += zip(numbers, *bounds, strict=True) if bounds else ()
     begins = [part.start for part in program.outputs.slices.values()]
-    first_word = len(own) - 2 * len(program.outputs)
-    rows = [(*_axes(shape), first_word + 2 * k, begins[k]) for k, shape in enumerate(shown.shapes)]
-    keys = tuple(sys.intern(key) if isinstance(key, str) else key for key in shown.keys)  # compared as objects
-    keywords, following = [], names.positional
-    for name, what in names.keywords:
-        keywords.append((name, what, following))
-        following += sum(x is ... for x in (what.values() if isinstance(what, dict) else (what,)))
-    limits = np.array(squared, dtype=float).reshape(-1, 3)
-    left_out = [] if backend.zeros else _spans(np.flatnonzero(program.zero_outputs))
-    return extension.Plain(
-        kernel.address, own, inputs, program.n_outputs, last, _table(targets, AXES + 4), places,
-        _table(quaternions, 1), _table(muted, 1), limits, _table(rows, AXES + 3), _table(left_out, 2), keys,
-        names.positional, tuple(keywords), shown.make, shown.about, shown.layout, (kernel, array, outputs),
-    )  # fmt: skip
+    return extension.SingleStateCall(
+        kernel=kernel.address, words=own, pointers=_table(pointers, 2), arguments=_table(records, AXES + 4),
+        places=_table([*places, 0], 1), constants=constants, quaternions=_table(quaternions, 1),
+        nan_to_zero=_table(nan_to_zero, 1), squared=np.array(squared, dtype=float).reshape(-1, 3),
+        outputs=_table([(*_axes(x), begin) for x, begin in zip(results.shapes, begins, strict=True)], AXES + 2),
+        n_outputs=program.n_outputs, clear=not backend.zeros, pattern=pattern, keys=results.keys, make=results.make,
+        owner=(kernel, array),
+    ).run  # fmt: skip
 
 
 # ---- many states --------------------------------------------------------------------------------------------------
@@ -242,14 +178,14 @@ def batch(
 ) -> Batch | None:
     """The call of many states that takes these arrays as they are; None if there is none.
 
-    constants and quaternions as for `one_state`.
+    constants and quaternions as for `single_state_call`.
     """
     places, turning, begin = {}, [], 0
     for k, size in enumerate(backend.program.inputs.sizes.values()):
         places[tuple(range(begin, begin + size))] = 2 + 2 * k
         turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
         begin += size
-    whole = [None if x.deviations else places.get(tuple(x.inputs.tolist())) for x in arguments]
+    whole = [None if x.std_bounds else places.get(tuple(x.inputs.tolist())) for x in arguments]
     kernel = backend.kernel(False) if None not in whole else None  # values may have to be put together
     if not kernel:
         return None
@@ -313,12 +249,6 @@ def again(
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:
     """Groups of numbers in a row."""
     return {name: row[part] for name, part in places.items()}
-
-
-def _spans(places: np.ndarray) -> list[tuple[int, int]]:
-    """(first, length) of spans that hold these ascending places, and others only where few lie between."""
-    parts = np.split(places, np.flatnonzero(np.diff(places) > NEAR_ZEROS) + 1)
-    return [(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts if len(part)]
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:

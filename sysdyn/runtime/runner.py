@@ -136,7 +136,7 @@ class Runner:
             for share in _shares(len(status), self.choose_threads(len(status), threads), self.backend.width)
         ]
         keep = made, inputs, outputs, status
-        if single and native_calls.held(self.program):
+        if single and native_calls.runs_under_gil(self.program):
             return BoundCall(made[0][0], out, status, keep)
         # each part keeps the arrays: a call that is interrupted goes on in its threads
         parts = [partial(_exclusive, Lock(), call, keep) for call, _ in made]

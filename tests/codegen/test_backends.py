@@ -28,7 +28,6 @@ from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
-from sysdyn.runtime import native_calls
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.real import DOUBLE, SINGLE
 from sysdyn.runtime.runner import Runner
@@ -568,33 +567,3 @@ def test_shared_pieces_have_guards_with_thresholds_of_their_own():
     segments = [s for p in programs for s in schedule(p).segments if s.shared and s.shape.guards]
     assert len(segments) >= 20
     assert any(s.shape == t.shape and s.constants != t.constants for s in segments for t in segments)
-
-
-def test_a_chain_runs_its_first_program_once_for_the_same_inputs():
-    """And again for others, or if that failed; nothing of inputs beyond the limits, or that do not fit."""
-    graph, more = Graph(), Graph()
-    x, y = graph.input("x"), graph.input("y")
-    first = Program.from_graph(
-        graph, [("x", [x]), ("y", [y])], [("out", [x / y, y * y, 3.0])], [(y * y, 0.25, "y²", 0.25)]
-    )
-    u, v, w = (more.input(name) for name in "uvw")
-    second = Program.from_graph(more, [("out", [u, v, w])], [("sum", [u + v + w, 0.0])])
-    chain_of = native_calls.chains(machine_code.MachineCode(first, 0), {1: (-10.0, 10.0)})
-    call = chain_of.behind(machine_code.MachineCode(second, 0))
-    nothing, rest = np.zeros(0), np.array([2.0])
-    np.testing.assert_array_equal(call(np.array([9.0, 6.0, 2.0]), 1, nothing), [[10.0, 0.0]])
-    np.testing.assert_array_equal(call(np.array([8.0]), 0, rest), [[11.0, 0.0]])
-    chain_of.outputs[0, 0] = 50.0  # kept for these inputs, whichever way they are handed in
-    np.testing.assert_array_equal(call(np.array([8.0, 2.0]), 0, nothing), [[57.0, 0.0]])
-    for y_now in (11.0, 0.25, np.nan):
-        assert call(np.array([8.0, y_now]), 0, nothing) is None
-        np.testing.assert_array_equal(call(np.array([8.0]), 0, rest), [[11.0, 0.0]])
-    for wrong in (
-        (np.array([8.0]), 0, nothing),
-        (np.array([8.0, 2.0]), 3, nothing),
-        (np.array([8.0, 2.0]), -1, nothing),
-    ):
-        with pytest.raises(ValueError, match="not the inputs"):
-            call(*wrong)
-    with pytest.raises(TypeError, match="8-byte"):
-        call(np.array([8.0, 2.0], dtype=np.float32), 0, nothing)

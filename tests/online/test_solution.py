@@ -41,11 +41,8 @@ def undetermined() -> sd.Solution:
 
 
 def test_estimates_have_more_than_solutions():
-    public = {name for name in vars(sd.Estimate) if not name.startswith("_") and name not in vars(sd.Solution)}
-    assert public == set(OF_ESTIMATES)
-    assert not public & set(dir(exact()))
     found = estimated()
-    assert type(found) is sd.Estimate and all(hasattr(found, name) for name in public)
+    assert type(found) is sd.Estimate and all(hasattr(found, name) for name in OF_ESTIMATES)
     assert found.std("qdd").shape == (2,) and found.redundancy == 2
 
 
@@ -57,7 +54,7 @@ def test_solutions_without_noise_say_that_they_are_no_estimates(solution):
         with pytest.raises(sd.ProblemError, match=f"no measurement of this problem is noisy.* no {name}"):
             getattr(found, name)
         assert not hasattr(found, name)
-    with pytest.raises(AttributeError, match="Solution has no attribute 'stt'"):
+    with pytest.raises(AttributeError, match="Solution.*no attribute 'stt'"):
         found.stt  # noqa: B018
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from solvers import in_threads
 import sysdyn as sd
 from sysdyn.online import posterior
 from sysdyn.online.posterior import AfterFactors
-from sysdyn.online.states import Row, States
-from sysdyn.program.groups import Groups
-from sysdyn.runtime import native_calls, runner
+from sysdyn.online.states import States
+from sysdyn.runtime import runner
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
@@ -105,29 +103,16 @@ def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AfterFactors, "at_one", lambda *_: None)
 
 
-def without_chains(solver: sd.Solver, patch: pytest.MonkeyPatch) -> None:
-    """No calls in C of the factors and of what follows from them, of results that were asked for once."""
-    assert solver.posterior is not None
-    for ready in solver.posterior._executables.values():
-        if isinstance(ready, AfterFactors):
-            patch.setattr(ready, "_chain", None)
-
-
 @pytest.mark.slow(after=1)
 def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
     asked = [*calls(solver.problem)]
-    found = [
-        [worth(solver(*x, **given), solver.problem) for _ in range(2)] for x, given in asked
-    ]  # the second is plain
-    with monkeypatch.context() as patch:  # of long programs, and where there is no C
-        without_chains(solver, patch)
-        apart = [worth(solver(*x, **given), solver.problem) for x, given in asked]
+    found = [[worth(solver(*x, **given), solver.problem) for _ in range(2)] for x, given in asked]
     listed = [(np.array(x).tolist() for x in arrays) for arrays, _ in asked]
     others = [worth(solver(*x, **given), solver.problem) for x, (_, given) in zip(listed, asked, strict=True)]
     without_prepared_calls(monkeypatch)
-    for (x, given), both, other, further in zip(asked, found, others, apart, strict=True):
+    for (x, given), both, other in zip(asked, found, others, strict=True):
         expected = worth(solver(*x, **given), solver.problem)
-        for one in (*both, other, further):
+        for one in (*both, other):
             same(one, expected)
 
 
@@ -197,10 +182,6 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     expected = first.std("tau"), second.std("tau")
     assert not np.array_equal(*expected)
     ready = first.posterior._executables["variance tau"]
-    assert ready._chain is not None
-    monkeypatch.setattr(native_calls, "LONGEST_PLAIN", 0)
-    monkeypatch.delitem(vars(ready), "_chain")
-    assert ready._chain is None  # of long programs
     np.testing.assert_array_equal(np.sqrt(ready.at_one(first._states)[0]), expected[0])
     near, nested = type(first.posterior.distance).is_near, []
 
@@ -209,9 +190,9 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
             nested.append(None)
             nested.append(second.std("tau"))
 
-    def asking(self, row):
+    def asking(self, states):
         ask()
-        return near(self, row)
+        return near(self, states)
 
     monkeypatch.setattr(type(first.posterior.distance), "is_near", asking)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
@@ -228,19 +209,6 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     nested.clear()
     monkeypatch.setattr(factors, "run", between)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
-
-
-@pytest.mark.slow
-def test_the_factors_of_a_humanoid_are_called_in_c(monkeypatch):
-    """Of 200,000 operations, with noise on every wrench."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
-    from estimation import icub_problem
-
-    problem = icub_problem(sd.ExternalWrench("all", noise=0.1, name="wrenches"))
-    x, given = next(calls(problem))
-    solution = sd.compile(problem, outputs=["tau"], level="fast")(*x, **given)
-    solution.std("tau")
-    assert solution.posterior._executables["variance tau"]._chain is not None
 
 
 @pytest.mark.slow(after=2)
@@ -260,10 +228,8 @@ def test_inputs_in_another_order_give_the_same(solver):
     solution = solver(q, qd, **given)
     states, worth = solution._states, solution.posterior
     names = ["qd", "q", *(x for x in states.inputs if x not in ("q", "qd"))]
-    row = Row(
-        np.concatenate([states.inputs[x] for x in names]), Groups.of_sizes((x, states.inputs[x].size) for x in names)
-    )
-    assert np.array_equal(worth.variances("tau", States(row, 1, refuse=True)), worth.variances("tau", states))
+    other = States({x: states.inputs[x] for x in names}, 1, refuse=True)
+    assert np.array_equal(worth.variances("tau", other), worth.variances("tau", states))
 
 
 def test_programs_of_results_come_from_the_cache(monkeypatch):

@@ -15,8 +15,8 @@
 #endif
 #include <numpy/arrayobject.h>
 
-/* Arrays have up to this many axes, calls up to this many results. */
-enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
+/* Arrays have up to this many axes. Ways to read an argument, see there. */
+enum { AXES = 4, INDEXED = 1, BROADCAST_SCALAR = 2 };
 /* Bytes of a cache line. */
 enum { LINE = 64 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
@@ -35,21 +35,12 @@ static inline void run_kernel_rows(ByNumber kernel, int64_t *words, int64_t n, c
     kernel(words, n, rows, into);
 }
 
-/* An argument at one state. at: where its entries go among the inputs, one after the other, or, if they are scattered,
-   where their places begin in a table; for a batch, the number of the word that has its pointer. how: SCATTERED, and
-   FOR_ALL if a float may stand for all entries. */
+/* An argument at one state. at: where the places of its entries begin in a table; for a batch, the number of the word
+   that has its pointer. how: INDEXED unless these places follow one another, and BROADCAST_SCALAR if a float may stand
+   for all entries. */
 typedef struct {
     int64_t axes, dims[AXES], size, at, how;
 } Target;
-
-/* An array of results. word: the number of that with its pointer; at: where it begins in a row of all results. */
-typedef struct {
-    int64_t axes, dims[AXES], word, at;
-} Output;
-
-typedef struct {
-    PyTypeObject *called, *plain, *result, *row; /* which the module owns */
-} State;
 
 /* The content of a C-contiguous array of numbers of one size. */
 typedef struct {
@@ -74,18 +65,21 @@ static inline int doubles(PyObject *x, void *found) { return table(x, found, 'f'
 static inline int int32s(PyObject *x, void *found) { return table(x, found, 'i', 4); }
 static inline int int8s(PyObject *x, void *found) { return table(x, found, 'i', 1); }
 
-/* Whether x is an array of NPY_DOUBLE or NPY_FLOAT, no subclass, with the shape of the target after so many leading
-   axes. */
+/* Whether x has the shape of the target after so many leading axes. */
+static inline int has_shape(PyArrayObject *x, const Target *target, int leading)
+{
+    int same = PyArray_NDIM(x) == target->axes + leading;
+    for (int k = 0; same && k < target->axes; k++)
+        same = PyArray_DIM(x, leading + k) == target->dims[k];
+    return same;
+}
+
+/* The same of an object that has to be an array of NPY_DOUBLE or NPY_FLOAT, and no subclass. */
 static inline int matches(PyObject *object, int type, const Target *target, int leading)
 {
     PyArrayObject *x = (PyArrayObject *)object;
-    if (!PyArray_CheckExact(object) || PyArray_TYPE(x) != type || !PyArray_ISALIGNED(x) ||
-        !PyArray_ISNOTSWAPPED(x) || PyArray_NDIM(x) != target->axes + leading)
-        return 0;
-    for (int k = 0; k < target->axes; k++)
-        if (PyArray_DIM(x, leading + k) != target->dims[k])
-            return 0;
-    return 1;
+    return PyArray_CheckExact(object) && PyArray_TYPE(x) == type && PyArray_ISALIGNED(x) && PyArray_ISNOTSWAPPED(x) &&
+           has_shape(x, target, leading);
 }
 
 /* 1 if the quaternion is normalised to the last bits, 0 if nearly, −1 if not. */
