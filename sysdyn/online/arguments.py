@@ -84,7 +84,7 @@ class Arguments(NamedTuple):
     def pattern(self) -> tuple[Any, ...]:
         """The fields with Ellipsis in place of the arrays of `handed`; see `native_calls.single_state_call`."""
         ways = [dict.fromkeys(x, ...) if type(x) is dict else None if x is None else ... for x in self[3:]]
-        found = self._make((..., ..., (...,) * len(self.known), *ways))
+        found = Arguments(..., ..., (...,) * len(self.known), *ways)
         return found._replace(active=None if self.active is None else dict(self.active))
 
     def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
