@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,9 @@ from sysdyn.program.opcodes import (
     OUT_OF_RANGE,
     SIN,
     WEAK_PIVOT,
-    sincos_or_nan,
 )
 from sysdyn.program.program import Program
+from sysdyn.program.reproducible import LARGEST_ANGLE, sincos
 from sysdyn.runtime.backend import Arrays, Backend
 from sysdyn.runtime.real import DOUBLE, Real
 
@@ -31,10 +32,11 @@ def numpy_functions() -> dict[int, Callable]:
     def both(x: Any) -> tuple:
         nonlocal angle, found
         if x is not angle:  # values are never changed
-            angle, found = x, sincos_or_nan(x)
+            in_range, (sine, cosine) = np.abs(x) <= LARGEST_ANGLE, sincos(x)
+            angle, found = x, (np.where(in_range, sine, math.nan), np.where(in_range, cosine, math.nan))
         return found
 
-    functions = {kind: operation.numpy for kind, operation in OPERATIONS.items()}
+    functions = {kind: operation.numpy for kind, operation in OPERATIONS.items() if operation.numpy}
     return functions | {SIN: lambda x: both(x)[0], COS: lambda x: both(x)[1]}
 
 

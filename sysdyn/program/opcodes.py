@@ -1,7 +1,7 @@
-"""The table of scalar operations, which graphs, programs and back ends read, and counts of them.
+"""The table of scalar operations that graphs, programs and back ends read, their counts, and bits of the status.
 
-A new operation is one entry. Special treatment beyond the entry is said at its place: how a graph folds sums and
-products (`sysdyn.program.graph`), and that sine and cosine of one angle are computed together.
+A new operation is one entry. Only three special cases are written elsewhere: graphs fold sums and products
+(`sysdyn.program.graph`), programs wrap angles, and the sine and cosine of one angle are computed together.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from sysdyn.program import reproducible
 
-# The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
-# Stored programs hold these numbers: a new kind takes the next one.
+# Kinds of nodes of a graph: inputs and constants are leaves, an OPAQUE node has the value of its operand. Stored
+# programs hold these numbers, so a new kind takes the next one.
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP = range(13)
 
-ANGULAR = (SIN, COS)  # Kinds computed together: sine and cosine of one angle count as one pair.
+ANGULAR = (SIN, COS)  # Kinds that are computed together: sine and cosine of one angle count as one pair.
 
 # Bits of the status that a run reports for each state: an input is not finite; a pivot vanishes; an output is not
 # finite; a pivot is near zero; an input is outside the range for which the program was checked.
@@ -31,27 +31,27 @@ LOST_DIGITS = 32
 
 @dataclass(frozen=True)
 class Operation:
-    """One kind of operation, for all who read it.
+    """One kind of operation.
 
     name       name in messages
     arity      number of operands, 1 or 2
-    number     value for floats, arrays (a batch) and symbols; errors are those of `math`
-    numpy      value for floats and arrays; infinite or not a number where `number` raises an error
-    partials   (value, operand, …) → partial derivatives by the operands, in what `number` takes
-    c          C99 of the value, a format of the operands; f: suffix of the functions of math.h for their type
-    llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty if the emitter has its own way
-    casadi     name in CasADi; empty if `number` takes its symbols
-    symbol     sign of an operator in messages
-    counted    the count of `Flops` that the operation adds to; empty if it is executed and not counted
-    parity     1 for functions that are even in the last operand, −1 for odd ones, else 0
-    commutes   whether a ∘ b = b ∘ a
-    executed   whether programs hold it
+    number     value at floats, arrays (a batch) or symbols; floats raise the errors of `math`
+    numpy      value at floats or arrays, inf or NaN instead of errors; None where the interpreter has a function
+    partials   (value, operand, …) → partial derivatives by the operands, of the type that `number` takes
+    c          C99 of the value, a format of the operands; {f} is the suffix of math.h for their type
+    llvm       LLVM instruction, or intrinsic with a leading @; "" where the emitter has a function
+    casadi     name in CasADi; "" if `number` takes its symbols
+    symbol     operator in messages
+    counted    the count of `Flops` to which it adds; "" if it is executed and not counted
+    parity     1 if even in the last operand, −1 if odd, else 0
+    commutes   True if a ∘ b = b ∘ a
+    executed   True if programs hold it
     """
 
     name: str
     arity: int
     number: Callable[..., Any]
-    numpy: Callable[..., Any]
+    numpy: Callable[..., Any] | None
     partials: Callable[..., tuple]
     c: str
     llvm: str
@@ -64,7 +64,7 @@ class Operation:
 
 
 def scalar_function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of floats, of arrays, and of symbols: those have a method `apply_operation(kind, operand, …)`."""
+    """A function of floats, arrays or symbols, which have a method `apply_operation(kind, operand, …)`."""
 
     def number(*operands: Any) -> Any:
         for x in operands:
@@ -81,13 +81,6 @@ _sqrt = scalar_function(SQRT, math.sqrt, np.sqrt)
 _copysign = scalar_function(COPYSIGN, math.copysign, np.copysign)
 
 
-def sincos_or_nan(x: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(sine, cosine) of programs, of arrays: NaN beyond LARGEST_ANGLE, as in machine code and C."""
-    usual, (sine, cosine) = np.abs(x) <= reproducible.LARGEST_ANGLE, reproducible.sincos(x)
-    return np.where(usual, sine, math.nan), np.where(usual, cosine, math.nan)
-
-
-# The kinds of operations: how each is computed, differentiated, written and counted.
 OPERATIONS: dict[int, Operation] = {
     ADD: Operation(
         "add", 2, operator.add, np.add, lambda y, a, b: (1.0, 1.0), "{} + {}", "fadd contract",
@@ -110,11 +103,11 @@ OPERATIONS: dict[int, Operation] = {
         symbol="-", parity=-1,
     ),
     SIN: Operation(
-        "sin", 1, _sin, lambda x: sincos_or_nan(x)[0], lambda y, a: (_cos(a),), "sine({})", "",
+        "sin", 1, _sin, None, lambda y, a: (_cos(a),), "sine({})", "",
         casadi="sin", counted="trig", parity=-1,
     ),
     COS: Operation(
-        "cos", 1, _cos, lambda x: sincos_or_nan(x)[1], lambda y, a: (-_sin(a),), "cosine({})", "",
+        "cos", 1, _cos, None, lambda y, a: (-_sin(a),), "cosine({})", "",
         casadi="cos", counted="trig", parity=1,
     ),
     SQRT: Operation(
@@ -129,19 +122,20 @@ OPERATIONS: dict[int, Operation] = {
         "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
         "copysign{f}({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
     ),
-    # An angle less its whole turns, before others are added to it: part of the reduction in sines and cosines.
+    # Not counted, as it does the argument reduction of a sine or cosine in advance, see `wrap_angle_sums`.
     WRAP: Operation(
-        "wrap", 1, reproducible.wrap_angle, reproducible.wrap_angle,
-        lambda y, a: (1.0,), "wrapped({})", "@wrapped", parity=-1,
+        "wrap", 1, reproducible.wrap_angle, reproducible.wrap_angle, lambda y, a: (1.0,), "wrapped({})", "@wrapped",
+        parity=-1,
     ),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Flops:
-    """Exact operation counts: mul, add (subtractions too), div, sqrt; `trig`: sin/cos pairs, counted apart.
+    """Exact operation counts of a program: mul, add (with subtractions), div, sqrt, and `trig` sin/cos pairs.
 
-    Operations of kind NEG, COPYSIGN and WRAP are executed and not counted.
+    Changes of sign (NEG, COPYSIGN), the argument reduction of angles (WRAP) and the checks of pivots are executed and
+    not counted.
     """
 
     mul: int = 0
@@ -152,17 +146,17 @@ class Flops:
 
     @staticmethod
     def of(kinds: np.ndarray, lhs: np.ndarray) -> Flops:
-        """Counts of operations of the kinds `kinds` (n). lhs (n): numbers of their first operands."""
-        found = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
+        """Counts of operations with these kinds (n,) and numbers of first operands (n,)."""
+        numbers = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
         counts = dict.fromkeys(("mul", "add", "div", "sqrt"), 0)
         for kind, operation in OPERATIONS.items():
             if operation.counted in counts:
-                counts[operation.counted] += int(found[kind])
+                counts[operation.counted] += int(numbers[kind])
         return Flops(**counts, trig=len(np.unique(lhs[np.isin(kinds, ANGULAR)])))
 
     @property
     def total(self) -> int:
-        """mul + add + div + sqrt; `trig` is counted apart."""
+        """mul + add + div + sqrt, without `trig`."""
         return self.mul + self.add + self.div + self.sqrt
 
     def __repr__(self) -> str:

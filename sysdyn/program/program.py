@@ -1,7 +1,7 @@
-"""Programs: a linear list of scalar operations with named inputs and outputs, exact counts and a hash.
+"""Programs: straight-line scalar code with named inputs and outputs, exact counts and a digest.
 
-A program is what the offline phase produces and all a backend needs. Values are numbered: first the inputs (groups one
-after the other), then the constants, then one value for each operation in order.
+The offline phase produces them, and back ends need nothing else. Values are numbered: first the inputs, one group after
+the other, then the constants, then the result of each operation in order.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,8 +19,7 @@ from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
-PROGRAM_FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
-
+PROGRAM_FORMAT = 2  # Version of stored programs: it rises when the meaning of an array changes.
 # The arrays of a program and their types.
 ARRAYS = {
     "constants": np.float64, "kind": np.int8, "lhs": np.int32, "rhs": np.int32, "output_values": np.int32,
@@ -30,10 +29,7 @@ ARRAYS = {
 
 @dataclass(frozen=True)
 class Guard:
-    """A value that must stay away from zero for the program to be valid at a state.
-
-    Below `threshold` it counts as zero, below `weak` digits are lost.
-    """
+    """A pivot on whose size the results depend: below `threshold` it counts as zero, below `weak` digits are lost."""
 
     value: int
     threshold: float
@@ -45,14 +41,24 @@ class Guard:
 class Program:
     """Straight-line program.
 
-    inputs, outputs               arrays that a run takes and gives, one after the other in rows of scalars
-    constants (nc) float64        distinct constants
-    kind (no) int8                those kinds of `sysdyn.program.opcodes` that are executed
-    lhs, rhs (no) int32           value numbers of the operands; rhs is −1 for one operand
-    output_values (ny) int32      value numbers of the outputs
-    cuts (…) int32                operation numbers at which a new piece of work begins, increasing
-    guards                        values that must not vanish
-    ranges                        ((number of an input, greatest size at which the program was judged), …)
+    Attributes
+    ----------
+    inputs, outputs : Groups
+        Arrays that a run takes and gives; rows hold the scalars of all of them, one group after the other.
+    constants : (nc,) array of float64
+        Distinct constants.
+    kind : (no,) array of int8
+        Kind of each operation, of `sysdyn.program.opcodes.OPERATIONS`.
+    lhs, rhs : (no,) array of int32
+        Value numbers of the operands; rhs is −1 for operations of one operand.
+    output_values : (ny,) array of int32
+        Value numbers of the outputs.
+    cuts : (...,) array of int32
+        Increasing operation numbers at which a new piece of work begins; equal pieces share machine code.
+    guards : tuple of Guard
+        Pivots to check.
+    ranges : tuple of (int, float)
+        Numbers of inputs, and the largest absolute values of them for which the program was checked.
     """
 
     inputs: Groups
@@ -63,7 +69,7 @@ class Program:
     rhs: np.ndarray
     output_values: np.ndarray
     cuts: np.ndarray
-    guards: tuple[Guard, ...] = field(default=())
+    guards: tuple[Guard, ...] = ()
     ranges: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -87,12 +93,12 @@ class Program:
 
     @cached_property
     def flops(self) -> Flops:
-        """Exact counts of the program as it is executed."""
+        """Exact operation counts."""
         return Flops.of(self.kind, self.lhs)
 
     @cached_property
     def used_inputs(self) -> np.ndarray:
-        """(n_inputs) bool: the program reads this input."""
+        """(n_inputs,) bool: True for inputs that the program reads."""
         used = np.zeros(self.first_op + len(self), dtype=bool)
         used[self.lhs] = True
         used[self.rhs[self.rhs >= 0]] = True
@@ -101,7 +107,7 @@ class Program:
 
     @cached_property
     def zero_outputs(self) -> np.ndarray:
-        """(n_outputs) bool: the output is the constant 0."""
+        """(n_outputs,) bool: True for outputs that are the constant 0."""
         place = self.output_values.astype(np.int64) - self.n_inputs
         constant = (place >= 0) & (place < len(self.constants))
         zero = np.zeros(self.n_outputs, dtype=bool)
@@ -110,15 +116,13 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of everything that the results of the program depend on."""
+        """sha256 of everything on which results depend."""
         groups = [list(x.sizes.items()) for x in (self.inputs, self.outputs)]
         h = hashlib.sha256(json.dumps([PROGRAM_FORMAT, *groups]).encode())
         for array in (getattr(self, name) for name in ARRAYS):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
         h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards] + list(self.ranges)).encode())
         return h.hexdigest()
-
-    # ---- making one --------------------------------------------------------------------------------------------
 
     @staticmethod
     def from_graph(
@@ -127,15 +131,30 @@ class Program:
         outputs: Sequence[tuple[str, Sequence]],
         guards: Sequence[tuple[object, float, str, float]] = (),
     ) -> Program:
-        """The operations of `graph` that are live from `outputs`, in the order in which they were built.
+        """The program of all nodes that outputs need, in the order in which the graph recorded them.
 
-        inputs (name, Exprs) and outputs (name, Exprs or floats) are the named groups; a guard (value, threshold,
-        label, weak) is kept where its value is the result of an operation that is live anyway.
+        Parameters
+        ----------
+        graph : Graph
+        inputs, outputs : sequence of (str, sequence of Expr)
+            Name and scalars of each group; outputs may be floats, too.
+        guards : sequence of (Expr or float, float, str, float)
+            Value, threshold, label and weak threshold; those of constants and of values that no output needs are
+            omitted.
+
+        Returns
+        -------
+        Program
+
+        Raises
+        ------
+        InvalidInput
+            If an output needs an input of no group.
         """
         flat_outputs = [x for _, group in outputs for x in group]
         live = graph.live(flat_outputs)
         kinds = np.asarray(graph.kind, dtype=np.int8)[live]
-        number = np.full(len(graph), -1, dtype=np.int64)
+        number = np.full(len(graph), -1, dtype=np.int64)  # value number of each node
         n_in = 0
         for _, group in inputs:
             for x in group:
@@ -143,173 +162,164 @@ class Program:
                 n_in += 1
         stray = [i for i in live[kinds == INPUT].tolist() if number[i] < 0]
         if stray:
-            raise InvalidInput(
-                f"the outputs need the input {graph.input_names[stray[0]]!r}, which is in no input group"
-            )
+            name = graph.input_names[stray[0]]
+            raise InvalidInput(f"the outputs need the input {name!r}, which is in no input group")
         const_ids = live[kinds == CONST]
         constants = [graph.constants[i] for i in const_ids.tolist()]
         number[const_ids] = n_in + np.arange(len(const_ids))
-        extra: dict[float, int] = {}  # outputs that are constants
+        float_numbers: dict[float, int] = {}  # value numbers of outputs that are floats
         for x in flat_outputs:
-            if type(x) is not Expr and float(x) not in extra:
-                extra[float(x)] = n_in + len(constants)
+            if type(x) is not Expr and float(x) not in float_numbers:
+                float_numbers[float(x)] = n_in + len(constants)
                 constants.append(float(x))
         left, right = (np.asarray(x, dtype=np.int64)[live] for x in (graph.lhs, graph.rhs))
-        place = np.where(kinds == NEG, 2 * left + 1, 2 * live)  # changes of sign come next to what they change
+        place = np.where(kinds == NEG, 2 * left + 1, 2 * live)  # a change of sign follows its operand
         order = np.argsort(place)
         order = order[(kinds[order] > CONST) & (kinds[order] != OPAQUE)]
-        ops = live[order]
         first = n_in + len(constants)
-        number[ops] = first + np.arange(len(ops))
+        number[live[order]] = first + np.arange(len(order))
         for i in live[kinds == OPAQUE].tolist():
             number[i] = number[graph.lhs[i]]
-        rhs = np.where(right[order] >= 0, number[right[order]], -1)
         cuts = np.unique(np.searchsorted(place[order], 2 * np.asarray(graph.cuts, dtype=np.int64)))
         is_live = np.zeros(len(graph), dtype=bool)
         is_live[live] = True
-        kept = tuple(
-            Guard(int(number[x.node]), float(limit), label, float(weak))
-            for x, limit, label, weak in guards
-            if type(x) is Expr and is_live[x.node] and number[x.node] >= first
+        program = Program(
+            Groups.of_sizes((name, len(group)) for name, group in inputs),
+            Groups.of_sizes((name, len(group)) for name, group in outputs),
+            constants=np.array(constants, dtype=float),
+            kind=kinds[order],
+            lhs=number[left[order]].astype(np.int32),
+            rhs=np.where(right[order] >= 0, number[right[order]], -1).astype(np.int32),
+            output_values=np.array(
+                [number[x.id] if type(x) is Expr else float_numbers[float(x)] for x in flat_outputs], dtype=np.int32
+            ),
+            cuts=cuts[(cuts > 0) & (cuts < len(order))].astype(np.int32),
+            guards=tuple(
+                Guard(int(number[x.node]), float(threshold), label, float(weak))
+                for x, threshold, label, weak in guards
+                if type(x) is Expr and is_live[x.node] and number[x.node] >= first
+            ),
         )
-        return _wrapped(
-            Program(
-                Groups.of_sizes((name, len(group)) for name, group in inputs),
-                Groups.of_sizes((name, len(group)) for name, group in outputs),
-                np.array(constants, dtype=float),
-                kinds[order],
-                number[left[order]].astype(np.int32),
-                rhs.astype(np.int32),
-                np.array([number[x.id] if type(x) is Expr else extra[float(x)] for x in flat_outputs], dtype=np.int32),
-                cuts[(cuts > 0) & (cuts < len(ops))].astype(np.int32),
-                kept,
-            )
-        )
+        return _wrap_angle_sums(program)
 
-    # ---- storing it --------------------------------------------------------------------------------------------
+    # ---- storage ---------------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Plain arrays (no objects) that `from_arrays` reads back."""
-        guards = [[g.value, g.threshold, g.label, g.weak] for g in self.guards]
-        inputs, outputs = (list(x.sizes.items()) for x in (self.inputs, self.outputs))
-        head = {"format": PROGRAM_FORMAT, "inputs": inputs, "outputs": outputs,
-                "guards": guards, "ranges": self.ranges, "digest": self.digest}  # fmt: skip
-        return {
-            "program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
-            **{name: getattr(self, name) for name in ARRAYS},
+        """Arrays without Python objects, for `from_arrays`."""
+        head = {
+            "format": PROGRAM_FORMAT,
+            "inputs": list(self.inputs.sizes.items()),
+            "outputs": list(self.outputs.sizes.items()),
+            "guards": [[g.value, g.threshold, g.label, g.weak] for g in self.guards],
+            "ranges": self.ranges,
+            "digest": self.digest,
         }
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return {"program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8), **arrays}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> Program:
-        """Inverse of `to_arrays`. Raises FileError if the content is foreign, of another format or damaged."""
+        """The program of `to_arrays`. Raises FileError if the content is foreign, of another format or damaged."""
         try:
             head = json.loads(bytes(arrays["program"]).decode())
             if head["format"] != PROGRAM_FORMAT:
-                found = f"the stored program has format {head['format']}"
-                raise FileError(f"{found}, this version reads {PROGRAM_FORMAT}: compile it again")
-            guards = [Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
-            ranges = tuple((k, float(most)) for k, most in head["ranges"])
-            inputs, outputs = (_stored_groups(head[x]) for x in ("inputs", "outputs"))
-            stored = {x: arrays[x] for x in ARRAYS}
-            program = Program(inputs, outputs, **stored, guards=tuple(guards), ranges=ranges)
+                stored = f"the stored program has format {head['format']}"
+                raise FileError(f"{stored}, this version reads {PROGRAM_FORMAT}: compile it again")
+            for groups in (head["inputs"], head["outputs"]):
+                sizes_valid = all(type(size) is int and size >= 0 for _, size in groups)
+                _require(sizes_valid and len({name for name, _ in groups}) == len(groups), f"its groups are {groups}")
+            program = Program(
+                *(Groups.of_sizes((str(name), size) for name, size in head[x]) for x in ("inputs", "outputs")),
+                **{name: arrays[name] for name in ARRAYS},
+                guards=tuple(Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]),
+                ranges=tuple((k, float(largest)) for k, largest in head["ranges"]),
+            )
             program.check()
-            if program.digest != head["digest"]:
-                raise FileError(
-                    "the stored program is damaged: its content does not match its digest; compile it again"
-                )
+            _require(program.digest == head["digest"], "its content does not match its digest; compile it again")
         except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
             raise FileError(f"not a stored program: {error!r}") from error
         return program
 
     def check(self) -> None:
-        """Raise FileError unless kernels can run the program: no file must make them read beyond their arrays.
-
-        Arrays are one-dimensional and of their types, kinds are known, every operand is computed before it is used,
-        and outputs, cuts, guards and ranges speak of what there is.
-        """
+        """Raise FileError for a program with which a kernel would access memory outside of its arrays."""
         for name, dtype in ARRAYS.items():
             x = getattr(self, name)
-            if x.dtype != dtype or x.ndim != 1:
-                raise FileError(
-                    f"the stored program is damaged: {name} is {x.dtype} of shape {x.shape}, not {np.dtype(dtype)} (n,)"
-                )
-        values = self.first_op + len(self)
-        numbers = [g.value for g in self.guards] + [k for k, _ in self.ranges]
-        if values > np.iinfo(np.int32).max or not all(type(k) is int for k in numbers):
-            raise FileError("the stored program is damaged: its values have no numbers")
-        here = np.arange(self.first_op, values)
-        one, two = (
+            right = x.dtype == dtype and x.ndim == 1
+            _require(right, f"{name} is {x.dtype} of shape {x.shape}, not {np.dtype(dtype)} (n,)")
+        first, values = self.first_op, self.first_op + len(self)
+        _require(values <= np.iinfo(np.int32).max, f"it has {values} values, more than int32 can number")
+        counts = (len(self), len(self.lhs), len(self.rhs))
+        _require(len(set(counts)) == 1, "it has {} operations, {} left and {} right operands".format(*counts))
+        unary, binary = (
             np.isin(self.kind, [kind for kind, x in OPERATIONS.items() if x.executed and x.arity == arity])
             for arity in (1, 2)
         )
-        ok = (
-            len(self.lhs) == len(self.rhs) == len(self)
-            and np.all(one | two)
-            and np.all((self.lhs >= 0) & (self.lhs < here))
-            and np.all(np.where(one, self.rhs == -1, (self.rhs >= 0) & (self.rhs < here)))
-            and len(self.output_values) == self.n_outputs
-            and np.all((self.output_values >= 0) & (self.output_values < values))
-            and np.all(self.cuts[1:] > self.cuts[:-1])
-            and (len(self.cuts) == 0 or (self.cuts[0] > 0 and self.cuts[-1] < len(self)))
-            and all(0 <= g.value < values for g in self.guards)
-            and all(0 <= k < self.n_inputs for k, _ in self.ranges)
-        )
-        if not ok:
-            raise FileError("the stored program is damaged: an operand is used before it is computed")
+        unknown = np.unique(self.kind[~(unary | binary)]).tolist()
+        _require(not unknown, f"its kinds of operations {unknown} are unknown")
+        here = np.arange(first, values)
+        for name, operands, exist in (("lhs", self.lhs, unary | binary), ("rhs", self.rhs, binary)):
+            valid = np.where(exist, (operands >= 0) & (operands < here), operands == -1)
+            wrong = np.flatnonzero(~valid)[:5].tolist()
+            _require(not wrong, f"{name} of operations {wrong} is no earlier value")
+        outputs, cuts = self.output_values, self.cuts
+        _require(len(outputs) == self.n_outputs, f"it has {len(outputs)} values for {self.n_outputs} outputs")
+        _require(np.all((outputs >= 0) & (outputs < values)), f"an output is none of its {values} values")
+        _require(np.all((cuts > 0) & (cuts < len(self))), f"a cut is none of its {len(self)} operations")
+        _require(np.all(cuts[1:] > cuts[:-1]), "its cuts do not increase")
+        guards, ranges = [g.value for g in self.guards], [k for k, _ in self.ranges]
+        _require(all(type(k) is int and 0 <= k < values for k in guards), f"a guard is none of its {values} values")
+        _require(all(type(k) is int and 0 <= k < self.n_inputs for k in ranges), "a range is of none of its inputs")
 
 
-def _stored_groups(stored: list) -> Groups:
-    """Groups of [name, size] pairs of a file. Raises FileError for a name given twice or a size that is none."""
-    if len({name for name, _ in stored}) < len(stored) or not all(type(k) is int and k >= 0 for _, k in stored):
-        raise FileError(f"the stored program is damaged: its groups are {stored}")
-    return Groups.of_sizes((str(name), size) for name, size in stored)
+def _require(valid: object, problem: str) -> None:
+    if not valid:
+        raise FileError(f"the stored program is damaged: {problem}")
 
 
-def _wrapped(program: Program) -> Program:
-    """The program with each input less its whole turns (WRAP) in sums that are angles and nothing else.
+def _wrap_angle_sums(program: Program) -> Program:
+    """The program with inputs reduced by whole turns (WRAP) before they go into sums that are used as angles only.
 
-    A sum of an angle of 1e8 rad and a constant keeps 8 digits; that of the wrapped angle all of them. Sums are angles
-    if they go into sines, cosines and further such sums alone.
+    A sum of an angle of 1e8 rad and a constant keeps 8 digits; with the wrapped angle it keeps all of them. The sums go
+    into sines, cosines and further such sums only.
     """
     first, n = program.first_op, len(program)
     kind, lhs, rhs = program.kind, program.lhs.astype(np.int64), program.rhs.astype(np.int64)
-    angular, adding = np.isin(kind, ANGULAR), np.isin(kind, (ADD, SUB, NEG))
-    angle = np.zeros(first + n, dtype=bool)  # goes into a sine or cosine, be it by sums
-    found = lhs[angular]
-    while len(found):
-        angle[found] = True
-        more = found[found >= first] - first
-        more = more[adding[more]]
-        found = np.unique(np.concatenate([lhs[more], rhs[more]]))
-        found = found[(found >= 0) & ~angle[found]]
-    inside = adding & angle[first:]
-    if not inside.any():
-        return program
-    other = np.zeros(first + n, dtype=bool)  # used as more than an angle
-    found = np.concatenate([program.output_values, [g.value for g in program.guards], lhs[~angular & ~inside],
-                            rhs[~angular & ~inside]]).astype(np.int64)  # fmt: skip
-    while not other[found[found >= 0]].all():
-        other[found[found >= 0]] = True
-        more = np.flatnonzero(inside & other[first:])
-        found = np.concatenate([lhs[more], rhs[more]])
-    sums = inside & ~other[first:]
-    inputs = np.unique(np.concatenate([lhs[sums], rhs[sums]]))
+    angular, additive = np.isin(kind, ANGULAR), np.isin(kind, (ADD, SUB, NEG))
+    is_angle = np.zeros(first + n, dtype=bool)  # reaches a sine or cosine, perhaps through sums
+    values = lhs[angular]
+    while len(values):
+        is_angle[values] = True
+        ops = values[values >= first] - first
+        ops = ops[additive[ops]]
+        values = np.unique(np.concatenate([lhs[ops], rhs[ops]]))
+        values = values[(values >= 0) & ~is_angle[values]]
+    angle_sums = additive & is_angle[first:]
+    has_other_use = np.zeros(first + n, dtype=bool)
+    others = ~angular & ~angle_sums
+    guarded = np.array([g.value for g in program.guards], dtype=np.int64)
+    values = np.concatenate([program.output_values, guarded, lhs[others], rhs[others]])
+    while not has_other_use[values[values >= 0]].all():
+        has_other_use[values[values >= 0]] = True
+        ops = np.flatnonzero(angle_sums & has_other_use[first:])
+        values = np.concatenate([lhs[ops], rhs[ops]])
+    angle_sums &= ~has_other_use[first:]
+    inputs = np.unique(np.concatenate([lhs[angle_sums], rhs[angle_sums]]))
     inputs = inputs[(inputs >= 0) & (inputs < program.n_inputs)]
     count = len(inputs)
     if not count:
         return program
-    moved = np.arange(first + n)
-    moved[first:] += count
-    new = moved.copy()  # as an operand of a sum of angles
-    new[inputs] = first + np.arange(count)
-    left = np.where(sums, new[lhs], moved[lhs])
-    right = np.where(rhs < 0, -1, np.where(sums, new[rhs], moved[rhs]))
+    number = np.arange(first + n)  # new number of each value
+    number[first:] += count
+    wrapped = number.copy()  # and as an operand of angle sums
+    wrapped[inputs] = first + np.arange(count)
+    left = np.where(angle_sums, wrapped[lhs], number[lhs])
+    right = np.where(rhs < 0, -1, np.where(angle_sums, wrapped[rhs], number[rhs]))
     return replace(
         program,
         kind=np.concatenate([np.full(count, WRAP, dtype=kind.dtype), kind]),
         lhs=np.concatenate([inputs, left]).astype(np.int32),
         rhs=np.concatenate([np.full(count, -1), right]).astype(np.int32),
-        output_values=moved[program.output_values].astype(np.int32),
+        output_values=number[program.output_values].astype(np.int32),
         cuts=(program.cuts + count).astype(np.int32),
-        guards=tuple(replace(g, value=int(moved[g.value])) for g in program.guards),
+        guards=tuple(replace(g, value=int(number[g.value])) for g in program.guards),
     )

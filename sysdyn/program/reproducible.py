@@ -16,10 +16,12 @@ import numpy as np
 
 # Largest angle [rad] with a sine and a cosine; both are NaN beyond it, where doubles are 1.2e-7 rad apart.
 LARGEST_ANGLE = 1e9
-# π/2 in parts of 23 bits: a product with an integer of up to 30 bits is exact, so that angles are reduced without loss
-# up to LARGEST_ANGLE. Cody & Waite (1980).
+# π/2 in parts of 23 bits, whose products with integers of up to 30 bits are exact, so that angles up to LARGEST_ANGLE
+# are reduced without loss. Cody & Waite (1980).
 HALF_PI = (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15, 3.2820036682434026e-22,
            -1.2536989931632848e-29, -2.7529963439986386e-37)  # fmt: skip
+# π/2 in parts of 53 bits, for fused multiply-adds, whose products are exact.
+HALF_PI_FMA = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 # Minimax polynomials of fdlibm's kernel_sin and kernel_cos, from the second term on (k_sin.c, k_cos.c, Sun Microsystems
 # 1993; coefficients only). Below 1 ulp on [−π/4, π/4].
 SIN = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import check_among
-from sysdyn.program.reproducible import HALF_PI, LARGEST_ANGLE
+from sysdyn.program.reproducible import HALF_PI, HALF_PI_FMA, LARGEST_ANGLE
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,7 @@ class Real:
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(self.dtype.type(x))))[0]:016X}"
 
 
-# π/2 in three parts of 53 bits each: Cody & Waite 1980.
-DOUBLE = Real(
-    "double", np.dtype(np.float64),
-    (HALF_PI, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)), LARGEST_ANGLE,
-)  # fmt: skip
+DOUBLE = Real("double", np.dtype(np.float64), (HALF_PI, HALF_PI_FMA), LARGEST_ANGLE)
 # π/2 in three parts of 12 bits, or of 24. Above 4000 rad adjacent floats differ by more than 2e-4 rad.
 SINGLE = Real(
     "float", np.dtype(np.float32),

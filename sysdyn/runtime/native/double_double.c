@@ -166,7 +166,7 @@ WIDEST static void run_twice(const Program *program, const Given given[LANES], T
         case NEG: *y = negative(*a); break;
         case SQRT: *y = root(*a); break;
         case COPYSIGN: *y = with_sign(*a, *b); break;
-        case OPAQUE: case WRAP: *y = *a; break; /* less whole turns the angle has the same sine */
+        case WRAP: *y = *a; break; /* less whole turns the angle has the same sine */
         case SIN: case COS:
             if (program->lhs[k] != angle)
                 sine_cosine(*a, trigonometric);
