@@ -19,9 +19,9 @@ from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 
 
-def option(*names: str, text: str, **settings: Any) -> Any:
-    """An option with this help text, which names the default."""
-    return typer.Option(*names, help=text, show_default=False, **settings)
+def option(text: str, *names: str, **settings: Any) -> Any:
+    """An option with this help text, which names the default where it matters."""
+    return typer.Option(*names, help=text, **{"show_default": False, **settings})
 
 
 # How `sysdyn solve --log` treats q and q̇: "auto" takes them as unknown if sensors of the problem determine them.
@@ -33,66 +33,56 @@ Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_d
 Subject = Annotated[
     str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
 ]
-Base = Annotated[str | None, option(text="fixed (default) or floating.")]
-Kind = Annotated[str | None, option("--problem", text="inverse, forward (default) or hybrid.")]
-Torque = Annotated[str | None, option(text="hybrid: joints whose torque is known, separated by commas.")]
-Ordering = Annotated[str | None, option(text=f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.")]
+Base = Annotated[str | None, option("fixed (default) or floating.")]
+Kind = Annotated[str | None, option("inverse, forward (default) or hybrid.", "--problem")]
+Torque = Annotated[str | None, option("hybrid: joints whose torque is known, separated by commas.")]
+Ordering = Annotated[str | None, option(f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.")]
 Outputs = Annotated[
     str | None,
-    option(text="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem."),
+    option("Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem."),
 ]
-OnSingular = Annotated[
-    str | None, option(text="If the order fails at a state: raise (default), nan, or repivot.")
-]  # fmt: skip
-Force = Annotated[bool, typer.Option("--force", help="Replace files that have the names of outputs.")]
-Seconds = Annotated[
-    float | None, option(text="Search for a program of fewer operations until so many seconds are over.")
-]
+OnSingular = Annotated[str | None, option("If the order fails at a state: raise (default), nan, or repivot.")]
+Force = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
+Seconds = Annotated[float | None, option("Search for a program of fewer operations until so many seconds are over.")]
 # ---- of states and logs
 States = Annotated[
     str | None,
     option(
-        text="States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
+        "States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
         "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …. With --log: exact, q and q̇ are "
         "columns; unknown, they are estimated; auto (default), unknown if sensors of the problem determine them."
     ),
 ]
-Random = Annotated[int | None, option(min=1, metavar="N", text="Solve N random states instead.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random states.")]
-Results = Annotated[Path | None, option("--out", text="Write results to this .csv, .npz, .parquet or .h5 file.")]
+Random = Annotated[int | None, option("Solve N random states instead.", min=1, metavar="N")]
+Seed = Annotated[int, option("Seed of the random states.", min=0, show_default=True)]
+Results = Annotated[Path | None, option("Write results to this .csv, .npz, .parquet or .h5 file.", "--out")]
 AnyLog = Annotated[
     Path | None,
     option(
-        "--log",
-        text="A log: a file of the same kinds and columns, and t; a ROS bag; or files, 'logs/*.parquet', in order.",
+        "A log: a file of the same kinds and columns, and t; a ROS bag; or files, 'logs/*.parquet', in order.", "--log"
     ),
 ]
-Missing = Annotated[str, typer.Option(help="Missing values: raise, skip the state, or go on without the sensor.")]
-Columns = Annotated[
-    Path | None, option(text="A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out.")
-]
-Velocities = Annotated[str, typer.Option(help="q̇ that a log lacks: logged (an error), or difference, smoothed, of q.")]
-Scheduler = Annotated[
-    str | None, option(text="Address of a Dask scheduler, whose workers estimate the files of a log.")
-]
+Missing = Annotated[str, option("Missing values: raise (default), skip the state, or go on without the sensor.")]
+Columns = Annotated[Path | None, option("A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out.")]
+Velocities = Annotated[str, option("q̇ that a log lacks: logged (default, an error), or difference, smoothed, of q.")]
+Scheduler = Annotated[str | None, option("Address of a Dask scheduler, whose workers estimate the files of a log.")]
 Picture = Annotated[
-    Path | None, option("--plot", text="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
+    Path | None, option("Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).", "--plot")
 ]
 # ---- of logs with unknown states
-UnknownLog = Annotated[Path | None, option("--log", text="A log whose states are unknown, as of `sysdyn solve`.")]
+UnknownLog = Annotated[Path | None, option("A log whose states are unknown, as of `sysdyn solve`.", "--log")]
 Coupled = Annotated[
     bool,
-    typer.Option(
-        "--coupled", help="Of unknown states: estimate states and forces together, which takes longer."
-    ),
-]  # fmt: skip
+    option("Of unknown states: estimate states and forces together, which takes longer.", "--coupled"),
+]
 Order = Annotated[
     int | None,
     option(
-        min=3, max=4,
-        text="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
+        "Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
+        min=3,
+        max=4,
     ),
-]  # fmt: skip
+]
 
 
 def stated_job(subject: str, base: str | None, kind: str | None, torque: str | None) -> Job:

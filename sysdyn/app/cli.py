@@ -67,7 +67,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+def _root(version: Annotated[bool, option("Show the version and exit.", "--version")] = False) -> None:
     """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
 
     Each command shows examples with --help; their files are those that `sysdyn problems` writes. Exit codes: 0 done, 1
@@ -106,28 +106,12 @@ def list_robots() -> None:
 
 @app.command()
 def solve(
-    subject: Subject,
-    base: Base = None,
-    kind: Kind = None,
-    torque: Torque = None,
-    states: States = None,
-    random: Random = None,
-    seed: Seed = 0,
-    out: Results = None,
-    outputs: Outputs = None,
-    ordering: Ordering = None,
-    on_singular: OnSingular = None,
-    log: AnyLog = None,
-    missing: Missing = "raise",
-    columns: Columns = None,
-    velocities: Velocities = "logged",
-    scheduler: Scheduler = None,
-    coupled: Coupled = False,
-    order: Order = None,
-    picture: Picture = None,
-    force: Force = False,
-    seconds: Seconds = None,
-) -> None:
+    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, states: States = None,
+    random: Random = None, seed: Seed = 0, out: Results = None, outputs: Outputs = None, ordering: Ordering = None,
+    on_singular: OnSingular = None, log: AnyLog = None, missing: Missing = "raise", columns: Columns = None,
+    velocities: Velocities = "logged", scheduler: Scheduler = None, coupled: Coupled = False, order: Order = None,
+    picture: Picture = None, force: Force = False, seconds: Seconds = None,
+) -> None:  # fmt: skip
     """Solve a problem at states, or for each row of a log.
 
     A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
@@ -195,14 +179,9 @@ def solve(
 
 @app.command()
 def diagnose(
-    subject: Subject,
-    base: Base = None,
-    kind: Kind = None,
-    torque: Torque = None,
-    log: UnknownLog = None,
-    coupled: Coupled = False,
-    order: Order = None,
-) -> None:
+    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, log: UnknownLog = None,
+    coupled: Coupled = False, order: Order = None,
+) -> None:  # fmt: skip
     """Say whether a problem is well posed.
 
     Names the unknowns that are not determined and the equations that are redundant; for a log, positions and biases
@@ -227,17 +206,13 @@ def diagnose(
 
 @app.command()
 def flops(
-    subject: Subject,
-    base: Base = None,
-    kind: Kind = None,
-    torque: Torque = None,
-    outputs: Outputs = None,
+    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None,
     orders: Annotated[
         str | None,
-        option("--ordering", text="Only these orders, separated by commas; default: all, for estimation symmetric."),
+        option("Only these orders, separated by commas; default: all, for estimation symmetric.", "--ordering"),
     ] = None,
     seconds: Seconds = None,
-) -> None:
+) -> None:  # fmt: skip
     """Count the operations of every order exactly.
 
     And of what `sysdyn.compile` may take instead, the system after its passes and, where only τ and q̈ are wanted, a
@@ -265,16 +240,10 @@ def flops(
 
 @app.command()
 def plot(
-    subject: Subject,
-    out: Annotated[Path, typer.Option(help="The picture: .png, .pdf or .svg.")],
-    base: Base = None,
-    kind: Kind = None,
-    torque: Torque = None,
-    outputs: Outputs = None,
-    ordering: Ordering = None,
-    force: Force = False,
-    seconds: Seconds = None,
-) -> None:
+    subject: Subject, out: Annotated[Path, option("The picture: .png, .pdf or .svg.")], base: Base = None,
+    kind: Kind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
+    force: Force = False, seconds: Seconds = None,
+) -> None:  # fmt: skip
     """Draw the matrix before and after permutation.
 
     Entries are coloured by the kind of their block; fill-in has a colour of its own.
@@ -292,19 +261,11 @@ def plot(
 
 @app.command()
 def report(
-    subject: Subject,
-    base: Base = None,
-    kind: Kind = None,
-    torque: Torque = None,
-    outputs: Outputs = None,
-    ordering: Ordering = None,
-    seconds: Seconds = None,
-    out: Annotated[Path | None, option(text="Write a page (.html) instead, which loads nothing.")] = None,
-    log: UnknownLog = None,
-    coupled: Coupled = False,
-    order: Order = None,
-    force: Force = False,
-) -> None:
+    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None,
+    ordering: Ordering = None, seconds: Seconds = None,
+    out: Annotated[Path | None, option("Write a page (.html) instead, which loads nothing.")] = None,
+    log: UnknownLog = None, coupled: Coupled = False, order: Order = None, force: Force = False,
+) -> None:  # fmt: skip
     """Show the decisions of the offline phase, and their reasons.
 
     Counts, fill-in, safety of the pivots, and the orders considered. The page of --out has the robot, what is known
@@ -339,18 +300,15 @@ def report(
 
 @app.command("show")
 def show_robot(
-    subject: Subject,
-    base: Base = None,
+    subject: Subject, base: Base = None,
     log: Annotated[
         list[Path] | None,
-        option(text="States to go through: a file with q:JOINT, and t, tau:JOINT, fx:BODY.nz … where known."),
+        option("States to go through: a file with q:JOINT, and t, tau:JOINT, fx:BODY.nz … where known."),
     ] = None,
-    visuals: Annotated[
-        Path | None, typer.Option(help="A URDF or MJCF file with the shapes; default: that of the robot.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the page to this file and open no browser.")] = None,
+    visuals: Annotated[Path | None, option("A URDF or MJCF file with the shapes; default: that of the robot.")] = None,
+    html: Annotated[Path | None, option("Write the page to this file and open no browser.")] = None,
     force: Force = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show a robot in three dimensions, in the browser or as a file.
 
     The file is one page of HTML that needs no network. Torques colour the links, external wrenches are arrows, a slider
@@ -372,18 +330,12 @@ def show_robot(
 
 @app.command()
 def export(
-    subject: Subject,
-    out: Annotated[Path, typer.Option(help="Folder of the C project; made if it is not there.")],
-    name: Annotated[str | None, option(text="Name of files and functions; default: robot and problem.")] = None,
-    base: Base = None,
-    kind: Kind = None,
-    torque: Torque = None,
-    outputs: Outputs = None,
-    ordering: Ordering = None,
-    real: Annotated[str, typer.Option(help="Type of its numbers: float64 or float32.")] = "float64",
-    force: Force = False,
-    seconds: Seconds = None,
-) -> None:
+    subject: Subject, out: Annotated[Path, option("Folder of the C project; made if it is not there.")],
+    name: Annotated[str | None, option("Name of files and functions; default: robot and problem.")] = None,
+    base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
+    real: Annotated[str, option("Type of its numbers: float64 (default) or float32.")] = "float64",
+    force: Force = False, seconds: Seconds = None,
+) -> None:  # fmt: skip
     """Write a solver as C99 that needs nothing but math.h.
 
     NAME.h and NAME.c with one function; main.c, which shows its use and checks test vectors; and CMakeLists.txt. Then:
@@ -403,7 +355,7 @@ def export(
 def write_problems(
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")] = Path("problems"),
     force: Force = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write example problems with their robots and a log.
 
     Example: sysdyn problems
@@ -424,15 +376,15 @@ def reproduce(
     ] = None,
     bodies: Annotated[
         str | None,
-        option(text="Lengths of the chains of fig1 and fig2, as 5 7 9 or 5,7,9, in place of theirs."),
+        option("Lengths of the chains of fig1 and fig2, as 5 7 9 or 5,7,9, in place of theirs."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the files; default: experiments/results in a source tree, else results."),
+        option("Folder of the files; default: experiments/results in a source tree, else results."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Reduced sizes, in less than a minute.")] = False,
+    quick: Annotated[bool, option("Reduced sizes, in less than a minute.", "--quick")] = False,
     force: Force = False,
-) -> None:
+) -> None:  # fmt: skip
     """Reproduce the claims and figures of the paper.
 
     Each as CSV and picture, and a page of findings. Results in the folder that is taken without --out are renewed.
@@ -460,11 +412,9 @@ def reproduce(
 
 @app.command()
 def demo(
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the pictures; default: demo, where they are renewed.")
-    ] = None,
+    out: Annotated[Path | None, option("Folder for the pictures; default: demo, where they are renewed.")] = None,
     force: Force = False,
-) -> None:
+) -> None:  # fmt: skip
     """Run the main job on the iCub humanoid.
 
     Or on a tree of bodies where icub-models is not installed. Solves inverse and forward dynamics, counts, checks and
@@ -487,10 +437,8 @@ def demo(
 
 @app.command("cache")
 def show_cache(
-    clear: Annotated[
-        bool, typer.Option("--clear", help="Delete what is kept: it is compiled again when needed.")
-    ] = False,
-) -> None:
+    clear: Annotated[bool, option("Delete what is kept: it is compiled again when needed.", "--clear")] = False,
+) -> None:  # fmt: skip
     """Show where compiled solvers are kept, and how large they are.
 
     SYSDYN_CACHE is another folder, or nothing or off for no cache. SYSDYN_CACHE_LIMIT is the greatest size in MiB (1024

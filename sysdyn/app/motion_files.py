@@ -1,4 +1,4 @@
-"""Motions out of files: logs, their estimates and results of states, prepared to be shown."""
+"""Motions from files: logs, their estimates and results of states, as arguments of `show`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, LogColumns
+from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import files_of
 from sysdyn.errors import InvalidInput, LogWarning, few
-from sysdyn.files.tables import read_table
+from sysdyn.files.tables import TIME, read_table
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.raw import ExternalWrench, JointTorque
 from sysdyn.model import Model
@@ -19,56 +19,53 @@ from sysdyn.problem import Problem
 
 
 def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.ndarray]:
-    """Arguments q, tau, fx and t of `show` out of the files of a log and of its estimates; see `log_columns`.
+    """Arguments q, tau, fx and t of `show` from the files of a log and of its estimates; see `log_columns`.
 
-    Files have q, tau, fx or some of these. States of several are those with the same t. States with missing values are
-    left out. Raises FileError, and InvalidInput if no file has q.
+    States of several files are those with the same t. States with missing values are left out. Raises FileError, and
+    InvalidInput if no file has q.
     """
-    found: dict[str, np.ndarray] = {}
+    motion: dict[str, np.ndarray] = {}
     for source in sources:
         new = _read(model, source)
-        if TIME in found and TIME in new:
-            _, here, there = np.intersect1d(found[TIME], new[TIME], return_indices=True)
-            found, new = {k: x[here] for k, x in found.items()}, {k: x[there] for k, x in new.items()}
-        lengths = {len(x) for x in (*found.values(), *new.values())}
-        if len(lengths) > 1:
-            raise InvalidInput(f"{source} has as many states as no file before it, and no time t in common with these")
-        found |= new
-    shown = ", ".join(map(str, sources))
-    if "q" not in found:
-        raise InvalidInput(f"{shown} has no positions q:JOINT: give a file that has them, too, --log LOG --log FILE")
-    whole = np.all([np.isfinite(x).all(axis=1) for x in found.values()], axis=0)
-    if not whole.any():
-        raise InvalidInput(f"{shown} has no state without missing values")
-    arrays = {name: x[whole] for name, x in found.items()}
-    if "fx" in arrays:
-        arrays["fx"] = arrays["fx"].reshape(-1, model.nb, 6)
-    if TIME in arrays:
-        arrays[TIME] = arrays[TIME][:, 0]
-    return arrays
+        if TIME in motion and TIME in new:
+            _, before, after = np.intersect1d(motion[TIME], new[TIME], return_indices=True)
+            motion, new = {k: x[before] for k, x in motion.items()}, {k: x[after] for k, x in new.items()}
+        n, earlier = (max(map(len, x.values()), default=0) for x in (new, motion))
+        if motion and new and n != earlier:
+            raise InvalidInput(
+                f"{source} has {n} states, the earlier files {earlier}, and no common column t to align them"
+            )
+        motion |= new
+    names = ", ".join(map(str, sources))
+    if "q" not in motion:
+        raise InvalidInput(f"{names} has no positions q:JOINT: give a file that has them, too, --log LOG --log FILE")
+    complete = np.all([np.isfinite(x).all(axis=1) for x in motion.values()], axis=0)
+    if not complete.any():
+        raise InvalidInput(f"{names} has no state without missing values")
+    shapes = {TIME: (-1,), "fx": (-1, model.nb, 6)}
+    return {name: x[complete].reshape(shapes.get(name, (-1, x.shape[1]))) for name, x in motion.items()}
 
 
 def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
     """{t, q, tau, fx: (N, columns)} of a file, or of all files that a pattern names."""
-    stated = Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
-    columns = LogColumns(stated, ("tau", "fx"), timed=None, free=("q", "qd"))
+    problem = Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
+    columns = LogColumns(problem, ("tau", "fx"), timed=None, free=("q", "qd"))
     parts: list[dict[str, np.ndarray]] = []
     for file in files_of(source):
         table = read_table(file, columns.of_array)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LogWarning)  # columns that are not shown may be there
+            warnings.simplefilter("ignore", LogWarning)  # of columns that are not shown
             used, numbers = columns.matched(table, str(file))
         x = np.vstack([np.empty((0, len(used))), *table.chunks(columns.kinds(used, numbers))])
         part = {}
         for name, group in ((TIME, TIME), ("q", "q"), ("tau", value_group("tau")), ("fx", value_group("fx"))):
-            at = {columns.group[n][1]: k for k, n in enumerate(numbers) if columns.group[n][0] == group}
-            all_of_it = [n for n, (g, _) in enumerate(columns.group) if g == group]
-            lacking = [columns.names[n] for n in all_of_it if columns.group[n][1] not in at]
-            if at and lacking and name != "fx":  # wrenches that are not named are zero
-                raise InvalidInput(f"{file} lacks the columns {few(lacking, 12)}")
+            every = [n for n, (g, _) in enumerate(columns.group) if g == group]
+            at = {columns.group[n][1]: k for k, n in enumerate(numbers) if n in every}
+            missing = [columns.names[n] for n in every if columns.group[n][1] not in at]
+            if at and missing and name != "fx":  # wrenches that are not named are zero
+                raise InvalidInput(f"{file} lacks the columns {few(missing, 12)}")
             if at:
-                part[name] = np.zeros((len(x), len(all_of_it)))
+                part[name] = np.zeros((len(x), len(every)))
                 part[name][:, list(at)] = x[:, list(at.values())]
         parts.append(part)
-    shared = set.intersection(*(set(x) for x in parts))
-    return {name: np.vstack([x[name] for x in parts]) for name in sorted(shared)}
+    return {name: np.vstack([x[name] for x in parts]) for name in sorted(set.intersection(*map(set, parts)))}

@@ -1,17 +1,22 @@
-"""Robots by the texts that users give: a file, a generator, or a name."""
+"""Robots by specification: a file, a generator, or a name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.model import Model, auto_tree, chain, load
 
-# Text of a generated robot: the name of its generator and numbers behind a colon.
+# Text of a generated robot: the name of its generator and numbers after a colon.
 GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
+# Form, function, and types of the arguments of generators.
+_GENERATORS: dict[str, tuple[str, Callable[..., Model], tuple[type, ...]]] = {
+    "auto_tree": ("auto_tree:N[,branching[,skew[,taper]]]", auto_tree, (int, float, float, float)),
+    "chain": ("chain:N[,seed]", chain, (int, int)),
+}
 
 
 def load_robot(
@@ -24,30 +29,21 @@ def load_robot(
     package of the robot is missing.
     """
     check_among("base", base, ("fixed", "floating"))
-    options: dict[str, Any] = {} if fixed_joints is None else {"fixed_joints": fixed_joints}
-    generator = GENERATOR.fullmatch(spec)
-    if generator:
+    if generator := GENERATOR.fullmatch(spec):
         if base == "floating":
-            raise InvalidInput(f"{spec}: generated robots stand on a fixed base; leave base=floating out")
-        return _generated(*generator.groups())
+            raise InvalidInput(f"{spec}: generated robots have a fixed base; leave base=floating out")
+        form, generate, types = _GENERATORS[generator[1]]
+        texts = generator[2].split(",")
+        try:
+            numbers = [kind(x) for kind, x in zip(types[: len(texts)], texts, strict=True)]
+        except ValueError:
+            raise InvalidInput(f"robot {spec!r} is not of the form {form}, as in auto_tree:7,1,1.5,0.9") from None
+        return generate(*numbers)
     path = Path(spec) if folder is None else folder / spec
+    options: dict[str, Any] = {} if fixed_joints is None else {"fixed_joints": fixed_joints}
     try:
         return load(path if path.exists() or path.suffix in (".urdf", ".xml", ".xacro") else spec, base, **options)
     except UnknownName as error:
         if error.name != spec:
             raise
         raise UnknownName("robot", spec, (*error.valid, "auto_tree:N", "chain:N")) from None
-
-
-def _generated(name: str, text: str) -> Model:
-    """auto_tree or chain with the numbers in `text`."""
-    shape = {"auto_tree": "auto_tree:N[,branching[,skew[,taper]]]", "chain": "chain:N[,seed]"}[name]
-    parts = text.split(",")
-    whole = (0,) if name == "auto_tree" else (0, 1)
-    try:
-        numbers: list[Any] = [int(x) if k in whole else float(x) for k, x in enumerate(parts)]
-    except ValueError:
-        raise InvalidInput(f"robot '{name}:{text}' is not of the form {shape}, as in auto_tree:7,1,1.5,0.9") from None
-    if len(numbers) > (4 if name == "auto_tree" else 2):
-        raise InvalidInput(f"robot '{name}:{text}' has too many numbers; the form is {shape}")
-    return auto_tree(*numbers) if name == "auto_tree" else chain(*numbers)

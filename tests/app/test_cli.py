@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,24 +13,14 @@ from typer.testing import CliRunner
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.jobs import ALL_ORDERINGS
-from sysdyn.app.problem_files import load_job
-from sysdyn.app.robots import load_robot
 from sysdyn.app.terminal import NOT_SOLVED, WRONG
 from sysdyn.data.states import random_states, read_states, write_states
-from sysdyn.diagnosis.structure import structure
-from sysdyn.measurements.raw import RAW
-from sysdyn.offline import stages
 
 pytestmark = pytest.mark.usefixtures("fast_commands")
-PROBLEMS = sorted((Path(__file__).parents[2] / "problems").glob("*.toml"))
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
 ROBOT = "chain:3"
 UNPLAUSIBLE = """<robot name="odd"><link name="root"/>
 <link name="arm"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="5" ixy="0" ixz="0" iyz="0"/></inertial></link>
-<joint name="hinge" type="revolute"><parent link="root"/><child link="arm"/><axis xyz="0 0 1"/>
-<limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
-MASSLESS = """<robot name="point"><link name="root"/>
-<link name="arm"><inertial><mass value="1"/><inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link>
 <joint name="hinge" type="revolute"><parent link="root"/><child link="arm"/><axis xyz="0 0 1"/>
 <limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
 
@@ -70,18 +58,14 @@ def test_help_shows_an_example(command):
 def test_no_command_shows_help_and_the_version_is_the_package_s():
     assert "Usage" in run(code=2).output
     assert run("--version").stdout.strip() == f"sysdyn {sd.__version__}"
-
-
-def test_it_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "sysdyn", "info", ROBOT], capture_output=True, text=True, check=True)
     assert "body2" in done.stdout and done.stderr == ""
 
 
 def test_info_lists_bodies_joints_frames_and_sensors():
     text = run("info", "icub", "--base", "floating").stdout
-    for word in ("33 on a floating base", "nv = 38", "root_joint", "l_knee", "l_lower_leg", "r_sole", "l_foot_ft"):
+    for word in ("nv = 38", "root_joint", "l_knee", "l_lower_leg", "r_sole", "l_foot_ft"):
         assert word in text
-    assert re.search(r"27\.97|33\.\d+", text)  # the mass
 
 
 def test_info_warns_of_implausible_inertias(tmp_path):
@@ -141,20 +125,20 @@ def test_a_result_is_the_states_of_the_opposite_problem(tmp_path):
 
 @pytest.mark.slow
 def test_hybrid_needs_only_the_columns_of_what_is_known(tmp_path):
-    model = sd.chain(3)
     names = [f"{x}:joint{i}" for x in ("q", "qd") for i in range(3)] + ["tau:joint1", "qdd:joint0", "qdd:joint2"]
-    given = tmp_path / "states.csv"
+    given, out = tmp_path / "states.csv", tmp_path / "out.npz"
     given.write_text(",".join(names) + "\n" + ",".join("0.1" for _ in names) + "\n\n")
-    text = run("solve", ROBOT, "--torque", "joint1", "--states", given).stdout
+    run("solve", ROBOT, "--torque", "joint1", "--states", given, "--out", out)
     q = np.full(3, 0.1)
-    known = sd.compile(sd.hybrid_dynamics(model, ["joint1"]))(q, q, tau=q, qdd=q)
-    assert f"{known['tau', 'joint0']:.9g}" in text and f"{known['qdd', 'joint1']:.9g}" in text
+    known = sd.compile(sd.hybrid_dynamics(sd.chain(3), ["joint1"]))(q, q, tau=q, qdd=q)
+    with np.load(out) as found:
+        assert found["tau"][0, 0] == pytest.approx(known["tau", "joint0"])
+        assert found["qdd"][0, 1] == pytest.approx(known["qdd", "joint1"])
 
 
 def test_one_state_without_the_axis_of_states(tmp_path):
-    path = tmp_path / "one.npz"
+    path, out = tmp_path / "one.npz", tmp_path / "out.csv"
     np.savez(path, q=np.zeros(3), qd=np.zeros(3), tau=np.ones(3))
-    out = tmp_path / "out.csv"
     run("solve", ROBOT, "--states", path, "--out", out)
     assert len(out.read_text().splitlines()) == 2
 
@@ -232,16 +216,11 @@ def test_flops_lists_every_order_in_both_scopes():
     assert "rnea: not applicable: ordering 'rnea' is for inverse dynamics" in run("flops", ROBOT).stdout
 
 
-def test_plot_writes_a_picture(tmp_path):
+def test_plot_and_report(tmp_path):
     out = tmp_path / "matrix.png"
     text = run("plot", ROBOT, "--problem", "inverse", "--ordering", "rnea", "--out", out).stdout
     assert out.read_bytes().startswith(b"\x89PNG") and str(out) in text
-
-
-def test_report_shows_the_decision():
-    text = run("report", ROBOT, "--ordering", "aba").stdout
-    for word in ("ordering 'aba'", "end to end", "safety", "orders considered"):
-        assert word in text
+    assert "'aba'" in run("report", ROBOT, "--ordering", "aba").stdout
 
 
 COMPILING = [
@@ -261,13 +240,6 @@ def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
     assert asked and set(asked) == {0.25}
 
 
-def test_report_shows_how_long_was_searched(monkeypatch):
-    reads = itertools.count()
-    monkeypatch.setattr(stages, "clock", lambda: 1e-3 * next(reads))
-    text = run("report", "chain:2", "--ordering", "colamd", "--seconds", 0.25).stdout
-    assert "more orders in 0.25 s, seed 0" in text
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["", "pin", "icub-models"])
 def test_the_demo_runs_and_leaves_two_pictures(missing, tmp_path, monkeypatch, request):
@@ -283,43 +255,6 @@ def test_the_demo_runs_and_leaves_two_pictures(missing, tmp_path, monkeypatch, r
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == expected
 
 
-# ---- problem files ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
-def test_problem_files_are_solvable_by_structure_and_in_the_table(path):
-    task = load_job(path)
-    structure(task.problem.system()).require_solvable()
-    assert task.title and f"`{path.name}`" in (path.parent / "README.md").read_text()
-
-
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("name", ["load_cells", "icub_inverse"])
-def test_problem_files_are_solved(name):
-    path = next(path for path in PROBLEMS if path.stem == name)
-    assert load_job(path).title in run("solve", path, "--random", 5).stdout
-
-
-def test_every_raw_measurement_can_be_written(tmp_path):
-    path = tmp_path / "all.toml"
-    for cls in RAW.values():
-        path.write_text(f'robot = "{ROBOT}"\n[[measurement]]\ntype = "{cls.__name__}"\nname = "m"\n')
-        (m,) = load_job(path).problem.measurements
-        assert type(m) is cls and m.name == "m"
-
-
-@pytest.mark.filterwarnings("ignore::sysdyn.errors.PlausibilityWarning")  # its body has no inertia
-def test_a_problem_can_have_further_measurements_and_a_robot_beside_it(tmp_path):
-    (tmp_path / "odd.urdf").write_text(MASSLESS)
-    path = tmp_path / "task.toml"
-    path.write_text(
-        'robot = "odd.urdf"\nproblem = "forward"\n[[measurement]]\ntype = "JointAcceleration"\n'
-        'targets = ["hinge"]\nname = "more"\n'
-    )
-    task = load_job(path)
-    assert [m.name for m in task.problem.measurements] == ["tau", "fx", "more"] and task.kind == "measurements"
-
-
 # ---- robots and options -------------------------------------------------------------------------------------------
 
 
@@ -327,11 +262,6 @@ def test_robots_are_listed():
     listed = run("robots").output.splitlines()
     assert listed[0].split() == ["name", "format", "file"]
     assert [line.split()[:2] for line in listed if line.startswith("icub ")] == [["icub", "URDF"]]
-
-
-def test_robots_by_name():
-    assert load_robot("auto_tree:5,2,0.5,0.9").name == sd.auto_tree(5, 2, 0.5, 0.9).name
-    assert load_robot("chain:4,7").name == sd.chain(4, seed=7).name
 
 
 def test_a_robot_is_shown_in_a_file_or_the_browser(tmp_path, monkeypatch):
@@ -353,7 +283,7 @@ def test_a_robot_is_shown_in_a_file_or_the_browser(tmp_path, monkeypatch):
         (["info", "gone.urdf"], "gone.urdf"),
         (["info", "icbu"], "Did you mean 'icub'"),
         (["info", "auto_tree:six"], "auto_tree:N"),
-        (["info", "auto_tree:2,1,1,1,1"], "too many numbers"),
+        (["info", "auto_tree:2,1,1,1,1"], "auto_tree:N"),
         (["info", "auto_tree:0"], "≥ 1"),
         (["info", "chain:2", "--base", "floating"], "fixed base"),
         (["info", "chain:2", "--base", "flaoting"], "'floating'"),
@@ -378,6 +308,8 @@ def test_a_robot_is_shown_in_a_file_or_the_browser(tmp_path, monkeypatch):
         (["report", ROBOT, "--seconds", "-1"], "seconds is -1.0"),
         (["plot", ROBOT, "--out", "picture.bmp"], ".png"),
         (["plot", ROBOT, "--out", "gone/picture.png"], "does not exist"),
+        (["solve", "problem.toml", "--random", "1", "--problem", "inverse"], "--problem cannot be given"),
+        (["solve", "gone.toml", "--random", "1"], "cannot be read"),
     ],
 )
 def test_wrong_options(tmp_path, monkeypatch, arguments, needle):
@@ -386,19 +318,13 @@ def test_wrong_options(tmp_path, monkeypatch, arguments, needle):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_demo_says_where_it_cannot_write(tmp_path):
+def test_places_that_cannot_be_written_and_packages_that_are_missing(tmp_path, installed):
     (tmp_path / "file").write_text("")
-    assert "cannot be made" in error("demo", "--out", tmp_path / "file")
-
-
-def test_icub_without_its_package(installed):
-    assert "pip install icub-models" in error("info", "icub")
-
-
-def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "taken.csv").mkdir()
+    assert "cannot be made" in error("demo", "--out", tmp_path / "file")
     assert "cannot be written" in error("solve", ROBOT, "--random", 1, "--out", tmp_path / "taken.csv", "--force")
-    assert [p.name for p in tmp_path.iterdir()] == ["taken.csv"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "taken.csv"]
+    assert "pip install icub-models" in error("info", "icub")
 
 
 # ---- states files -------------------------------------------------------------------------------------------------

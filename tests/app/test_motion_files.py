@@ -55,7 +55,7 @@ def test_states_that_are_not_whole_are_left_out(write):
     [
         ([ESTIMATES], r"no positions q:JOINT: give a file that has them, too, --log LOG --log FILE"),
         (["t,q.joint0\n0,1\n"], r"lacks the columns q.joint1"),
-        ([LOG, "tau:joint0,tau:joint1\n1,2\n"], "no time t in common"),
+        ([LOG, "tau:joint0,tau:joint1\n1,2\n"], "no common column t"),
         (["t,q:joint0,q:joint1\n0,nan,1\n"], "no state without missing values"),
         (["t,q:joint0 [deg],q:joint1\n0,1,1\n"], "is in deg, but rad is needed"),
     ],

@@ -11,6 +11,7 @@ from oracles import icub_urdf
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SysdynError, UnknownName
+from sysdyn.measurements.raw import RAW
 from sysdyn.measurements.registry import MEASUREMENTS
 
 HEAD = """robot = "chain:3"
@@ -148,6 +149,29 @@ WRONG = {
         'robot = "chain:2"\nproblem = "hybrid"\ntorque = ["jiont0"]\n', 3, UnknownName, "'joint0'"
     ),
 }  # fmt: skip
+
+
+# text, kind of error, what the message says: of files as a whole
+WRONG_FILES = {
+    "not TOML": ("robot = \n", FileError, "TOML"),
+    "not UTF-8": ('title = "\udce9"\n', FileError, "UTF-8"),
+    "no robot": ('problem = "forward"\n', FileError, "robot = "),
+    "no problem": ('robot = "chain:2"\n', FileError, "problem = "),
+    "unknown problem": ('robot = "chain:2"\nproblem = "froward"\n', UnknownName, "'forward'"),
+    "torque without hybrid": (HEAD + 'torque = ["joint0"]\n', FileError, "hybrid"),
+    "measurement without type": ('robot = "chain:2"\n[[measurement]]\nname = "x"\n', FileError, "type = "),
+    "missing robot file": ('robot = "gone.urdf"\nproblem = "forward"\n', sd.ModelError, "gone.urdf"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FILES)
+def test_wrong_files_are_named(tmp_path, case):
+    text, kind, message = WRONG_FILES[case]
+    path = tmp_path / "problem.toml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(kind, match=message) as caught:
+        load_job(path)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -314,6 +338,13 @@ def test_every_kind_of_measurement_can_be_stated():
     unlisted, hidden = sorted(stated - set(MEASUREMENTS)), sorted(set(MEASUREMENTS) - stated)
     assert not unlisted, f"add to SENSORS in sysdyn/measurements/registry.py: {', '.join(unlisted)}"
     assert not hidden, f"import in sysdyn/__init__.pyi, and add to its __all__: {', '.join(hidden)}"
+
+
+@pytest.mark.parametrize("kind", RAW.values(), ids=lambda x: x.__name__)
+def test_every_raw_measurement_can_be_stated(kind, tmp_path):
+    path = write(tmp_path / "m.toml", f'robot = "chain:3"\n[[measurement]]\ntype = "{kind.__name__}"\nname = "m"\n')
+    (m,) = load_job(path).problem.measurements
+    assert type(m) is kind and m.name == "m"
 
 
 def test_robots_are_relative_to_the_file_and_keep_the_joints_of_their_sensors(tmp_path):

@@ -50,93 +50,24 @@ def run(monkeypatch, *arguments: object, code: int = 0):
     return result
 
 
-# ---- the table -----------------------------------------------------------------------------------------------------
-
-
-def shown() -> dict[str, list[str]]:
-    """{command: lines below it} of the blocks of the README."""
-    found: dict[str, list[str]] = {}
-    for block in re.findall(r"```\n(.*?)```", README, re.DOTALL):
-        for line in block.splitlines():
-            if line.startswith("$ sysdyn "):
-                found[command := line.removeprefix("$ sysdyn ")] = []
-            elif found:
-                found[command].append(line)
-    return found
-
-
-def form(text: str) -> str:
-    """The text without its numbers and the blanks between columns."""
-    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d.,e+-]*", "#", text)).strip()
-
-
-def agrees(line: str, found: str) -> bool:
-    """A line of the table, which may be cut at …, is a line that was printed but for its numbers."""
-    return form(found).startswith(form(line[:-1])) if line.endswith("…") else form(found) == form(line)
+# ---- commands ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_diagnoses_are_as_the_table_says(name, monkeypatch):
+def test_the_examples_are_well_posed_but_for_one(name, monkeypatch):
+    assert task(name).title and f"`{name}.toml`" in README
     result = run(monkeypatch, "diagnose", f"problems/{name}.toml", code=int(name in ILL_POSED))
     assert ("ill posed" in result.stdout) == (name in ILL_POSED)
-    for line in shown().get(f"diagnose problems/{name}.toml", []):
-        assert any(agrees(line, found) for found in result.stdout.splitlines()), line
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_each_problem_is_shown_with_its_sentence_and_a_result(name):
-    commands = [command for command, lines in shown().items() if f"problems/{name}.toml" in command and lines]
-    assert commands and task(name).title
 
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [SMALL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL[1:])])
-def test_small_problems_are_solved_and_drawn(name, monkeypatch, tmp_path):
-    out, picture = tmp_path / "out.csv", tmp_path / "matrix.png"
+def test_small_problems_are_solved_and_counted(name, monkeypatch, tmp_path):
+    out = tmp_path / "out.csv"
     text = run(monkeypatch, "solve", f"problems/{name}.toml", "--random", 5, "--out", out).stdout
-    expected = shown()[f"solve problems/{name}.toml --random 5"]
-    assert all(agrees(line, found) for line, found in zip(expected, text.splitlines(), strict=False))
-    assert 4 <= len(expected) <= len(text.splitlines())
-    assert len(out.read_text().splitlines()) == 6
-    if name != "slippery_feet":
-        run(monkeypatch, "plot", f"problems/{name}.toml", "--out", picture)
-        assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def operations() -> dict[str, int]:
-    """{problem: operations that the README shows for it}, of those that it shows."""
-    found = {}
-    for command, lines in shown().items():
-        counted = re.search(r", ([\d,]+) operations,", " ".join(lines))
-        if counted and command.startswith("solve"):
-            found[re.findall(r"problems/(\w+)\.toml", command)[0]] = int(counted[1].replace(",", ""))
-    return found
-
-
-def test_counts_are_shown_of_all_that_is_solved():
-    solved = [re.findall(r"problems/(\w+)\.toml", command)[0] for command in shown() if "--random" in command]
-    assert set(operations()) == set(solved) and len(solved) >= 11
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", operations())
-def test_counts_that_the_readme_shows_are_those_of_the_code(name):
-    assert solver(name).flops.end_to_end.total == operations()[name]
-
-
-@pytest.mark.slow
-def test_operations_of_a_problem_with_a_loop(monkeypatch):
-    text = run(monkeypatch, "flops", "problems/four_bar.toml").stdout
-    assert "operations for qdd, w" in text and "with passes, " in text
-    assert f"{solver('four_bar').flops.end_to_end.total}" in text
-
-
-@pytest.mark.slow
-def test_operations_of_an_estimate(monkeypatch):
-    text = run(monkeypatch, "flops", "problems/hopping_leg.toml").stdout
-    assert f"{solver('hopping_leg').flops.end_to_end.total:,}" in text and "markowitz" not in text
-    result = run(monkeypatch, "flops", "problems/hopping_leg.toml", "--ordering", "symetric", code=2)
-    assert "Did you mean 'symmetric'" in result.stderr
+    assert task(name).title in text and len(out.read_text().splitlines()) == 6
+    text = run(monkeypatch, "flops", f"problems/{name}.toml").stdout
+    assert f"{solver(name).flops.end_to_end.total:,}" in text
 
 
 # ---- their answers -------------------------------------------------------------------------------------------------
