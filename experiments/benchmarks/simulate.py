@@ -22,8 +22,8 @@ import pinocchio as pin
 from common import ROOT, write_csv
 
 import sysdyn as sd
-from sysdyn.codegen.llvm.loop import Plan
 from sysdyn.runtime.kernel import words
+from sysdyn.runtime.time_loop import TimeLoop
 from sysdyn.simulation.steps import INTEGRATORS
 
 # The iCub's description, and a posture with bent knees, at which two feet that hold are not singular.
@@ -52,12 +52,12 @@ def bare(solver: sd.Solver, q: np.ndarray, calls: int) -> Callable[[], None]:
     outputs, status = solver.executable.backend.allocate_results(n)
     work = kernel.work()
     rows = np.array([words(program, work[1], inputs, outputs, status)])
-    plan = Plan(kernel.address, status, rows, np.zeros_like(rows), np.zeros((2, 0), dtype=np.int64), 1, calls + 1,
-                np.zeros((0, 4), dtype=np.int64))  # fmt: skip
+    loop = TimeLoop(kernel.address, status, rows, np.zeros_like(rows), np.zeros((2, 0), dtype=np.int64), 1, calls + 1,
+                    np.zeros((0, 4), dtype=np.int64))  # fmt: skip
     kept = kernel, work, inputs, outputs
 
     def run() -> None:
-        assert kept and plan.run(0, calls) == calls, status
+        assert kept and loop.run(0, calls) == calls, status
 
     return run
 

@@ -18,11 +18,12 @@ import numpy as np
 
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
 from sysdyn.frameworks.traced import FrameworkFunction, Node, flatten_batch_axes
-from sysdyn.frameworks.xla import RESCUE, handler
 from sysdyn.runtime.backend import Arrays
+from sysdyn.runtime.kernel import ALIGN
+from sysdyn.runtime.native import extension
 
-# Handlers by the name of their target, for as long as the process lives: compiled functions of JAX refer to them.
-_HANDLERS: dict[str, object] = {}
+# Kernels by their keys, for as long as the process lives: compiled functions of JAX refer to them.
+_KERNELS: dict[int, object] = {}
 
 
 def function(exported: FrameworkFunction) -> Callable:
@@ -57,35 +58,32 @@ def _converted(name: str, x: Any, dtype: np.dtype) -> Any:
 
 
 class JaxNode(Node):
-    """A program as targets of XLA."""
+    """A program whose kernels XLA runs."""
 
     @functools.cached_property
-    def _targets(self) -> dict[bool, str]:
+    def _keys(self) -> dict[bool, int]:
         return {}
 
-    def target(self, single: bool) -> str:
-        """Name of XLA's target of one state, or of many; it is the same in every process."""
-        if single not in self._targets:
+    def key(self, single: bool) -> int:
+        """Key of the kernel of one state, or of many, in the handler of xla.c; it is the same in every process."""
+        if single not in self._keys:
             of = self.function
             content = f"{self.program.digest} {single} {of.level} {of.cache_tag} {self.kind} {of.real.name}"
-            name = f"sysdyn_{hashlib.sha256(content.encode()).hexdigest()[:32]}"
-            if name not in _HANDLERS:
-                jax = library()
-                address, keep = handler(self.program, self.machine_code.kernel(single), RESCUE(self._rescue))
-                pointer = ctypes.cast(address, ctypes.c_void_p)
-                jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(pointer), platform="cpu")
-                _HANDLERS[name] = keep
-            self._targets[single] = name
-        return self._targets[single]
+            key = int.from_bytes(hashlib.sha256(content.encode()).digest()[:8], "little", signed=True)
+            if key not in _KERNELS:
+                kernel = _KERNELS[key] = self.machine_code.kernel(single)
+                size = kernel.real.size
+                workspace = (kernel.n_slots + 1) * kernel.width * size + ALIGN
+                extension.register_xla(key, kernel.address, size, workspace, self._on_failure)
+            self._keys[single] = key
+        return self._keys[single]
 
-    def _rescue(self, place: int, n: int) -> int | None:
-        """Settle a block of states some of which failed; see `RESCUE`."""
+    def _on_failure(self, place: int, n: int) -> str | None:
+        """Settle a block of states some of which failed, by the address of their words; a message if that fails."""
         try:
             self.on_failure(self.program, *self._block(place, n))
         except Exception as error:  # an error must not cross the boundary to XLA: it becomes one of XLA's
-            text = str(error) if isinstance(error, SysdynError) else repr(error)
-            self._message = ctypes.create_string_buffer(text.encode())
-            return ctypes.addressof(self._message)
+            return str(error) if isinstance(error, SysdynError) else repr(error)
         return None
 
     def _block(self, place: int, n: int) -> tuple[Arrays, Arrays, np.ndarray]:
@@ -143,7 +141,7 @@ def _primitive() -> Any:
     def run(*args: Any, node: JaxNode) -> list:
         dtype = node.function.real.dtype
         shapes = [jax.ShapeDtypeStruct((*lead(args), size), dtype) for size in node.program.outputs.sizes.values()]
-        return jax.ffi.ffi_call(node.target(not lead(args)), shapes)(*args)
+        return jax.ffi.ffi_call("sysdyn", shapes)(*args, kernel=np.int64(node.key(not lead(args))))
 
     @functools.partial(jax.jit, static_argnames="node")
     def at_once(*args: Any, node: JaxNode) -> list:
@@ -191,6 +189,7 @@ def _primitive() -> Any:
         results = primitive.bind(*flat, node=node)
         return [x.reshape((*inside, x.shape[-1])) for x in results], [0] * len(results)
 
+    jax.ffi.register_ffi_target("sysdyn", extension.XLA_HANDLER, platform="cpu")
     primitive.def_impl(at_once)
     mlir.register_lowering(primitive, elsewhere)
     mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True), platform="cpu")

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.codegen.llvm.loop import Plan
 from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput
 from sysdyn.frameworks.function import Function, compile_function
@@ -20,6 +19,7 @@ from sysdyn.program.groups import slices
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import words
 from sysdyn.runtime.runner import Runner
+from sysdyn.runtime.time_loop import TimeLoop
 
 # Over-relaxation of ADMM: of 1 and 1.6 the better (measured with `coulomb.SHARE`).
 RELAXATION = 1.6
@@ -162,7 +162,7 @@ class Loop:
             outputs = {f"next {name}": x[1 - k] for name, x in self._two.items()}
             rows.append(words(step.program, self._work[1], inputs, outputs, status))
         calls, still, none = np.array(rows), np.zeros((2, 1), dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
-        self._plan = Plan(kernel.address, status, calls, np.zeros_like(calls), still, 1, 1, none)
+        self._loop = TimeLoop(kernel.address, status, calls, np.zeros_like(calls), still, 1, 1, none)
 
     def run(self, given: dict[str, np.ndarray], kept: dict[str, np.ndarray], count: int) -> np.ndarray:
         """Forces (n, m) after so many steps. Raises InvalidInput if they are not finite."""
@@ -170,6 +170,6 @@ class Loop:
             self._given[name][:] = x
         for name, x in kept.items():
             self._two[name][0] = x
-        if self._plan.run(0, count) < count:
+        if self._loop.run(0, count) < count:
             raise InvalidInput("forces grow without end: omega is not positive semidefinite, or numbers are too large")
         return self._two["forces"][count % 2]

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sysdyn.codegen.llvm.loop import Plan
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime.kernel import address, words
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES
 from sysdyn.runtime.threads import THREADS
+from sysdyn.runtime.time_loop import TimeLoop
 from sysdyn.simulation.events import Event
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE, Steps
 from sysdyn.simulation.torques import Law
@@ -108,7 +108,7 @@ class _Part:
                 self._advance(k, k + self.stages)
             self._control(last)
         if len(self.u) > 1:  # the torques of the last step hold at its end, too
-            self.plan.words[last % len(self.plan.words), self.word["tau"]] = address(self.u[-1])
+            self.loop.words[last % len(self.loop.words), self.word["tau"]] = address(self.u[-1])
         self._advance(last, last + 1)
         for robot, k in self.lost.items():
             begin = -(-k // job.every)
@@ -152,7 +152,7 @@ class _Part:
             tau = self.word["tau"]
             rows[self.stages :, tau] += self.u[0].nbytes
             moves[:, tau] = 2 * self.u[0].nbytes
-        self.plan = Plan(
+        self.loop = TimeLoop(
             kernel.address, self.status, rows, moves, self.signs.view(np.int64), self.stages,
             job.every * self.stages, self._copies(of_outputs),
         )  # fmt: skip
@@ -171,7 +171,7 @@ class _Part:
         return inputs, outputs | self.outputs | {SIGNS: self.signs[step], NORMALS: self.normals[step]}
 
     def _copies(self, of_outputs: Mapping[str, int]) -> np.ndarray:
-        """Rows of the plan that record the states before calls, and outputs."""
+        """Records of the loop: the states before calls, and outputs."""
         rows = []
         for name, x in self.record.arrays.items():
             word = self.word[name] if name in self.two else of_outputs[name]
@@ -189,7 +189,7 @@ class _Part:
     def _advance(self, k: int, last: int) -> None:
         """Calls k … last − 1."""
         made = False
-        while (k := self.plan.run(k, last, made)) < last:
+        while (k := self.loop.run(k, last, made)) < last:
             made = True
             if self.status.any():
                 self._settle(k)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.codegen.llvm.tape import Moving, Tape
 from sysdyn.program.graph import SHARING, Graph, sqrt
 from sysdyn.program.program import Program
 from sysdyn.recursions.frames import dot
+from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.turns import machine_code
 
@@ -89,26 +89,25 @@ def solved(x: Part, covariances: bool, later: bool, last: bool, least_share: flo
     before, mean, lower_P = (np.empty((n, chains, size)) for size in (k, k, tri))
     z, sizes, shares = (np.ones((n, chains, size)) for size in (m, m, k))
     before[0] = x.m
-    given = {"J": Moving(j), "r": Moving(r)}
-    found = {"mean": Moving(mean), "P": Moving(lower_P), "z": Moving(z), "sizes": Moving(sizes)}
+    given = {"J": StridedArray(j), "r": StridedArray(r)}
+    found = {"mean": StridedArray(mean), "P": StridedArray(lower_P), "z": StridedArray(z), "sizes": StridedArray(sizes)}
     lower = np.tril_indices(k)
-    first = Tape()
+    first = CallList()
     prior = np.ascontiguousarray(x.P[:, lower[0], lower[1]])
-    first.batch(
+    first.call_program(
         _first(k, m, J),
-        {**given, "before": Moving(before), "prior": prior},
-        found | {"shares": Moving(shares)},
+        {**given, "before": StridedArray(before), "prior": prior},
+        found | {"shares": StridedArray(shares)},
         chains,
-        1,
     )
     first.run(range(1))
     shares[0] = 1.0  # the first instant is as it is given
-    steps = {"Phi": Moving(phi), "Q": Moving(noise)}
+    steps = {"Phi": StridedArray(phi), "Q": StridedArray(noise)}
     if n > 1:
-        ahead, moved = Tape(), {"Phi": Moving(phi, 1), "Q": Moving(noise, 1), "c": Moving(c, 1)}
-        given |= moved | {"m": Moving(mean, 1), "P": Moving(lower_P, 1)}
-        found |= {"before": Moving(before), "shares": Moving(shares)}
-        ahead.batch(_ahead(k, m, J, Phi, Q), given, found, chains, n)
+        ahead, moved = CallList(), {"Phi": StridedArray(phi, 1), "Q": StridedArray(noise, 1), "c": StridedArray(c, 1)}
+        given |= moved | {"m": StridedArray(mean, 1), "P": StridedArray(lower_P, 1)}
+        found |= {"before": StridedArray(before), "shares": StridedArray(shares)}
+        ahead.call_program(_ahead(k, m, J, Phi, Q), given, found, chains)
         ahead.run(range(1, n))
     if not (shares.min() >= least_share and np.isfinite(mean[-1]).all() and np.isfinite(sizes).all()):
         return None
@@ -117,18 +116,23 @@ def solved(x: Part, covariances: bool, later: bool, last: bool, least_share: flo
     after = np.empty((n - 1 if later else 0, chains, len(Q)))
     step = np.empty((n, chains, k))
     step[-1] = mean[-1]
-    given = steps | {"mean": Moving(mean), "P": Moving(lower_P), "before": Moving(before, -1), "step": Moving(step, -1)}
-    found = {"found": Moving(step)}
+    given = steps | {
+        "mean": StridedArray(mean),
+        "P": StridedArray(lower_P),
+        "before": StridedArray(before, -1),
+        "step": StridedArray(step, -1),
+    }
+    found = {"found": StridedArray(step)}
     full = np.zeros((chains, k, k))
     full[:, lower[0], lower[1]] = full[:, lower[1], lower[0]] = lower_P[-1]
     if both:
         whole[-1] = full.reshape(chains, k * k)
-        given["after"], found["whole"] = Moving(whole, -1), Moving(whole)
+        given["after"], found["whole"] = StridedArray(whole, -1), StridedArray(whole)
     if later:
-        found["later"] = Moving(after)
+        found["later"] = StridedArray(after)
     if n > 1:
-        back = Tape()
-        back.batch(_back(k, Phi, Q, both, later), given, found, chains, n)
+        back = CallList()
+        back.call_program(_back(k, Phi, Q, both, later), given, found, chains)
         back.run(range(n - 2, -1, -1))
     least, logdet = float(np.vdot(z, z)), 2.0 * float(np.log(sizes).sum())
     P = full[None] if last else whole.reshape(len(whole), chains, k, k)[: n if covariances else 0]

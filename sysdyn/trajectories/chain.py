@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.linalg and scipy.sparse where they are first used
 
-from sysdyn.codegen.llvm.tape import Moving, Tape
 from sysdyn.errors import SingularState
+from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.trajectories import beside
 from sysdyn.trajectories.beside import Part, Sparse
 from sysdyn.trajectories.covariances import Block, Covariances
@@ -225,12 +225,12 @@ class _Chain:
         self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), P
         self.factors = np.zeros((n if roots else 1, k, k))
         self.variances, self.pivots = np.zeros((n, k)), np.ones((n, k))
-        self.wrong = np.zeros((n, 3), dtype=np.int64)
+        self.wrong = np.zeros((n, 3), dtype=np.intc)
         # of readings: what is left of them, its factor's pivots, and the variances that the unknowns give them
         self.z, self.sizes, self.told = np.zeros((n, self.rows)), np.ones((n, self.rows)), np.zeros((n, self.rows))
         self.G = np.zeros((k, k))
         self.arrays = [np.ascontiguousarray(y) for y in (x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries)]
-        self.noise = np.ascontiguousarray(x.Q.places @ [k, 1])
+        self.noise = (x.Q.places @ [k, 1]).astype(np.intc)
 
     # ---- forwards ----------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class _Chain:
         """Go forwards; False if digits are lost."""
         x, n, head = self.x, self.n, min(self.start, self.n)
         self.before[0], self.P[0] = x.m, x.P
-        first, ahead, through, plain = Tape(), Tape(), Tape(), Tape()
+        first, ahead, through, plain = CallList(), CallList(), CallList(), CallList()
         if self.roots:
             try:
                 self.factors[0] = np.linalg.cholesky(x.P)
@@ -251,7 +251,7 @@ class _Chain:
         if n > 1:
             self._predict(ahead)
             if not self.roots:
-                self._factor(through_all := Tape())
+                self._factor(through_all := CallList())
                 through = through_all + through
             (ahead + through).run(range(1, head))
             self._read(plain)
@@ -273,104 +273,112 @@ class _Chain:
         self.bad = int(np.argmax(bad))
         return bool(bad.any())
 
-    def _predict(self, tape: Tape) -> None:
+    def _predict(self, calls: CallList) -> None:
         """Calls for the mean and P before readings, Φ P Φ^T + Q; or its factor, P of the instant before = G^T G."""
         k, (_, c, _, phi, noise) = self.k, self.arrays
-        F, places = Moving(phi, 1), self.x.Phi.places
-        tape.call("dcopy", k, Moving(c, 1), 1, Moving(self.before), 1)
-        tape.product(1, k, places, F, Moving(self.m, 1), Moving(self.before), keep=True)
+        F, places = StridedArray(phi, 1), self.x.Phi.places
+        calls.call("dcopy", k, StridedArray(c, 1), 1, StridedArray(self.before), 1)
+        calls.spmm(1, k, places, F, StridedArray(self.m, 1), StridedArray(self.before), add=True)
         if self.roots:
             roots = np.ascontiguousarray(_roots(self.x.Q.dense(k, k)).swapaxes(1, 2))  # by columns
             dense = self.x.Phi.dense(k, k)
             both, tau, work = np.zeros((k, 2 * k)), np.zeros(k), np.zeros(64 * k)
-            tape.call("dgemm", "N", "N", k, k, k, 1.0, self.G, k, Moving(dense, 1), k, 0.0, both, 2 * k)
-            tape.call("dlacpy", "A", k, k, Moving(roots, 1), k, both.reshape(-1)[k:], 2 * k)
-            tape.call("dgeqrf", 2 * k, k, both, 2 * k, tau, work, len(work), Moving(self.wrong))
-            tape.call("dlacpy", "U", k, k, both, 2 * k, Moving(self.factors), k)
+            calls.call("dgemm", "N", "N", k, k, k, 1.0, self.G, k, StridedArray(dense, 1), k, 0.0, both, 2 * k)
+            calls.call("dlacpy", "A", k, k, StridedArray(roots, 1), k, both.reshape(-1)[k:], 2 * k)
+            calls.call("dgeqrf", 2 * k, k, both, 2 * k, tau, work, len(work), StridedArray(self.wrong))
+            calls.call("dlacpy", "U", k, k, both, 2 * k, StridedArray(self.factors), k)
             return
         W, V = np.zeros((2, k, k))
-        tape.product(k, k, places, F, Moving(self.P, 1), W)
-        tape.call("transpose", k, k, W, V)
-        self._sum(tape, F, Moving(noise, 1), V, Moving(self.P))
+        calls.spmm(k, k, places, F, StridedArray(self.P, 1), W)
+        calls.call("transpose", k, k, W, V)
+        self._sum(calls, F, StridedArray(noise, 1), V, StridedArray(self.P))
 
-    def _sum(self, tape: Tape, F: Moving, noise: Moving, V: np.ndarray, into: Moving | np.ndarray) -> None:
+    def _sum(
+        self, calls: CallList, F: StridedArray, noise: StridedArray, V: np.ndarray, into: StridedArray | np.ndarray
+    ) -> None:
         """Calls for Φ V + Q."""
-        tape.product(self.k, self.k, self.x.Phi.places, F, V, into)
-        tape.call("add", len(self.noise), self.noise, noise, into)
+        calls.spmm(self.k, self.k, self.x.Phi.places, F, V, into)
+        calls.call("scatter_add", len(self.noise), self.noise, noise, into)
 
-    def _factor(self, tape: Tape) -> None:
+    def _factor(self, calls: CallList) -> None:
         """Calls for the factor of P before readings."""
         k, L = self.k, self.factors[0]
-        tape.call("dcopy", k * k, Moving(self.P), 1, L, 1)
-        tape.call("dcopy", k, L, k + 1, Moving(self.variances), 1)
-        tape.call("dpotrf", "U", k, L, k, Moving(self.wrong))
-        tape.call("dcopy", k, L, k + 1, Moving(self.pivots), 1)
+        calls.call("dcopy", k * k, StridedArray(self.P), 1, L, 1)
+        calls.call("dcopy", k, L, k + 1, StridedArray(self.variances), 1)
+        calls.call("dpotrf", "U", k, L, k, StridedArray(self.wrong))
+        calls.call("dcopy", k, L, k + 1, StridedArray(self.pivots), 1)
         if k > 1:
-            tape.call("dlaset", "L", k - 1, k - 1, 0.0, 0.0, L.reshape(-1)[1:], k)
+            calls.call("dlaset", "L", k - 1, k - 1, 0.0, 0.0, L.reshape(-1)[1:], k)
 
-    def _expected(self, tape: Tape) -> None:
+    def _expected(self, calls: CallList) -> None:
         """Calls for the readings before they are taken in, r + J m."""
         places, (r, _, J, _, _) = self.x.J.places, self.arrays
-        tape.call("dcopy", self.rows, Moving(r), 1, Moving(self.z), 1)
-        tape.product(1, self.rows, places, Moving(J), Moving(self.before), Moving(self.z), keep=True)
+        calls.call("dcopy", self.rows, StridedArray(r), 1, StridedArray(self.z), 1)
+        calls.spmm(1, self.rows, places, StridedArray(J), StridedArray(self.before), StridedArray(self.z), add=True)
 
-    def _weighed(self, tape: Tape, S: np.ndarray) -> None:
+    def _weighed(self, calls: CallList, S: np.ndarray) -> None:
         """Calls for the factor of 1 + S, S = J P J^T."""
         m = self.rows
-        tape.call("dcopy", m, S, m + 1, Moving(self.told), 1)
-        tape.call("daxpy", m, 1.0, np.ones(m), 1, S, m + 1)
-        tape.call("dpotrf", "L", m, S, m, Moving(self.wrong, offset=1))
-        tape.call("dcopy", m, S, m + 1, Moving(self.sizes), 1)
+        calls.call("dcopy", m, S, m + 1, StridedArray(self.told), 1)
+        calls.call("daxpy", m, 1.0, np.ones(m), 1, S, m + 1)
+        calls.call("dpotrf", "L", m, S, m, StridedArray(self.wrong, offset=1))
+        calls.call("dcopy", m, S, m + 1, StridedArray(self.sizes), 1)
 
-    def _read(self, tape: Tape) -> None:
+    def _read(self, calls: CallList) -> None:
         """Calls for the mean and P after readings, P − X^T X."""
-        k, m, places, P = self.k, self.rows, self.x.J.places, Moving(self.P)
-        tape.call("dcopy", k, Moving(self.before), 1, Moving(self.m), 1)
+        k, m, places, P = self.k, self.rows, self.x.J.places, StridedArray(self.P)
+        calls.call("dcopy", k, StridedArray(self.before), 1, StridedArray(self.m), 1)
         if not m:
             return
-        J, X, W, S = Moving(self.arrays[2]), np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
-        tape.product(k, m, places, J, P, X)
-        tape.call("transpose", m, k, X, W)
-        tape.product(m, m, places, J, W, S)
-        self._weighed(tape, S)
-        self._expected(tape)
-        tape.call("solved", 1, m, S, Moving(self.z))
-        tape.call("solved", k, m, S, X)
-        tape.call("dgemv", "N", k, m, -1.0, X, k, Moving(self.z), 1, 1.0, Moving(self.m), 1)
-        tape.call("less", k, m, X, X, P)
-        tape.call("mirror", k, P)
+        J, X, W, S = StridedArray(self.arrays[2]), np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
+        calls.spmm(k, m, places, J, P, X)
+        calls.call("transpose", m, k, X, W)
+        calls.spmm(m, m, places, J, W, S)
+        self._weighed(calls, S)
+        self._expected(calls)
+        calls.call("trsm", 1, m, S, StridedArray(self.z))
+        calls.call("trsm", k, m, S, X)
+        calls.call("dgemv", "N", k, m, -1.0, X, k, StridedArray(self.z), 1, 1.0, StridedArray(self.m), 1)
+        calls.call("syrk_sub", k, m, X, X, P)
+        calls.call("symmetrise", k, P)
 
-    def _read_through(self, tape: Tape) -> None:
+    def _read_through(self, calls: CallList) -> None:
         """Calls for G = R⁻¹ L^T with R R^T = 1 + L^T J^T J L, P = G^T G, and the mean after readings."""
-        k, m, places, G, P = self.k, self.rows, self.x.J.places, self.G, Moving(self.P)
-        L = Moving(self.factors) if self.roots else self.factors[0]
-        J, R, B, S, right = Moving(self.arrays[2]), np.zeros((k, k)), np.zeros((m, k)), np.zeros((m, m)), np.zeros(k)
+        k, m, places, G, P = self.k, self.rows, self.x.J.places, self.G, StridedArray(self.P)
+        L = StridedArray(self.factors) if self.roots else self.factors[0]
+        J, R, B, S, right = (
+            StridedArray(self.arrays[2]),
+            np.zeros((k, k)),
+            np.zeros((m, k)),
+            np.zeros((m, m)),
+            np.zeros(k),
+        )
         half = "LN"
-        tape.call("dcopy", k, Moving(self.before), 1, Moving(self.m), 1)
-        tape.call("dcopy", k * k, L, 1, G, 1)
+        calls.call("dcopy", k, StridedArray(self.before), 1, StridedArray(self.m), 1)
+        calls.call("dcopy", k * k, L, 1, G, 1)
         if m:
-            tape.product(k, m, places, J, L, B)
-            tape.call("dsyrk", "L", "T", m, k, 1.0, B, k, 0.0, S, m)
-            self._weighed(tape, S)
+            calls.spmm(k, m, places, J, L, B)
+            calls.call("dsyrk", "L", "T", m, k, 1.0, B, k, 0.0, S, m)
+            self._weighed(calls, S)
             if self.roots:
                 both, tau, work, half = np.zeros((k, m + k)), np.zeros(k), np.zeros(64 * k), "UT"
-                tape.call("transpose", m, k, B, both_rows := np.zeros((k, m)))
-                tape.call("dlacpy", "A", m, k, both_rows, m, both, m + k)
-                tape.call("dlaset", "A", k, k, 0.0, 1.0, both.reshape(-1)[m:], m + k)
-                tape.call("dgeqrf", m + k, k, both, m + k, tau, work, len(work), Moving(self.wrong, offset=2))
-                tape.call("dlacpy", "U", k, k, both, m + k, R, k)
+                calls.call("transpose", m, k, B, both_rows := np.zeros((k, m)))
+                calls.call("dlacpy", "A", m, k, both_rows, m, both, m + k)
+                calls.call("dlaset", "A", k, k, 0.0, 1.0, both.reshape(-1)[m:], m + k)
+                calls.call("dgeqrf", m + k, k, both, m + k, tau, work, len(work), StridedArray(self.wrong, offset=2))
+                calls.call("dlacpy", "U", k, k, both, m + k, R, k)
             else:
-                tape.call("dlaset", "A", k, k, 0.0, 1.0, R, k)
-                tape.call("dsyrk", "L", "N", k, m, 1.0, B, k, 1.0, R, k)
-                tape.call("dpotrf", "L", k, R, k, Moving(self.wrong, offset=2))
-            tape.call("dtrsm", "L", *half, "N", k, k, 1.0, R, k, G, k)
-        tape.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, P, k)
-        tape.call("mirror", k, P)
+                calls.call("dlaset", "A", k, k, 0.0, 1.0, R, k)
+                calls.call("dsyrk", "L", "N", k, m, 1.0, B, k, 1.0, R, k)
+                calls.call("dpotrf", "L", k, R, k, StridedArray(self.wrong, offset=2))
+            calls.call("dtrsm", "L", *half, "N", k, k, 1.0, R, k, G, k)
+        calls.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, P, k)
+        calls.call("symmetrise", k, P)
         if m:
-            self._expected(tape)
-            tape.product(1, k, places[:, ::-1], J, Moving(self.z), right)
-            tape.call("dgemv", "N", k, k, -1.0, P, k, right, 1, 1.0, Moving(self.m), 1)
-            tape.call("solved", 1, m, S, Moving(self.z))
+            self._expected(calls)
+            calls.spmm(1, k, places[:, ::-1], J, StridedArray(self.z), right)
+            calls.call("dgemv", "N", k, k, -1.0, P, k, right, 1, 1.0, StridedArray(self.m), 1)
+            calls.call("trsm", 1, m, S, StridedArray(self.z))
 
     # ---- back --------------------------------------------------------------------------------------------------
 
@@ -381,17 +389,17 @@ class _Chain:
     def back(self) -> Solved | None:
         """Go back, steps alone: through factors where readings came in through them. None if digits are lost."""
         k, n, head = self.k, self.n, min(self.start, self.n)
-        own, tape, through, later, u = Tape(), Tape(), Tape(), np.zeros(k), np.zeros(k)
-        self._step(tape, later)
-        for x in (own, tape):
+        own, calls, through, later, u = CallList(), CallList(), CallList(), np.zeros(k), np.zeros(k)
+        self._step(calls, later)
+        for x in (own, calls):
             self._later(x, later)
         if head < n:
             own.run(range(n - 1, n - 2, -1))
-            tape.run(range(n - 2, head - 1, -1))
+            calls.run(range(n - 2, head - 1, -1))
         d, L, _, _ = self._moved(through)
-        through.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.int64))
-        through.product(1, k, self.x.Phi.places[:, ::-1], Moving(self.arrays[3]), d, u)
-        through.call("dgemv", "N", k, k, 1.0, Moving(self.P), k, u, 1, 1.0, Moving(self.m), 1)
+        through.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.intc))
+        through.spmm(1, k, self.x.Phi.places[:, ::-1], StridedArray(self.arrays[3]), d, u)
+        through.call("dgemv", "N", k, k, 1.0, StridedArray(self.P), k, u, 1, 1.0, StridedArray(self.m), 1)
         through.run(range(min(head, n - 1) - 1, -1, -1))
         if not self.roots and self._lost(min(head + 1, n)):
             return None
@@ -403,30 +411,30 @@ class _Chain:
         Through factors, where readings came in through them: K = P Φ^T (Φ P Φ^T + Q)⁻¹, A = P − K Φ P and
         P ← A + (P₊ K^T − (A Φ^T)^T + K Q)^T K^T.
         """
-        n, k, x, head, now = self.n, self.k, self.x, min(self.start, self.n), Moving(self.P)
+        n, k, x, head, now = self.n, self.k, self.x, min(self.start, self.n), StridedArray(self.P)
         kept = np.zeros((k, k))
-        F, noise, places = Moving(self.arrays[3]), Moving(self.arrays[4]), x.Phi.places
+        F, noise, places = StridedArray(self.arrays[3]), StridedArray(self.arrays[4]), x.Phi.places
         if not covariances and head < n:
             return self._solved(self.P[:0]) if self._informed_back(0, covariances=False) else None
         if head < n and not self._informed_back(head):
             return None
-        tape, R = Tape(), np.zeros((k, k))
-        d, L, W, V = self._moved(tape)
+        calls, R = CallList(), np.zeros((k, k))
+        d, L, W, V = self._moved(calls)
         if len(self.later):
-            self._compared(tape, L)
-        tape.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
-        tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
-        tape.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, R, k)
-        tape.call("transpose", k, k, R, V)  # by rows
-        tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(self.m), 1)
-        tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(self.P, -1), k, 0.0, kept, k)
-        tape.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
-        tape.product(k, k, places, F, now, R)
-        tape.call("daxpy", k * k, -1.0, R, 1, kept, 1)
-        tape.call("transpose", k, k, V, R)
-        tape.product(k, k, x.Q.places, noise, R, kept, keep=True)
-        tape.call("dgemm", "N", "N", k, k, k, 1.0, kept, k, V, k, 1.0, now, k)
-        tape.run(range(min(head, n - 1) - 1, -1, -1))
+            self._compared(calls, L)
+        calls.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
+        calls.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
+        calls.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, R, k)
+        calls.call("transpose", k, k, R, V)  # by rows
+        calls.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, StridedArray(self.m), 1)
+        calls.call("dgemm", "T", "N", k, k, k, 1.0, V, k, StridedArray(self.P, -1), k, 0.0, kept, k)
+        calls.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
+        calls.spmm(k, k, places, F, now, R)
+        calls.call("daxpy", k * k, -1.0, R, 1, kept, 1)
+        calls.call("transpose", k, k, V, R)
+        calls.spmm(k, k, x.Q.places, noise, R, kept, add=True)
+        calls.call("dgemm", "N", "N", k, k, k, 1.0, kept, k, V, k, 1.0, now, k)
+        calls.run(range(min(head, n - 1) - 1, -1, -1))
         if not self.roots and self._lost(min(head + 1, n)):
             return None
         return self._solved(self.P[: n if covariances else 0])
@@ -445,143 +453,148 @@ class _Chain:
         With Λ, the covariance of λ, and U = Φ P: P ← P − U^T Λ₊ U. Where readings take more than Λ keeps in digits, it
         is P₋⁻¹ (P₋ − P) P₋⁻¹. told: see `_informed`. covariances: P of all instants, else only where Λ needs it.
         """
-        n, k, x, now = self.n, self.k, self.x, Moving(self.P)
-        F, places = Moving(self.arrays[3]), x.Phi.places
+        n, k, x, now = self.n, self.k, self.x, StridedArray(self.P)
+        F, places = StridedArray(self.arrays[3]), x.Phi.places
         variances = np.ones((2, n, k))  # before and after what comes later
         later, (Later, U, V) = np.zeros(k), np.zeros((3, k, k))
         strong = np.asarray((np.abs(self.told) > MOST_TOLD_BACK).any(axis=1))
         strong[0] = False
-        tapes = {}
+        lists = {}
         for renewed in (False, True):
             for last in (False, True):
-                tape = tapes[renewed, last] = Tape()
+                calls = lists[renewed, last] = CallList()
                 spread = not last and (renewed or covariances)
                 if spread:
-                    tape.product(k, k, places, F, now, U)
-                    tape.call("dgemm", "N", "N", k, k, k, 1.0, U, k, Later, k, 0.0, V, k)
+                    calls.spmm(k, k, places, F, now, U)
+                    calls.call("dgemm", "N", "N", k, k, k, 1.0, U, k, Later, k, 0.0, V, k)
                 if not last:
-                    self._step(tape, later)
+                    self._step(calls, later)
                 if not renewed or told is not None:
                     if not last:
-                        self._turned_back(tape, Later)
-                    self._informed(tape, Later, told)
+                        self._turned_back(calls, Later)
+                    self._informed(calls, Later, told)
                 if spread:
-                    tape.call("dcopy", k, now, k + 1, Moving(variances[0]), 1)
-                    tape.call("less", k, k, U, V, now)
-                    tape.call("mirror", k, now)
-                    tape.call("dcopy", k, now, k + 1, Moving(variances[1]), 1)
+                    calls.call("dcopy", k, now, k + 1, StridedArray(variances[0]), 1)
+                    calls.call("syrk_sub", k, k, U, V, now)
+                    calls.call("symmetrise", k, now)
+                    calls.call("dcopy", k, now, k + 1, StridedArray(variances[1]), 1)
                 if renewed:
-                    self._renewed(tape, later, Later)
+                    self._renewed(calls, later, Later)
                 else:
-                    self._later(tape, later)
+                    self._later(calls, later)
                 if len(self.later):
-                    tape.call("take", len(self.noise), self.noise, Later, Moving(self.later))
-        tapes[bool(strong[-1]), True].run(range(n - 1, n - 2, -1))
+                    calls.call("gather", len(self.noise), self.noise, Later, StridedArray(self.later))
+        lists[bool(strong[-1]), True].run(range(n - 1, n - 2, -1))
         bounds = [n - 2, *(np.flatnonzero(np.diff(strong[head : n - 1]))[::-1] + head).tolist(), head - 1]
         for first, last in itertools.pairwise(bounds):
-            tapes[bool(strong[first]), False].run(range(first, last, -1))
+            lists[bool(strong[first]), False].run(range(first, last, -1))
         return bool((variances[1] >= LEAST_LEFT * variances[0]).all()) and not self.wrong.any()
 
-    def _step(self, tape: Tape, later: np.ndarray) -> None:
+    def _step(self, calls: CallList, later: np.ndarray) -> None:
         """Calls for δ, and for Φ^T λ in place of λ."""
         k, before = self.k, np.zeros(self.k)
-        tape.call("dcopy", k, later, 1, before, 1)
-        tape.product(1, k, self.x.Phi.places[:, ::-1], Moving(self.arrays[3]), before, later)
-        tape.call("dgemv", "N", k, k, -1.0, Moving(self.P), k, later, 1, 1.0, Moving(self.m), 1)
+        calls.call("dcopy", k, later, 1, before, 1)
+        calls.spmm(1, k, self.x.Phi.places[:, ::-1], StridedArray(self.arrays[3]), before, later)
+        calls.call("dgemv", "N", k, k, -1.0, StridedArray(self.P), k, later, 1, 1.0, StridedArray(self.m), 1)
 
-    def _later(self, tape: Tape, later: np.ndarray) -> None:
+    def _later(self, calls: CallList, later: np.ndarray) -> None:
         """Calls that add what is read to λ, J^T (r + J δ)."""
         if self.rows:
-            places, J, y = self.x.J.places, Moving(self.arrays[2]), np.zeros(self.rows)
-            tape.call("dcopy", self.rows, Moving(self.arrays[0]), 1, y, 1)
-            tape.product(1, self.rows, places, J, Moving(self.m), y, keep=True)
-            tape.product(1, self.k, places[:, ::-1], J, y, later, keep=True)
+            places, J, y = self.x.J.places, StridedArray(self.arrays[2]), np.zeros(self.rows)
+            calls.call("dcopy", self.rows, StridedArray(self.arrays[0]), 1, y, 1)
+            calls.spmm(1, self.rows, places, J, StridedArray(self.m), y, add=True)
+            calls.spmm(1, self.k, places[:, ::-1], J, y, later, add=True)
 
-    def _renewed(self, tape: Tape, later: np.ndarray, Later: np.ndarray) -> None:
+    def _renewed(self, calls: CallList, later: np.ndarray, Later: np.ndarray) -> None:
         """Calls for λ and Λ of an instant from its δ and P, and from those before its readings."""
-        k, F, (W, V, R) = self.k, Moving(self.arrays[3], 1), np.zeros((3, self.k, self.k))
-        tape.product(k, k, self.x.Phi.places, F, Moving(self.P, 1), W)
-        tape.call("transpose", k, k, W, V)
-        self._sum(tape, F, Moving(self.arrays[4], 1), V, R)
-        tape.call("dpotrf", "L", k, R, k, Moving(self.wrong))
+        k, F, (W, V, R) = self.k, StridedArray(self.arrays[3], 1), np.zeros((3, self.k, self.k))
+        calls.spmm(k, k, self.x.Phi.places, F, StridedArray(self.P, 1), W)
+        calls.call("transpose", k, k, W, V)
+        self._sum(calls, F, StridedArray(self.arrays[4], 1), V, R)
+        calls.call("dpotrf", "L", k, R, k, StridedArray(self.wrong))
         # by rows, L⁻¹ P L⁻^T and L⁻^T (1 − that) L⁻¹
-        tape.call("dcopy", k * k, Moving(self.P), 1, W, 1)
+        calls.call("dcopy", k * k, StridedArray(self.P), 1, W, 1)
         for x, y in ((W, V), (V, W)):
-            tape.call("solved", k, k, R, x)
-            tape.call("transpose", k, k, x, y)
-        tape.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
-        tape.call("daxpy", k * k, -1.0, W, 1, Later, 1)
+            calls.call("trsm", k, k, R, x)
+            calls.call("transpose", k, k, x, y)
+        calls.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
+        calls.call("daxpy", k * k, -1.0, W, 1, Later, 1)
         for x, y in ((Later, V), (V, Later)):
-            tape.call("dtrsm", "R", "L", "N", "N", k, k, 1.0, R, k, x, k)
-            tape.call("transpose", k, k, x, y)
-        tape.call("dcopy", k, Moving(self.before), 1, later, 1)
-        tape.call("daxpy", k, -1.0, Moving(self.m), 1, later, 1)
-        tape.call("dpotrs", "L", k, 1, R, k, later, k, np.zeros(1, dtype=np.int64))
+            calls.call("dtrsm", "R", "L", "N", "N", k, k, 1.0, R, k, x, k)
+            calls.call("transpose", k, k, x, y)
+        calls.call("dcopy", k, StridedArray(self.before), 1, later, 1)
+        calls.call("daxpy", k, -1.0, StridedArray(self.m), 1, later, 1)
+        calls.call("dpotrs", "L", k, 1, R, k, later, k, np.zeros(1, dtype=np.intc))
 
-    def _compared(self, tape: Tape, L: Moving | np.ndarray) -> None:
+    def _compared(self, calls: CallList, L: StridedArray | np.ndarray) -> None:
         """Calls for Λ of the next instant by its P before readings, of this factor, and after all of them."""
         k, (E, Later) = self.k, np.zeros((2, self.k, self.k))
-        tape.call("dcopy", k * k, Moving(self.P, -1), 1, E, 1)
-        tape.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, E, k)
-        tape.call("dtrsm", "L", "U", "T", "N", k, k, 1.0, L, k, E, k)
-        tape.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
-        tape.call("daxpy", k * k, -1.0, E, 1, Later, 1)
-        tape.call("dtrsm", "L", "U", "N", "N", k, k, 1.0, L, k, Later, k)
-        tape.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, Later, k)
-        tape.call("take", len(self.noise), self.noise, Later, Moving(self.later, -1))
+        calls.call("dcopy", k * k, StridedArray(self.P, -1), 1, E, 1)
+        calls.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, E, k)
+        calls.call("dtrsm", "L", "U", "T", "N", k, k, 1.0, L, k, E, k)
+        calls.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
+        calls.call("daxpy", k * k, -1.0, E, 1, Later, 1)
+        calls.call("dtrsm", "L", "U", "N", "N", k, k, 1.0, L, k, Later, k)
+        calls.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, Later, k)
+        calls.call("gather", len(self.noise), self.noise, Later, StridedArray(self.later, -1))
 
-    def _turned_back(self, tape: Tape, Later: np.ndarray) -> None:
+    def _turned_back(self, calls: CallList, Later: np.ndarray) -> None:
         """Calls for Φ^T Λ Φ in place of Λ."""
-        k, places, F, (W, V) = self.k, self.x.Phi.places[:, ::-1], Moving(self.arrays[3]), np.zeros((2, self.k, self.k))
-        tape.product(k, k, places, F, Later, W)
-        tape.call("transpose", k, k, W, V)
-        tape.product(k, k, places, F, V, Later)
-        tape.call("transpose", k, k, Later, W)
-        tape.call("daxpy", k * k, 1.0, W, 1, Later, 1)
-        tape.call("daxpy", k * k, -0.5, Later, 1, Later, 1)
+        k, places, F, (W, V) = (
+            self.k,
+            self.x.Phi.places[:, ::-1],
+            StridedArray(self.arrays[3]),
+            np.zeros((2, self.k, self.k)),
+        )
+        calls.spmm(k, k, places, F, Later, W)
+        calls.call("transpose", k, k, W, V)
+        calls.spmm(k, k, places, F, V, Later)
+        calls.call("transpose", k, k, Later, W)
+        calls.call("daxpy", k * k, 1.0, W, 1, Later, 1)
+        calls.call("daxpy", k * k, -0.5, Later, 1, Later, 1)
 
-    def _informed(self, tape: Tape, Later: np.ndarray, told: np.ndarray | None = None) -> None:
+    def _informed(self, calls: CallList, Later: np.ndarray, told: np.ndarray | None = None) -> None:
         """Calls that add what is read to Λ: J^T (1 − K^T J^T) J + (1 − K J)^T Λ (1 − K J), K = P J^T.
 
         told (N, m): receives −J P J^T of P after all readings.
         """
-        k, m, places, J = self.k, self.rows, self.x.J.places, Moving(self.arrays[2])
+        k, m, places, J = self.k, self.rows, self.x.J.places, StridedArray(self.arrays[2])
         if not m:
             return
         (K, B, X), (W, V), (D, E) = np.zeros((3, m, k)), np.zeros((2, k, k)), np.zeros((2, m, m))
         Y = np.zeros((k, m))
-        tape.product(k, m, places, J, Moving(self.P), K)
-        tape.call("dgemm", "N", "N", k, m, k, 1.0, Later, k, K, k, 0.0, B, k)
-        tape.call("dgemm", "T", "N", m, m, k, 1.0, K, k, B, k, 0.0, D, m)
-        tape.call("transpose", m, k, K, Y)
-        tape.product(m, m, places, J, Y, E)
-        tape.call("daxpy", m * m, -1.0, E, 1, D, 1)
+        calls.spmm(k, m, places, J, StridedArray(self.P), K)
+        calls.call("dgemm", "N", "N", k, m, k, 1.0, Later, k, K, k, 0.0, B, k)
+        calls.call("dgemm", "T", "N", m, m, k, 1.0, K, k, B, k, 0.0, D, m)
+        calls.call("transpose", m, k, K, Y)
+        calls.spmm(m, m, places, J, Y, E)
+        calls.call("daxpy", m * m, -1.0, E, 1, D, 1)
         if told is not None:
-            tape.call("dcopy", m, D, m + 1, Moving(told), 1)
-        tape.call("daxpy", m, 1.0, np.ones(m), 1, D, m + 1)
+            calls.call("dcopy", m, D, m + 1, StridedArray(told), 1)
+        calls.call("daxpy", m, 1.0, np.ones(m), 1, D, m + 1)
         # Λ − J^T (B − D J/2) − (B − D J/2)^T J
-        tape.product(m, k, places[:, ::-1], J, D, Y)
-        tape.call("transpose", k, m, Y, X)
-        tape.call("daxpy", m * k, -0.5, X, 1, B, 1)
-        tape.product(k, k, places[:, ::-1], J, B, W)
-        tape.call("transpose", k, k, W, V)
-        tape.call("daxpy", k * k, -1.0, W, 1, Later, 1)
-        tape.call("daxpy", k * k, -1.0, V, 1, Later, 1)
+        calls.spmm(m, k, places[:, ::-1], J, D, Y)
+        calls.call("transpose", k, m, Y, X)
+        calls.call("daxpy", m * k, -0.5, X, 1, B, 1)
+        calls.spmm(k, k, places[:, ::-1], J, B, W)
+        calls.call("transpose", k, k, W, V)
+        calls.call("daxpy", k * k, -1.0, W, 1, Later, 1)
+        calls.call("daxpy", k * k, -1.0, V, 1, Later, 1)
 
-    def _moved(self, tape: Tape) -> tuple[np.ndarray, Moving | np.ndarray, np.ndarray, np.ndarray]:
+    def _moved(self, calls: CallList) -> tuple[np.ndarray, StridedArray | np.ndarray, np.ndarray, np.ndarray]:
         """Calls for (what the next instant moves, the factor of its P before readings, Φ P, P Φ^T)."""
-        k, places, F = self.k, self.x.Phi.places, Moving(self.arrays[3])
+        k, places, F = self.k, self.x.Phi.places, StridedArray(self.arrays[3])
         d, (W, V, R) = np.zeros(k), np.zeros((3, k, k))
-        tape.call("dcopy", k, Moving(self.m, -1), 1, d, 1)
-        tape.call("daxpy", k, -1.0, Moving(self.before, -1), 1, d, 1)
-        tape.product(k, k, places, F, Moving(self.P), W)
-        tape.call("transpose", k, k, W, V)
+        calls.call("dcopy", k, StridedArray(self.m, -1), 1, d, 1)
+        calls.call("daxpy", k, -1.0, StridedArray(self.before, -1), 1, d, 1)
+        calls.spmm(k, k, places, F, StridedArray(self.P), W)
+        calls.call("transpose", k, k, W, V)
         if self.roots:
-            return d, Moving(self.factors, -1), W, V
-        self._sum(tape, F, Moving(self.arrays[4]), V, R)
-        tape.call("dcopy", k, R, k + 1, Moving(self.variances, -1), 1)
-        tape.call("dpotrf", "U", k, R, k, Moving(self.wrong, -1))
-        tape.call("dcopy", k, R, k + 1, Moving(self.pivots, -1), 1)
+            return d, StridedArray(self.factors, -1), W, V
+        self._sum(calls, F, StridedArray(self.arrays[4]), V, R)
+        calls.call("dcopy", k, R, k + 1, StridedArray(self.variances, -1), 1)
+        calls.call("dpotrf", "U", k, R, k, StridedArray(self.wrong, -1))
+        calls.call("dcopy", k, R, k + 1, StridedArray(self.pivots, -1), 1)
         return d, R, W, V
 
 

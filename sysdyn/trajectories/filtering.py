@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.codegen.llvm.tape import Moving, Tape
+from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
@@ -208,19 +208,19 @@ class Filter:
             after.biases - before.biases,
         ], axis=1)  # fmt: skip
         size, step, further = own.size, np.zeros((len(found), own.size)), np.zeros((2, own.size))
-        wrong, tape = np.zeros((len(dt), 2), dtype=np.int64), Tape()
-        tape.call("dcopy", size, Moving(step, -1), 1, further[0], 1)
+        wrong, calls = np.zeros((len(dt), 2), dtype=np.intc), CallList()
+        calls.call("dcopy", size, StridedArray(step, -1), 1, further[0], 1)
         for joint, _, part in own.motion.groups:
             J, m = np.linalg.inv(turned(joint, -away[:, part])[1]), joint.nv
-            later = Moving(step, -1, part.start)
-            tape.call("dgemv", "T", m, m, 1.0, Moving(J), m, later, 1, 0.0, further[0, part], 1)
-        tape.call("daxpy", size, 1.0, Moving(away), 1, further[0], 1)
+            later = StridedArray(step, -1, part.start)
+            calls.call("dgemv", "T", m, m, 1.0, StridedArray(J), m, later, 1, 0.0, further[0, part], 1)
+        calls.call("daxpy", size, 1.0, StridedArray(away), 1, further[0], 1)
         # P₊ F^T P₋⁻¹ of it
-        tape.call("dpotrf", "L", size, Moving(P), size, Moving(wrong))
-        tape.call("dpotrs", "L", size, 1, Moving(P), size, further[0], size, Moving(wrong, offset=1))
-        tape.call("dgemv", "N", size, size, 1.0, Moving(F), size, further[0], 1, 0.0, further[1], 1)
-        tape.call("dgemv", "N", size, size, 1.0, Moving(behind), size, further[1], 1, 0.0, Moving(step), 1)
-        tape.run(range(len(dt) - 1, -1, -1))
+        calls.call("dpotrf", "L", size, StridedArray(P), size, StridedArray(wrong))
+        calls.call("dpotrs", "L", size, 1, StridedArray(P), size, further[0], size, StridedArray(wrong, offset=1))
+        calls.call("dgemv", "N", size, size, 1.0, StridedArray(F), size, further[0], 1, 0.0, further[1], 1)
+        calls.call("dgemv", "N", size, size, 1.0, StridedArray(behind), size, further[1], 1, 0.0, StridedArray(step), 1)
+        calls.run(range(len(dt) - 1, -1, -1))
         return whole if wrong.any() else whole.moved(step)
 
     def started(self, belief: Belief, readings: Readings) -> Belief:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.codegen.llvm.tape import Tape
 from sysdyn.offline.instant import JACOBIAN, RESIDUAL
 from sysdyn.program.graph import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
+from sysdyn.runtime.call_list import CallList
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real
 from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.chain import MOST_TOLD
@@ -54,7 +54,7 @@ class Step:
         self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
         self.given["squares"] = density**2
         self.prediction = self._prediction()
-        self._ahead, self.moved = self.prediction.once(), _compiled(*moved(unknowns))
+        self._ahead, self.moved = self.prediction.bind_first(), _compiled(*moved(unknowns))
         self.updates = [Update(self, x, gate and isinstance(x, OfStates)) for x in sources]
 
     def load(self, path: Path, P: np.ndarray) -> None:
@@ -78,24 +78,24 @@ class Step:
             given["left"][:], given["walk"][:] = left[0], walk[0]
         self._ahead()
 
-    def _prediction(self) -> Tape:
+    def _prediction(self) -> CallList:
         """Calls of a prediction."""
         program, places, numbers = ahead(self.unknowns)
-        k, tape = self.unknowns.size, Tape()
-        found = _called(tape, machine_code(program), self.state | self.given)
+        k, calls = self.unknowns.size, CallList()
+        found = _called(calls, machine_code(program), self.state | self.given)
         W, V = np.zeros((2, k, k))
-        tape.product(k, k, places, found[TRANSITION], self.P, W)
-        tape.call("transpose", k, k, W, V)
-        tape.product(k, k, places, found[TRANSITION], V, self.P)
-        tape.call("add", len(numbers), numbers, found[NOISE], self.P)
-        tape.call("flush", k * k, LEAST_COVARIANCE[self.real], self.P)
-        self.kept(tape, found)
-        return tape
+        calls.spmm(k, k, places, found[TRANSITION], self.P, W)
+        calls.call("transpose", k, k, W, V)
+        calls.spmm(k, k, places, found[TRANSITION], V, self.P)
+        calls.call("scatter_add", len(numbers), numbers, found[NOISE], self.P)
+        calls.call("flush_subnormals", k * k, LEAST_COVARIANCE[self.real], self.P)
+        self.kept(calls, found)
+        return calls
 
-    def kept(self, tape: Tape, found: Mapping[str, np.ndarray]) -> None:
+    def kept(self, calls: CallList, found: Mapping[str, np.ndarray]) -> None:
         """Add calls that write the state of these outputs."""
         for name, x in self.state.items():
-            tape.call("dcopy", len(x), found[name], 1, x, 1)
+            calls.call("dcopy", len(x), found[name], 1, x, 1)
 
 
 class Update:
@@ -112,8 +112,8 @@ class Update:
         self.both = np.zeros(m + len(source.places[0]))
         self.r, self.entries = self.both[:m], self.both[m:]
         self.known, self.noise, self._z = np.zeros((3, m))
-        self._wrong, self._change = np.zeros(1, dtype=np.int64), np.zeros(k)
-        self.reading, self.solution = Tape(), Tape()
+        self._wrong, self._change = np.zeros(1, dtype=np.intc), np.zeros(k)
+        self.reading, self.solution = CallList(), CallList()
         if not m:
             return
         nv = step.unknowns.model.nv
@@ -126,42 +126,42 @@ class Update:
         self._status = np.zeros(1, dtype=np.int64)
         _called(self.reading, source.single, given | self.given, outputs, self._status)
         self.solution = self._solution()
-        self._read, self._solve = self.reading.once(), self.solution.once()
+        self._read, self._solve = self.reading.bind_first(), self.solution.bind_first()
 
-    def _solution(self) -> Tape:
+    def _solution(self) -> CallList:
         """Calls of the update by rows that are there."""
-        tape, P, exact = Tape(), self._step.P, self.source.exact
+        calls, P, exact = CallList(), self._step.P, self.source.exact
         k, m, z, change = len(P), self.rows, self._z, self._change
         places = self.source.places.T
         X, W, S = np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
-        tape.product(k, m, places, self.entries, P, X)
-        tape.call("transpose", m, k, X, W)
-        tape.product(m, m, places, self.entries, W, S)
-        tape.call("dcopy", m, S, m + 1, self.known, 1)
+        calls.spmm(k, m, places, self.entries, P, X)
+        calls.call("transpose", m, k, X, W)
+        calls.spmm(m, m, places, self.entries, W, S)
+        calls.call("dcopy", m, S, m + 1, self.known, 1)
         own = machine_code(variances(exact, self._gate, OF_EMPTY_ROWS[self._step.real]))
-        _called(tape, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
-        tape.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
-        tape.call("dpotrf", "L", m, S, m, self._wrong)
-        tape.call("solved", k, m, S, X)
-        tape.call("dcopy", m, self.r, 1, z, 1)
-        tape.call("solved", 1, m, S, z)
-        tape.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
-        tape.call("less", k, m, X, X, P)
-        tape.call("mirror", k, P)
+        _called(calls, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
+        calls.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
+        calls.call("dpotrf", "L", m, S, m, self._wrong)
+        calls.call("trsm", k, m, S, X)
+        calls.call("dcopy", m, self.r, 1, z, 1)
+        calls.call("trsm", 1, m, S, z)
+        calls.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
+        calls.call("syrk_sub", k, m, X, X, P)
+        calls.call("symmetrise", k, P)
         program, places = self._step.moved
-        found = _called(tape, program, self._step.state | {CHANGE: change})
-        self._step.kept(tape, found)
+        found = _called(calls, program, self._step.state | {CHANGE: change})
+        self._step.kept(calls, found)
         for _, _, part in self._step.unknowns.motion.groups:  # P ← J P J^T, J = 1 but for the rows of a group
             n, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
             J, local = found[TURN][np.flatnonzero(own)[0] :], places[own] - part.start
             rows, columns, both = np.zeros((n, k)), np.zeros((k, n)), np.zeros((n, n))
-            tape.product(k, n, local, J, P[part], rows)
-            tape.call("transpose", n, k, rows, columns)
-            tape.call("dcopy", n * k, rows, 1, P[part], 1)
-            tape.call("dlacpy", "A", n, k, columns, n, P[:, part.start :], k)
-            tape.product(n, n, local, J, columns[part], both)
-            tape.call("dlacpy", "A", n, n, both, n, P[part, part.start :], k)
-        return tape
+            calls.spmm(k, n, local, J, P[part], rows)
+            calls.call("transpose", n, k, rows, columns)
+            calls.call("dcopy", n * k, rows, 1, P[part], 1)
+            calls.call("dlacpy", "A", n, k, columns, n, P[:, part.start :], k)
+            calls.spmm(n, n, local, J, columns[part], both)
+            calls.call("dlacpy", "A", n, n, both, n, P[part, part.start :], k)
+        return calls
 
     def read(self, readings: Readings, t: float) -> None:
         """Find the rows of the first instant of some readings."""
@@ -273,7 +273,7 @@ def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
         (NOISE, [*noise.values()]),
     ]
     program = Program.from_graph(graph, tuple(x.items()), outputs)
-    return program, np.array([*entries], dtype=np.int64).reshape(-1, 2), np.array([*noise], dtype=np.int64)
+    return program, np.array([*entries], dtype=np.int64).reshape(-1, 2), np.array([*noise], dtype=np.intc)
 
 
 def moved(unknowns: Unknowns) -> tuple[Program, np.ndarray]:
@@ -330,12 +330,11 @@ def _compiled(program: Program, places: np.ndarray) -> tuple[Runner, np.ndarray]
 
 
 def _called(
-    tape: Tape, executable: Runner, given: Mapping[str, np.ndarray], outputs: Values | None = None,
+    calls: CallList, runner: Runner, given: Mapping[str, np.ndarray], outputs: Values | None = None,
     status: np.ndarray | None = None,
 ) -> Values:  # fmt: skip
     """The outputs of a program, of which a run with these inputs is added."""
-    program, kernel = executable.program, executable.backend.kernel(True)
-    assert kernel is not None
-    found = {name: np.zeros(size) for name, size in program.outputs.sizes.items()} if outputs is None else outputs
-    tape.program(program, kernel, given, found, np.zeros(1, dtype=np.int64) if status is None else status)
+    sizes = runner.program.outputs.sizes
+    found = {name: np.zeros(size) for name, size in sizes.items()} if outputs is None else outputs
+    calls.call_program(runner, given, found, status=status)
     return found

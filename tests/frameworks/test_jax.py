@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from robots import floating_tree
 import sysdyn as sd
 from sysdyn.errors import BackendUnavailable, InvalidInput
 from sysdyn.model.se3 import quaternion_rates
+from sysdyn.runtime.native import extension
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
@@ -161,6 +164,45 @@ def test_other_devices_are_refused_with_the_remedy(platform):
         traced = jax.jit(function).trace(q, qd, *known.values())
         with pytest.raises(BackendUnavailable, match=r"programs run on CPUs: put arrays there by jax.device_put\(x, "):
             traced.lower(lowering_platforms=(platform,))
+
+
+LAYOUT = r"""
+#include <stddef.h>
+#include <stdio.h>
+#include HEADER
+int main(void) {
+#define SIZE(type) printf(#type " %zu\n", sizeof(type));
+#define AT(type, field) printf(#type " " #field " %zu\n", offsetof(type, field));
+    FIELDS
+    printf("%d %d\n", XLA_FFI_Extension_Metadata, XLA_FFI_Error_Code_FAILED_PRECONDITION);
+    return 0;
+}
+"""
+# Fields that xla.c uses, and structs whose size it gives, or on which the places of fields after them depend.
+FIELDS = {
+    "Extension_Base": "type", "Api_Version": "major_version minor_version", "Metadata": "api_version traits",
+    "Metadata_Extension": "metadata", "Error_Create_Args": "struct_size extension_start message errc",
+    "Api": "XLA_FFI_Error_Create", "Buffer": "data rank dims", "Scalar": "value", "Args": "size args",
+    "Rets": "size rets", "Attrs": "attrs", "CallFrame": "extension_start api args rets attrs",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_structs_of_xla_have_the_layout_of_jaxlib(tmp_path):
+    theirs = Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+    ours = Path(extension.__file__).with_name("xla.h")
+    source, program, layouts = tmp_path / "layout.c", tmp_path / "layout", []
+    for header, typedefs in (
+        (theirs, "".join(f"typedef struct XLA_FFI_{x} XLA_FFI_{x};\n" for x in FIELDS)),
+        (ours, ""),
+    ):
+        fields = "".join(f"AT(XLA_FFI_{x}, {field})" for x, names in FIELDS.items() for field in names.split())
+        fields += "SIZE(XLA_FFI_Error_Create_Args)"
+        text = LAYOUT.replace("#include HEADER", f'{typedefs}#include "{header}"').replace("FIELDS", fields)
+        source.write_text(text)
+        subprocess.run(["cc", str(source), "-o", str(program)], check=True)
+        layouts.append(subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout)
+    assert layouts[0] == layouts[1]
 
 
 # ---- lives and processes ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
                             arrays, or some of their rows
    twice(…)                 runs a program in twice the precision
+   run_calls, run_time_loop, register_xla   see call_list.c, time_loop.c and xla.c
    again(…)                 the same for states whose results in double precision are doubtful, with a verdict on each
 
    Bound calls and calls of one state hold the interpreter's lock while the kernel runs: one workspace serves all calls
@@ -19,13 +20,16 @@
 
 static PyMethodDef functions[] = {
     {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL},
-    {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL}, {NULL},
+    {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL},
+    {"run_calls", run_calls, METH_VARARGS, NULL}, {"run_time_loop", run_time_loop, METH_VARARGS, NULL},
+    {"register_xla", register_xla, METH_VARARGS, NULL}, {NULL},
 };
 
 static int filled(PyObject *module)
 {
     prepare_double_double();
-    if (PyArray_ImportNumPyAPI() < 0 || add_call_types(module))
+    if (PyArray_ImportNumPyAPI() < 0 || add_call_types(module) || add_routines(module) ||
+        add_xla_handler(module))
         return -1;
     return PyModule_AddIntConstant(module, "SOURCE", SOURCE);
 }

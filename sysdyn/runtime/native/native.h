@@ -115,6 +115,11 @@ PyObject *prepared(PyObject *module, PyObject *arguments);
 PyObject *batch(PyObject *module, PyObject *arguments);
 PyObject *twice(PyObject *module, PyObject *arguments);
 PyObject *again(PyObject *module, PyObject *arguments);
+PyObject *run_calls(PyObject *module, PyObject *arguments);
+PyObject *run_time_loop(PyObject *module, PyObject *arguments);
+PyObject *register_xla(PyObject *module, PyObject *arguments);
+int add_routines(PyObject *module);
+int add_xla_handler(PyObject *module);
 void prepare_double_double(void);
 
 #endif

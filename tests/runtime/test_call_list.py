@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-
 import numpy as np
 import pytest
 
-from sysdyn.codegen.llvm import tape
-from sysdyn.codegen.llvm.tape import Moving, Tape
+from sysdyn.runtime.call_list import CallList, StridedArray
 
 INSTANTS = 3
 
@@ -24,17 +20,17 @@ def test_products_with_sparse_matrices_and_transposes(k):
     wide = rng.standard_normal((INSTANTS, rows, k))
     y, turned, mirrored = np.full((INSTANTS, k, k), np.nan), np.empty((INSTANTS, k, rows)), x.copy()
     z, packed, added = x.copy(), A[:, places[:, 0], places[:, 1]].copy(), x.copy()
-    tape = Tape()
-    tape.product(k, k, places, Moving(packed), Moving(x), Moving(y))
-    tape.product(k, k, places[:, ::-1], Moving(packed), Moving(x), Moving(z), keep=True)
-    tape.call("transpose", rows, k, Moving(wide), Moving(turned))
-    tape.call("mirror", k, Moving(mirrored))
-    tape.call("add", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(packed), Moving(added))
+    calls = CallList()
+    calls.spmm(k, k, places, StridedArray(packed), StridedArray(x), StridedArray(y))
+    calls.spmm(k, k, places[:, ::-1], StridedArray(packed), StridedArray(x), StridedArray(z), add=True)
+    calls.call("transpose", rows, k, StridedArray(wide), StridedArray(turned))
+    calls.call("symmetrise", k, StridedArray(mirrored))
+    calls.call("scatter_add", len(places), (places @ [k, 1]).astype(np.intc), StridedArray(packed), StridedArray(added))
     flushed, taken = wide.copy(), np.empty((INSTANTS, len(places)))
     flushed[:, 0, 0] = np.nan
-    tape.call("take", len(places), np.ascontiguousarray(places @ [k, 1]), Moving(x), Moving(taken))
-    tape.call("flush", rows * k, 0.7, Moving(flushed))
-    tape.run(range(INSTANTS))
+    calls.call("gather", len(places), (places @ [k, 1]).astype(np.intc), StridedArray(x), StridedArray(taken))
+    calls.call("flush_subnormals", rows * k, 0.7, StridedArray(flushed))
+    calls.run(range(INSTANTS))
     np.testing.assert_array_equal(flushed[:, 1:], np.where(np.abs(wide) < 0.7, 0.0, wide)[:, 1:])
     assert np.isnan(flushed[:, 0, 0]).all()
     np.testing.assert_allclose(y, A @ x, rtol=0, atol=1e-14 * k)
@@ -52,22 +48,22 @@ def test_triangles_and_what_is_left_of_covariances(k, m):
     L = np.tril(rng.standard_normal((INSTANTS, m, m))) + 3.0 * np.eye(m)
     x, y, P = (rng.standard_normal((INSTANTS, *shape)) for shape in ((m, k), (m, k), (k, k)))
     by_columns, found, left = np.ascontiguousarray(L.swapaxes(1, 2)), x.copy(), P.copy()
-    tape = Tape()
-    tape.call("less", k, m, Moving(x), Moving(y), Moving(left))
-    tape.call("solved", k, m, Moving(by_columns), Moving(found))
-    tape.run(range(INSTANTS))
+    calls = CallList()
+    calls.call("syrk_sub", k, m, StridedArray(x), StridedArray(y), StridedArray(left))
+    calls.call("trsm", k, m, StridedArray(by_columns), StridedArray(found))
+    calls.run(range(INSTANTS))
     np.testing.assert_allclose(found, np.linalg.solve(L, x), rtol=0, atol=1e-13)
     np.testing.assert_allclose(np.tril(left), np.tril(P - x.swapaxes(1, 2) @ y), rtol=0, atol=1e-13)
 
 
 def test_instants_follow_each_other_forwards_and_back():
     """Sums of what was before, x[t] += x[t − 1], and of what comes after."""
-    x, forwards, back = np.arange(5.0)[:, None].copy(), Tape(), Tape()
-    forwards.call("daxpy", 1, 1.0, Moving(x, 1), 1, Moving(x), 1)
+    x, forwards, back = np.arange(5.0)[:, None].copy(), CallList(), CallList()
+    forwards.call("daxpy", 1, 1.0, StridedArray(x, 1), 1, StridedArray(x), 1)
     forwards.run(range(1, 5))
     np.testing.assert_array_equal(x[:, 0], np.cumsum(np.arange(5.0)))
     y = x.copy()
-    back.call("daxpy", 1, 1.0, Moving(x, -1), 1, Moving(x), 1)
+    back.call("daxpy", 1, 1.0, StridedArray(x, -1), 1, StridedArray(x), 1)
     back.run(range(3, -1, -1))
     np.testing.assert_array_equal(x[:, 0], np.cumsum(y[::-1, 0])[::-1])
     kept = x.copy()
@@ -81,26 +77,10 @@ def test_an_entry_of_each_instant_and_lapack():
     root = rng.standard_normal((INSTANTS, 4, 4))
     A = root @ root.swapaxes(1, 2) + np.eye(4)
     A[1, 2, 2] = -1.0
-    L, wrong = A.copy(), np.zeros((INSTANTS, 2), dtype=np.int64)
-    tape = Tape()
-    tape.call("dpotrf", "U", 4, Moving(L), 4, Moving(wrong, offset=1))  # by columns, upper
-    tape.run(range(INSTANTS))
+    L, wrong = A.copy(), np.zeros((INSTANTS, 2), dtype=np.intc)
+    calls = CallList()
+    calls.call("dpotrf", "U", 4, StridedArray(L), 4, StridedArray(wrong, offset=1))  # by columns, upper
+    calls.run(range(INSTANTS))
     np.testing.assert_array_equal(wrong, [[0, 0], [0, 3], [0, 0]])
     for t in (0, 2):
         np.testing.assert_allclose(np.tril(L[t]), np.linalg.cholesky(A[t]), rtol=1e-13)
-
-
-def test_threads_that_come_first_share_one_code(monkeypatch):
-    """Addresses in a tape are of code that stays."""
-    tape._made.cache_clear()
-    made, start = [], Barrier(8)
-    own = tape.target.here
-    monkeypatch.setattr(tape.target, "here", lambda: made.append(1) or own())
-
-    def first(_: int) -> int:
-        start.wait()
-        return id(tape._code())
-
-    with ThreadPoolExecutor(8) as team:
-        assert len(set(team.map(first, range(8)))) == 1 == len(made)
-    tape._routines.cache_clear()
