@@ -83,9 +83,10 @@ class Arguments(NamedTuple):
 
     def pattern(self) -> tuple[Any, ...]:
         """The fields with Ellipsis in place of the arrays of `handed`; see `native_calls.single_state_call`."""
-        ways = [dict.fromkeys(x, ...) if type(x) is dict else None if x is None else ... for x in self[3:]]
-        found = Arguments(..., ..., (...,) * len(self.known), *ways)
-        return found._replace(active=None if self.active is None else dict(self.active))
+        of: list[Any] = [dict.fromkeys(x, ...) if type(x) is dict else None if x is None else ... for x in self]
+        of[self._fields.index("known")] = (...,) * len(self.known)
+        of[self._fields.index("active")] = None if self.active is None else dict(self.active)
+        return tuple(of)
 
     def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
         """The same arguments with other arrays."""

@@ -7,7 +7,7 @@ from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -72,6 +72,11 @@ class About:
     idle: tuple[Constraint, ...] = ()  # constraints that others make redundant whole: they exert nothing
     parts: dict[tuple[str, str], Any] = field(default_factory=dict)  # places of named parts of outputs
 
+    def __post_init__(self) -> None:
+        for name in self.problem.quantities:  # those that users add to the table
+            if not hasattr(Solution, name):
+                setattr(Solution, name, _quantity(name))
+
 
 class Whole(NamedTuple):
     """A problem all of whose equations, more than unknowns, solved some of the states of a call: their numbers.
@@ -113,7 +118,7 @@ class Solution(SolvedQuantities):
 
     _about: About
     _results: Found | None  # None: they are in the row, which is taken apart when more than single outputs is asked for
-    _row: np.ndarray | None
+    _row: Any  # array, or None
 
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -122,6 +127,10 @@ class Solution(SolvedQuantities):
     def __init__(self, about: About, found: Found):
         """found: results of a call; calls of one state make solutions with a row of results instead."""
         self._about, self._results, self._row = about, found, None
+
+    if TYPE_CHECKING:  # at run time it would make every attribute slower
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __reduce__(self):
         return type(self), (self._about, self._found), self.__dict__
@@ -315,7 +324,7 @@ class Solution(SolvedQuantities):
         equations are exactly singular. Of states that all equations of a redundant problem solve, in its terms. Higham
         (2002), sections 7.2 and 15.
         """
-        shown = (*QUANTITIES, *self._about.measured)
+        shown: tuple[str | Measurement, ...] = (*QUANTITIES, *self._about.measured)
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
         found = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
         if self.whole:

@@ -111,7 +111,7 @@ def single_state_call(
     own = words(program, work, _parts(program.inputs.slices, inputs), _parts(program.outputs.slices, outputs),
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     pointers = [(2 + 2 * k, (own[2 + 2 * k] - address(row)) // row.itemsize) for k in range(len(own) // 2 - 1)]
-    records, places, squared = [], [], list[tuple[float, ...]]()
+    records, places, squared = [], list[int](), list[tuple[float, ...]]()
     for shape, numbers, bounds in arguments:
         how = bool((np.diff(numbers) != 1).any()) * INDEXED + bool(bounds) * BROADCAST_SCALAR
         records.append((*_axes(shape), numbers.size, len(places), how))
