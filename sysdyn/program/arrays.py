@@ -138,8 +138,9 @@ def broadcast_shapes(shapes: Mapping[str, Shape]) -> Shape:
 
 
 def format_shape(shape: Sequence) -> str:
-    """A shape as messages write it: "(…, 3)", "(n,)" for None."""
-    axes = ["…" if k is ... else "n" if k is None else str(k) for k in shape]
+    """A shape as messages write it, such as "(…, 3)"; lengths that are None are n, m, k."""
+    free = iter("nmk")
+    axes = ["…" if k is ... else next(free) if k is None else str(k) for k in shape]
     return f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
 
 

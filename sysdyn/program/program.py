@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -223,17 +224,18 @@ class Program:
         try:
             head = json.loads(bytes(arrays["program"]).decode())
             if head["format"] != PROGRAM_FORMAT:
-                stored = f"the stored program has format {head['format']}"
-                raise FileError(f"{stored}, this version reads {PROGRAM_FORMAT}: compile it again")
+                found = f"the stored program has format {head['format']}"
+                raise FileError(f"{found}, this version reads {PROGRAM_FORMAT}: compile it again")
             for groups in (head["inputs"], head["outputs"]):
                 sizes_valid = all(type(size) is int and size >= 0 for _, size in groups)
                 _require(sizes_valid and len({name for name, _ in groups}) == len(groups), f"its groups are {groups}")
-            program = Program(
-                *(Groups.of_sizes((str(name), size) for name, size in head[x]) for x in ("inputs", "outputs")),
-                **{name: arrays[name] for name in ARRAYS},
-                guards=tuple(Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]),
-                ranges=tuple((k, float(largest)) for k, largest in head["ranges"]),
+            inputs, outputs = (
+                Groups.of_sizes((str(name), size) for name, size in head[x]) for x in ("inputs", "outputs")
             )
+            guards = tuple(Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"])
+            ranges = tuple((k, float(largest)) for k, largest in head["ranges"])
+            stored: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+            program = Program(inputs, outputs, **stored, guards=guards, ranges=ranges)
             program.check()
             _require(program.digest == head["digest"], "its content does not match its digest; compile it again")
         except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:

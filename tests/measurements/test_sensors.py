@@ -640,7 +640,7 @@ BAD = [
     (lambda: Linear({"tau": [[1.0]]}), InvalidInput, "a block is of"),
     (lambda: Linear({("torque", "joint1"): [[1.0]]}), UnknownName, "quantity in 'Linear': 'torque'"),
     (lambda: Linear({("f", "body1"): np.ones((2, 5))}), InvalidInput, r"shape \(2, 5\), but \(2, 6\) is needed"),
-    (lambda: Linear({("tau", "joint1"): [1.0]}), InvalidInput, r"has shape \(1,\), but \(…, …\) is needed"),
+    (lambda: Linear({("tau", "joint1"): [1.0]}), InvalidInput, r"has shape \(1,\), but \(n, m\) is needed"),
     (lambda: Linear({("tau", "joint1"): [[np.nan]]}), InvalidInput, "must be finite"),
     (lambda: Linear({("tau", "joint1"): lambda q, qd: [[1.0]]}), InvalidInput, "components="),
     (lambda: Linear({("tau", "joint1"): [[1.0]]}, units=["V", "A"]), InvalidInput, "1 equations, but 2 units"),
