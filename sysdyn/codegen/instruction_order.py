@@ -139,20 +139,25 @@ def schedule_instructions(
 
     given = range(len(instructions))
     if code_cache:
-        height = _heights(instructions, users)
-        order = ordered(_bottom_up(operands, users, sorted(given, key=lambda k: -height[k]), registers))
+        middle = _midpoints(instructions, operands, users)
+        order = ordered(_bottom_up(operands, users, sorted(given, key=middle.__getitem__), registers))
         if (len(order) + memory_traffic(order, registers)) * INSTRUCTION_BYTES <= code_cache:
             return order
-    orders = (_bottom_up(operands, users, given, registers), _depth_first(operands, users))
+    orders = (given, _bottom_up(operands, users, given, registers), _depth_first(operands, users))
     return min(map(ordered, orders), key=lambda order: memory_traffic(order, registers))
 
 
-def _heights(instructions: Sequence[Instruction], users: list[list[int]]) -> list[int]:
-    """Cycles from the begin of each instruction to the end of the longest chain of results that it starts."""
-    height = [LATENCY.get(x.operations[-1].kind, ADDITION) for x in instructions]
-    for k in reversed(range(len(height))):
-        height[k] += max((height[user] for user in users[k]), default=0)
-    return height
+def _midpoints(
+    instructions: Sequence[Instruction], operands: list[list[int]], users: list[list[int]]
+) -> list[int]:  # fmt: skip
+    """Twice the middle between the earliest and the latest start of each instruction, in cycles, but for a constant."""
+    cycles = [LATENCY.get(x.operations[-1].kind, ADDITION) for x in instructions]
+    earliest, to_end = [0] * len(cycles), list(cycles)
+    for k, xs in enumerate(operands):
+        earliest[k] = max((earliest[x] + cycles[x] for x in xs), default=0)
+    for k in reversed(range(len(cycles))):
+        to_end[k] += max((to_end[user] for user in users[k]), default=0)
+    return [a - b for a, b in zip(earliest, to_end, strict=True)]
 
 
 def _bottom_up(operands: list[list[int]], users: list[list[int]], base: Sequence[int], registers: int) -> list[int]:
