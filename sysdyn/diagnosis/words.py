@@ -14,7 +14,7 @@ from sysdyn.measurements.groups import VALUE, group_of
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
-from sysdyn.model.massless import idle_joints, without_inertia
+from sysdyn.model.massless import inertialess_joints, without_inertia
 
 JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Begins of names that are shown first.
 
@@ -51,7 +51,7 @@ def at_states(states: Sequence[int] | np.ndarray, n: int) -> str:
 def idle_among(model: Model, unknowns: Sequence[str]) -> tuple[str, ...]:
     """The joints, in words, that move no inertia at any state and whose accelerations are among the unknowns."""
     joints = _joints_of(unknowns)
-    return tuple(str(x) for x in idle_joints(model) if x.joint in joints) if joints else ()
+    return tuple(str(x) for x in inertialess_joints(model) if x.joint in joints) if joints else ()
 
 
 def massless_among(model: Model, unknowns: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Joints that move no inertia at any state, so that no torque determines their accelerations."""
+"""Joints without articulated inertia at any state: no torque determines their accelerations. RBDA section 7.2."""
 
 from __future__ import annotations
 
@@ -11,32 +11,51 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.model import Model
 
-# Fraction of the inertia that a joint carries below which the inertia that it moves counts as nothing (chosen).
-NOTHING = 1e-10
-# Number of random states at which joints are looked at, and their seed (chosen).
+# Articulated inertia that counts as zero, relative to the composite inertia of the joint. Chosen.
+RELATIVE_ZERO = 1e-10
+# Number and seed of the random states of the test. Chosen.
 STATES, SEED = 3, 11
 
 
 @dataclass(frozen=True)
-class Idle:
-    """A joint with degrees of freedom that move no inertia at any state.
-
-    body: that it moves; massless: the bodies from there on if none of them has an
-    inertia, or that one alone; carrying: some inertia would move with the joint if those beyond it stood still.
-    """
+class InertialessJoint:
+    """A joint with a degree of freedom that moves no inertia at any state, and the reason in words."""
 
     joint: str
-    body: str
-    massless: tuple[str, ...]
-    carrying: bool
+    reason: str
 
     def __str__(self) -> str:
-        if self.carrying:
-            leading = f"{without_inertia(self.massless)}, and " if self.massless else ""
-            return f"{leading}joints beyond joint {self.joint!r} can leave in place all that it moves"
-        if self.massless:
-            return f"{without_inertia(self.massless)}, joint {self.joint!r} moves nothing else"
-        return f"joint {self.joint!r} moves no inertia: body {self.body!r} and what it carries have none about its axis"
+        return self.reason
+
+
+def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
+    """The joints whose articulated inertia S^T I^A S + A is singular at all sampled states.
+
+    Massless links are harmless if their joint moves inertia beyond them, whatever the joints there do.
+    """
+    if np.all(np.linalg.eigvalsh(model.inertias)[:, 0] > RELATIVE_ZERO * np.abs(model.inertias).max(axis=(1, 2))):
+        return ()
+    q, _, _ = model.random_state(seed=SEED, batch=STATES)
+    tests = [_singular_freedoms(model, x) for x in q]
+    singular = np.all([test[0] for test in tests], axis=0)
+    parts = [model.v_slice(i) for i in range(model.nb)]
+    driven = _moved_by_partners(model, [bool(singular[part].all()) for part in parts])
+    joints = []
+    for i, (joint, body) in enumerate(zip(model.joint_names, model.body_names, strict=True)):
+        if i in driven or not singular[parts[i]].any():
+            continue
+        subtree = _subtree(model, i)
+        empty = subtree if not model.inertias[subtree].any() else subtree[:1] if not model.inertias[i].any() else []
+        massless = without_inertia(tuple(model.body_names[j] for j in empty)) if empty else ""
+        if (tests[0][1] & singular)[parts[i]].any():  # its subtree has inertia if it is locked
+            reason = f"joints beyond joint {joint!r} can leave in place all that it moves"
+            reason = f"{massless}, and {reason}" if massless else reason
+        elif massless:
+            reason = f"{massless}, joint {joint!r} moves nothing else"
+        else:
+            reason = f"joint {joint!r} moves no inertia: body {body!r} and what it carries have none about its axis"
+        joints.append(InertialessJoint(joint, reason))
+    return tuple(joints)
 
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
@@ -45,86 +64,56 @@ def without_inertia(bodies: tuple[str, ...]) -> str:
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
 
 
-def idle_joints(model: Model) -> tuple[Idle, ...]:
-    """The joints that move no inertia at any state, by their articulated inertias S^T I^A S + A. RBDA section 7.2.
-
-    Massless links are harmless where their joint moves inertia beyond them, whatever the joints there do.
-    """
-    least = np.linalg.eigvalsh(model.inertias)[:, 0]
-    if np.all(least > NOTHING * np.abs(model.inertias).max(axis=(1, 2))):
-        return ()
-    q, _, _ = model.random_state(seed=SEED, batch=STATES)
-    found = [_idle_freedoms(model, x) for x in q]
-    result = []
-    carried = _carried(model, [all(idle[i].all() for idle, _ in found) for i in range(model.nb)])
-    for i in range(model.nb):
-        if i in carried:
-            continue
-        freedoms = np.all([idle[i] for idle, _ in found], axis=0)
-        if not freedoms.any():
-            continue
-        beyond = _subtree(model, i)
-        none = beyond if not model.inertias[beyond].any() else beyond[:1] if not model.inertias[i].any() else []
-        carrying = bool(found[0][1][i][freedoms].any())
-        massless = tuple(model.body_names[j] for j in none)
-        result.append(Idle(model.joint_names[i], model.body_names[i], massless, carrying))
-    return tuple(result)
+def check_inertialess_joints(model: Model, strict: bool) -> None:
+    """Warn of `inertialess_joints` with PlausibilityWarning, or raise ModelError if strict; not if no body has mass."""
+    joints = inertialess_joints(model) if model.inertias.any() else ()
+    if not joints:
+        return
+    reasons = few(joints, between="; ")
+    message = f"model {model.name!r}: {reasons}: no torque determines the acceleration of such a joint"
+    advice = "Give the body an inertia or the joint an armature, or make the joint fixed"
+    if strict:
+        raise ModelError(f"{message}. {advice}; with strict=False the model is used as it is.")
+    warn(f"{message}. {advice}.", PlausibilityWarning)
 
 
-def _carried(model: Model, idle: list[bool]) -> set[int]:
-    """Coupled joints with a partner that moves inertia, so that all of them do."""
-    group: dict[int, set[int]] = {}
+def _moved_by_partners(model: Model, singular: list[bool]) -> set[int]:
+    """Joints that are coupled, also through other joints, to one that moves inertia or is held."""
+    groups: dict[int, set[int]] = {}
     for c in model.closures:
         if isinstance(c, Coupling):
             ends = [model.joint_index(joint) for joint in (c.joint, c.leader) if joint is not None]
-            joined = set(ends).union(*(group.get(i, ()) for i in ends))
-            group |= dict.fromkeys(joined, joined)
+            group = set(ends).union(*(groups.get(i, ()) for i in ends))
+            groups |= dict.fromkeys(group, group)
             if c.leader is None:
-                idle[ends[0]] = False  # it stands still
-    return {i for i, others in group.items() if not all(idle[j] for j in others)}
-
-
-def warn_of_idle_joints(model: Model, strict: bool) -> None:
-    """Warn with PlausibilityWarning of joints that move no inertia; strict: raise ModelError instead."""
-    found = idle_joints(model) if model.inertias.any() else ()  # a robot without any is there for its kinematics
-    if not found:
-        return
-    shown = few(found, between="; ")
-    message = f"model {model.name!r}: {shown}: no torque determines the acceleration of such a joint"
-    help = "Give the body an inertia or the joint an armature, or make the joint fixed"
-    if strict:
-        raise ModelError(f"{message}. {help}; with strict=False the model is used as it is.")
-    warn(f"{message}. {help}.", PlausibilityWarning)
+                singular[ends[0]] = False
+    return {i for i, group in groups.items() if not all(singular[j] for j in group)}
 
 
 def _subtree(model: Model, i: int) -> list[int]:
     """Body i and the bodies that it carries."""
-    found = {i}
+    bodies = {i}
     for j in range(i + 1, model.nb):
-        if model.parent[j] in found:
-            found.add(j)
-    return sorted(found)
+        if model.parent[j] in bodies:
+            bodies.add(j)
+    return sorted(bodies)
 
 
-def _idle_freedoms(model: Model, q: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each joint (nv_i,) bool: the degree of freedom has a part in a motion that moves no inertia at this state;
-    and it would move some if the joints beyond it stood still.
-    """
-    X, I, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
-    idle: list[np.ndarray] = [np.zeros(0, dtype=bool)] * model.nb
-    carrying = idle.copy()
+def _singular_freedoms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Per degree of freedom (nv,) bool: part of the null space of the articulated inertia; composite inertia > 0."""
+    X, articulated, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
+    singular, moving = np.zeros(model.nv, dtype=bool), np.zeros(model.nv, dtype=bool)
     for i in reversed(range(model.nb)):
-        S, A, parent = model.joints[i].S, np.diag(model.armature[model.v_slice(i)]), model.parent[i]
-        U = I[i] @ S
+        S, part, parent = model.joints[i].S, model.v_slice(i), model.parent[i]
+        A, U = np.diag(model.armature[part]), articulated[i] @ S
         size = np.sqrt(np.maximum(np.diag(S.T @ composite[i] @ S + A), 0.0))
-        carrying[i] = size > 0.0
-        scale = 1.0 / np.where(carrying[i], size, 1.0)
-        d, V = np.linalg.eigh(scale[:, None] * (S.T @ U + A) * scale) if len(A) else (np.zeros(0), A)
-        null = d <= NOTHING
-        idle[i] = np.asarray((np.abs(V[:, null]) > NOTHING).any(axis=1))
+        moving[part] = size > 0.0
+        scale = 1.0 / np.where(size > 0.0, size, 1.0)
+        d, V = np.linalg.eigh(scale[:, None] * (S.T @ U + A) * scale)
+        null = d <= RELATIVE_ZERO
+        singular[part] = (np.abs(V[:, null]) > RELATIVE_ZERO).any(axis=1)
         if parent >= 0:
-            V = scale[:, None] * V[:, ~null]
-            W = V.T @ U.T
-            I[parent] += X[i].T @ (I[i] - W.T @ (W / d[~null, None])) @ X[i]
+            W = (scale[:, None] * V[:, ~null]).T @ U.T
+            articulated[parent] += X[i].T @ (articulated[i] - W.T @ (W / d[~null, None])) @ X[i]
             composite[parent] += X[i].T @ composite[i] @ X[i]
-    return idle, carrying
+    return singular, moving

@@ -11,7 +11,7 @@ from oracles import icub_urdf
 import sysdyn as sd
 from sysdyn.errors import ModelError, PlausibilityWarning, SingularState, StructurallySingular
 from sysdyn.model.inertia import inertia
-from sysdyn.model.massless import idle_joints
+from sysdyn.model.massless import inertialess_joints
 
 # Robots of icub-models whose necks and wrists have links without inertia that are regular at almost every state.
 MASSLESS_LINKS = ("iCubNancy01", "iCubGenova03", "iCubLisboa01")
@@ -26,7 +26,7 @@ def without(model: sd.model.Model, *bodies: int, about_x: float = 0.0) -> sd.mod
 
 
 def words(model: sd.model.Model) -> list[str]:
-    return [str(x) for x in idle_joints(model)]
+    return [str(x) for x in inertialess_joints(model)]
 
 
 def test_each_kind_in_words():
@@ -67,7 +67,7 @@ def test_as_the_articulated_body_algorithm_finds(seed):
     chosen = [i for i in range(8) if rng.random() < 0.4]
     model = without(model, *chosen) if chosen else model
     q, qd, tau = model.random_state(seed=seed + 100)
-    found = idle_joints(model)
+    found = inertialess_joints(model)
     if found:
         with pytest.raises(SingularState, match="moves no inertia") as error:
             sd.aba(model, q, qd, tau)
@@ -117,13 +117,13 @@ def test_links_that_are_harmless_are_not_named(name, base):
         warnings.simplefilter("always")
         model = sd.load(icub_urdf(name), base=base)
     assert not any("moves nothing" in str(w.message) or "joints beyond" in str(w.message) for w in caught)
-    assert sum(not I.any() for I in model.inertias) == 4 and idle_joints(model) == ()
+    assert sum(not I.any() for I in model.inertias) == 4 and inertialess_joints(model) == ()
 
 
 def test_a_point_on_an_axis():
     model = sd.chain(2, seed=3)
     inertias = model.inertias.copy()
     inertias[1] = inertia(1.0, np.array([0.0, 0.0, 0.4]), np.zeros((3, 3)))
-    assert [x.joint for x in idle_joints(model.replace(inertias=inertias))] == ["joint1"]
+    assert [x.joint for x in inertialess_joints(model.replace(inertias=inertias))] == ["joint1"]
     inertias[1] = inertia(1.0, np.array([0.1, 0.0, 0.4]), np.zeros((3, 3)))
-    assert idle_joints(model.replace(inertias=inertias)) == ()
+    assert inertialess_joints(model.replace(inertias=inertias)) == ()

@@ -19,7 +19,7 @@ from sysdyn.model.constants import clean, exact_right_angles
 from sysdyn.model.frames import Origin, Sensor
 from sysdyn.model.inertia import inertia
 from sysdyn.model.joints import Free, Joint, Prismatic, Revolute, Spherical
-from sysdyn.model.massless import warn_of_idle_joints
+from sysdyn.model.massless import check_inertialess_joints
 from sysdyn.model.model import Model
 from sysdyn.model.readers.mujoco import check_type, compiled, imported
 from sysdyn.model.readers.source import origin_of
@@ -171,7 +171,7 @@ def _convert(m: Any, strict: bool, snap_angles: bool, source: Origin | None = No
         source=source,
         **builder.model_arguments(np.zeros(3) if _is_disabled(m, "GRAVITY") else m.opt.gravity),
     )
-    warn_of_idle_joints(model, strict)
+    check_inertialess_joints(model, strict)
     return model
 
 

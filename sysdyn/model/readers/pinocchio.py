@@ -18,7 +18,7 @@ from sysdyn.model.builder import FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling
 from sysdyn.model.inertia import inertia
 from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
-from sysdyn.model.massless import warn_of_idle_joints
+from sysdyn.model.massless import check_inertialess_joints
 from sysdyn.model.model import Model
 from sysdyn.model.se3 import X_motion, normalised, point_acceleration_term
 from sysdyn.model.validate import check_count, unique
@@ -120,7 +120,7 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
         name=m.name or "pinocchio", base="floating" if floating else "fixed", strict=strict,
         **builder.model_arguments(np.array(m.gravity.linear)),
     )  # fmt: skip
-    warn_of_idle_joints(model, strict)
+    check_inertialess_joints(model, strict)
     return model
 
 

@@ -13,7 +13,7 @@ from sysdyn.model.builder import UNLIMITED, FramePlacement, JointLimits, ModelBu
 from sysdyn.model.closures import Coupling
 from sysdyn.model.inertia import transform_inertia
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
-from sysdyn.model.massless import warn_of_idle_joints
+from sysdyn.model.massless import check_inertialess_joints
 from sysdyn.model.model import GRAVITY, Model
 from sysdyn.model.readers.source import origin_of
 from sysdyn.model.readers.urdf import UrdfJoint, UrdfRobot, read_urdf
@@ -121,7 +121,7 @@ def load_urdf(
         name=robot.name, base=base, sensors=robot.sensors, source=origin_of(source), strict=strict,
         **builder.model_arguments(gravity),
     )  # fmt: skip
-    warn_of_idle_joints(model, strict)
+    check_inertialess_joints(model, strict)
     return model
 
 
