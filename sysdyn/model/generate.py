@@ -1,4 +1,4 @@
-"""Models made by formula or by chance: Featherstone's trees, random chains and trees, and Denavit-Hartenberg tables."""
+"""Generated models: Featherstone's parametric tree, random chains and trees, Denavit-Hartenberg tables."""
 
 from __future__ import annotations
 
@@ -10,28 +10,41 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, check_among
 from sysdyn.model import inertia as inertias
-from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
-from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, unit_axis
+from sysdyn.model.joints import JOINTS, AxisJoint, Free, Helical, Joint, Planar, Prismatic, Revolute, unit_axis
 from sysdyn.model.model import GRAVITY, Model
 from sysdyn.model.se3 import X_motion, rotx, rotz
 from sysdyn.model.validate import check_count
 from sysdyn.program.arrays import finite_array, is_count
 from sysdyn.program.reproducible import dot, matmul
 
-# The gravity of the paper's planar robots [m/s²], whose joints turn about z.
+# Gravity [m/s²] of planar robots, whose joints rotate about z.
 ALONG_Y = (0.0, -9.81, 0.0)
-# The joint types that `random_tree` draws from, in this order: a seed gives the same robot whatever JOINTS has besides.
+# Default joint types of `random_tree`. Not JOINTS: a seed gives the same robot whatever types are added there.
 RANDOM_JOINTS = ("revolute", "prismatic", "helical", "cylindrical", "planar", "spherical", "free", "fixed")
 
 
 def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) -> Model:
-    """Featherstone's parametric tree of `nb` revolute joints about z, as in the paper's experiments; gravity along −y.
+    """Featherstone's parametric tree of revolute joints about z, spatial_v2's autoTree; gravity along −y.
 
-    With i = 1 … nb: λ(i) = ⌊(i − 2 + ⌈branching⌉)/branching⌋, length l_i = taper^(i−1) [m], mass taper^(3(i−1)) [kg],
-    com l_i [0.5, 0, 0], inertia about it m_i l_i² diag(0.0025, 1.015/12, 1.015/12),
-    X_tree(1) = 1, else X_tree(i) = rotx(skew) xlt([l_λ, 0, 0]). Here bodies count from 0. skew in rad.
-    Nori, published experiments (spatial_v2 autoTree).
+    With i = 1 … nb: λ(i) = ⌊(i − 2 + ⌈branching⌉)/branching⌋, length l_i = taper^(i−1) m, mass taper^(3(i−1)) kg, com
+    l_i [0.5, 0, 0], inertia about it m_i l_i² diag(0.0025, 1.015/12, 1.015/12), X_tree(1) = 1, else
+    X_tree(i) = rotx(skew) xlt([l_λ, 0, 0]). Bodies of the model count from 0.
+
+    Parameters
+    ----------
+    nb : int
+        Number of bodies.
+    branching : float
+        Branching factor ≥ 1; 1 is a chain.
+    skew : float
+        Twist between successive axes, rad.
+    taper : float
+        Ratio of successive lengths, > 0.
+
+    References
+    ----------
+    Nori, published experiments.
     """
     _positive_count("nb", nb)
     if not (math.isfinite(branching) and branching >= 1):
@@ -40,7 +53,7 @@ def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) 
         raise InvalidInput(f"taper is {taper}, skew is {skew}; taper must be > 0 and both finite")
     parent = [math.floor((i - 2 + math.ceil(branching)) / branching) - 1 for i in range(1, nb + 1)]
     length = [float(taper) ** i for i in range(nb)]
-    E = clean(rotx(float(skew)))
+    E = rotx(float(skew))
     X_tree = np.empty((nb, 6, 6))
     I = np.empty((nb, 6, 6))
     for i, l in enumerate(length):
@@ -48,14 +61,21 @@ def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) 
         m = float(taper) ** (3 * i)
         I[i] = inertias.inertia(m, l * np.array([0.5, 0.0, 0.0]), m * l**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12]))
     name = f"auto_tree({nb}, {branching:g}, {skew:g}, {taper:g})"
-    return _numbered(name, [Revolute()] * nb, parent, X_tree, I, gravity=ALONG_Y)
+    return _model(name, [Revolute()] * nb, parent, X_tree, I, gravity=ALONG_Y)
 
 
 def chain(n: int, seed: int = 0) -> Model:
-    """A random serial chain of `n` revolute joints about z with generic placements, as a table of DH parameters gives.
+    """A random serial chain of revolute joints about z.
 
-    Link twists uniform in ±π, lengths 0.05 … 0.4 m, offsets ±0.15 m; inertias of random point masses around the link,
-    so that they are physical. The same for the same seed.
+    Placements are those of modified Denavit-Hartenberg parameters: twists uniform in ±π, lengths 0.05 … 0.4 m, offsets
+    ±0.15 m. Inertias are of random point masses around the link, hence physical.
+
+    Parameters
+    ----------
+    n : int
+        Number of bodies.
+    seed : int
+        The same seed gives the same robot.
     """
     _positive_count("n", n)
     rng = np.random.default_rng(seed)
@@ -65,14 +85,27 @@ def chain(n: int, seed: int = 0) -> Model:
         alpha, a, d = rng.uniform((-math.pi, 0.05, -0.15), (math.pi, 0.4, 0.15))
         X_tree[i] = _modified_dh(alpha, a, d, 0.0) if i else np.eye(6)
         I[i] = _random_inertia(rng)
-    return _numbered(f"chain({n}, seed={seed})", [Revolute()] * n, range(-1, n - 1), X_tree, I)
+    return _model(f"chain({n}, seed={seed})", [Revolute()] * n, range(-1, n - 1), X_tree, I)
 
 
 def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = RANDOM_JOINTS) -> Model:
-    """A random tree of `nb` bodies: parents, placements, joint types (of `joints`), axes and physical inertias.
+    """A random tree: parents, placements, joint types, axes and physical inertias.
 
-    Every other axis lies along ±x, ±y or ±z, the others anywhere. The same for the same seed and `joints`.
-    Raises UnknownName, InvalidInput (no joint types, no bodies).
+    Every other axis lies along ±x, ±y or ±z, the others in any direction.
+
+    Parameters
+    ----------
+    nb : int
+        Number of bodies.
+    seed : int
+        The same seed and joint types give the same robot.
+    joints : sequence of str
+        Joint types to draw from, names of `JOINTS`.
+
+    Raises
+    ------
+    UnknownName, InvalidInput
+        For unknown joint types; for no joint types or bodies.
     """
     _positive_count("nb", nb)
     if not joints:
@@ -87,7 +120,7 @@ def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = RANDOM_JOINTS) -
         E, r = Free().transform(Free().random(rng))
         X_tree.append(X_motion(np.eye(3) if rng.random() < 0.3 else E, r))
     I = [_random_inertia(rng) for _ in range(nb)]
-    return _numbered(f"random_tree({nb}, seed={seed})", types, parent, X_tree, I)
+    return _model(f"random_tree({nb}, seed={seed})", types, parent, X_tree, I)
 
 
 def from_dh(
@@ -107,17 +140,37 @@ def from_dh(
 ) -> Model:
     """Serial robot from a table of Denavit-Hartenberg parameters.
 
-    alpha, theta (n,) [rad], a, d (n,) [m]; theta are offsets added to the joint angles (default 0).
-    mass (n,) [kg], com (n, 3) [m] and inertia about the com, (n, 3, 3) or (n, 6) as xx, xy, xz, yy, yz, zz [kg m²], in
-    the DH frame of the link. joint_types: "R" (θ moves) or "P" (d moves) for each joint, default all "R".
+    Frame "dh{i}" of the model is the DH frame of body i, from 0.
 
-    convention "modified" (Craig, Khalil): T_j = Rx(α_j) Tx(a_j) Rz(θ_j) Tz(d_j); the body frame is DH frame j.
-    convention "standard": T_j = Rz(θ_j) Tz(d_j) Tx(a_j) Rx(α_j); the joint axis is z of DH frame j−1. The body frame is
-    put at the joint, with z along its axis (DH frame j−1 moved by the joint), com and inertia are transformed to it.
-    strict as in `Model`: False warns of implausible inertias, True raises, None does not look.
+    Parameters
+    ----------
+    alpha, a, d : (n,) array_like, rad, m, m
+        Link twists, lengths and offsets.
+    mass : (n,) array_like, kg
+        Masses of the links.
+    com : (n, 3) array_like, m
+        Centres of mass in the DH frames of the links.
+    inertia : (n, 3, 3) or (n, 6) array_like, kg m²
+        Inertias about the centres of mass in the DH frames of the links; (n, 6) are xx, xy, xz, yy, yz, zz.
+    convention : {"modified", "standard"}
+        "modified" (Craig, Khalil): T_j = Rx(α_j) Tx(a_j) Rz(θ_j) Tz(d_j), and the body frame is DH frame j.
+        "standard": T_j = Rz(θ_j) Tz(d_j) Tx(a_j) Rx(α_j), where the joint axis is z of DH frame j−1; the body frame is
+        DH frame j−1 moved by the joint.
+    theta : (n,) array_like, rad, optional
+        Offsets added to the joint angles.
+    joint_types : sequence of {"R", "P"}, optional
+        "R" if θ moves, "P" if d moves. Default all "R".
+    gravity : (3,) array_like, m/s²
+        In base coordinates.
+    name : str
+        Name of the robot.
+    strict : bool or None
+        As for `Model`.
 
-    Either way frame "dh{i}" of the model is the DH frame of body i (from 0). Raises ModelError for wrong shapes and
-    values, UnknownName for another convention.
+    Raises
+    ------
+    ModelError, UnknownName
+        For wrong shapes and values; for another convention.
     """
     alpha = finite_array("alpha", alpha, (None,), ModelError)
     n = alpha.shape[0]
@@ -126,7 +179,7 @@ def from_dh(
     theta = np.zeros(n) if theta is None else finite_array("theta", theta, (n,), ModelError)
     mass = finite_array("mass", mass, (n,), ModelError)
     com = finite_array("com", com, (n, 3), ModelError)
-    I_com = _rotational("inertia", inertia, n)
+    I_com = _rotational_inertias("inertia", inertia, n)
     types = ["R"] * n if joint_types is None else list(joint_types)
     if len(types) != n or any(t not in ("R", "P") for t in types):
         raise ModelError(f'joint_types is {types}; it needs {n} entries, each "R" or "P"')
@@ -138,22 +191,22 @@ def from_dh(
         if convention == "modified":
             X_tree.append(_modified_dh(alpha[i], a[i], d[i], theta[i]))
         else:
-            X_tree.append(X_motion(clean(matmul(_rotz(theta[i]), E)), r))
-            E, r = _rotx(alpha[i]), np.array([a[i], 0.0, d[i]])
+            X_tree.append(X_motion(matmul(rotz(float(theta[i])), E), r))
+            E, r = rotx(float(alpha[i])), np.array([a[i], 0.0, d[i]])
         I.append(inertias.inertia(mass[i], r + matmul(E.T, com[i]), matmul(E.T, I_com[i], E)))
         frames[f"dh{i}"] = Frame(f"dh{i}", i, X_motion(E, r))
     joints = [Revolute() if t == "R" else Prismatic() for t in types]
-    return _numbered(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
+    return _model(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
 
 
 def _modified_dh(alpha: float, a: float, d: float, theta: float) -> np.ndarray:
     """X_tree (6, 6) of Rx(α) Tx(a) Rz(θ) Tz(d): E = rotz(θ) rotx(α), r = [a, −d sin α, d cos α]."""
-    E = _rotx(alpha)
-    return X_motion(clean(matmul(_rotz(theta), E)), clean(np.array([a, 0.0, 0.0]) + d * E[2]))
+    E = rotx(float(alpha))
+    return X_motion(matmul(rotz(float(theta)), E), np.array([a, 0.0, 0.0]) + d * E[2])
 
 
 def _random_inertia(rng: np.random.Generator) -> np.ndarray:
-    """Spatial inertia (6, 6) of 6 point masses of 0.1 … 1 kg in a box of 0.3 × 0.2 × 0.2 m beside the origin."""
+    """Spatial inertia (6, 6) of six point masses of 0.1 … 1 kg in a box of 0.3 × 0.2 × 0.2 m around the link."""
     m = rng.uniform(0.1, 1.0, 6)
     points = rng.uniform((-0.05, -0.1, -0.1), (0.25, 0.1, 0.1), (6, 3))
     mass = float(dot(m, np.ones(len(m))))
@@ -164,6 +217,7 @@ def _random_inertia(rng: np.random.Generator) -> np.ndarray:
 
 
 def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
+    """A joint of this type with a random axis, in half of the cases one of coordinates, and a random pitch."""
     direction = rng.standard_normal(3)
     if rng.random() < 0.5:
         direction = rng.choice((-1.0, 1.0)) * np.eye(3)[int(rng.integers(3))]
@@ -171,33 +225,24 @@ def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
     cls = JOINTS[kind]
     if issubclass(cls, Helical):
         return cls(axis, float(rng.uniform(-0.3, 0.3)))
-    if issubclass(cls, (Revolute, Prismatic, Cylindrical, Planar)):
-        return cls(axis)
-    return cls()
+    return cls(axis) if issubclass(cls, (AxisJoint, Planar)) else cls()
 
 
-def _rotx(angle: float) -> np.ndarray:
-    return clean(rotx(float(angle)))
-
-
-def _rotz(angle: float) -> np.ndarray:
-    return clean(rotz(float(angle)))
-
-
-def _numbered(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Model:
-    """Model with bodies body0, body1, … and joints joint0, joint1, …"""
+def _model(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Model:
+    """A model with bodies body0, body1, … and joints joint0, joint1, …"""
     n = len(joints)
     bodies, names = tuple(f"body{i}" for i in range(n)), tuple(f"joint{i}" for i in range(n))
     return Model(name, bodies, names, tuple(joints), tuple(parent), X_tree, I, gravity, **options)
 
 
 def _positive_count(name: str, n: int) -> None:
+    """Raise InvalidInput or ModelError unless n is a possible number of bodies."""
     if not is_count(n, 1):
         raise InvalidInput(f"{name} is {n!r}; the number of bodies must be an integer ≥ 1")
     check_count(int(n))
 
 
-def _rotational(name: str, value: ArrayLike, n: int) -> np.ndarray:
+def _rotational_inertias(name: str, value: ArrayLike, n: int) -> np.ndarray:
     """(n, 3, 3) symmetric matrices, from (n, 3, 3) or from (n, 6) as xx, xy, xz, yy, yz, zz. Raises ModelError."""
     packed = np.ndim(value) == 2
     A = finite_array(f"{name} (as (n, 3, 3) or (n, 6))", value, (n, 6) if packed else (n, 3, 3), ModelError)

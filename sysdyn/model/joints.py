@@ -1,8 +1,7 @@
-"""Joint types: motion subspace, transform and configuration manifold of each (RBDA ch. 4).
+"""Joint types: motion subspace, transform and configuration manifold of each. RBDA chapter 4.
 
-A joint connects a frame fixed in the parent (placed by X_tree) to the body frame. `transform` is generic over float,
-Expr and batches and never branches on values; `integrate`, `difference` and `random` are for floats and accept leading
-batch axes. A new type of joint is a subclass of `Joint` and a line in `JOINTS`.
+A joint connects a frame fixed in the parent, placed by X_tree, to the body frame. A new joint type is a subclass of
+`Joint` and an entry of `JOINTS`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.model.constants import clean
+from sysdyn.model.constants import clean, read_only
 from sysdyn.model.se3 import (
     conjugate,
     dtype_of,
@@ -33,51 +32,61 @@ from sysdyn.model.se3 import (
     sinc,
     vector,
 )
-from sysdyn.program.arrays import float_array
+from sysdyn.program.arrays import finite_array
 from sysdyn.program.graph import cos, sin
 from sysdyn.program.reproducible import dot, norm
 
-Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint without one.
+Z_AXIS = (0.0, 0.0, 1.0)  # Default axis.
 
 
 def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
-    """`axis` (3,) divided by its norm and snapped. Raises ModelError if it is zero, not finite or not of length 3."""
-    try:
-        a = float_array("axis", axis)
-    except InvalidInput:
-        raise ModelError(f"a joint axis must be 3 numbers, got {axis!r}") from None
-    if a.shape != (3,):
-        raise ModelError(f"a joint axis must have shape (3,), got shape {a.shape}")
-    if not np.all(np.isfinite(a)):
-        raise ModelError(f"a joint axis must be finite, got {tuple(a.tolist())}")
+    """`axis` (3,) normalised and cleaned. Raises ModelError if it is zero, not finite or of another shape."""
+    a = finite_array("a joint axis", axis, (3,), ModelError)
     largest = float(np.max(np.abs(a)))
     if largest == 0.0:
         raise ModelError("a joint axis is zero: give its direction, for example (0, 0, 1)")
-    # Unit vectors stay as they are, so that normalising is idempotent.
+    # unit vectors stay as they are, so that normalising is idempotent
     if not 0.5 < largest <= 1.0 or abs(float(dot(a, a)) - 1.0) > 4 * np.finfo(float).eps:
         a = a / largest / norm(a / largest)
     return tuple((clean(a) + 0.0).tolist())
 
 
 def _scalars(x: ArrayLike) -> np.ndarray:
-    """x as an array of floats, or of what it holds if these are expressions."""
+    """x as an array of floats, or of expressions if it contains any."""
     array = np.asarray(x)
     return array if array.dtype == object else array.astype(float, copy=False)
 
 
-def _as(q: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """A with the dtype of q; constants become Python floats."""
+def _constant(q: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """A with the dtype of q; entries become Python floats."""
     return A.astype(object) if q.dtype == object and A.dtype != object else A
+
+
+def _columns(columns: ArrayLike) -> np.ndarray:
+    """(6, n) read-only matrix of the given columns."""
+    return read_only(np.array(columns, dtype=float).reshape(-1, 6).T.copy())
 
 
 @dataclass(frozen=True)
 class Joint(ABC):
-    """A joint type. Subclasses with q ∈ R^n inherit the state functions.
+    """Base class of joint types. Subclasses with q ∈ R^n inherit the state functions.
 
-    nq, nv: numbers of position and velocity variables.
-    S (6, nv): motion subspace in body coordinates, constant; the velocity across the joint is S v.
-    angles: indices within q that enter `transform` only through sin and cos.
-    quaternion: the slice of q that is a unit quaternion (x, y, z, w), or None.
+    `transform`, `attitude` and `rates` take q (nq,) of floats, or an object array of Expr, floats and batches, and
+    never branch on values; their results have the dtype of q. `integrate` and `difference` take floats with leading
+    batch axes, or expressions (nq,).
+
+    Attributes
+    ----------
+    nq, nv : int
+        Numbers of position and velocity variables.
+    kind : str
+        Name of the type in files.
+    S : (6, nv) array
+        Constant motion subspace in body coordinates; the velocity across the joint is S v.
+    angles : tuple of int
+        Indices of q that enter `transform` through sin and cos only.
+    quaternion : slice or None
+        The part of q that is a unit quaternion (x, y, z, w).
     """
 
     nq: ClassVar[int] = 1
@@ -92,22 +101,19 @@ class Joint(ABC):
 
     @abstractmethod
     def transform(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(E (3, 3), r (3,)) of the joint alone: X_J = [E 0; −E r× E], r in the parent-side frame [m].
-
-        q (nq,): floats, or an object array of Expr, floats and batches; the results have the dtype of q.
-        """
+        """(E (3, 3), r (3,) [m]) of the joint alone: X_J = [E 0; −E r× E], r in the parent-side frame."""
 
     def attitude(self, q: np.ndarray) -> np.ndarray:
-        """The unit quaternion (x, y, z, w) of E^T, smooth in q (nq,), for numbers and expressions as `transform`.
+        """The unit quaternion (x, y, z, w) of E^T, smooth in q (nq,); a full turn of an angle changes its sign.
 
-        As S is constant, a joint without a quaternion turns about one axis at most; a whole turn changes the sign.
+        As S is constant, a joint without a quaternion rotates about one axis at most.
         """
         if self.quaternion is not None:
             return q[self.quaternion]
-        turning = np.flatnonzero(self.S[:3].any(axis=0))
-        if not turning.size:
-            return _as(q, np.array([0.0, 0.0, 0.0, 1.0]))
-        (k,) = turning.tolist()
+        rotating = np.flatnonzero(self.S[:3].any(axis=0))
+        if not rotating.size:
+            return _constant(q, np.array([0.0, 0.0, 0.0, 1.0]))
+        (k,) = rotating.tolist()
         w = self.S[:3, k]
         size = float(norm(w))
         half = 0.5 * size * q[k]
@@ -118,75 +124,72 @@ class Joint(ABC):
         return np.zeros(self.nq)
 
     def integrate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """q ⊕ v (…, nq): the exact position after the constant body velocity v (…, nv) acted for unit time."""
+        """q ⊕ v (…, nq): the exact position after the constant body velocity v (…, nv) has acted for unit time."""
         return _scalars(q) + _scalars(v)
 
     def rates(self, q: np.ndarray) -> np.ndarray:
-        """N (nq, nv) with dq/dt = N(q) v, the derivative of `integrate` by v at 0; q as for `transform`."""
-        return _as(q, np.eye(self.nq))
+        """N (nq, nv) with dq/dt = N(q) v: the derivative of `integrate` by v at 0."""
+        return _constant(q, np.eye(self.nq))
 
     def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
-        """v (…, nv) with q0 ⊕ v = q1 (quaternions: the shortest, q1 up to its sign)."""
+        """v (…, nv) with q0 ⊕ v = q1: of quaternions the shortest rotation, q1 up to its sign."""
         return _scalars(q1) - _scalars(q0)
 
-    @abstractmethod
     def random(self, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> np.ndarray:
         """q (*batch, nq): angles uniform in ±π, lengths in ±1 m, attitudes uniform over SO(3)."""
+        high = np.array([math.pi if k in self.angles else 1.0 for k in range(self.nq)])
+        return rng.uniform(-high, high, (*batch, self.nq))
 
 
 @dataclass(frozen=True)
-class Revolute(Joint):
-    """Rotation by q [rad] about the unit vector `axis`; unwrapped, so also for continuous joints."""
+class AxisJoint(Joint):
+    """A joint about or along an axis, a vector in the parent-side frame that is normalised."""
 
     axis: tuple[float, float, float] = Z_AXIS
-    kind: ClassVar[str] = "revolute"
-    angles: ClassVar[tuple[int, ...]] = (0,)
 
     def __post_init__(self):
         object.__setattr__(self, "axis", unit_axis(self.axis))
+
+
+@dataclass(frozen=True)
+class Revolute(AxisJoint):
+    """Rotation by q [rad] about `axis`; q is not wrapped, so also for continuous joints."""
+
+    kind: ClassVar[str] = "revolute"
+    angles: ClassVar[tuple[int, ...]] = (0,)
 
     @cached_property
     def S(self) -> np.ndarray:
         return _columns([(*self.axis, 0.0, 0.0, 0.0)])
 
     def transform(self, q):
-        return _as(q, rot_axis(self.axis, q[0])), _as(q, np.zeros(3))
-
-    def random(self, rng, batch=()):
-        return rng.uniform(-math.pi, math.pi, (*batch, 1))
+        return _constant(q, rot_axis(self.axis, q[0])), _constant(q, np.zeros(3))
 
 
 @dataclass(frozen=True)
-class Prismatic(Joint):
-    """Translation by q [m] along the unit vector `axis`."""
+class Prismatic(AxisJoint):
+    """Translation by q [m] along `axis`."""
 
-    axis: tuple[float, float, float] = Z_AXIS
     kind: ClassVar[str] = "prismatic"
-
-    def __post_init__(self):
-        object.__setattr__(self, "axis", unit_axis(self.axis))
 
     @cached_property
     def S(self) -> np.ndarray:
         return _columns([(0.0, 0.0, 0.0, *self.axis)])
 
     def transform(self, q):
-        return _as(q, np.eye(3)), vector([a * q[0] for a in self.axis], dtype_of(q))
-
-    def random(self, rng, batch=()):
-        return rng.uniform(-1.0, 1.0, (*batch, 1))
+        return _constant(q, np.eye(3)), vector([a * q[0] for a in self.axis], dtype_of(q))
 
 
 @dataclass(frozen=True)
-class Helical(Joint):
+class Helical(AxisJoint):
     """Screw: rotation by q [rad] about `axis` with translation `pitch`·q along it, pitch in m/rad."""
 
-    axis: tuple[float, float, float] = Z_AXIS
     pitch: float = 0.1
     kind: ClassVar[str] = "helical"
+    angles: ClassVar[tuple[int, ...]] = ()  # the translation has q itself
 
     def __post_init__(self):
-        object.__setattr__(self, "axis", unit_axis(self.axis))
+        super().__post_init__()
         if not math.isfinite(self.pitch):
             raise ModelError(f"the pitch of a helical joint must be finite [m/rad], got {self.pitch}")
         object.__setattr__(self, "pitch", float(self.pitch))
@@ -197,43 +200,36 @@ class Helical(Joint):
 
     def transform(self, q):
         advance = self.pitch * q[0]
-        return _as(q, rot_axis(self.axis, q[0])), vector([a * advance for a in self.axis], dtype_of(q))
+        return _constant(q, rot_axis(self.axis, q[0])), vector([a * advance for a in self.axis], dtype_of(q))
 
     def random(self, rng, batch=()):
         return rng.uniform(-math.pi, math.pi, (*batch, 1))
 
 
 @dataclass(frozen=True)
-class Cylindrical(Joint):
+class Cylindrical(AxisJoint):
     """Rotation q[0] [rad] about and independent translation q[1] [m] along `axis`; v = (q̇[0], q̇[1])."""
 
-    axis: tuple[float, float, float] = Z_AXIS
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
     kind: ClassVar[str] = "cylindrical"
     angles: ClassVar[tuple[int, ...]] = (0,)
-
-    def __post_init__(self):
-        object.__setattr__(self, "axis", unit_axis(self.axis))
 
     @cached_property
     def S(self) -> np.ndarray:
         return _columns([(*self.axis, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, *self.axis)])
 
     def transform(self, q):
-        return _as(q, rot_axis(self.axis, q[0])), vector([a * q[1] for a in self.axis], dtype_of(q))
-
-    def random(self, rng, batch=()):
-        return rng.uniform((-math.pi, -1.0), (math.pi, 1.0), (*batch, 2))
+        return _constant(q, rot_axis(self.axis, q[0])), vector([a * q[1] for a in self.axis], dtype_of(q))
 
 
 @dataclass(frozen=True)
 class Planar(Joint):
     """Motion in the plane with unit vector `normal`: q = (x [m], y [m], θ [rad]), v = (vx, vy, ω) in body coordinates.
 
-    x and y are measured along the plane's axes in the parent-side frame, which form with the normal a right-handed
-    frame: for normal z these are x and y, for x they are y and z, for y they are z and x; in general the x axis is the
-    projection on the plane of the coordinate axis that follows (cyclically) the one nearest to the normal.
+    x and y are measured in the parent-side frame along axes that form a right-handed frame with the normal. The x axis
+    is the projection on the plane of the coordinate axis that follows (cyclically) the one nearest to the normal: for
+    normal z the axes are x and y, for x they are y and z, for y they are z and x.
     """
 
     normal: tuple[float, float, float] = Z_AXIS
@@ -261,16 +257,16 @@ class Planar(Joint):
     def transform(self, q):
         x, y = self.plane
         r = [a * q[0] + b * q[1] for a, b in zip(x, y, strict=True)]
-        return _as(q, rot_axis(self.normal, q[2])), vector(r, dtype_of(q))
+        return _constant(q, rot_axis(self.normal, q[2])), vector(r, dtype_of(q))
 
     def rates(self, q):
-        N = _as(q, np.eye(3))
+        N = _constant(q, np.eye(3))
         c, s = cos(q[2]), sin(q[2])
         N[0, 0], N[0, 1], N[1, 0], N[1, 1] = c, -s, s, c
         return N
 
     def integrate(self, q, v):
-        """SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω / ω, k = (1 − cos ω) / ω; θ ⊕ = ω."""
+        """q exp(v) on SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω/ω, k = (1 − cos ω)/ω; θ ⊕ = ω."""
         q, v = _scalars(q), _scalars(v)
         w, angle = (x if x.ndim else x[()] for x in (v[..., 2], q[..., 2]))  # expressions have no axes
         s, k, _ = _arc(w)
@@ -279,9 +275,9 @@ class Planar(Joint):
         return np.stack([q[..., 0] + c0 * dx - s0 * dy, q[..., 1] + s0 * dx + c0 * dy, q[..., 2] + w], axis=-1)
 
     def difference(self, q0, q1):
-        """Inverse of `integrate` with ω = θ1 − θ0, not wrapped.
+        """log(q0⁻¹ q1) on SE(2) with ω = θ1 − θ0, not wrapped.
 
-        Raises InvalidInput if no v exists: θ differs by whole turns and the position differs too.
+        Raises InvalidInput if no v exists: the angles differ by full turns and the positions differ.
         """
         q0, q1 = _scalars(q0), _scalars(q1)
         d = q1 - q0
@@ -290,21 +286,18 @@ class Planar(Joint):
         dx, dy = c0 * d[..., 0] + s0 * d[..., 1], c0 * d[..., 1] - s0 * d[..., 0]
         s, k, square = _arc(w)
         if q0.dtype != object and q1.dtype != object:
-            turns = square < 1e-18
-            if np.any(turns & ((dx != 0.0) | (dy != 0.0))):
+            full_turns = square < 1e-18
+            if np.any(full_turns & ((dx != 0.0) | (dy != 0.0))):
                 raise InvalidInput(
                     "no constant planar velocity joins two positions whose angles differ by whole turns; bring the "
                     "angles within 2π of each other first"
                 )
-            square = np.where(turns, 1.0, square)
+            square = np.where(full_turns, 1.0, square)
         return np.stack([(s * dx + k * dy) / square, (s * dy - k * dx) / square, w], axis=-1)
-
-    def random(self, rng, batch=()):
-        return rng.uniform((-1.0, -1.0, -math.pi), (1.0, 1.0, math.pi), (*batch, 3))
 
 
 def _arc(w: Any) -> tuple[Any, Any, Any]:
-    """sin ω / ω, (1 − cos ω)/ω and the sum of their squares, sin²(ω/2)/(ω/2)²; for numbers and expressions."""
+    """s = sin ω/ω, k = (1 − cos ω)/ω and s² + k² = sin²(ω/2)/(ω/2)²."""
     half = sinc(w / 2)
     return sinc(w), w / 2 * half**2, half**2
 
@@ -323,7 +316,7 @@ class Spherical(Joint):
         return _columns(np.eye(6)[:3])
 
     def transform(self, q):
-        return _as(q, quaternion_to_E(q)), _as(q, np.zeros(3))
+        return _constant(q, quaternion_to_E(q)), _constant(q, np.zeros(3))
 
     def neutral(self):
         return np.array([0.0, 0.0, 0.0, 1.0])
@@ -355,13 +348,13 @@ class Free(Joint):
         return _columns(np.eye(6))
 
     def transform(self, q):
-        return _as(q, quaternion_to_E(q[3:])), vector(list(q[:3]), dtype_of(q))
+        return _constant(q, quaternion_to_E(q[3:])), vector(list(q[:3]), dtype_of(q))
 
     def neutral(self):
         return np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
     def rates(self, q):
-        N = _as(q, np.zeros((7, 6)))
+        N = _constant(q, np.zeros((7, 6)))
         N[:3, 3:], N[3:, :3] = quaternion_to_E(q[3:]).T, quaternion_rates(q[3:])
         return N
 
@@ -384,7 +377,7 @@ class Free(Joint):
 
 @dataclass(frozen=True)
 class Fixed(Joint):
-    """No degree of freedom. Kept in a model so that the force across the joint is an unknown of its own."""
+    """No degree of freedom. A model contains it if the wrench across the joint shall be an unknown of its own."""
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
@@ -395,20 +388,10 @@ class Fixed(Joint):
         return _columns([])
 
     def transform(self, q):
-        return _as(q, np.eye(3)), _as(q, np.zeros(3))
-
-    def random(self, rng, batch=()):
-        return np.zeros((*batch, 0))
+        return _constant(q, np.eye(3)), _constant(q, np.zeros(3))
 
 
-# The joint types by the name that files of models have for them.
+# Joint types by their name in files.
 JOINTS: dict[str, type[Joint]] = {
     cls.kind: cls for cls in (Revolute, Prismatic, Helical, Cylindrical, Planar, Spherical, Free, Fixed)
 }
-
-
-def _columns(columns: ArrayLike) -> np.ndarray:
-    """(6, n) read-only matrix of the given columns."""
-    S = np.array(columns, dtype=float).reshape(-1, 6).T.copy()
-    S.setflags(write=False)
-    return S

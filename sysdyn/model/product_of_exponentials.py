@@ -1,4 +1,4 @@
-"""Models from screw axes: the product of exponentials (Lynch & Park, Modern Robotics, ch. 4)."""
+"""Models from screw axes: the product of exponentials."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError
-from sysdyn.model.constants import clean
+from sysdyn.model.constants import UNIT_ERROR, clean
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute
 from sysdyn.model.model import Model
 from sysdyn.model.se3 import X_motion, adjoint, checked_pose
 from sysdyn.program.arrays import finite_array
 from sysdyn.program.reproducible import dot, matmul, norm
-
-UNIT_ERROR = 1e-6  # Largest ||ω| − 1| of a unit vector ω that was written with few digits (chosen).
-NO_PITCH = 1e-12  # Rounding of a pitch ω · v, as a fraction of |v| (chosen).
 
 
 def from_screws(
@@ -26,16 +23,32 @@ def from_screws(
     upper: ArrayLike | None = None,
     name: str = "screws",
 ) -> Model:
-    """Serial chain without mass whose frame "tool" is at T(q) = exp([S_1] q_1) … exp([S_n] q_n) M = M exp([B_1] q_1) ….
+    """A serial chain without mass by its screw axes, the product of exponentials.
 
-    home (4, 4): M, the pose of the tool at q = 0.
-    space or body (6, n), one of the two: a column [ω; v] for each joint, at q = 0, S_i in world coordinates or B_i in
-        those of the tool; |ω| = 1 and v = −ω × p + h ω for an axis through p with the pitch h (0 for revolute joints),
-        or ω = 0 and |v| = 1 for prismatic joints.
-    lower, upper (n,): limits of q, by default none.
+    Its frame "tool" is at T(q) = exp([S_1] q_1) … exp([S_n] q_n) M = M exp([B_1] q_1) … exp([B_n] q_n). The unit of
+    length is that of M and v.
 
-    The unit of length is that of M and v: what the library calls m is then that. Raises ModelError, and InvalidInput
-    where M is no pose. Lynch & Park eqs. (4.14), (4.16).
+    Parameters
+    ----------
+    home : (4, 4) array_like
+        M, the pose of the tool at q = 0.
+    space, body : (6, n) array_like
+        One of the two: a column [ω; v] for each joint at q = 0, S_i in world coordinates or B_i in tool coordinates.
+        |ω| = 1 and v = −ω × p + h ω for an axis through p with pitch h, 0 for revolute joints; ω = 0 and |v| = 1 for
+        prismatic joints.
+    lower, upper : (n,) array_like, optional
+        Limits of q.
+    name : str
+        Name of the robot.
+
+    Raises
+    ------
+    InvalidInput, ModelError
+        If M is no pose; for wrong axes.
+
+    References
+    ----------
+    Lynch & Park, Modern Robotics, eqs. (4.14), (4.16).
     """
     M = checked_pose("home", home)
     if (space is None) == (body is None):
@@ -47,7 +60,7 @@ def from_screws(
     for i, screw in enumerate(S.T):
         joint, point = _joint(screw, i, origin)
         joints.append(joint)
-        X_tree[i] = X_motion(np.eye(3), clean(point - origin))
+        X_tree[i] = X_motion(np.eye(3), point - origin)
         origin = point
     return Model(
         name,
@@ -64,11 +77,10 @@ def from_screws(
 
 
 def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.ndarray]:
-    """(joint, the point (3,) of its axis nearest to `origin`) of the screw axis (6,)."""
+    """The joint of a screw axis (6,), and the point (3,) of the axis nearest to `origin`."""
     w, v = screw[:3], screw[3:]
-    size = float(norm(w))
+    size, speed = float(norm(w)), float(norm(v))
     if size <= UNIT_ERROR:
-        speed = float(norm(v))
         if abs(speed - 1.0) > UNIT_ERROR:
             raise ModelError(f"screw axis {i} has ω = 0 and |v| = {speed:.9g}; a prismatic one needs |v| = 1")
         return Prismatic(tuple(v)), origin
@@ -78,11 +90,10 @@ def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.nda
         )
     w, v = w / size, v / size
     pitch, point = float(dot(w, v)), np.cross(w, v)
-    point = point + w * dot(w, origin - point)
-    joint = Revolute(tuple(w)) if abs(pitch) <= NO_PITCH * norm(v) else Helical(tuple(w), pitch)
-    return joint, point
+    joint = Helical(tuple(w), pitch) if clean(pitch, norm(v)) else Revolute(tuple(w))
+    return joint, point + w * dot(w, origin - point)
 
 
 def _screws(name: str, screws: ArrayLike | None) -> np.ndarray:
-    """(6, n) array with a column [ω; v] for each joint. Raises ModelError."""
+    """(6, n) array of screw axes. Raises ModelError."""
     return finite_array(f"{name} (a column [ω; v] for each joint)", screws, (6, None), ModelError)

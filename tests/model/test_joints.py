@@ -211,10 +211,10 @@ def test_axes_are_normalised_and_snapped():
     ("axis", "message"),
     [
         ((0, 0, 0), "is zero"),
-        ((0, np.nan, 1), "finite"),
-        ((np.inf, 0, 0), "finite"),
-        ((0, 1), r"shape \(3,\)"),
-        ("up", "3 numbers"),
+        ((0, np.nan, 1), "a joint axis is nan"),
+        ((np.inf, 0, 0), "a joint axis is inf"),
+        ((0, 1), r"\(3,\) is needed"),
+        ("up", "a joint axis has type"),
     ],
 )
 def test_bad_axes_raise(cls, axis, message):

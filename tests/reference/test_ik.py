@@ -131,7 +131,7 @@ def test_screws_that_are_none_are_refused():
         from_screws(M, space=S * np.where(np.arange(6) == 2, 2.0, 1.0))
     with pytest.raises(ModelError, match=r"screw axis 0 has ω = 0 and \|v\| = 3"):
         from_screws(M, body=np.array([[0.0, 0.0, 0.0, 3.0, 0.0, 0.0]]).T)
-    with pytest.raises(ModelError, match=r"space has shape \(4, 6\); needed: \(6, n\)"):
+    with pytest.raises(ModelError, match=r"space .*shape \(4, 6\)"):
         from_screws(M, space=S[:4])
     with pytest.raises(ModelError, match="either as space=S .* or as body=B"):
         from_screws(M, space=S, body=S)
