@@ -255,8 +255,8 @@ def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
     right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
     """
     cleaned = exact_right_angles if right else clean
-    roll, pitch, yaw = angles
-    return clean(matmul(cleaned(rotx(roll)), cleaned(roty(pitch)), cleaned(rotz(yaw))))
+    rotations = [cleaned(about(angle)) for about, angle in zip((rotx, roty, rotz), angles, strict=True) if angle]
+    return clean(matmul(*rotations)) if rotations else np.eye(3)
 
 
 def _start_tag(tag: str, name: str | None) -> str:
