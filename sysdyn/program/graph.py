@@ -1,9 +1,8 @@
 """Scalar expression graph: hash-consed, folded while it is built, counted exactly.
 
-An algorithm written for floats runs unchanged on `Expr` (also inside NumPy object arrays); what it computed is then
-in the `Graph`, from which counts, derivatives and programs are taken. Folding follows the counting rules of the
-project: constants, 0 and ±1, double negation and x − x never become operations, and sign changes are moved to where
-they cost nothing.
+An algorithm written for floats runs unchanged on `Expr`, also inside NumPy object arrays. The `Graph` records its
+operations, from which counts, derivatives and programs are made. Operations on constants, with 0 or ±1, double
+negations and x − x are folded; changes of sign move to where they cost nothing.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from sysdyn.program.opcodes import (
     Flops,
 )
 
-# Prime of the identity test. Floats are dyadic fractions, so that 2 has to be of great order, here p − 1: modulo the
-# Mersenne prime 2^61 − 1 rounding errors of the size 2^-61 would be ones.
+# Prime of the identity test. Floats are dyadic fractions, so 2 needs a large order, here p − 1: modulo the Mersenne
+# prime 2^61 − 1, rounding errors of size 2^-61 would be ones.
 _P = (1 << 61) - 2373
-# Sharing of equal results in graphs of programs, unless a pass decides it.
+# Sharing of equal results in graphs of programs, unless an option sets it.
 SHARING = "algebraic"
 
 
 class Scalar(Protocol):
-    """A number with + − × ÷, also with a float on either side: float, `Expr`, a number that counts operations."""
+    """A number with + − × ÷, also with a float on either side: float, `Expr`, or one that counts its operations."""
 
     def __add__(self, other: Any, /) -> Any: ...
     def __radd__(self, other: Any, /) -> Any: ...
@@ -59,10 +58,17 @@ class Scalar(Protocol):
 
 
 class Expr:
-    """A scalar of a `Graph`: an input or the result of an operation. Behaves as a number; folded results are floats.
+    """A scalar of a `Graph`, which behaves as a number; results that fold to constants are floats.
 
-    It is node number `node` or, where `negative`, minus that; `value` is the element of the finite field that it is
-    (algebraic sharing). Graphs make them.
+    Attributes
+    ----------
+    graph : Graph
+    node : int
+        Number of the node.
+    negative : bool
+        True if the scalar is minus the node.
+    value : int
+        Value at the random point of the finite field, for sharing="algebraic".
     """
 
     __slots__ = ("graph", "negative", "node", "value")
@@ -75,7 +81,7 @@ class Expr:
 
     @property
     def id(self) -> int:
-        """Number of its node; of the sign change, which is made if there is none yet, if the expression is negative."""
+        """Number of the node; for a negative expression that of a sign change, which is made if there is none."""
         return self.graph.negation(self) if self.negative else self.node
 
     def __add__(self, other):
@@ -142,7 +148,7 @@ class Expr:
         return self.graph.apply(SQRT, self)
 
     def apply_operation(self, kind: int, *operands):
-        """The operation `kind` of `OPERATIONS` on `operands`, of which one is this expression."""
+        """The result of the operation `kind` on `operands`, one of them this expression."""
         return self.graph.apply(kind, *operands)
 
     def __bool__(self):
@@ -158,7 +164,7 @@ class Expr:
 
 
 def _coerced(operation, ufunc, left, right):
-    """left ∘ right if one operand is an array or another kind of number."""
+    """left ∘ right where one operand is an array or a number of another type."""
     for operand in (left, right):
         if isinstance(operand, np.ndarray):
             wrapped = [_boxed(x) if type(x) is Expr else x for x in (left, right)]
@@ -185,15 +191,19 @@ def _as_float(x) -> float:
 class Graph:
     """A scalar expression graph over floats and named inputs.
 
-    sharing: which equal results become one node.
-        "none"       every operation executed is a node (a float run that counts);
-        "structural" same operation on same operands (commutative operands sorted, a − b and b − a share);
-        "algebraic"  additionally, results that are the same rational function of the inputs: each node carries its
-                     value at one random point of a finite field (sin² + cos² = 1 holds there), so X^T I X is found
-                     symmetric and cancelled fill-in found zero. A wrong merge in a graph of N nodes has a
-                     probability of at most N² d / p (Schwartz-Zippel: N² pairs, as values are compared up to sign;
-                     d: degree of their difference in the random numbers; p = 2^61 − 2373), which is 4e-7 d for a
-                     million nodes. The random numbers are the same in every graph, so that a wrong merge would recur.
+    Parameters
+    ----------
+    sharing : {"none", "structural", "algebraic"}
+        Which equal results become one node: none, as in a float run; the same operation on the same operands, in any
+        order if it commutes, and a − b with b − a; or results that are the same rational function of the inputs.
+
+    Notes
+    -----
+    Algebraic sharing is polynomial identity testing: each node has its value at one random point of a finite field, at
+    which sin² + cos² = 1. It finds that X^T I X is symmetric and that cancelled fill-in is zero. By the lemma of
+    Schwartz and Zippel, a graph of N nodes merges two different functions with probability ≤ N² d / p: there are N²
+    pairs, as values are compared up to sign, d is the degree of a difference in the random numbers, and
+    p = 2^61 − 2373. A million nodes give 4e-7 d. All graphs use the same random numbers, so a wrong merge recurs.
     """
 
     def __init__(self, sharing: str = "structural"):
@@ -219,7 +229,7 @@ class Graph:
         return len(self.kind)
 
     def copy(self) -> Graph:
-        """A graph with the same nodes under the same numbers, which goes on as this one would."""
+        """A graph with the same nodes, numbers and random state, to which nodes are added independently."""
         new = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, list):
@@ -230,7 +240,7 @@ class Graph:
         return new
 
     def rebind(self, x):
-        """The same expression in this copy of its graph; anything but an Expr is returned unchanged."""
+        """The same expression in this copy of its graph; other objects are returned unchanged."""
         return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
 
     def __enter__(self) -> Graph:
@@ -240,76 +250,74 @@ class Graph:
         self.close()
 
     def close(self) -> None:
-        """Free the tables that find equal nodes, at once and without garbage collection; no more nodes can be made."""
+        """Free the tables that find equal nodes, without waiting for garbage collection; the graph is then complete."""
         for table in (self._table, self._by_field, self._by_name, self._constants):
             table.clear()
 
     # ---- leaves ------------------------------------------------------------------------------------------------
 
     def input(self, name: str) -> Expr:
-        """The input called `name`; the same Expr each time."""
-        known = self._by_name.get(name)
-        if known is None:
-            known = self._by_name[name] = self._new(INPUT, -1, -1, self._random_field())
-            self.input_names[known.node] = name
-        return known
+        """The input of this name, one Expr for all calls."""
+        x = self._by_name.get(name)
+        if x is None:
+            x = self._by_name[name] = self._new(INPUT, -1, -1, self._random_field())
+            self.input_names[x.node] = name
+        return x
 
     def inputs(self, name: str, n: int) -> np.ndarray:
         """(n,) object array of the inputs name[0] … name[n−1]."""
         return np.array([self.input(f"{name}[{i}]") for i in range(n)] + [None], dtype=object)[:n]
 
     def cut(self) -> None:
-        """Begin a new piece of work here: equal pieces of a program share machine code."""
+        """Begin a new piece of work here; equal pieces of a program share machine code."""
         if not self.cuts or self.cuts[-1] != len(self.kind):
             self.cuts.append(len(self.kind))
 
     def constant(self, x: float) -> Expr:
-        """The constant x, of either sign, as a node."""
-        found = self._constants.get(x)
-        if found is None:
+        """The constant x as a node of its own, also where it is negative."""
+        node = self._constants.get(x)
+        if node is None:
             if not math.isfinite(x):
                 raise InvalidInput(f"a constant of an expression is {x}")
             value = _field_of(x) if self._algebraic else 0
-            found = self._constants[x] = Expr(self, self._append(CONST, -1, -1, value), False, value)
-            self.constants[found.node] = x
+            node = self._constants[x] = Expr(self, self._append(CONST, -1, -1, value), False, value)
+            self.constants[node.node] = x
             if self._algebraic:
                 self._by_field.setdefault(value, x)
-        return found
+        return node
 
     def _number(self, x: float) -> Expr:
-        """The constant x as the node of |x|, or minus that."""
+        """The constant x as ± the node of |x|."""
         return self.constant(x) if x >= 0.0 else -self.constant(-x)
 
     def exact_constant(self, x):
-        """The float x as a constant node that keeps its exact value through folding.
+        """The float x as a constant node; 0, ±1 and other objects are returned unchanged.
 
-        0, ±1 and whatever is no float are returned as they are.
-
-        Folded floats are rounded, so that identities between rounded constants are lost; folded constant nodes are
-        rounded too, but compared by their exact values. Only sharing="algebraic" makes the difference.
+        Results of constant nodes are rounded like those of floats, but algebraic sharing compares their exact values,
+        so that it finds identities between constants that rounding would hide.
         """
         if not self._algebraic or type(x) is not float or x in (0.0, 1.0, -1.0):
             return x
         return self._folded(x, _field_of(x))
 
     def _folded(self, x: float, value: int):
-        """The constant x whose exact value is `value`."""
+        """The constant with exact value `value`, whose float is x."""
         if not math.isfinite(x):
             raise InvalidInput(f"a constant of an expression is {x}")
         if x < 0.0:
             return -self._folded(-x, _P - value)
-        found = self._known(value)
-        if found is None:
-            found = self._new(CONST, -1, -1, value)
-            self.constants[found.node] = x
-        elif type(found) is float and found not in (0.0, 1.0, -1.0):
-            found = self._number(found)
-        return found
+        shared = self._shared(value)
+        if shared is None:
+            shared = self._new(CONST, -1, -1, value)
+            self.constants[shared.node] = x
+        elif type(shared) is float and shared not in (0.0, 1.0, -1.0):
+            shared = self._number(shared)
+        return shared
 
     def decouple(self, x):
-        """x as a number of its own, rounding errors and all: no knowledge of x is used. Costs nothing.
+        """x as an independent number, rounding errors included, that no identity relates to other nodes.
 
-        Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
+        Without it, the residual of a solution would fold to 0, its value in exact arithmetic. No operation is executed.
         """
         return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
@@ -326,23 +334,23 @@ class Graph:
         return len(self.kind) - 1
 
     def _new(self, kind: int, a: int, b: int, value: int) -> Expr:
-        found = Expr(self, self._append(kind, a, b, value), False, value)
+        x = Expr(self, self._append(kind, a, b, value), False, value)
         if self._algebraic:
-            self._by_field[value] = found
-        return found
+            self._by_field[value] = x
+        return x
 
     # ---- operations --------------------------------------------------------------------------------------------
     #
-    # Nodes of sums, products and quotients are of operands without signs, the earlier one first where that may be.
+    # Sums, products and quotients are nodes of operands without signs; in sums and products the earlier one is first.
 
     def _sum(self, x: Expr, y: Expr, minus: bool = False):
         """x + y, or x − y."""
         value = 0
         if self._algebraic:
             value = (x.value - y.value if minus else x.value + y.value) % _P
-            found = self._by_field.get(value)
-            if found is not None and type(found) is Expr and y.graph is self:
-                return found
+            shared = self._by_field.get(value)
+            if shared is not None and type(shared) is Expr and y.graph is self:
+                return shared
         a, b, first, second = x.node, y.node, x.negative, y.negative is not minus
         if a > b:
             a, b, first, second = b, a, second, first
@@ -356,9 +364,9 @@ class Graph:
         value = 0
         if self._algebraic:
             value = x.value * y.value % _P
-            found = self._by_field.get(value)
-            if found is not None and type(found) is Expr and y.graph is self:
-                return found
+            shared = self._by_field.get(value)
+            if shared is not None and type(shared) is Expr and y.graph is self:
+                return shared
         a, b, negative = x.node, y.node, x.negative is not y.negative
         return self._node(MUL, a, b, negative, value, y) if a < b else self._node(MUL, b, a, negative, value, y)
 
@@ -384,59 +392,59 @@ class Graph:
         return self._quotient(x, self._number(c))
 
     def _node(self, kind: int, a: int, b: int, negative: bool, value: int, other: Expr):
-        """The node a ∘ b, its negative, or a known equal. Raises InvalidInput if `other` is of another graph."""
+        """± the node a ∘ b, or an equal result. Raises InvalidInput if `other` is of another graph."""
         if other.graph is not self:
             raise InvalidInput("the operands belong to two different graphs")
         if self._algebraic:
-            kinds, known = self.kind, self._by_field
+            kinds, by_field = self.kind, self._by_field
             if kinds[a] == CONST and kinds[b] == CONST:
                 folded = OPERATIONS[kind].number(self.constants[a], self.constants[b])
                 return self._folded(-folded if negative else folded, value)
-            # `_known` and `_append`, without calls: most of the offline phase makes nodes
-            found = known.get(value)
-            if found is None:
-                found = known.get(_P - value)
-                if found is None:
-                    found = Expr(self, len(kinds), negative, value)
+            # `_shared` and `_append` inline, as the offline phase spends most of its time here
+            shared = by_field.get(value)
+            if shared is None:
+                shared = by_field.get(_P - value)
+                if shared is None:
+                    shared = Expr(self, len(kinds), negative, value)
                     kinds.append(kind)
                     self.lhs.append(a)
                     self.rhs.append(b)
                     self._field.append(_P - value if negative else value)
                 else:
-                    found = -found
-                known[value] = found
-            return found
+                    shared = -shared
+                by_field[value] = shared
+            return shared
         if self.sharing == "none":
             return Expr(self, self._append(kind, a, b, 0), negative, 0)
         key = (kind, a, b)
-        found = self._table.get(key)
-        if found is None:
-            found = self._table[key] = Expr(self, self._append(kind, a, b, 0), False, 0)
-        return -found if negative else found
+        node = self._table.get(key)
+        if node is None:
+            node = self._table[key] = Expr(self, self._append(kind, a, b, 0), False, 0)
+        return -node if negative else node
 
-    def _known(self, value: int):
-        """The expression known to have this value in the field; None if there is none."""
-        found = self._by_field.get(value)
-        if found is None:
-            found = self._by_field.get(_P - value)
-            if found is not None:
-                found = self._by_field[value] = -found
-        return found
+    def _shared(self, value: int):
+        """The expression or float with this value in the field; None if there is none."""
+        shared = self._by_field.get(value)
+        if shared is None:
+            shared = self._by_field.get(_P - value)
+            if shared is not None:
+                shared = self._by_field[value] = -shared
+        return shared
 
     def negation(self, x: Expr) -> int:
-        """The number of the node that changes the sign of the negative x."""
-        found = self._negations.get(x.node)
-        if found is None:
-            found = self._negations[x.node] = self._append(NEG, x.node, -1, x.value)
-        return found
+        """Number of the node that changes the sign of x.node; x is negative."""
+        node = self._negations.get(x.node)
+        if node is None:
+            node = self._negations[x.node] = self._append(NEG, x.node, -1, x.value)
+        return node
 
     def at(self, i: int) -> Expr:
-        """Node number i."""
+        """The expression of node number i."""
         value = self._field[i] if self._algebraic else 0
         return Expr(self, self.lhs[i], True, value) if self.kind[i] == NEG else Expr(self, i, False, value)
 
     def apply(self, kind: int, *operands):
-        """The operation `kind` of `OPERATIONS` on Exprs of this graph and floats."""
+        """The result of the operation `kind` of `OPERATIONS` on expressions of this graph and floats."""
         operation = OPERATIONS[kind]
         if operation.symbol or all(type(x) is not Expr for x in operands):
             return operation.number(*operands)
@@ -446,11 +454,11 @@ class Graph:
             return mirrored if operation.parity > 0 else -mirrored
         first, second = (*(self._operand(x) for x in operands), -1)[:2]
         key = kind, first, second
-        found = None if kind not in ANGULAR and self.sharing == "none" else self._table.get(key)
-        if found is None:
+        node = None if kind not in ANGULAR and self.sharing == "none" else self._table.get(key)
+        if node is None:
             value = self._circle_point(first)[kind == COS] if kind in ANGULAR else self._random_field()
-            found = self._table[key] = self._new(*key, value)
-        return found
+            node = self._table[key] = self._new(*key, value)
+        return node
 
     def _operand(self, x) -> int:
         if type(x) is not Expr:
@@ -460,7 +468,7 @@ class Graph:
         return x.id
 
     def _circle_point(self, angle: int) -> tuple[int, int]:
-        """(s, c) in the field with s² + c² = 1, one random point for each angle: s = 2t/(1+t²), c = (1−t²)/(1+t²)."""
+        """The sine and cosine of an angle in the field, with s² + c² = 1: 2t/(1+t²), (1−t²)/(1+t²) of a random t."""
         if not self._algebraic:
             return 0, 0
         point = self._circle.get(angle)
@@ -470,16 +478,16 @@ class Graph:
             point = self._circle[angle] = (2 * t * scale % _P, (1 - t * t) * scale % _P)
         return point
 
-    # ---- looking at it -----------------------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------------------------
 
     def live(self, outputs: Iterable) -> np.ndarray:
-        """Sorted node numbers needed for `outputs` (leaves included)."""
+        """Sorted numbers of the nodes that `outputs` need, leaves included."""
         roots = [self._operand(x) for x in outputs if type(x) is Expr]
         kind, lhs, rhs = self.kind, self.lhs, self.rhs
         needed = bytearray(len(kind))
         for i in roots:
             needed[i] = 1
-        for i in range(max(roots, default=-1), -1, -1):  # operands come before what is made of them
+        for i in range(max(roots, default=-1), -1, -1):  # operands have lower numbers than results
             if needed[i]:
                 if lhs[i] >= 0:
                     needed[lhs[i]] = 1
@@ -492,11 +500,12 @@ class Graph:
         return (self.lhs[i],) if self.rhs[i] < 0 else (self.lhs[i], self.rhs[i])
 
     def count(self, outputs: Iterable) -> Flops:
-        """Exact operations live from `outputs`. Sin and cos of one angle count as one pair."""
+        """Exact counts of the operations that `outputs` need."""
         live = self.live(outputs)
         return Flops.of(*(np.asarray(x, dtype=np.int64)[live] for x in (self.kind, self.lhs)))
 
     def describe(self, x, depth: int = 3) -> str:
+        """x as a formula, down to `depth` levels of operations."""
         if type(x) is not Expr:
             return f"{x:.6g}"
         if x.negative:
@@ -528,18 +537,18 @@ def gc_paused() -> Iterator[None]:
 
 
 def _field_of(x: float) -> int:
-    """The float x, an exact dyadic rational, as an element of the field."""
+    """The float x, which is a dyadic fraction, as an element of the field."""
     numerator, denominator = x.as_integer_ratio()
     return numerator * pow(denominator, -1, _P) % _P
 
 
 def is_zero(x) -> bool:
-    """Structurally zero: the float 0, whatever the inputs."""
+    """True for the float 0, and so for results that are 0 at all inputs."""
     return type(x) is not Expr and x == 0.0
 
 
 def is_constant(x) -> bool:
-    """The same whatever the inputs: a float, or a constant node or its negative."""
+    """True for floats and ± constant nodes, which are the same at all inputs."""
     if type(x) is not Expr:
         return isinstance(x, (int, float, np.number))
     return x.graph.kind[x.node] == CONST
@@ -554,7 +563,7 @@ def constant_value(x) -> float:
 
 
 def strip_sign(x):
-    """x or −x, whichever is not a sign change of another node: the one that is computed."""
+    """x without changes of sign: the node whose absolute value is that of x."""
     if type(x) is Expr:
         x = -x if x.negative else x
         while x.graph.kind[x.node] in (NEG, COPYSIGN):
@@ -562,7 +571,5 @@ def strip_sign(x):
     return x
 
 
-# ---- generic elementary functions: float, Expr, or NumPy array (a batch) -----------------------------------------
-
-
+# Elementary functions of floats, Expr, or NumPy arrays (a batch).
 sin, cos, sqrt, copysign = (OPERATIONS[kind].number for kind in (SIN, COS, SQRT, COPYSIGN))

@@ -1,6 +1,6 @@
-"""A graph with fewer operations for the same results: sums and products as a whole, shared and factored.
+"""Algebraic simplification of graphs: n-ary sums and products are factored and share common pairs.
 
-Where a sum is used once, by another sum, both are one sum of several terms, and so are products. Then
+A sum that is used once, by another sum, is merged into it, and likewise products. Then
 
     factoring   a b ± a c = a (b ± c), where neither product is needed otherwise;
     sharing     a pair of terms (or factors) that occurs in several sums (products) is computed once.
@@ -19,23 +19,25 @@ import numpy as np
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import ADD, MUL, NEG, SUB
 
-# Operations beyond which graphs are left as they were written: rewriting would take most of the time (chosen).
+# Largest graph to simplify, in operations: beyond, it takes most of the compile time (tuned).
 MAX_OPS = 60_000
 
-Term = tuple[int, int]  # (node, +1 or −1): a term of a sum, or a factor of a product, whose signs are all +1.
-Parts = dict[int, list[Term]]  # The terms, or factors, of the sums, or products, of these numbers.
+# (node, sign) of a term of a sum, or of a factor of a product, whose sign is +1.
+Term = tuple[int, int]
+# {sum: its terms} or {product: its factors}
+Parts = dict[int, list[Term]]
 
 
 def simplify(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
-    """(a new graph, the outputs in it). Inputs keep their names; nodes that no output needs are left out."""
-    return _Rewriting(graph, outputs).result()
+    """(new graph, outputs in it). Inputs keep their names; nodes that no output needs are omitted."""
+    return _Simplifier(graph, outputs).result()
 
 
-class _Rewriting:
-    """A rewriting in progress: nodes of the graph keep their numbers, and new ones take the next.
+class _Simplifier:
+    """Sums and products of a graph, which keeps its node numbers while new nodes take the next ones.
 
-    sums, products: the ones in no other; uses: how often each node is an operand, outputs count twice and
-    so stay nodes of their own; constants: the value of each constant.
+    sums, products: those merged into no other. uses: number of uses of each node as an operand; outputs count twice, so
+    that they are not merged. constants: {node: value}.
     """
 
     def __init__(self, graph: Graph, outputs: Sequence):
@@ -47,13 +49,13 @@ class _Rewriting:
         self._flatten()
         self._factor_all()
         self._share(self.sums)
-        self._factor_all()  # products of a pair that several sums had are needed once now
+        self._factor_all()  # products in a shared pair are used once now
         self._share(self.products)
 
-    # ---- sums and products as a whole ------------------------------------------------------------------------------
+    # ---- n-ary sums and products -----------------------------------------------------------------------------------
 
     def _flatten(self) -> None:
-        """Collect the terms of all sums and the factors of all products, through inner ones that are used once."""
+        """Collect the terms of sums and the factors of products; inner ones that are used once are merged."""
         graph = self.graph
         live = graph.live(self.outputs)
         kind, lhs, rhs = (np.asarray(x, dtype=np.int64) for x in (graph.kind, graph.lhs, graph.rhs))
@@ -74,7 +76,7 @@ class _Rewriting:
                 self.sums[i] = self._inner(self.sums, a) + [(t, -s) for t, s in self._inner(self.sums, b)]
 
     def _inner(self, parts: Parts, i: int) -> list[Term]:
-        """The terms (or factors) of node i if it is a sum (or product) used once; else node i itself."""
+        """The terms (or factors) of node i if it is a sum (or product) used once, else node i."""
         return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
 
     def _fresh(self) -> int:
@@ -95,31 +97,31 @@ class _Rewriting:
                 self._factor(i)
 
     def _factor(self, i: int) -> None:
-        """Take common factors out of sum i, the commonest first, until none is left."""
-        while (factor := self._commonest(self.sums[i])) is not None:
-            inner, outer = self._divided(self.sums[i], factor)
+        """Take common factors out of sum i, the most frequent first."""
+        while (factor := self._most_common_factor(self.sums[i])) is not None:
+            inner, outer = self._divide(self.sums[i], factor)
             self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
 
-    def _is_single(self, t: int, parts: Parts) -> bool:
-        """True if node t is one of these sums, or products, and used once."""
+    def _is_used_once(self, t: int, parts: Parts) -> bool:
+        """True if node t is one of these sums (or products) and used once."""
         return t in parts and self.uses[t] == 1
 
-    def _commonest(self, terms: Iterable[Term]) -> int | None:
-        """The factor of most products of a sum; of equals the first, which leaves constants to be added up."""
-        products = [self.products[t] for t, _ in terms if self._is_single(t, self.products)]
+    def _most_common_factor(self, terms: Iterable[Term]) -> int | None:
+        """The factor that most products of a sum have, at least two; the first of several, so that constants add up."""
+        products = [self.products[t] for t, _ in terms if self._is_used_once(t, self.products)]
         if len(products) < 2:
             return None
         count = Counter(f for factors in products for f, _ in set(factors))
         factor, times = max(count.items(), key=lambda c: (c[1], -c[0]))
         return factor if times > 1 else None
 
-    def _divided(self, terms: Iterable[Term], factor: int) -> tuple[list[Term], list[Term]]:
-        """(terms of the cofactor of `factor` in a sum, terms that do not hold it)."""
+    def _divide(self, terms: Iterable[Term], factor: int) -> tuple[list[Term], list[Term]]:
+        """(cofactor of `factor` in a sum, terms without that factor)."""
         inner: list[Term] = []
         outer: list[Term] = []
         constant = 0.0
         for t, s in terms:
-            if not self._is_single(t, self.products) or (factor, 1) not in self.products[t]:
+            if not self._is_used_once(t, self.products) or (factor, 1) not in self.products[t]:
                 outer.append((t, s))
                 continue
             factors = self.products.pop(t)
@@ -131,7 +133,7 @@ class _Rewriting:
                 inner.append((rest, s))
             elif rest in self.constants:
                 constant += s * self.constants[rest]
-            elif self._is_single(rest, self.sums):
+            elif self._is_used_once(rest, self.sums):
                 inner += [(x, z * s) for x, z in self.sums.pop(rest)]
             else:
                 inner.append((rest, s))
@@ -140,7 +142,7 @@ class _Rewriting:
         return inner, outer
 
     def _product(self, factor: int, cofactor: list[Term]) -> Term:
-        """The product of a factor and a sum, which is factored in turn."""
+        """The product of a factor and a cofactor, which is factored in turn."""
         if len(cofactor) == 1:
             (other, sign), *_ = cofactor
         else:
@@ -154,8 +156,8 @@ class _Rewriting:
     # ---- sharing ---------------------------------------------------------------------------------------------------
 
     def _share(self, parts: Parts) -> None:
-        """Take pairs that occur in several of the sums, or products, out of them, until none does."""
-        holders: dict[int, set[int]] = defaultdict(set)  # of each term or factor
+        """Replace pairs that several sums (or products) have by nodes of their own, until there are none."""
+        holders: dict[int, set[int]] = defaultdict(set)  # {term or factor: sums or products that have it}
         for i, part in parts.items():
             for x, _ in part:
                 holders[x].add(i)
@@ -177,14 +179,14 @@ class _Rewriting:
                     changed |= self._extract(parts, key, where[key], holders)
 
     def _extract(self, parts: Parts, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
-        """Take the pair out of these sums, or products; returns the ones whose pairs have to be looked at again."""
+        """Replace the pair in these sums (or products); returns those whose pairs have changed."""
         a, b, relative = key
-        whole = [i for i in places if len(parts[i]) == 2]
-        if whole:
-            new = min(whole)
-            own = dict(parts[new])[a]
+        equal = [i for i in places if len(parts[i]) == 2]  # a sum that is this pair
+        if equal:
+            new = min(equal)
+            sign_of_pair = dict(parts[new])[a]
         else:
-            new, own = self._fresh(), 1
+            new, sign_of_pair = self._fresh(), 1
             parts[new] = [(a, 1), (b, relative)]
         for x in (a, b):
             self.uses[x] -= len(places) - 1
@@ -194,7 +196,7 @@ class _Rewriting:
             sign = next(s for t, s in part if t == a and (b, s * relative) in part)
             part.remove((a, sign))
             part.remove((b, sign * relative))
-            part.append((new, sign * own))
+            part.append((new, sign * sign_of_pair))
         holders[new] |= places - {new}
         return {new, *holders[new]}
 
@@ -212,7 +214,7 @@ class _Rewriting:
         return -self.made[i] if negative else self.made[i]
 
     def _build(self, root: int) -> None:
-        """Make a node after all that it needs, the last one first."""
+        """Build a node after its operands, depth first."""
         made, stack = self.made, [root]
         while stack:
             i = stack[-1]
@@ -232,7 +234,7 @@ class _Rewriting:
         return [x for x, _ in (self._operands(i) if part is None else part)]
 
     def _operands(self, i: int) -> list[Term]:
-        """Operands of an operation that is neither a sum nor a product."""
+        """(node, sign) of the operands of an operation that is neither a sum nor a product."""
         graph = self.graph
         return [(graph.lhs[k], -1) if graph.kind[k] == NEG else (k, 1) for k in graph.operands(i) if k >= 0]
 
@@ -249,9 +251,9 @@ class _Rewriting:
         return self.new.apply(self.graph.kind[i], *(made[x] if s > 0 else -made[x] for x, s in self._operands(i)))
 
     def _make_sum(self, terms: list[Term]) -> Any:
-        if not terms:  # they cancel, which the graph did not see
+        if not terms:  # they cancelled
             return 0.0
-        (first, sign), *others = sorted(terms)  # whatever the signs, so that limbs alike stay alike
+        (first, sign), *others = sorted(terms)  # by node, whatever the signs: isomorphic limbs stay isomorphic
         total = self.made[first] if sign > 0 else -self.made[first]
         for t, s in others:
             total = total + self.made[t] if s > 0 else total - self.made[t]
@@ -259,13 +261,13 @@ class _Rewriting:
 
 
 def _pairs(part: list[Term]) -> set[tuple[int, int, int]]:
-    """(node, node, relative sign) of each pair of terms or factors."""
+    """(node, node, product of signs) of each pair of terms or factors."""
     part = sorted(part)
     return {(x, y, s * z) for k, (x, s) in enumerate(part) for y, z in part[:k]}
 
 
 def _product(factors: list) -> Any:
-    """The product of the factors, the constants multiplied first."""
+    """The product of the factors, constants first."""
     total: Any = 1.0
     for x in factors:
         if type(x) is not Expr:
