@@ -129,3 +129,23 @@ def refuse_options(options: Mapping[str, object], why: str) -> None:
     for name, value in options.items():
         if value:
             raise InvalidInput(f"{name} cannot be given: {why}")
+
+
+# Options of `sysdyn solve` that are not for all of its modes: {modes: options}.
+_LOGS = ("--log of exact states", "--log of unknown states")
+_SOLVERS = ("--random N", "--states FILE", _LOGS[0])
+_MODES = {
+    _SOLVERS: ("--ordering", "--on-singular", "--seconds"),
+    _SOLVERS[1:]: ("--missing",),
+    ("--states FILE", *_LOGS): ("--columns",),
+    _LOGS: ("--plot",),
+    _LOGS[:1]: ("--velocities", "--scheduler"),
+    _LOGS[1:]: ("--coupled", "--order"),
+}
+
+
+def refuse_other_modes(mode: str, options: Mapping[str, object]) -> None:
+    """Raise InvalidInput for options of `sysdyn solve` that are set, but not for this mode."""
+    for modes, names in _MODES.items():
+        if mode not in modes:
+            refuse_options({name: options[name] for name in names}, f"it is for {', '.join(modes)}; this is {mode}")

@@ -40,6 +40,7 @@ from sysdyn.app.arguments import (
     check_output,
     option,
     refuse_options,
+    refuse_other_modes,
     stated_job,
 )
 from sysdyn.app.console import Commands
@@ -131,22 +132,13 @@ def solve(
 
     Example: sysdyn solve problems/arm_from_encoders.toml --log problems/arm.csv --out torques.csv --plot torques.png
     """
-    for_logs = {"--plot": picture, "--velocities": velocities != "logged", "--scheduler": scheduler,
-                "--coupled": coupled, "--order": order}  # fmt: skip
-    for_files = {"--missing": missing != "raise", "--columns": columns}
-    treatment = LOG_STATES[0]
-    if log is not None and states is not None:
-        if states not in LOG_STATES:
-            raise InvalidInput(f"--states is {states!r}: with --log it is {', '.join(LOG_STATES)}, not a file")
-        treatment, states = states, None
-    sources = [x for x in (states, random, log) if x is not None]
+    file = states if log is None else None
+    if log is not None and states not in (None, *LOG_STATES):
+        raise InvalidInput(f"--states is {states!r}: with --log it is {', '.join(LOG_STATES)}, not a file")
+    sources = [x for x in (file, random, log) if x is not None]
     if len(sources) != 1:
         raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if sources else ""))
-    if log is None:
-        refuse_options(for_logs, "it is for a log, --log FILE")
-    if random is not None:
-        refuse_options(for_files, "it is for --states FILE and --log FILE")
-    inputs = [Path(subject), *([columns] if columns else []), *(files_of(states or log) if random is None else [])]
+    inputs = [Path(subject), *([columns] if columns else []), *(files_of(file or log) if random is None else [])]
     if out is not None:
         table_suffix(out, "output file", tuple(WRITERS))
         check_output(out, force, inputs)
@@ -155,21 +147,28 @@ def solve(
 
         check_output(picture, force, inputs, SUFFIXES)
     job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs, on_singular)
+    if log is None:
+        mode = "--states FILE" if file else "--random N"
+    elif states == "exact" or (states in (None, "auto") and not job.problem.state_sensors):
+        mode = "--log of exact states"
+    else:
+        mode = "--log of unknown states"
+    refuse_other_modes(mode, {
+        "--missing": missing != "raise", "--columns": columns, "--velocities": velocities != "logged",
+        "--scheduler": scheduler, "--plot": picture, "--coupled": coupled, "--order": order, "--ordering": ordering,
+        "--on-singular": on_singular, "--seconds": seconds,
+    })  # fmt: skip
     if columns is not None:
         job = replace(job, columns={**job.columns, **load_renames(columns, job.problem)})
     if random is not None:
         solve_states(job, random_states(job.problem, random, seed, job.values), out, seconds, random=True)
-    elif states is not None:
-        found = read_states(Path(states), job.problem, job.values, missing=missing, columns=job.columns)
-        solve_states(job, found, out, seconds)
-    elif log is not None and (treatment == "exact" or (treatment == "auto" and not job.problem.state_sensors)):
-        refuse_options({"--coupled": coupled, "--order": order}, "q and q̇ are exact: it is for --states unknown")
+    elif file is not None:
+        arrays = read_states(Path(file), job.problem, job.values, missing=missing, columns=job.columns)
+        solve_states(job, arrays, out, seconds)
+    elif log is not None and mode == "--log of exact states":
         rows = Log(log, job.problem, job.values, missing, columns=job.columns, velocities=velocities)
         solve_log(job, rows, log, out, picture, scheduler, seconds)
     elif log is not None:
-        exact_only = {name: for_logs[name] for name in ("--velocities", "--scheduler")}
-        exact_only |= {"--missing": for_files["--missing"], "--ordering": ordering, "--on-singular": on_singular}
-        refuse_options({**exact_only, "--seconds": seconds}, "q and q̇ are unknown: it is for --states exact")
         if out is not None:
             from sysdyn.trajectories.stored import events_of
 
@@ -330,7 +329,7 @@ def show_robot(
 
 @app.command()
 def export(
-    subject: Subject, out: Annotated[Path, option("Folder of the C project; made if it is not there.")],
+    subject: Subject, out: Annotated[Path, option("Folder of the C project; created if it does not exist.")],
     name: Annotated[str | None, option("Name of files and functions; default: robot and problem.")] = None,
     base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
     real: Annotated[str, option("Type of its numbers: float64 (default) or float32.")] = "float64",
@@ -437,12 +436,12 @@ def demo(
 
 @app.command("cache")
 def show_cache(
-    clear: Annotated[bool, option("Delete what is kept: it is compiled again when needed.", "--clear")] = False,
+    clear: Annotated[bool, option("Delete the entries: solvers are compiled again when needed.", "--clear")] = False,
 ) -> None:  # fmt: skip
-    """Show where compiled solvers are kept, and how large they are.
+    """Show the cache of compiled solvers and its size.
 
     SYSDYN_CACHE is another folder, or nothing or off for no cache. SYSDYN_CACHE_LIMIT is the greatest size in MiB (1024
-    if not set): beyond it what was not used for longest is deleted.
+    if not set): beyond it the least recently used entries are deleted.
 
     Example: sysdyn cache
     """
@@ -452,9 +451,9 @@ def show_cache(
         return
     if clear:
         cache.clear()
-    kept = cache.entries()
-    size, most = sum(entry.size for entry in kept) / cache.MEBIBYTE, cache.limit() / cache.MEBIBYTE
-    output().print(f"{where}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
+    entries = cache.entries()
+    size, most = sum(entry.size for entry in entries) / cache.MEBIBYTE, cache.limit() / cache.MEBIBYTE
+    output().print(f"{where}: {len(entries)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
     for kind in _NAMES:
         _report(console, Job(make_problem(model, kind), kind), urdf, pictures(model, folder)[kind])
     console.print(
-        "\nRNEA and ABA by the book are our own implementations, counted by the same rules: products with 0 and ±1, "
+        "\nTextbook RNEA and ABA are our own implementations, counted by the same rules: products with 0 and ±1, "
         "changes and copies of signs, the reduction of angles by whole turns and the checks of pivots are not counted. "
         f"\nDone in {time.perf_counter() - begin:.0f} s. Next: README.md, and sysdyn --help."
     )
@@ -106,9 +106,9 @@ def _report(console: Console, job: Job, urdf: str, picture: Path) -> None:
         reference = Pinocchio(job.problem.model, job.kind, urdf) if urdf else reference
     except ImportError:
         console.print("pin, an independent implementation, is not installed: pip install pin")
-    found = differences(job, solvers, reference)
-    print_table(accuracy(reference.name, found))
-    if not (worst := max(x.max() for x in found.values())) < 1e-9:
+    errors = differences(job, solvers, reference)
+    print_table(accuracy(reference.name, errors))
+    if not (worst := max(x.max() for x in errors.values())) < 1e-9:
         raise SysdynError(f"the results differ by {worst:.1e}, more than 1e-9: please report this")
     seconds = call_times(job, solvers["recursion"])
     if isinstance(reference, Pinocchio):

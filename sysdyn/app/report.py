@@ -113,7 +113,7 @@ def operations(job: Job, solvers: Mapping[str, Solver]) -> TextTable:
     for kind in REFERENCES:
         if job.kind not in REFERENCES or kind == job.kind:
             reference = Reference(job.problem.model, kind)
-            rows.append((f"{reference.name} of this robot, by the book", *count_cells(reference.flops())))
+            rows.append((f"textbook {reference.name} of this robot", *count_cells(reference.flops())))
     return TextTable("exact counts, from q and q̇ on", ("", "mul", "add", "div", "total", "sin/cos"), rows)
 
 
@@ -126,13 +126,13 @@ def differences(job: Job, solvers: Mapping[str, Solver], reference: Reference) -
     x = arrays["q"], arrays["qd"], arrays["qdd" if job.kind == "inverse" else "tau"], arrays["fx"]
     expected = reference.solve(*x)
     scale = np.abs(expected).max(axis=-1)
-    found = {label: solver(*x[:3], fx=x[3])[output] for label, solver in solvers.items() if output in solver.outputs}
-    return {label: np.abs(y - expected).max(axis=-1) / scale for label, y in found.items()}
+    results = {label: solver(*x[:3], fx=x[3])[output] for label, solver in solvers.items() if output in solver.outputs}
+    return {label: np.abs(y - expected).max(axis=-1) / scale for label, y in results.items()}
 
 
-def accuracy(name: str, found: Mapping[str, np.ndarray]) -> TextTable:
+def accuracy(name: str, errors: Mapping[str, np.ndarray]) -> TextTable:
     """The table of `differences` from the algorithm of this name."""
-    rows = [(label, f"{x.max():.1e}", f"{np.median(x):.1e}") for label, x in found.items()]
+    rows = [(label, f"{x.max():.1e}", f"{np.median(x):.1e}") for label, x in errors.items()]
     return TextTable(f"relative difference from {name} at {CHECKED:,} random states", ("", "largest", "median"), rows)
 
 
@@ -145,9 +145,9 @@ def call_times(job: Job, solver: Solver) -> dict[str, float]:
         for name, x in batch.items()
     }
     # `bind` reads known quantities whole: zero if only measurements of them are given
-    whole = {x: np.zeros(problem.inputs[x].shape) for x in problem.known_quantities} | state
+    bindable = {x: np.zeros(problem.inputs[x].shape) for x in problem.known_quantities} | state
     y = {m.name: state["y"][m.name] for m in problem.custom if m.name in state.get("y", {})}
-    bound = solver.bind(**{**{name: x for name, x in whole.items() if name != "y"}, **({"y": y} if y else {})})
+    bound = solver.bind(**{**{name: x for name, x in bindable.items() if name != "y"}, **({"y": y} if y else {})})
     q, qd = state.pop("q"), state.pop("qd")
     return {
         "a plain call": fastest(lambda: solver(q, qd, **state), _CALLS // 10),
@@ -198,14 +198,14 @@ def report_page(job: Job, solver: Solver) -> str:
 
 def _matrix(job: Job, solver: Solver) -> str:
     """The matrix that is eliminated; for a recursion that of the paper, in an order that is found quickly."""
-    shown, note = solver, ""
+    eliminated, note = solver, ""
     if solver.choice.is_recursion:
-        shown = job.compile(formulation="paper", level="fast", backend="python")
+        eliminated = job.compile(formulation="paper", level="fast", backend="python")
         note = (
             "<p>The program is a recursion and forms no matrix. This is the system as the paper states it, in the "
-            f"order {escape(repr(shown.ordering))}: {shown.flops.end_to_end.total:,} operations.</p>"
+            f"order {escape(repr(eliminated.ordering))}: {eliminated.flops.end_to_end.total:,} operations.</p>"
         )
-    drawn = pictures(shown.problem, shown.options, shown.choice)
+    drawn = pictures(eliminated.problem, eliminated.options, eliminated.choice)
     hint = '<p class="quiet screen">Wheel: zoom. Drag: move. Double click: whole.</p>'
     return note + (drawn + hint if drawn else "<p>The system is too large to be drawn.</p>")
 

@@ -99,15 +99,15 @@ def store(key: str, payload: bytes) -> None:
 
 def entries() -> list[Entry]:
     """The entries in the folder and their temporary files, the least recently used first."""
-    where, found = folder(), []
+    where, listed = folder(), []
     if where is not None:
         with contextlib.suppress(OSError), os.scandir(where) as files:
             for file in files:
                 with contextlib.suppress(OSError):
                     if _ENTRY.fullmatch(file.name):
                         stat = file.stat(follow_symlinks=False)
-                        found.append(Entry(file.name, stat.st_size, stat.st_mtime))
-    return sorted(found, key=lambda entry: entry.used)
+                        listed.append(Entry(file.name, stat.st_size, stat.st_mtime))
+    return sorted(listed, key=lambda entry: entry.used)
 
 
 def clear() -> None:
@@ -119,9 +119,9 @@ def clear() -> None:
 
 def _evict(where: Path, size: float | None = None) -> None:
     """Delete the least recently used entries until the others have at most this size in bytes, by default the limit."""
-    found = entries()
-    excess = sum(entry.size for entry in found) - (limit() if size is None else size)
-    for entry in found:
+    oldest_first = entries()
+    excess = sum(entry.size for entry in oldest_first) - (limit() if size is None else size)
+    for entry in oldest_first:
         if excess <= 0.0:
             break
         with contextlib.suppress(OSError):

@@ -214,11 +214,11 @@ def _array_table(
 ) -> Table:  # fmt: skip
     """The table of the arrays that `opened` gives by name; they have shape and dtype, and slices read rows in order."""
     with opened() as arrays:
-        found = {name: _array_columns(where, name, x.shape, x.dtype, columns_of(name)) for name, x in arrays.items()}
-    places = [(name, k) for name, (columns, _) in found.items() for k in range(len(columns))]
+        layout = {name: _array_columns(where, name, x.shape, x.dtype, columns_of(name)) for name, x in arrays.items()}
+    places = [(name, k) for name, (columns, _) in layout.items() for k in range(len(columns))]
 
     def block(name: str, x: Any, part: slice) -> np.ndarray:
-        columns, length = found[name]
+        columns, length = layout[name]
         entries = np.asarray(x[()] if length is None else x[part])
         size = part.stop - part.start
         entries = entries.reshape(1 if length is None else size, -1)
@@ -228,7 +228,7 @@ def _array_table(
 
     def chunks(kinds: ColumnKinds) -> Chunks:
         needed = {places[j][0] for j in kinds}
-        lengths = {name: length for name, (_, length) in found.items() if name in needed and length is not None}
+        lengths = {name: length for name, (_, length) in layout.items() if name in needed and length is not None}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise FileError(f"{where}: the arrays do not fit together, they have different numbers of rows: {listed}")
@@ -240,7 +240,7 @@ def _array_table(
                 columns = [(blocks[places[j][0]][:, places[j][1]], x, places[j][0]) for j, x in kinds.items()]
                 yield np.column_stack([_floats(c, x, f"{where}: array {name!r}") for c, x, name in columns])
 
-    return Table([column for columns, _ in found.values() for column in columns], chunks)
+    return Table([column for columns, _ in layout.values() for column in columns], chunks)
 
 
 def _read_mapping(source: Mapping[str, Any], columns_of: ArrayColumns, rows: int) -> Table:
@@ -323,12 +323,12 @@ def _read_parquet(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
 def _read_bag(path: Path, columns_of: ArrayColumns, rows: int, unsynchronised: bool = False) -> Table:
     from sysdyn.files.bags import read_bag
 
-    header, aliases, states = read_bag(path, unsynchronised)
+    header, aliases, rows_of = read_bag(path, unsynchronised)
 
     def chunks(kinds: ColumnKinds) -> Chunks:
         with _reading(path, "bag"):
-            found = states(list(kinds))
-            while part := list(islice(found, rows)):
+            lines = rows_of(list(kinds))
+            while part := list(islice(lines, rows)):
                 yield np.array(part).reshape(len(part), len(kinds))
 
     return Table(header, chunks, aliases)

@@ -121,8 +121,8 @@ def test_wrong_sizes(arguments, message, plain):
 
 @pytest.mark.slow
 def test_the_demo_claims_no_order_that_did_not_run(plain, fast_commands):
-    (tried,) = re.findall(r"Orders of elimination tried[^.]*\.", run("demo").stdout.replace("\n", " "))
-    assert "aba" in tried and "umfpack" not in tried
+    text = run("demo").stdout
+    assert "aba" in text and "umfpack" not in text
 
 
 def test_a_missing_order_takes_one_line_of_a_report(plain):
