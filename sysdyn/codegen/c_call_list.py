@@ -12,7 +12,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from sysdyn.codegen.c99 import Code, Description
+from sysdyn.codegen.c99 import CSource, Description
 from sysdyn.runtime.call_list import CallList, ProgramCall, StridedArray
 from sysdyn.runtime.kernel import address
 from sysdyn.runtime.real import Real
@@ -39,7 +39,7 @@ class CallListCode:
     """
 
     def __init__(self, name: str, kept: Collection[np.ndarray], real: Real):
-        self.name, self.real, self.programs = name, real, list[Code]()
+        self.name, self.real, self.programs = name, real, list[CSource]()
         self._numbers: dict[int, int] = {}
         self._arrays: dict[int, tuple[str, np.ndarray]] = {}
         self._used: dict[str, None] = {}
@@ -84,7 +84,7 @@ class CallListCode:
         k = self._numbers.setdefault(id(run.program), len(self.programs))
         if k == len(self.programs):
             description = Description(f"part {k} of {self.name}")
-            self.programs.append(Code(f"{self.name}_{k}", run.program, description, self.real))
+            self.programs.append(CSource(f"{self.name}_{k}", run.program, description, self.real))
         code, lines = self.programs[k], []
         for m in code.inputs:
             lines.append(f"memcpy(in_{k}.{m.name}, {self.place(run.inputs[m.group])}, sizeof in_{k}.{m.name});")
@@ -117,7 +117,7 @@ class CallListCode:
         """Size of all arrays."""
         size = self.real.size
         return sum((4 if x.dtype.kind == "i" else size) * x.size for _, x in self._arrays.values()) + sum(
-            size * (x.program.n_inputs + x.program.n_outputs + max(1, x.n_work)) for x in self.programs
+            size * (x.program.n_inputs + x.program.n_outputs + max(1, x.workspace_size)) for x in self.programs
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.codegen.c99 import MARK, Code, Description, check_name, comment, fill
+from sysdyn.codegen.c99 import GENERATED_BY, CSource, Description, check_name, comment, fill
 from sysdyn.errors import FileError, InvalidInput, SingularState, checked_path
 from sysdyn.files import atomic
 from sysdyn.program.program import Program
@@ -56,7 +56,7 @@ def export(
         remarks = [
             f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
         ]
-    code = Code(check_name(name), program, description, number_type, remarks)
+    code = CSource(check_name(name), program, description, number_type, remarks)
     inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
     tolerance = _tolerance(program, inputs, outputs, number_type)
     files = {
@@ -110,7 +110,7 @@ def _rounding_errors(program: Program, inputs: Arrays, outputs: Arrays, real: Re
 # ---- files --------------------------------------------------------------------------------------------------------
 
 
-def _test_vectors(code: Code, inputs: Arrays, outputs: Arrays, tolerance: float) -> str:
+def _test_vectors(code: CSource, inputs: Arrays, outputs: Arrays, tolerance: float) -> str:
     count = len(next(iter(outputs.values())))
     arrays = []
     for what, members, values in (("inputs", code.inputs, inputs), ("outputs", code.outputs, outputs)):
@@ -126,7 +126,7 @@ def _test_vectors(code: Code, inputs: Arrays, outputs: Arrays, tolerance: float)
     )  # fmt: skip
 
 
-def _main(code: Code) -> str:
+def _main(code: CSource) -> str:
     prints = [
         f'    for (k = 0; k < {m.size}; ++k) {{\n        printf("{m.name}[%d] = %.17g\\n", k, out.{m.name}[k]);\n    }}'
         for m in code.outputs
@@ -160,7 +160,7 @@ def differs(index: str, real: Real) -> str:
 
 def cmake(name: str, title: str, sources: Sequence[str]) -> str:
     """CMakeLists.txt of a library from the sources and NAME.h, and of its test from main.c."""
-    return fill("CMakeLists.txt", mark=MARK, title=comment(title), name=name, sources=" ".join(sources))
+    return fill("CMakeLists.txt", mark=GENERATED_BY, title=comment(title), name=name, sources=" ".join(sources))
 
 
 def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
@@ -175,7 +175,7 @@ def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
         raise FileError(f"{folder} cannot be made: the folder {folder.parent} does not exist")
     try:
         for path in (folder / name for name in files):
-            if path.exists() and not (path.is_file() and MARK.encode() in path.read_bytes()[:200]):
+            if path.exists() and not (path.is_file() and GENERATED_BY.encode() in path.read_bytes()[:200]):
                 raise FileError(f"{path} was not written by sysdyn and would be replaced: name another folder")
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error

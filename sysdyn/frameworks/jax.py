@@ -1,8 +1,4 @@
-"""A program as a function of JAX: traced, differentiated and batched there, run by kernels without Python (an extra).
-
-Programs are one primitive of JAX. Its derivatives by forward and reverse mode are programs, too, made when they are
-first traced, and so on to any order. XLA calls the kernels on CPUs through its foreign function interface.
-"""
+"""A program as a JAX function: one primitive, whose kernels XLA calls on CPUs without Python (an extra)."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -22,17 +19,17 @@ from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.kernel import ALIGN
 from sysdyn.runtime.native import extension
 
-# Kernels by their keys, for as long as the process lives: compiled functions of JAX refer to them.
+# By key. Compiled JAX functions refer to kernels, which live as long as the process.
 _KERNELS: dict[int, object] = {}
 
 
 def function(exported: FrameworkFunction) -> Callable:
-    """The function of JAX. Raises BackendUnavailable if JAX is not installed."""
+    """A program as a JAX function. Raises BackendUnavailable if JAX is not installed."""
     jax = library()
     node = JaxNode.root(exported)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        convert = functools.partial(_converted, dtype=exported.real.dtype)
+        convert = functools.partial(_as_array, dtype=exported.real.dtype)
         arrays, lead = exported.flatten_arguments(args, kwargs, convert, jax.numpy.broadcast_to)
         return exported.results(_primitive().bind(*arrays, node=node), lead)
 
@@ -40,8 +37,8 @@ def function(exported: FrameworkFunction) -> Callable:
     return call
 
 
-def _converted(name: str, x: Any, dtype: np.dtype) -> Any:
-    """An array of JAX of float64 or float32. Raises InvalidInput."""
+def _as_array(name: str, x: Any, dtype: np.dtype) -> Any:
+    """A JAX array of this dtype. Raises InvalidInput."""
     jnp = library().numpy
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):
@@ -58,14 +55,14 @@ def _converted(name: str, x: Any, dtype: np.dtype) -> Any:
 
 
 class JaxNode(Node):
-    """A program whose kernels XLA runs."""
+    """A program as parameter of the primitive."""
 
     @functools.cached_property
     def _keys(self) -> dict[bool, int]:
         return {}
 
     def key(self, single: bool) -> int:
-        """Key of the kernel of one state, or of many, in the handler of xla.c; it is the same in every process."""
+        """Key of the kernel of one state, or of many, in xla.c: the same in every process, as JAX caches it."""
         if single not in self._keys:
             of = self.function
             content = f"{self.program.digest} {single} {of.level} {of.cache_tag} {self.kind} {of.real.name}"
@@ -78,28 +75,26 @@ class JaxNode(Node):
             self._keys[single] = key
         return self._keys[single]
 
-    def _on_failure(self, place: int, n: int) -> str | None:
-        """Settle a block of states some of which failed, by the address of their words; a message if that fails."""
+    def _on_failure(self, address: int, n: int) -> str | None:
+        """Handle a block of n states, some of which failed. address: of its words. Returns a message if that fails."""
         try:
-            self.on_failure(self.program, *self._block(place, n))
-        except Exception as error:  # an error must not cross the boundary to XLA: it becomes one of XLA's
+            self.on_failure(self.program, *self._block(address, n))
+        except Exception as error:  # exceptions must not cross XLA, which raises its own with this message
             return str(error) if isinstance(error, SysdynError) else repr(error)
         return None
 
-    def _block(self, place: int, n: int) -> tuple[Arrays, Arrays, np.ndarray]:
-        """Inputs, outputs and status of n states, by the words at this address: views of XLA's memory."""
-        given, results = ([*x.sizes.items()] for x in (self.program.inputs, self.program.outputs))
-        words = np.ctypeslib.as_array((ctypes.c_int64 * (2 + 2 * len(given + results))).from_address(place)).tolist()
-        columns = zip(given + results, words[2::2], words[3::2], strict=True)
-        arrays = [self._rows(start, n if stride else 1, size) for (_, size), start, stride in columns]
-        inputs = {name: x if len(x) == n else x[0] for (name, _), x in zip(given, arrays, strict=False)}
-        outputs = {name: x for (name, _), x in zip(results, arrays[len(given) :], strict=True)}
-        return inputs, outputs, np.ctypeslib.as_array((ctypes.c_int64 * n).from_address(words[1]))
-
-    def _rows(self, start: int, n: int, size: int) -> np.ndarray:
-        """(n, size) numbers at this address."""
-        kind = np.ctypeslib.as_ctypes_type(self.function.real.dtype)
-        return np.ctypeslib.as_array((kind * (n * size)).from_address(start)).reshape(n, size)
+    def _block(self, address: int, n: int) -> tuple[Arrays, Arrays, np.ndarray]:
+        """(inputs, outputs, status) of n states as views of XLA's memory. address: of words as of `runtime.kernel`."""
+        number, program = np.ctypeslib.as_ctypes_type(self.function.real.dtype), self.program
+        sizes = [*program.inputs.sizes.items(), *program.outputs.sizes.items()]
+        words = (ctypes.c_int64 * (2 + 2 * len(sizes))).from_address(address)
+        arrays = []
+        for (name, size), start, stride in zip(sizes, words[2::2], words[3::2], strict=True):
+            shape = (n, size) if stride else (size,)
+            view = np.ctypeslib.as_array((number * math.prod(shape)).from_address(start))
+            arrays.append((name, view.reshape(shape)))
+        n_inputs, status = len(program.inputs), (ctypes.c_int64 * n).from_address(words[1])
+        return dict(arrays[:n_inputs]), dict(arrays[n_inputs:]), np.ctypeslib.as_array(status)
 
 
 # ---- the primitive -------------------------------------------------------------------------------------------------
@@ -115,7 +110,7 @@ def library() -> ModuleType:
 
 @functools.cache
 def _primitive() -> Any:
-    """The primitive of all programs, with its rules. Operands are (size,) or (N, size), all N alike."""
+    """The primitive of all programs, with its rules. Operands are (size,) or (N, size), with one N."""
     jax = library()
     ad, batching, mlir = (importlib.import_module(f"jax.interpreters.{x}") for x in ("ad", "batching", "mlir"))
     jnp = jax.numpy
@@ -130,7 +125,7 @@ def _primitive() -> Any:
 
     @primitive.def_abstract_eval
     def _(*args: Any, node: JaxNode) -> list:
-        # inside shard_map types say how values vary over the mesh: results are as the operand that varies most
+        # in shard_map, results vary over the axes of the mesh as the operand that varies over most of them
         rank = 1 + len(lead(args))
         like = max((x for x in args if len(x.shape) == rank), key=varying)
         return [
@@ -144,10 +139,10 @@ def _primitive() -> Any:
         return jax.ffi.ffi_call("sysdyn", shapes)(*args, kernel=np.int64(node.key(not lead(args))))
 
     @functools.partial(jax.jit, static_argnames="node")
-    def at_once(*args: Any, node: JaxNode) -> list:
+    def eager(*args: Any, node: JaxNode) -> list:
         return primitive.bind(*args, node=node)
 
-    def elsewhere(*_: Any, **__: Any) -> Any:
+    def no_cpu(*_: Any, **__: Any) -> Any:
         raise BackendUnavailable(
             "programs run on CPUs: put arrays there by jax.device_put(x, jax.devices('cpu')[0]), or set "
             "JAX_PLATFORMS=cpu"
@@ -155,45 +150,45 @@ def _primitive() -> Any:
 
     def forward(primals: tuple, tangents: tuple, *, node: JaxNode) -> tuple:
         results = primitive.bind(*primals, node=node)
-        moving = {name: x for name, x in zip(node.inputs, tangents, strict=True) if type(x) is not ad.Zero}
-        rates = primitive.bind(*primals, *moving.values(), node=node.derivative("jvp", tuple(moving)))
+        nonzero = {name: x for name, x in zip(node.inputs, tangents, strict=True) if type(x) is not ad.Zero}
+        rates = primitive.bind(*primals, *nonzero.values(), node=node.derivative("jvp", tuple(nonzero)))
         return results, rates
 
-    def transposed(cotangents: list, *args: Any, node: JaxNode) -> list:
-        """Cotangents of the operands in which a derivative is linear: of v in J v, of w in w^T J."""
-        parent, unknown = node.parent, [ad.is_undefined_primal(x) for x in args]
+    def transpose(cotangents: list, *args: Any, node: JaxNode) -> list:
+        """Cotangents of the operands in which a derivative is linear: of v in J v, of w in wᵀ J."""
+        parent, linear = node.parent, [ad.is_undefined_primal(x) for x in args]
         assert parent is not None and node.kind
         n = len(parent.inputs)
-        primals, vectors = args[:n], unknown[n:]
-        shapes = [x.aval if gone else x for x, gone in zip(args, unknown, strict=True)]
+        primals, needed = args[:n], linear[n:]
+        shapes = [x.aval if undefined else x for x, undefined in zip(args, linear, strict=True)]
         weights = [
             jnp.zeros((*lead(shapes), size), node.function.real.dtype) if type(x) is ad.Zero else x
             for x, size in zip(cotangents, node.program.outputs.sizes.values(), strict=True)
         ]
         if node.kind == "jvp":
-            wrt = tuple(name for name, asked in zip(node.wrt, vectors, strict=True) if asked)
-            found = iter(primitive.bind(*primals, *weights, node=parent.derivative("vjp", wrt)))
+            wrt = tuple(name for name, need in zip(node.wrt, needed, strict=True) if need)
+            computed = iter(primitive.bind(*primals, *weights, node=parent.derivative("vjp", wrt)))
         else:
-            whole = primitive.bind(*primals, *weights, node=parent.derivative("jvp", node.wrt))
-            found = iter([x for x, asked in zip(whole, vectors, strict=True) if asked])
+            rates = primitive.bind(*primals, *weights, node=parent.derivative("jvp", node.wrt))
+            computed = iter([x for x, need in zip(rates, needed, strict=True) if need])
         result: list = [None] * n
-        for x, asked in zip(shapes[n:], vectors, strict=True):
-            value = next(found) if asked else None
-            if value is not None and len(x.shape) == 1 and value.ndim == 2:  # all states share it
+        for x, need in zip(shapes[n:], needed, strict=True):
+            value = next(computed) if need else None
+            if value is not None and len(x.shape) == 1 and value.ndim == 2:  # one operand for all states
                 value = value.sum(axis=0)
             result.append(value)
         return result
 
-    def batched(args: tuple, axes: tuple, *, node: JaxNode) -> tuple[list, list]:
+    def batch(args: tuple, axes: tuple, *, node: JaxNode) -> tuple[list, list]:
         flat, inside = flatten_batch_axes(args, axes, lambda x, axis: jnp.moveaxis(x, axis, 0), jnp.broadcast_to)
         results = primitive.bind(*flat, node=node)
         return [x.reshape((*inside, x.shape[-1])) for x in results], [0] * len(results)
 
     jax.ffi.register_ffi_target("sysdyn", extension.XLA_HANDLER, platform="cpu")
-    primitive.def_impl(at_once)
-    mlir.register_lowering(primitive, elsewhere)
+    primitive.def_impl(eager)
+    mlir.register_lowering(primitive, no_cpu)
     mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True), platform="cpu")
     ad.primitive_jvps[primitive] = forward
-    ad.primitive_transposes[primitive] = transposed
-    batching.primitive_batchers[primitive] = batched
+    ad.primitive_transposes[primitive] = transpose
+    batching.primitive_batchers[primitive] = batch
     return primitive

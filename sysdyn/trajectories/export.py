@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.codegen.c99 import MARK, check_name, comment, identifier
+from sysdyn.codegen.c99 import GENERATED_BY, check_name, comment, identifier
 from sysdyn.codegen.c_call_list import CallListCode
 from sysdyn.codegen.c_project import cmake, differs, write_folder
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
@@ -133,7 +133,7 @@ def _header(name: str, code: CallListCode, step: Step, readings: Sequence[Readin
     rates, size = (own.motion.order - 1) * model.nv, own.size
     time, when, begin = _CLOCK[code.real]
     stamp, of_stamp = ("    double t;\n", " at t [s]") if begin else ("", "")
-    return f"""/* {MARK}: {comment(f"a filter of the motion of {model.name}")} */
+    return f"""/* {GENERATED_BY}: {comment(f"a filter of the motion of {model.name}")} */
 /*
  * C99, no heap, no library but math.h; {code.bytes} bytes of static memory: one such filter is in a program.
  * It begins where the filter stood when it was exported. Do not compile with -ffast-math.
@@ -227,7 +227,7 @@ def _source(
     functions = "\n\n".join(parts)
     turns = [x.split()[2].partition("[")[0] for x in tables if x.startswith("static double turns")]
     reset = "".join(f"\n    memset({x}, 0, sizeof {x});" for x in turns)
-    banner = f"/* {MARK}: {comment(f'a filter of the motion of {own.model.name}')} */\n"
+    banner = f"/* {GENERATED_BY}: {comment(f'a filter of the motion of {own.model.name}')} */\n"
     return banner + real.specialise_c_source(f"""#include "{name}.h"
 
 #include <math.h>
@@ -400,7 +400,7 @@ def _test_vectors(
         time = [real.literals(path.t)] if real is DOUBLE else []
         columns = [*time, *(f"{{{real.literals(x)}}}" for x in arrays if x.size)]
         expected.append("    {" + ",\n     ".join(columns) + "}")
-    return f"""/* {MARK}: rows of readings, and the estimates of the filter after them */
+    return f"""/* {GENERATED_BY}: rows of readings, and the estimates of the filter after them */
 #ifndef {guard}
 #define {guard}
 
@@ -425,7 +425,7 @@ def _main(name: str, members: Mapping[str, int], real: Real) -> str:
     checks = "\n".join(
         f'        failed += differs("{x}", k, found.{x}, test_states[k].{x}, {n});' for x, n in members.items()
     )
-    return f"""/* {MARK}: an example of use, and the check of the test vectors */
+    return f"""/* {GENERATED_BY}: an example of use, and the check of the test vectors */
 #include <math.h>
 #include <stdio.h>
 

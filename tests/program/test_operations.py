@@ -10,7 +10,7 @@ from kernels import run_kernel
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
-from sysdyn.codegen.c99 import Code, Description
+from sysdyn.codegen.c99 import CSource, Description
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.errors import FileError
 from sysdyn.frameworks import casadi
@@ -135,7 +135,7 @@ def test_a_new_operation_is_an_entry_for_programs_and_back_ends(program):
         outputs, status = run_kernel(compile_kernel(program, width, level), program, STATES, 3)
         np.testing.assert_allclose(outputs["z"], EXPECTED, rtol=1e-15)
         assert not status.any()
-    source = Code("reflection", program, Description("a reflection")).source()
+    source = CSource("reflection", program, Description("a reflection")).source()
     assert "copysign(" in source and "fabs(" in source
     for k, expected in enumerate(EXPECTED):
         found = casadi.function(program, "f")(*(x[k] for x in STATES.values()))

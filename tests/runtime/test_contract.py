@@ -272,7 +272,7 @@ import numpy as np
 import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.frameworks import casadi
-from sysdyn.codegen.c99 import Code, Description
+from sysdyn.codegen.c99 import CSource, Description
 
 model = sd.random_tree(3, seed=1)
 q, qd, tau = model.random_state(seed=0, batch=4)
@@ -287,7 +287,7 @@ noisy = sd.Problem(model, [sd.JointAcceleration("all", noise=0.5), sd.ExternalWr
 estimator = sd.compile(noisy, backend="python")
 estimate = estimator(q, qd, y={m.name: tau for m in noisy.noisy})
 assert np.allclose(estimate.std("qdd"), 0.5)
-assert "model_run" in Code("model", solver.program, Description("forward dynamics")).source()
+assert "model_run" in CSource("model", solver.program, Description("forward dynamics")).source()
 solver.export_c("exported")
 regressor = sd.compile_regressor(model, backend="python")
 assert np.allclose(regressor(q, qd, tau), sd.joint_torque_regressor(model, q, qd, tau))

@@ -10,7 +10,7 @@ from kernels import run_kernel
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
-from sysdyn.codegen.c99 import Code, Description
+from sysdyn.codegen.c99 import CSource, Description
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.target import here
 from sysdyn.program.opcodes import BAD_INPUT
@@ -77,7 +77,7 @@ def test_a_register_holds_numbers_by_their_size():
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_c_in_single_precision(program, inputs, tmp_path):
-    code = Code("model", program, Description("a model"), SINGLE)
+    code = CSource("model", program, Description("a model"), SINGLE)
     (tmp_path / "model.h").write_text(code.header())
     (tmp_path / "model.c").write_text(code.source())
     assert "double" not in code.header() + code.source()
@@ -87,7 +87,7 @@ def test_c_in_single_precision(program, inputs, tmp_path):
     rows = np.hstack([inputs[name] for name in program.inputs]).astype(np.float32)
     expected = np.hstack([*_interpreted(program, inputs).values()])
     exact = np.hstack([*run_kernel(compile_kernel(program), program, inputs, N)[0].values()])
-    out, work = np.zeros(program.n_outputs, np.float32), np.zeros(max(1, code.n_work), np.float32)
+    out, work = np.zeros(program.n_outputs, np.float32), np.zeros(max(1, code.workspace_size), np.float32)
     for row, alike, right in zip(rows, expected, exact, strict=True):
         assert run(*(x.ctypes.data_as(ctypes.c_void_p) for x in (row, out, work))) == 0
         assert np.abs(out - right).max() < 20.0 * np.abs(alike - right).max() + 1e-5 * np.abs(right).max()
