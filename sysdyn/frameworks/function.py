@@ -34,7 +34,7 @@ from sysdyn.program.opcodes import BAD_PIVOT, Flops
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
 from sysdyn.runtime.backend import Arrays, Backend
-from sysdyn.runtime.native_calls import Argument, ResultLayout, single_state_call
+from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, fast_call, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 
 
@@ -126,7 +126,7 @@ class Function(Differentiable["Function"]):
         self.groups = Groups([*inputs.values(), *(x for own in vectors.values() for x in own.values())])
         self.executable = Runner(backend)
         backend.kernel(True)
-        self._single_state = self.single_state(tuple(inputs))
+        self._single_state = self.single_state(tuple(inputs), {})
 
     @property
     def flops(self) -> Flops:
@@ -140,16 +140,13 @@ class Function(Differentiable["Function"]):
         takes = ", ".join(f"{group.display_name} {group.shape}" for group in self.groups.values())
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
+    @fast_call
     def __call__(self, *arrays: ArrayLike, threads: int | None = None, **by_name: ArrayLike) -> Any:
         """The results as float arrays; leading axes are batch axes and broadcast.
 
         Arrays go by position or by name. Raises InvalidInput for missing values, wrong shapes and values that are not
         finite, SingularState where a result is not.
         """
-        for call in self._single_state:
-            results = call(arrays, by_name, threads)
-            if results is not None:
-                return results
         rows, head = self.groups.normalise_inputs(self.bind_arguments(*arrays, **by_name))
         outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
@@ -157,14 +154,11 @@ class Function(Differentiable["Function"]):
         return self._results.pack(self._reshape(outputs, head))
 
     def single_state(
-        self, positional: Sequence[str | None], quaternions: Sequence[int] = ()
-    ) -> list[Callable[..., Any]]:
-        """Calls of one state by (arguments by position, those by name, threads); see `native_calls.single_state_call`.
-
-        positional: names of the inputs that go by position, None for an argument that is None.
-        """
-        by_name = [x for x in self.inputs if x not in positional]
-        names = [*filter(None, positional), *by_name, *list(self.groups)[len(self.inputs) :]]
+        self, by_position: Sequence[str], defaults: Mapping[str, Any], quaternions: Sequence[int] = ()
+    ) -> list[Callable[[tuple, dict], Any]]:
+        """Calls of one state with these inputs by position and all others by name; see `single_state_call`."""
+        by_name = [x for x in self.inputs if x not in by_position]
+        names = [*by_position, *by_name, *list(self.groups)[len(self.inputs) :]]
         places, numbers = self.groups.slices, np.arange(self.program.n_inputs)
         arguments = [Argument(self.groups[x].shape, numbers[places[x]]) for x in names]
         make = np.ndarray if self._results.make is None else self._results.make
@@ -172,10 +166,12 @@ class Function(Differentiable["Function"]):
         vectors: list[dict[str, Any]] = [{role: dict.fromkeys(own, ...) for role, own in self.vectors.items()}]
         if self.vectors and all(len(own) == 1 for own in self.vectors.values()):
             vectors.append(dict.fromkeys(self.vectors, ...))
-        first = tuple(None if x is None else ... for x in positional)
-        patterns = [(first, {**dict.fromkeys(by_name, ...), **x}, None) for x in vectors]
-        backend = self.executable.backend
-        calls = [single_state_call(backend, arguments, constants, quaternions, x, results) for x in patterns]
+        calls = []
+        for own in vectors:
+            named = dict.fromkeys(by_name, ...) | own
+            pattern = CallPattern((...,) * len(by_position), named, {**defaults, "threads": None})
+            backend = self.executable.backend
+            calls.append(single_state_call(backend, arguments, constants, quaternions, pattern, results))
         return [call for call in calls if call is not None]
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> BoundCall:

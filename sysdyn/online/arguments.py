@@ -21,6 +21,7 @@ from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument
 from sysdyn.program.groups import Arrays, Group, Groups, bind_arguments
 from sysdyn.program.labels import array_by_label, as_frame, column_labels, frame_array, match_labels
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
+from sysdyn.runtime.native_calls import CallPattern
 
 # Values by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
@@ -81,12 +82,15 @@ class Arguments(NamedTuple):
                 names.append(None)
         return tuple(names), arrays
 
-    def pattern(self) -> tuple[Any, ...]:
-        """The fields with Ellipsis in place of the arrays of `handed`; see `native_calls.single_state_call`."""
-        of: list[Any] = [dict.fromkeys(x, ...) if type(x) is dict else None if x is None else ... for x in self]
-        of[self._fields.index("known")] = (...,) * len(self.known)
-        of[self._fields.index("active")] = None if self.active is None else dict(self.active)
-        return tuple(of)
+    def pattern(self, **options: Any) -> CallPattern:
+        """The pattern of calls like this one; options: other keywords, that are not None. By default all are None."""
+        named: dict[str, Any] = {name: getattr(self, name) for name in _KINDS}
+        of = {name: dict.fromkeys(x, ...) if type(x) is dict else ... for name, x in named.items() if x is not None}
+        if self.active is not None:
+            of["active"] = dict(self.active)
+        of |= {name: x for name, x in options.items() if x is not None}
+        defaults = dict.fromkeys((*_KINDS, *options), None)
+        return CallPattern((...,) * (2 + len(self.known)), {**dict.fromkeys(self.quantities, ...), **of}, defaults)
 
     def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
         """The same arguments with other arrays."""

@@ -22,7 +22,7 @@ from sysdyn.program.arrays import is_readable_in_place
 from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
-from sysdyn.runtime.native_calls import Argument, ResultLayout, single_state_call
+from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
 
 # Most sets of names whose calls are arranged to go the shortest way (chosen).
@@ -161,8 +161,7 @@ class Calls(Generic[Key]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
-        # calls of one state by objects like those of earlier calls, each with the `context` of these
-        self.single_state: list[tuple[Callable[..., Any], Any]] = []
+        self.single_state: list[Callable[[tuple, dict], Any]] = []  # by objects like those of earlier calls
         slices, begin = executable.program.outputs.slices, executable.program.n_outputs
         places = [(group, *self._results[group]) for group in slices]
         self.layout = RowLayout(
@@ -173,16 +172,16 @@ class Calls(Generic[Key]):
     # ---- the shortest way -----------------------------------------------------------------------------------------
 
     def shortest(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type | None = None,
-        context: object = None, again: Again | None = None,
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None,
+        again: Again | None = None,
     ) -> Many[Key] | None:  # fmt: skip
         """Results at many states by the shortest way; None if a call takes another: errors, values to convert.
 
         Calls with the same names are arranged once, and those of one state are in `single_state` from then on.
-        make: what these return, see `ResultLayout`. again: solves states whose status is not 0; None: another way has
-        to. Raises InvalidInput if `threads` is no number of threads.
+        make, about: of their results, see `ResultLayout`. again: solves states whose status is not 0; None: another way
+        has to. Raises InvalidInput if `threads` is no number of threads.
         """
-        batches, arrays, key = self._way(given, threads, on_singular, make, context)
+        batches, arrays, key = self._way(given, threads, on_singular, make, about)
         if batches is None or (solved := batches.solved(arrays, threads)) is None:
             return None
         every, outputs, status = solved
@@ -196,19 +195,19 @@ class Calls(Generic[Key]):
         return Many(self, key, batches, arrays, len(status), outputs, marked)
 
     def spread(
-        self, given: Arguments, columns: Mapping[Key, Columns], context: object, again: Again
+        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: Again
     ) -> Spreading | None:  # fmt: skip
         """The call by arrays like these, at rows of them; None if they have to be solved another way.
 
-        columns: by what outputs are called in results; those that it lacks are left out. context, again: as of
+        columns: by what outputs are called in results; those that it lacks are left out. make, about, again: as of
         `shortest`.
         """
-        batches, *_ = self._way(given, None, None, None, context)
+        batches, *_ = self._way(given, None, None, make, about)
         groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
         return None if batches is None else batches.spread(slots(given.handed()[0]), groups, again)
 
     def _way(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type | None, context: object
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
     ) -> tuple[Batches | None, list[Any], tuple[Any, ...]]:
         """(prepared batch call, None if there is none; its arrays; its cache key (…, names of arrays, switches))."""
         if threads is not None:
@@ -226,8 +225,8 @@ class Calls(Generic[Key]):
             batches = self._batches[key]
         except KeyError:
             values = dict(zip(slots(handed), arrays, strict=True))
-            pattern = (*given.pattern(), on_singular, threads)
-            batches = self._arranged(key, given, values, pattern, make, context)
+            pattern = given.pattern(on_singular=on_singular, threads=threads)
+            batches = self._arranged(key, given, values, pattern, make, about)
         return batches, arrays, key
 
     def _arranged(
@@ -235,9 +234,9 @@ class Calls(Generic[Key]):
         key: Hashable,
         given: Arguments,
         arrays: Mapping[Slot, Any],
-        pattern: tuple,
-        make: type | None,
-        context: object,
+        pattern: CallPattern,
+        make: type,
+        about: object,
     ) -> Batches | None:
         """The shortest way for calls with the names of this one; None if there is none."""
         program = self._executable.program
@@ -275,12 +274,13 @@ class Calls(Generic[Key]):
             begins[value_group(name)] + k
             for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
         ]  # fmt: skip
-        results = ResultLayout(make, *zip(*(self._results[group] for group in program.outputs), strict=True))
+        keys, shapes_of_results = zip(*(self._results[group] for group in program.outputs), strict=True)
+        results = ResultLayout(make, keys, shapes_of_results, about)
         call = single_state_call(
             self._executable.backend, arguments, constants, quaternions, pattern, results, nan_to_zero
         )
         if call is not None:
-            self.single_state.append((call, context))
+            self.single_state.append(call)
         if noises:  # of many states variances are put together the general way
             return None
         self._batches[key] = batches = Batches(

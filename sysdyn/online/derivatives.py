@@ -40,6 +40,7 @@ from sysdyn.program.graph import is_constant, strip_sign
 from sysdyn.program.groups import Group, Groups, select_names
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Guard, Program
+from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.runner import BoundCall, Runner
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
@@ -228,7 +229,7 @@ class Differentials(Exportable):
     def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
         """The results of a call."""
         check_among("on_singular", on_singular, ("raise", "nan"))
-        found = self._calls.shortest(given, threads, on_singular, dict)
+        found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)
@@ -296,6 +297,7 @@ class Derivatives(Differentials):
         places, zero = self.program.outputs.slices, self.program.zero_outputs
         return {block: ~zero[places[group]].reshape(shape) for group, (block, shape) in self._results.items()}
 
+    @fast_call
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
         noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
@@ -311,10 +313,6 @@ class Derivatives(Differentials):
 
         Raises InvalidInput as the solver does.
         """
-        for call, _ in self._single_state:
-            results = call(q, qd, known, quantities, y, noise, active, parameters, None, None, on_singular, threads)
-            if results is not None:
-                return results
         return self._called(Arguments(q, qd, known, quantities, y, noise, active, parameters), on_singular, threads)
 
     def __reduce__(self):

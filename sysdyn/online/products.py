@@ -16,6 +16,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, vector_group
 from sysdyn.program.groups import Group, select_names
 from sysdyn.program.program import Program
+from sysdyn.runtime.native_calls import fast_call
 
 
 def compile_product(
@@ -67,6 +68,7 @@ class DerivativeProduct(Differentials):
         taken = Inputs(problem, options.external_wrenches, vectors=vectors)
         super().__init__(problem, program, of, wrt, method, options, taken, results)
 
+    @fast_call
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
         noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
@@ -81,12 +83,6 @@ class DerivativeProduct(Differentials):
 
         Raises InvalidInput as the solver does.
         """
-        for call, _ in self._single_state:
-            results = call(
-                q, qd, known, quantities, y, noise, active, parameters, tangents, cotangents, on_singular, threads
-            )
-            if results is not None:
-                return results
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters, tangents, cotangents)
         return self._called(given, on_singular, threads)
 

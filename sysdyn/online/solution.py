@@ -95,7 +95,7 @@ class _Ok:
     def __get__(self, solution: Solution | None, owner: type) -> Any:
         if solution is None:
             return self
-        return np.True_ if solution._results is None else solution._results.ok
+        return np.True_ if solution._row is not None else solution._results.ok
 
 
 class NoEstimate(ProblemError, AttributeError):
@@ -117,8 +117,8 @@ class Solution(SolvedQuantities):
     __slots__ = ("_about", "_results", "_row")
 
     _about: About
-    _results: Found | None  # None: they are in the row, which is taken apart when more than single outputs is asked for
-    _row: Any  # array, or None
+    _results: Found
+    _row: Any  # array of all results of a call of one state, until more than single outputs is asked for; then None
 
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -137,8 +137,8 @@ class Solution(SolvedQuantities):
 
     @property
     def _found(self) -> Found:
-        if self._results is None:
-            self._results = self._about.layout.results(self._row)
+        if self._row is not None:
+            self._results, self._row = self._about.layout.results(self._row), None
         return self._results
 
     @property
@@ -160,13 +160,12 @@ class Solution(SolvedQuantities):
 
     @property
     def _lead(self) -> tuple[int, ...]:
-        return () if self._results is None else self._results.lead
+        return () if self._row is not None else self._results.lead
 
     def _value(self, name: str) -> np.ndarray:
         """The array of an output. Raises KeyError."""
-        if self._results is not None:
-            return self._results.values[name]
-        return self._about.layout.value(self._row, name)
+        row = self._row
+        return self._results.values[name] if row is None else self._about.layout.value(row, name)
 
     @property
     def _values(self) -> dict[str, np.ndarray]:
@@ -457,10 +456,11 @@ def _quantity(name: str) -> property:
 
     def value(solution: Solution) -> np.ndarray:
         try:
-            if solution._results is None:  # as `RowLayout.value`, without its call
-                part, shape = solution._about.layout.outputs[name]
-                return solution._row[part] if shape is None else solution._row[part].reshape(shape)
-            return solution._results.values[name]
+            row = solution._row
+            if row is None:
+                return solution._results.values[name]
+            part, shape = solution._about.layout.outputs[name]  # as `RowLayout.value`, without its call
+            return row[part] if shape is None else row[part].reshape(shape)
         except KeyError:
             asked = [*solution.keys()]
             raise AttributeError(

@@ -46,10 +46,10 @@ from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
+from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import BoundCall, Runner
 
-_new = object.__new__
 # Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")
 # Text of a report in place of a count of the solve scope.
@@ -111,6 +111,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
+    @fast_call
     def __call__(
         self,
         q: ArrayLike,
@@ -148,16 +149,10 @@ class Solver(Differentiable[DerivativeProduct]):
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        for call, about in self._single_state:
-            row = call(q, qd, known, quantities, y, noise, active, parameters, None, None, on_singular, threads)
-            if row is not None:
-                solution = _new(self._solution)  # `__init__` would take as long as a short kernel
-                solution._about, solution._results, solution._row = about, None, row
-                return solution
         policy = self._policy(on_singular)
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         about = self._about if on_singular is None else replace(self._about, refuse=policy == "raise")
-        found = self._calls.shortest(given, threads, on_singular, None, about, self._resolver.again)
+        found = self._calls.shortest(given, threads, on_singular, self._solution, about, self._resolver.again)
         if found is not None:
             return self._solution(about, found)
         run = self._calls.run(given, threads)
@@ -175,7 +170,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
         given: arrays of many states, or of one. columns: by output; those that it lacks are left out.
         """
-        return self._calls.spread(given, columns, self._about, self._resolver.again)
+        return self._calls.spread(given, columns, self._solution, self._about, self._resolver.again)
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""

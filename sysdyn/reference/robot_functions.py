@@ -31,6 +31,7 @@ from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
+from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.runner import BoundCall
 
 
@@ -231,8 +232,9 @@ class Kinematics(Differentiable["Kinematics"]):
 
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, Result]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
-        positional = [x if x in function.inputs else None for x in ("q", "qd", "fx")]
-        self._single_state = function.single_state(positional, [part.start for _, part in model.quaternions])
+        first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
+        quaternions = [part.start for _, part in model.quaternions]
+        self._single_state = function.single_state(first, {"qd": None, "fx": None}, quaternions)
 
     @property
     def flops(self) -> Flops:
@@ -258,6 +260,7 @@ class Kinematics(Differentiable["Kinematics"]):
         name, shape = (max(len(row[k]) for row in rows) for k in (0, 1))
         return "\n".join([repr(self), *(f"  {a:<{name}}  {b:<{shape}}  {c}" for a, b, c in rows)])
 
+    @fast_call
     def __call__(
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None,
         **others: ArrayLike,
@@ -271,10 +274,6 @@ class Kinematics(Differentiable["Kinematics"]):
         Raises InvalidInput for missing and superfluous arguments, wrong shapes, values that are not finite, quaternions
         whose norm is not 1 within 1e-6, and angles too large to have a sine.
         """
-        for call in self._single_state:
-            results = call((q, qd, fx), others, threads)
-            if results is not None:
-                return results
         given = self._given(q, qd, fx, others)
         if self.model.quaternions:
             given["q"] = self._normalised(q)

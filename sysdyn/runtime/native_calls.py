@@ -5,9 +5,10 @@ The module also runs programs in double-double arithmetic.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +26,8 @@ TURNED = 1024
 AXES = 4  # Most axes of an array, as in native.h.
 INDEXED, BROADCAST_SCALAR = 1, 2  # How an argument is read, as in native.h.
 
+Function = TypeVar("Function", bound=Callable)
+
 
 class Argument(NamedTuple):
     """An array of a call: its shape at one state, and for each entry the number of the program's input.
@@ -41,13 +44,40 @@ class Argument(NamedTuple):
 class ResultLayout(NamedTuple):
     """The results of a call of one state.
 
-    make: dict or tuple of arrays with these keys and shapes, ndarray for the only one of them, or None for a row of all
-    outputs and then all inputs.
+    make: dict or tuple of arrays with these keys and shapes, ndarray for the only one of them; or, if `about` is not
+    None, a class whose objects get it as `_about`, and as `_row` all outputs and then all inputs.
     """
 
-    make: type | None
+    make: type
     keys: tuple[Hashable, ...]
     shapes: tuple[tuple[int, ...], ...]
+    about: object = None
+
+
+class CallPattern(NamedTuple):
+    """Objects by position and by name that a call of one state takes; defaults: of further names.
+
+    Ellipsis stands for the next argument: an array, or lists and tuples of numbers. Dicts have values for each name;
+    texts are compared, and all else has to be the same object.
+    """
+
+    by_position: tuple[Any, ...]
+    by_name: dict[str, Any]
+    defaults: dict[str, Any]
+
+
+def fast_call(general: Function) -> Function:
+    """`__call__` that tries the calls of one state in the list `_single_state`, then goes the general way."""
+
+    @functools.wraps(general)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        for single_state in self._single_state:
+            result = single_state(arguments, named)
+            if result is not None:
+                return result
+        return general(self, *arguments, **named)
+
+    return cast(Function, call)
 
 
 def runs_under_gil(program: Program) -> bool:
@@ -85,16 +115,14 @@ def prepared(
 
 
 def single_state_call(
-    backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int], pattern: tuple,
-    results: ResultLayout, nan_to_zero: Sequence[int] = (),
-) -> Callable[..., Any] | None:  # fmt: skip
+    backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
+    pattern: CallPattern, results: ResultLayout, nan_to_zero: Sequence[int] = (),
+) -> Callable[[tuple, dict], Any] | None:  # fmt: skip
     """The call of one state by objects that match a pattern; None if the back end has none.
 
-    pattern: an entry for each object. Ellipsis stands for the next argument, an array, or lists and tuples of numbers;
-    tuples and dicts of these match entry by entry, dicts in the same order; texts are compared, and all else has to be
-    the same object. constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which
-    unit quaternions begin; those of norm 1 within 1e-6 are normalised. nan_to_zero: numbers of the inputs that are 0
-    unless they are finite.
+    arguments: those of the pattern in its order. constants (n_inputs,): inputs that no argument gives. quaternions:
+    numbers of the inputs at which unit quaternions begin; those of norm 1 within 1e-6 are normalised. nan_to_zero:
+    numbers of the inputs that are 0 unless they are finite.
 
     The call returns None if an object does not match, a quaternion has another norm, or the status is not 0.
     """
@@ -123,8 +151,8 @@ def single_state_call(
         places=_table([*places, 0], 1), constants=constants, quaternions=_table(quaternions, 1),
         nan_to_zero=_table(nan_to_zero, 1), squared=np.array(squared, dtype=float).reshape(-1, 3),
         outputs=_table([(*_axes(x), begin) for x, begin in zip(results.shapes, begins, strict=True)], AXES + 2),
-        n_outputs=program.n_outputs, clear=not backend.zeros, pattern=pattern, keys=results.keys, make=results.make,
-        owner=(kernel, array),
+        n_outputs=program.n_outputs, clear=not backend.zeros, **pattern._asdict(), keys=results.keys, make=results.make,
+        about=results.about, owner=(kernel, array),
     ).run  # fmt: skip
 
 

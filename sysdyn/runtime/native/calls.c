@@ -45,24 +45,27 @@ typedef struct {
     Py_ssize_t n_outputs;
     int64_t status;
     int clear;
-    PyObject *pattern, *keys, *make, *fields;
+    PyObject *by_position, *by_name, *defaults, *keys, *make, *about, *fields;
 } SingleStateCall;
+
+static PyObject *row_name, *about_name;
 
 static PyObject *new_call(PyTypeObject *type, PyObject *unused, PyObject *fields)
 {
     static char *names[] = {"kernel", "words", "pointers", "arguments", "places", "constants", "quaternions",
-                            "nan_to_zero", "squared", "outputs", "n_outputs", "clear", "pattern", "keys", "make",
-                            "owner", NULL};
+                            "nan_to_zero", "squared", "outputs", "n_outputs", "clear", "by_position", "by_name",
+                            "defaults", "keys", "make", "about", "owner", NULL};
     unsigned long long kernel;
     PyObject *owner;
     SingleStateCall *self = (SingleStateCall *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            unused, fields, "KO&O&O&O&O&O&O&O&O&npOO!OO:SingleStateCall", names, &kernel, integers, &self->words,
+            unused, fields, "KO&O&O&O&O&O&O&O&O&npO!O!O!O!OOO:SingleStateCall", names, &kernel, integers, &self->words,
             integers, &self->pointers, integers, &self->arguments, integers, &self->places, doubles, &self->constants,
             integers, &self->quaternions, integers, &self->nan_to_zero, doubles, &self->squared, integers,
-            &self->outputs, &self->n_outputs, &self->clear, &self->pattern, &PyTuple_Type, &self->keys, &self->make,
+            &self->outputs, &self->n_outputs, &self->clear, &PyTuple_Type, &self->by_position, &PyDict_Type,
+            &self->by_name, &PyDict_Type, &self->defaults, &PyTuple_Type, &self->keys, &self->make, &self->about,
             &owner)) {
         Py_DECREF(self);
         return NULL;
@@ -139,8 +142,19 @@ static int gather_argument(SingleStateCall *self, Py_ssize_t k, PyObject *x, dou
     return gather_list(x, argument->dims, argument->axes, inputs, &places);
 }
 
+/* Whether the keywords of a call that its pattern lacks have their default values. */
+static int rest_is_default(SingleStateCall *self, PyObject *named)
+{
+    Py_ssize_t at = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(named, &at, &key, &value))
+        if (!PyDict_GetItemWithError(self->by_name, key) && PyDict_GetItemWithError(self->defaults, key) != value)
+            return 0;
+    return 1;
+}
+
 /* Whether an object matches a pattern: Ellipsis stands for the next argument, whose numbers are written to the inputs;
-   tuples and dicts match entry by entry, all else is compared. Values of dicts are borrowed, and conversions may let
+   tuples and dicts match entry by entry, all else is compared. Entries of dicts are borrowed, and conversions may let
    other threads change the dict: each is owned meanwhile. */
 static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *inputs, Py_ssize_t *next)
 {
@@ -160,13 +174,12 @@ static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *
         return same;
     }
     if (PyDict_CheckExact(pattern)) {
-        Py_ssize_t at = 0, other = 0;
-        PyObject *key, *value, *name, *part;
-        int same = PyDict_CheckExact(x) && PyDict_Size(x) == PyDict_Size(pattern);
-        while (same && PyDict_Next(pattern, &at, &name, &part))
-            same = PyDict_Next(x, &other, &key, &value) && match(self, name, key, inputs, next) &&
-                   match(self, part, value, inputs, next);
-        return same;
+        Py_ssize_t at = 0;
+        PyObject *key, *part, *value;
+        int same = PyDict_CheckExact(x) && PyDict_Size(x) >= PyDict_Size(pattern);
+        while (same && PyDict_Next(pattern, &at, &key, &part))
+            same = (value = PyDict_GetItemWithError(x, key)) && match(self, part, value, inputs, next);
+        return same && (PyDict_Size(x) == PyDict_Size(pattern) || (pattern == self->by_name && rest_is_default(self, x)));
     }
     return PyUnicode_CheckExact(pattern) && PyUnicode_CheckExact(x) && PyUnicode_Compare(pattern, x) == 0;
 }
@@ -206,13 +219,18 @@ static PyObject *view(SingleStateCall *self, PyObject *row, Py_ssize_t k)
     return x;
 }
 
-/* The row if `make` is None, its only array if it is `ndarray`, a tuple, or else a dict of its arrays. */
+/* `make` of the results: a dict or a tuple of arrays, the only one if it is `ndarray`, or an object with the row. */
 static PyObject *build_result(SingleStateCall *self, PyObject *row)
 {
-    if (self->make == Py_None)
-        return Py_NewRef(row);
     if (self->make == (PyObject *)&PyArray_Type)
         return view(self, row, 0);
+    if (self->about != Py_None) {
+        PyObject *solution = PyType_GenericAlloc((PyTypeObject *)self->make, 0);
+        if (solution && (PyObject_SetAttr(solution, row_name, row) < 0 ||
+                         PyObject_SetAttr(solution, about_name, self->about) < 0))
+            Py_CLEAR(solution);
+        return solution;
+    }
     int is_tuple = self->make == (PyObject *)&PyTuple_Type;
     PyObject *found = is_tuple ? PyTuple_New(self->outputs.size) : PyDict_New();
     for (Py_ssize_t k = 0; found && k < self->outputs.size; k++) {
@@ -230,22 +248,21 @@ static PyObject *build_result(SingleStateCall *self, PyObject *row)
     return found;
 }
 
-/* The results, or None if the arguments do not match or the status is not 0. Python code may run while arguments are
+/* (arguments, named) → the results, or None if these do not match or the status is not 0. Python code may run while arguments are
    converted, into a row that nobody else has; from then on until the kernel is done none can, as all calls of a kernel
    share its workspace and the words. */
 static PyObject *run(SingleStateCall *self, PyObject *const *arguments, Py_ssize_t n)
 {
     npy_intp size = self->n_outputs + self->constants.size;
-    Py_ssize_t next = 0, k = 0;
+    Py_ssize_t next = 0;
     PyObject *row = PyArray_SimpleNew(1, &size, NPY_DOUBLE), *found = NULL;
     if (!row)
         return NULL;
     double *outputs = PyArray_DATA((PyArrayObject *)row), *inputs = outputs + self->n_outputs;
     memcpy(inputs, self->constants.data, self->constants.size * sizeof(double));
-    if (n == PyTuple_Size(self->pattern))
-        while (k < n && match(self, PyTuple_GetItem(self->pattern, k), arguments[k], inputs, &next))
-            k++;
-    if (k == n && next == self->arguments.size && finish_inputs(self, inputs)) {
+    if (n == 2 && match(self, self->by_position, arguments[0], inputs, &next) &&
+        match(self, self->by_name, arguments[1], inputs, &next) && next == self->arguments.size &&
+        finish_inputs(self, inputs)) {
         int64_t *words = self->words.data;
         const int64_t *pointer = self->pointers.data, *end = pointer + self->pointers.size;
         for (; pointer < end; pointer += 2)
@@ -273,7 +290,9 @@ static PyType_Spec spec = {
 int add_call_types(PyObject *module)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
-    int failed = !type || PyModule_AddType(module, (PyTypeObject *)type) < 0;
+    row_name = PyUnicode_InternFromString("_row");
+    about_name = PyUnicode_InternFromString("_about");
+    int failed = !type || !row_name || !about_name || PyModule_AddType(module, (PyTypeObject *)type) < 0;
     Py_XDECREF(type);
     return failed;
 }

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 SOURCE: int  # CRC-32 of the C sources that it was built from
 
 class SingleStateCall:
