@@ -7,12 +7,9 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.model import (
-    JOINTS,
     Fixed,
     Frame,
     Free,
@@ -21,18 +18,12 @@ from sysdyn.model import (
     Revolute,
     Sensor,
     Spherical,
-    chain,
-    forward_kinematics,
-    frame_transform,
     joint_transforms,
     load,
     random_tree,
-    velocities,
 )
 from sysdyn.model.inertia import inertia
-from sysdyn.model.se3 import X_motion, crm, cross, rotx, rotz, skew
-from sysdyn.program.autodiff import evaluate
-from sysdyn.program.graph import Expr, Graph
+from sysdyn.model.se3 import X_motion, rotx, rotz, skew
 
 I_BALL = inertia(2.0, np.array([0.1, 0.0, 0.2]), np.diag([0.1, 0.1, 0.1]))
 
@@ -316,120 +307,3 @@ def test_load_dispatches_on_the_suffix(tmp_path):
     path = tmp_path / "robot.URDF"
     path.write_text('<robot name="r"><link name="a"/></robot>')
     assert load(path, base="floating").nb == 1
-
-
-# ---- kinematics ---------------------------------------------------------------------------------------------------
-
-
-def trees():
-    return st.builds(random_tree, st.integers(1, 9), st.integers(0, 10**6))
-
-
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(trees(), st.integers(0, 10**6))
-def test_velocities_are_the_rates_of_the_transforms(m, seed):
-    """d(X_i0)/dt = −v_i× X_i0, and with q̈ = 0: dv_i/dt = X_i dv_λ/dt + c_i (as coordinates)."""
-    q, qd, _ = m.random_state(seed)
-    h = 1e-5
-    v, c = velocities(m, joint_transforms(m, q), qd)
-    after, before = (m.integrate(q, qd, s * h) for s in (1, -1))
-    X_after, X_before = forward_kinematics(m, after), forward_kinematics(m, before)
-    v_after, v_before = (velocities(m, joint_transforms(m, x), qd)[0] for x in (after, before))
-    X, X0 = joint_transforms(m, q), forward_kinematics(m, q)
-    rate = [(a - b) / (2 * h) for a, b in zip(v_after, v_before, strict=True)]
-    for i, p in enumerate(m.parent):
-        np.testing.assert_allclose((X_after[i] - X_before[i]) / (2 * h), -crm(v[i]) @ X0[i], atol=1e-7)
-        np.testing.assert_allclose(rate[i], c[i] + (X[i] @ rate[p] if p >= 0 else 0.0), atol=1e-7)
-
-
-@pytest.mark.parametrize("sharing", ["none", "structural", "algebraic"])
-@settings(max_examples=10, deadline=None, derandomize=True)
-@given(m=trees(), seed=st.integers(0, 10**6))
-def test_expr_kinematics_equal_float_kinematics(sharing, m, seed):
-    q, qd, _ = m.random_state(seed)
-    graph = Graph(sharing)
-    q_e, qd_e = graph.inputs("q", m.nq), graph.inputs("qd", m.nv)
-    values = {f"q[{k}]": x for k, x in enumerate(q)} | {f"qd[{k}]": x for k, x in enumerate(qd)}
-    X, X_e = joint_transforms(m, q), joint_transforms(m, q_e)
-    numeric = [*X, *velocities(m, X, qd)[0], *velocities(m, X, qd)[1], *forward_kinematics(m, q)]
-    symbolic = [*X_e, *velocities(m, X_e, qd_e)[0], *velocities(m, X_e, qd_e)[1], *forward_kinematics(m, q_e)]
-    for a, b in zip(numeric, symbolic, strict=True):
-        assert a.dtype == float and b.dtype == object and {type(x) for x in b.flat} <= {float, Expr}
-        np.testing.assert_allclose(np.asarray(evaluate(b, values), dtype=float), a, atol=1e-12)
-
-
-def test_batches_in_object_arrays():
-    m = random_tree(10, seed=8)
-    q, qd, _ = m.random_state(seed=1, batch=3)
-    packed = [np.empty(A.shape[1], dtype=object) for A in (q, qd)]
-    for P, A in zip(packed, (q, qd), strict=True):
-        P[:] = list(A.T.copy())
-    X = joint_transforms(m, packed[0])
-    v, c = velocities(m, X, packed[1])
-    for n in range(3):
-        X_n = joint_transforms(m, q[n])
-        for whole, one in zip([*X, *v, *c], [*X_n, *velocities(m, X_n, qd[n])[0], *velocities(m, X_n, qd[n])[1]],
-                              strict=True):  # fmt: skip
-            picked = [np.broadcast_to(x, 3)[n] for x in whole.flat]
-            np.testing.assert_allclose(picked, one.ravel(), atol=1e-13)
-
-
-def test_mark_is_called_before_each_body():
-    m = chain(4)
-    graph = Graph()
-    q, qd = graph.inputs("q", 4), graph.inputs("qd", 4)
-    sizes = []
-    X = joint_transforms(m, q, mark=lambda i: sizes.append((i, len(graph))))
-    assert [i for i, _ in sizes] == [0, 1, 2, 3]
-    assert sizes[0][1] == 8 and all(a[1] < b[1] for a, b in zip(sizes, sizes[1:], strict=False))
-    seen = []
-    velocities(m, X, qd, mark=seen.append)
-    assert seen == [0, 1, 2, 3]
-
-
-def test_first_body_and_unit_axes_cost_nothing():
-    """z joints: X_i of the first body is cos and sin alone, its v is q̇, its c is 0."""
-    m = chain(1)
-    graph = Graph("none")
-    X = joint_transforms(m, graph.inputs("q", 1))
-    v, c = velocities(m, X, graph.inputs("qd", 1))
-    assert graph.count([*X[0].flat, *v[0], *c[0]]).total == 0 and all(x == 0.0 for x in c[0])
-
-
-def test_results_do_not_share_memory():
-    m = random_tree(6, seed=1, joints=["fixed", "revolute"])
-    X = joint_transforms(m, m.neutral())
-    v, c = velocities(m, X, np.zeros(m.nv))
-    results = [*X, *v, *c]
-    assert not any(np.shares_memory(a, b) for k, a in enumerate(results) for b in [*results[k + 1 :], m.X_tree])
-
-
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_frame_transform(symbolic):
-    X_tool = X_motion(rotz(0.4), np.array([0.1, 0.0, 0.2]))
-    frames = {"tool": Frame("tool", 2, X_tool), "camera": Frame("camera", -1, X_tool), "root": Frame("root", -1)}
-    m = random_tree(5, seed=6).replace(frames=frames)
-    q = m.random_state(2)[0]
-    given = Graph().inputs("q", m.nq) if symbolic else q
-    values = {f"q[{k}]": x for k, x in enumerate(q)}
-    X0 = forward_kinematics(m, q)
-    for name, expected in [("tool", X_tool @ X0[2]), ("camera", X_tool), ("root", np.eye(6)), ("body4", X0[4])]:
-        found = frame_transform(m, given, name)
-        assert found.dtype == (object if symbolic else float)
-        np.testing.assert_allclose(np.asarray(evaluate(found, values), dtype=float), expected, atol=1e-14)
-    with pytest.raises(UnknownName, match="Did you mean 'tool'"):
-        frame_transform(m, q, "tol")
-
-
-def test_every_joint_type_round_trips_through_the_dict():
-    for kind in JOINTS:
-        m = random_tree(3, seed=1, joints=[kind])
-        assert Model.from_dict(m.to_dict()).joints == m.joints
-
-
-def test_lists_of_numbers_make_arrays_of_numbers():
-    """Arrays of objects are for expressions alone: models and calls refuse others."""
-    symbol = Graph().input("x")
-    for vector, dtype in (([0.0, 0.0, 1.0], float), ((1, 2, 3), float), ([symbol, 0.0, 1.0], object)):
-        assert skew(vector).dtype == dtype
-        assert cross(vector, vector).dtype == dtype
