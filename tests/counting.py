@@ -38,6 +38,9 @@ class Counted:
         negative.unsigned, negative.sign = self, -1.0
         return negative
 
+    def __pos__(self):
+        return self
+
     def __add__(self, other):
         if isinstance(other, Counted):
             cancels = self.unsigned is other.unsigned and self.sign != other.sign
