@@ -126,7 +126,7 @@ class Function(Differentiable["Function"]):
         self.groups = Groups([*inputs.values(), *(x for own in vectors.values() for x in own.values())])
         self.executable = Runner(backend)
         backend.kernel(True)
-        self._single_state = self.single_state(tuple(inputs), {})
+        self.fast_calls = self.single_state(tuple(inputs), {})
 
     @property
     def flops(self) -> Flops:

@@ -85,7 +85,10 @@ class Arguments(NamedTuple):
     def pattern(self, **options: Any) -> CallPattern:
         """The pattern of calls like this one; options: other keywords, that are not None. By default all are None."""
         named: dict[str, Any] = {name: getattr(self, name) for name in _KINDS}
-        of = {name: dict.fromkeys(x, ...) if type(x) is dict else ... for name, x in named.items() if x is not None}
+        of: dict[str, Any] = {}
+        for name, x in named.items():
+            if x is not None:
+                of[name] = dict.fromkeys(x, ...) if type(x) is dict else ...
         if self.active is not None:
             of["active"] = dict(self.active)
         of |= {name: x for name, x in options.items() if x is not None}

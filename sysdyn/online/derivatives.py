@@ -220,7 +220,7 @@ class Differentials(Exportable):
         self.executable = Runner(backend_named(options.backend)(program, options.code_level, zeros=False))
         self.executable.backend.kernel(True)
         self._calls = Calls(inputs, self.executable, results)
-        self._single_state = self._calls.single_state
+        self.fast_calls = self._calls.single_state
 
     @property
     def flops(self) -> Flops:

@@ -7,7 +7,7 @@ from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -120,6 +120,17 @@ class Solution(SolvedQuantities):
     _results: Found
     _row: Any  # array of all results of a call of one state, until more than single outputs is asked for; then None
 
+    # for type checkers: solvers return an Estimate if there is noise, and `_of_estimate` raises if not
+    std: Any
+    covariance: Any
+    residuals: Any
+    normalised_residuals: Any
+    leverage: Any
+    chi2: Any
+    log_likelihood: Any
+    expected_noise: Any
+    noise_moments: Any
+
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
     whole: Whole | None = None
@@ -127,10 +138,6 @@ class Solution(SolvedQuantities):
     def __init__(self, about: About, found: Found):
         """found: results of a call; calls of one state make solutions with a row of results instead."""
         self._about, self._results, self._row = about, found, None
-
-    if TYPE_CHECKING:  # at run time it would make every attribute slower
-
-        def __getattr__(self, name: str) -> Any: ...
 
     def __reduce__(self):
         return type(self), (self._about, self._found), self.__dict__

@@ -98,7 +98,7 @@ class Solver(Differentiable[DerivativeProduct]):
         # covariances, residuals, accelerations of frames and velocities of contacts need the inputs later
         keeps = bool(problem.noisy or problem.constraints) or "a" in results
         self._calls = Calls(self._inputs, self.executable, results, keeps)
-        self._single_state = self._calls.single_state
+        self.fast_calls = self._calls.single_state
         posteriors: Posteriors | None = None
         if problem.noisy:
             posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)

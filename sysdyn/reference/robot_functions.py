@@ -234,7 +234,7 @@ class Kinematics(Differentiable["Kinematics"]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
         first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
         quaternions = [part.start for _, part in model.quaternions]
-        self._single_state = function.single_state(first, {"qd": None, "fx": None}, quaternions)
+        self.fast_calls = function.single_state(first, {"qd": None, "fx": None}, quaternions)
 
     @property
     def flops(self) -> Flops:

@@ -67,11 +67,11 @@ class CallPattern(NamedTuple):
 
 
 def fast_call(general: Function) -> Function:
-    """`__call__` that tries the calls of one state in the list `_single_state`, then goes the general way."""
+    """`__call__` that tries the calls of one state in the list `fast_calls`, then goes the general way."""
 
     @functools.wraps(general)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        for single_state in self._single_state:
+        for single_state in self.fast_calls:
             result = single_state(arguments, named)
             if result is not None:
                 return result
@@ -151,8 +151,8 @@ def single_state_call(
         places=_table([*places, 0], 1), constants=constants, quaternions=_table(quaternions, 1),
         nan_to_zero=_table(nan_to_zero, 1), squared=np.array(squared, dtype=float).reshape(-1, 3),
         outputs=_table([(*_axes(x), begin) for x, begin in zip(results.shapes, begins, strict=True)], AXES + 2),
-        n_outputs=program.n_outputs, clear=not backend.zeros, **pattern._asdict(), keys=results.keys, make=results.make,
-        about=results.about, owner=(kernel, array),
+        n_outputs=program.n_outputs, clear=not backend.zeros, by_position=pattern.by_position, by_name=pattern.by_name,
+        defaults=pattern.defaults, keys=results.keys, make=results.make, about=results.about, owner=(kernel, array),
     ).run  # fmt: skip
 
 
