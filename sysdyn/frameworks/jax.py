@@ -90,7 +90,7 @@ class JaxNode(Node):
         words = (ctypes.c_int64 * (2 + 2 * len(sizes))).from_address(address)
         arrays = []
         for (name, size), start, stride in zip(sizes, words[2::2], words[3::2], strict=True):
-            shape = (n, size) if stride else (size,)
+            shape = (n, size) if stride or n == 1 else (size,)
             view = np.ctypeslib.as_array((number * math.prod(shape)).from_address(start))
             arrays.append((name, view.reshape(shape)))
         n_inputs, status = len(program.inputs), (ctypes.c_int64 * n).from_address(words[1])

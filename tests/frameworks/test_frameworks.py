@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from framework_cases import ALWAYS, CASES, STATES, Jax, Torch, arm, flat, leaves, missing, singular, tree
+from framework_cases import ALWAYS, CASES, STATES, Jax, Torch, arm, flat, leaves, missing, quaternions, singular, tree
 
 import sysdyn as sd
 from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
@@ -98,6 +98,19 @@ def test_failed_states_are_solved_again_or_nan_or_raise(framework):
         close(framework.numpy(call(**fine)["qdd"]), expected.qdd[expected.ok][0], 0.0)
         with pytest.raises(Exception, match="the system cannot be solved at this state"):
             framework.numpy(call(**bad)["qdd"])
+
+
+@pytest.mark.parametrize("make", [arm, quaternions])
+def test_states_without_a_result_are_nan_and_quaternions_are_normalised(framework, make):
+    compiled, (q, qd), known = make()
+    f = getattr(compiled, f"to_{framework.name}")()
+    expected, changed = compiled(q, qd, **known).qdd, q.copy()
+    for _, part in compiled.model.quaternions:
+        changed[:, part] *= 2.0
+    changed[1:4, -1], expected[1:4] = (np.nan, np.inf, 1e12 if make is arm else np.nan), np.nan
+    for call in framework.variants(f):
+        results = call(*map(framework.tensor, (changed, qd)), **tree(framework.tensor, known))
+        np.testing.assert_allclose(framework.numpy(results["qdd"]), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

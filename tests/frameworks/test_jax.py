@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from framework_cases import arm, estimate, fast, quaternions, singular
+from framework_cases import arm, estimate, fast, singular
 from robots import floating_tree
 
 import sysdyn as sd
@@ -30,23 +30,24 @@ def at(tree, k):
 
 
 def test_a_simulation_and_its_gradient():
-    """Gradient of the last state of a hundred steps by the torques, against differences."""
-    solver, (q, qd), known = arm()
-    f = solver.to_jax()
+    """Of a floating base: gradient of its pose after fifty steps by the torques, against differences."""
+    model = floating_tree(3, seed=4)
+    fd = fast(sd.forward_dynamics(model), outputs="qdd").to_jax()
+    step = sd.kinematics(model, "integrate").to_jax()
+    q, qd, tau = model.random_state(seed=0)
 
+    @jax.jit
     def last(tau):
-        def step(state, _):
+        def advance(state, _):
             q, qd = state
-            qd = qd + 1e-3 * f(q, qd, tau)["qdd"]
-            return (q + 1e-3 * qd, qd), None
+            qd = qd + 1e-3 * fd(q, qd, tau)["qdd"]
+            return (step(q, 1e-3 * qd), qd), None
 
-        return jax.lax.scan(step, (q[0], qd[0]), None, length=100)[0][0].sum()
+        return jax.lax.scan(advance, (q, qd), length=50)[0][0].sum()
 
-    tau = known["tau"][0]
-    slope = jax.jit(jax.grad(last))(tau)
-    for k in range(3):
-        e = 1e-4 * np.eye(3)[k]
-        assert float(slope[k]) == pytest.approx(float(last(tau + e) - last(tau - e)) / 2e-4, rel=1e-6)
+    gradient = jax.jit(jax.grad(last))(tau)
+    for k, e in enumerate(1e-3 * np.eye(model.nv)):
+        assert float(gradient[k]) == pytest.approx(float(last(tau + e) - last(tau - e)) / 2e-3, rel=1e-5, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -81,30 +82,6 @@ def test_quaternions_of_frames_have_derivatives():
     np.testing.assert_allclose(jax.vmap(attitude)(many), sd.kinematics(model, f"quaternion:{frame}")(many), atol=1e-14)
 
 
-@pytest.mark.slow
-def test_a_floating_base_is_simulated_and_differentiated():
-    """The momentum of a free robot in free fall changes by its weight alone, and so do its derivatives."""
-    model = floating_tree(3, seed=4)
-    solver = fast(sd.forward_dynamics(model), outputs="qdd")
-    fd, step, momentum = solver.to_jax(), *(sd.kinematics(model, x).to_jax() for x in ("integrate", "momentum"))
-    q, qd, _ = model.random_state(seed=0)
-
-    def fallen(qd, h=2e-4, n=500):
-        def moved(state, _):
-            q, qd = state
-            half = qd + h / 2 * fd(q, qd, np.zeros(model.nv))["qdd"]
-            between = step(q, h / 2 * qd)
-            return (step(q, h * half), qd + h * fd(between, half, np.zeros(model.nv))["qdd"]), None
-
-        return momentum(*jax.lax.scan(moved, (q, qd), length=n)[0])
-
-    time = 0.1
-    expected = momentum(q, qd) + np.array([0.0, 0.0, 0.0, *(model.mass * model.gravity * time)])
-    np.testing.assert_allclose(jax.jit(fallen)(qd), expected, atol=1e-4 * np.abs(expected).max())
-    by = jax.jit(jax.jacrev(fallen))(qd)
-    np.testing.assert_allclose(by, jax.jacobian(lambda x: momentum(q, x))(qd), atol=2e-3 * np.abs(by).max())
-
-
 # ---- states that fail, and bad input --------------------------------------------------------------------------------
 
 
@@ -116,31 +93,6 @@ def test_gradients_of_failed_states_are_nan():
     slope = jax.jit(jax.vmap(jax.grad(lambda x: f(**x)["qdd"].sum())))(given)["qd"]
     finite = np.isfinite(slope).all(axis=1)
     assert not finite[~ok].any() and finite.sum() > 50
-
-
-def test_values_that_are_not_finite_stay_so():
-    for make in (arm, quaternions):
-        solver, (q, qd), known = make()
-        f = jax.jit(solver.to_jax())
-        for bad in (np.nan, np.inf, 1e12):
-            x = q.copy()
-            x[2, -1] = bad
-            found = np.asarray(f(x, qd, **known)["qdd"])
-            assert np.isnan(found[2]).all() or (make is quaternions and bad == 1e12)
-            np.testing.assert_allclose(np.delete(found, 2, 0), np.delete(solver(q, qd, **known).qdd, 2, 0), rtol=1e-9)
-
-
-def test_quaternions_of_any_norm_stand_for_their_attitude():
-    """Also where states fail: nothing is refused for its norm."""
-    solver, (q, qd), known = quaternions()
-    f, parts = jax.jit(solver.to_jax()), [part for _, part in solver.model.quaternions]
-    longer = q.copy()
-    for part in parts:
-        longer[:, part] *= 2.0
-    longer[3, 0] = np.nan
-    found, expected = f(longer, qd, **known)["qdd"], solver(q, qd, **known).qdd
-    assert np.isnan(found[3]).all()
-    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(expected, 3, 0), rtol=1e-11, atol=1e-9)
 
 
 def test_noise_is_refused_and_lists_are_arrays():
@@ -264,7 +216,7 @@ SCRIPT = """
 import multiprocessing, sys
 import numpy as np
 import jax
-{setting}
+jax.config.update("jax_enable_x64", True)
 import sysdyn as sd
 arm = sd.chain(3, seed=2)
 solver = sd.compile(sd.forward_dynamics(arm), outputs="qdd", level="fast")
@@ -315,6 +267,11 @@ def test_solvers_in_single_precision(x64, request):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(exact).max())
     if x64:
         assert jax.jit(f)(*(x.astype(float) for x in given))["qdd"].dtype == np.float32
+    else:
+        with pytest.raises(
+            InvalidInput, match=r"q is of float32, but .* float64: call jax.config.update\('jax_enable_x64'"
+        ):
+            double.to_jax()(*given)
     found = jax.jit(jax.grad(cost, argnums=(0, 1, 2)), static_argnames="f")(*at(given, 1), f=f)
     for x, y in zip(found, slopes, strict=True):
         assert x.dtype == np.float32
@@ -326,12 +283,9 @@ def test_solvers_in_single_precision(x64, request):
     np.testing.assert_allclose(found[5], double(*at(given, 5)).qdd, rtol=0, atol=1e-5 * np.abs(exact).max())
 
 
-X64 = 'jax.config.update("jax_enable_x64", True)'
-
-
-def ran(tmp_path, body: str, *args: str, setting: str = X64, **environment: str) -> str:
+def ran(tmp_path, body: str, *args: str, **environment: str) -> str:
     path = tmp_path / "script.py"
-    path.write_text(SCRIPT.format(setting=setting, body=body))
+    path.write_text(SCRIPT.format(body=body))
     run = subprocess.run([sys.executable, str(path), *args], capture_output=True, text=True, timeout=300,
                          env=dict(os.environ) | environment)  # fmt: skip
     return run.stdout + run.stderr
@@ -348,11 +302,3 @@ def test_processes_make_functions_of_their_own(tmp_path, way):
 def test_shards_of_a_batch(tmp_path):
     found = ran(tmp_path, SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2").splitlines()
     assert [line for line in found if "True" in line or "False" in line] == ["2 True", "True", "True"], found
-
-
-@pytest.mark.slow
-def test_single_precision_is_refused_with_the_remedy(tmp_path):
-    found = ran(tmp_path, "solver.to_jax()(q, qd, tau)", setting="")
-    assert (
-        "q is of float32, but the program computes in float64: call jax.config.update('jax_enable_x64', True)" in found
-    )
