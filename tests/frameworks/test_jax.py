@@ -268,9 +268,8 @@ def test_solvers_in_single_precision(x64, request):
     if x64:
         assert jax.jit(f)(*(x.astype(float) for x in given))["qdd"].dtype == np.float32
     else:
-        with pytest.raises(
-            InvalidInput, match=r"q is of float32, but .* float64: call jax.config.update\('jax_enable_x64'"
-        ):
+        message = r"q is of float32, but .* float64: call jax.config.update\('jax_enable_x64', True\)"
+        with pytest.warns(UserWarning), pytest.raises(InvalidInput, match=message):
             double.to_jax()(*given)
     found = jax.jit(jax.grad(cost, argnums=(0, 1, 2)), static_argnames="f")(*at(given, 1), f=f)
     for x, y in zip(found, slopes, strict=True):
