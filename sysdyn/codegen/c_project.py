@@ -12,8 +12,8 @@ from sysdyn.codegen import interpreter
 from sysdyn.codegen.c99 import GENERATED_BY, CSource, Description, check_name, comment, fill
 from sysdyn.errors import FileError, InvalidInput, SingularState, checked_path
 from sysdyn.files import atomic
+from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
-from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
 from sysdyn.runtime.runner import Runner
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import (
     BAD_INPUT,
     BAD_OUTPUT,
@@ -20,7 +21,7 @@ from sysdyn.program.opcodes import (
 )
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE, sincos
-from sysdyn.runtime.backend import Arrays, Backend
+from sysdyn.runtime.backend import Backend
 from sysdyn.runtime.real import DOUBLE, Real
 
 

@@ -29,11 +29,11 @@ from sysdyn.program.autodiff import (
     vector_group,
 )
 from sysdyn.program.graph import Expr, Graph
-from sysdyn.program.groups import Group, Groups, bind_arguments, select_names
+from sysdyn.program.groups import Arrays, Group, Groups, bind_arguments, select_names
 from sysdyn.program.opcodes import BAD_PIVOT, Flops
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
-from sysdyn.runtime.backend import Arrays, Backend
+from sysdyn.runtime.backend import Backend
 from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, fast_call, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
 from sysdyn.frameworks.traced import FrameworkFunction, Node, flatten_batch_axes
-from sysdyn.runtime.backend import Arrays
+from sysdyn.program.groups import Arrays
 from sysdyn.runtime.kernel import ALIGN
 from sysdyn.runtime.native import extension
 

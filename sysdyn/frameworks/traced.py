@@ -15,9 +15,8 @@ import numpy as np
 from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.program.arrays import broadcast_shapes
 from sysdyn.program.autodiff import ProgramDerivatives
-from sysdyn.program.groups import Groups
+from sysdyn.program.groups import Arrays, Groups
 from sysdyn.program.program import Program
-from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.real import DOUBLE, Real
 from sysdyn.runtime.runner import Runner
 

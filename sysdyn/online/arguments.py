@@ -18,7 +18,7 @@ from sysdyn.online.speeds import warn_of_followers
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, reject_masked
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument
-from sysdyn.program.groups import Arrays, Group, Groups, bind_arguments
+from sysdyn.program.groups import Group, Groups, bind_arguments
 from sysdyn.program.labels import array_by_label, as_frame, column_labels, frame_array, match_labels
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 from sysdyn.runtime.native_calls import CallPattern
@@ -144,7 +144,7 @@ class Inputs:
 
     # ---- of a call ----------------------------------------------------------------------------------------------
 
-    def checked(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
+    def checked(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
 
         fx and optional measurements are zero where they are missing, covariances and parameters as declared. What is
@@ -157,7 +157,7 @@ class Inputs:
         arrays["q"] = normalised(self.model, arrays["q"])
         return arrays, lead
 
-    def arranged(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
+    def arranged(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """`checked` without a change of quaternions."""
         arrays, lead = self.groups.normalise_inputs(self.collected(arguments, keep=False))
         self._reject_wrenches(arrays)
@@ -168,7 +168,9 @@ class Inputs:
                 arrays[value_group(name)] = np.where(off & ~np.isfinite(value), 0.0, value)
         return arrays, lead
 
-    def in_place(self, arguments: Arguments, dtype: np.dtype = DOUBLES) -> tuple[Arrays, tuple[int, ...]]:
+    def in_place(
+        self, arguments: Arguments, dtype: np.dtype = DOUBLES
+    ) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
         arrays, lead = self.groups.check_in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
@@ -363,7 +365,7 @@ class Inputs:
         if not self._told_of_followers:
             self._told_of_followers = warn_of_followers(self.problem, q, qd)
 
-    def _reject_wrenches(self, arrays: Arrays) -> None:
+    def _reject_wrenches(self, arrays: dict[str, np.ndarray]) -> None:
         if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():
             raise InvalidInput("fx is not zero, but the solver was compiled with external_wrenches=False")
 

@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.online.again import Again
 from sysdyn.online.arguments import Slot
-from sysdyn.runtime.backend import Arrays
+from sysdyn.program.groups import Arrays
 from sysdyn.runtime.native_calls import Argument, Batch, Spread, batch
 from sysdyn.runtime.runner import Runner
 from sysdyn.runtime.threads import THREADS

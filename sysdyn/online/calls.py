@@ -19,7 +19,6 @@ from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches, Columns, Spreading
 from sysdyn.online.digits import FAR
 from sysdyn.program.arrays import is_readable_in_place
-from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, single_state_call
@@ -42,12 +41,12 @@ class Run(NamedTuple):
     status   (N,) bits of `sysdyn.program.opcodes`, zero if all went well
     """
 
-    arrays: Arrays
+    arrays: dict[str, np.ndarray]
     lead: tuple[int, ...]
-    outputs: Arrays
+    outputs: dict[str, np.ndarray]
     status: np.ndarray
 
-    def at(self, states: np.ndarray) -> Arrays:
+    def at(self, states: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs {group: (n, size)} of some of the states, by number."""
         return {name: self.of(name, states) for name in self.arrays}
 
@@ -60,14 +59,14 @@ class Run(NamedTuple):
 class Results(NamedTuple, Generic[Key]):
     """Outputs of a call with its axes; see `sysdyn.online.solution.Found`."""
 
-    inputs: Arrays
+    inputs: dict[str, np.ndarray]
     lead: tuple[int, ...]
     values: dict[Key, np.ndarray]
     ok: Any
     again: np.ndarray | None = None
 
 
-def kept(inputs: Arrays) -> Arrays:
+def kept(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Copies of inputs, to be kept by a result: callers may overwrite their arrays."""
     return {name: x.copy() for name, x in inputs.items()}
 
@@ -107,7 +106,7 @@ class Many(Generic[Key]):
         self._calls, self._key, self._batches = calls, key, batches
         self._copied = calls.keeps or again is not None
         self._arrays = [x.copy() for x in arrays] if self._copied else arrays
-        self._inputs: Arrays | None = None
+        self._inputs: dict[str, np.ndarray] | None = None
         self._outputs, self.lead, self.again = outputs, (n,), again
 
     @property
@@ -121,7 +120,7 @@ class Many(Generic[Key]):
         }
 
     @property
-    def inputs(self) -> Arrays:
+    def inputs(self) -> dict[str, np.ndarray]:
         """The inputs of the call. Raises InvalidInput if the caller has overwritten arrays that were not copied."""
         if self._inputs is None:
             if not self._copied:
@@ -325,7 +324,7 @@ class Calls(Generic[Key]):
         flat = {group: shown[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
         return self._executable.bind(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
 
-    def _require_switches(self, arrays: Arrays, n: int) -> None:
+    def _require_switches(self, arrays: dict[str, np.ndarray], n: int) -> None:
         """Raise SingularState if something is undetermined with the components that are switched off."""
         if not self.inputs.switches:
             return
@@ -336,7 +335,7 @@ class Calls(Generic[Key]):
             raise SingularState(f"{free}: switch some of them on", states=tuple(lacking.tolist()))
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
-        """Arrays of the results: the given ones of `out`, new ones for all others."""
+        """dict[str, np.ndarray] of the results: the given ones of `out`, new ones for all others."""
         shapes, dtype = (
             {key: lead + shape for key, shape in self._results.values()},
             self._executable.backend.real.dtype,
@@ -359,7 +358,7 @@ class Calls(Generic[Key]):
                 )
         return {key: given[key] if key in given else np.zeros(shape, dtype) for key, shape in shapes.items()}
 
-    def _shaped(self, outputs: Arrays, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
+    def _shaped(self, outputs: dict[str, np.ndarray], lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}
 
 

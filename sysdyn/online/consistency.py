@@ -41,7 +41,6 @@ from sysdyn.online.smallest import held
 from sysdyn.online.solution import Solution, Whole
 from sysdyn.online.solver import Solver
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS
-from sysdyn.program.groups import Arrays
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
@@ -105,7 +104,9 @@ class CheckedSolver(Solver):
     def spread(self, *args: Any, **kwargs: Any) -> None:
         """None: solutions are checked, which calls do."""
 
-    def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    def _compared(
+        self, solution: Solution, values: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest beside its reading).
 
         Errors below EXACT of their readings count as 0. A reading below ROUNDED_OFF of the greatest value of its unit
@@ -124,7 +125,7 @@ class CheckedSolver(Solver):
                 share = np.maximum(share, (error / np.where(size > 0.0, size, 1.0)).max(axis=-1))
         return off, bad, share
 
-    def _greatest(self, unit: str, solution: Solution, values: Arrays) -> np.ndarray:
+    def _greatest(self, unit: str, solution: Solution, values: dict[str, np.ndarray]) -> np.ndarray:
         """(…) the greatest value of this unit that is known or solved for."""
         found = np.zeros(solution.ok.size)
         for groups, arrays in ((self.whole.inputs, values), (self._about.outputs, solution._values)):
@@ -135,7 +136,12 @@ class CheckedSolver(Solver):
         return found.reshape(solution.ok.shape)
 
     def _solve_whole(
-        self, solution: Solution, arrays: Arrays, bad: np.ndarray, off: Mapping[str, np.ndarray], share: np.ndarray
+        self,
+        solution: Solution,
+        arrays: dict[str, np.ndarray],
+        bad: np.ndarray,
+        off: Mapping[str, np.ndarray],
+        share: np.ndarray,
     ) -> np.ndarray:
         """Solve states by all equations: those that are not ok, and those whose chosen equations are off.
 
@@ -153,7 +159,7 @@ class CheckedSolver(Solver):
         outputs = {name: x.reshape(n, -1) for name, x in solution._values.items()}
         ok, (disagreeing, by_all) = np.array(solution.ok.reshape(-1)), np.zeros((2, n), dtype=bool)
 
-        def at(states: np.ndarray) -> Arrays:
+        def at(states: np.ndarray) -> dict[str, np.ndarray]:
             return {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in arrays.items()}
 
         def solve(states: np.ndarray, most: float | None) -> bool:
@@ -210,7 +216,7 @@ class CheckedSolver(Solver):
             possible |= (greatest > 0.0) & (greatest <= UNTOLD * errors[x] * size)
         return states[possible]
 
-    def _reads(self, m: Measurement, values: Arrays) -> np.ndarray:
+    def _reads(self, m: Measurement, values: dict[str, np.ndarray]) -> np.ndarray:
         group = value_group(m.name)
         return values[group] if group in values else values[m.quantity][..., self._places(m)]
 
@@ -225,7 +231,7 @@ class CheckedSolver(Solver):
         assert isinstance(m, RawMeasurement)
         return m.places(self.model)
 
-    def _inconsistent(self, given: Arrays, off: Arrays, bad: np.ndarray) -> Inconsistent:
+    def _inconsistent(self, given: dict[str, np.ndarray], off: dict[str, np.ndarray], bad: np.ndarray) -> Inconsistent:
         """Error that names the contradicting measurements at the first bad state."""
         n = max((len(x) for x in given.values() if x.ndim == 2), default=1)
         state, words, names = int(bad[0]), [], []
@@ -298,7 +304,9 @@ class _CallsOfWhole:
     def __init__(self, found: Redundant, options: Options):
         self.found, self._options, self._inputs = found, options, Inputs(found.whole, options.external_wrenches)
 
-    def applied(self, q: ArrayLike, qd: ArrayLike, known: tuple, given: Named) -> tuple[Arrays, Arrays, dict[str, Any]]:
+    def applied(
+        self, q: ArrayLike, qd: ArrayLike, known: tuple, given: Named
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
         """(arrays of the whole by group, the same with leading axes, arguments of a call of the rest by name)."""
         values_of_whole = {name: x for name, x in given.items() if name not in (TANGENTS, COTANGENTS)}
         arrays, lead = self._inputs.checked(Arguments.of(q, qd, known, values_of_whole))

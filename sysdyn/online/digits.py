@@ -16,7 +16,8 @@ from sysdyn.diagnosis.words import at_states
 from sysdyn.errors import LostDigits, few
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
-from sysdyn.online.states import Arrays, States
+from sysdyn.online.states import States
+from sysdyn.program.groups import Arrays
 from sysdyn.runtime.backend import Results
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).

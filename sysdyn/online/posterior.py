@@ -36,9 +36,10 @@ from sysdyn.offline.square_root import AtState, Estimated, SquareRoot, pivoted, 
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
 from sysdyn.online.digits import Distance, sizes_of_mean
-from sysdyn.online.states import Arrays, States
+from sysdyn.online.states import States
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_PIVOT
 from sysdyn.program.program import Program
 from sysdyn.runtime.backend import Results
@@ -62,9 +63,9 @@ Part = str | tuple[str, str]
 # A scalar as a sum of unknowns, {number of an unknown: coefficient}; for a measured output these depend on the state.
 Terms = Mapping[int, Any]
 # Outputs of a program, (group, values).
-Groups = list[tuple[str, list]]
+NamedScalars = list[tuple[str, list]]
 # Outputs as a function of the factors, of all states as expressions or of one state as numbers.
-Formula = Callable[[Estimated], Groups]
+Formula = Callable[[Estimated], NamedScalars]
 # Sizes that errors are relative to, as a function of results at some states and the numbers of these.
 Sizes = Callable[[Arrays, np.ndarray], Arrays]
 
@@ -121,7 +122,7 @@ class Posterior:
     def mean(self, states: States) -> Arrays:
         """Estimate {output: (n, size)} from the square-root form; NaN if digits are lost."""
 
-        def groups(_: Estimated) -> Groups:
+        def groups(_: Estimated) -> NamedScalars:
             root = self._root
             return output_groups(self.system, root.assembly, root.solution, self._options.outputs)
 
@@ -147,7 +148,7 @@ class Posterior:
         name = f"variance {_words(part)}"
         self._check(name, part)
 
-        def groups(of: Estimated) -> Groups:
+        def groups(of: Estimated) -> NamedScalars:
             return [("variance", [product(z, z) for z in map(of.information.deviations, self._scalars(part)(of))])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
@@ -161,7 +162,7 @@ class Posterior:
         name = f"covariance {_words(first)} {_words(second)}"
         self._check(name, first, second)
 
-        def groups(of: Estimated) -> Groups:
+        def groups(of: Estimated) -> NamedScalars:
             rows, columns = ([*map(of.information.deviations, self._scalars(x)(of))] for x in (first, second))
             return [(f"row {k}", [product(x, y) for y in columns]) for k, x in enumerate(rows)]
 
@@ -204,7 +205,7 @@ class Posterior:
     def residuals(self, states: States) -> np.ndarray:
         """Residuals ε (n, m) of the whitened noisy equations, in their order; at first errors of variance 1."""
 
-        def groups(of: Estimated) -> Groups:
+        def groups(of: Estimated) -> NamedScalars:
             residual = of.information.residuals()
             return [("residuals", [residual.get(i, 0.0) for _, rows in of.system.places() for i in rows])]
 
@@ -216,7 +217,7 @@ class Posterior:
     def redundancy(self, states: States) -> np.ndarray:
         """Covariances (n, numbers) of the whitened residuals, of each `Noise` as its own: variances, or a triangle."""
 
-        def groups(of: Estimated) -> Groups:
+        def groups(of: Estimated) -> NamedScalars:
             free = of.information.free()
             found: list = []
             for noise, rows in of.system.places():
@@ -230,7 +231,7 @@ class Posterior:
     def log_determinant(self, states: States) -> np.ndarray:
         """Logarithm (n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
 
-        def groups(of: Estimated) -> Groups:
+        def groups(of: Estimated) -> NamedScalars:
             pivots = of.information.pivots()
             return [("exact", [*pivots.exact]), ("noisy", [*pivots.noisy])]
 
@@ -322,7 +323,7 @@ class Posterior:
             rest = self._store(f"{name} of {first.digest}", self._program(groups(self._root), self._factors))
         return AfterFactors(self._factors, compiled(rest), groups)
 
-    def _program(self, groups: Groups, factors: Factors) -> Program:
+    def _program(self, groups: NamedScalars, factors: Factors) -> Program:
         """A program of the factors, with zeros for variances that are zero at every state but for rounding."""
         graph, inputs = self._root.graph, [self._root.entries]
         program = Program.from_graph(graph, inputs, groups)

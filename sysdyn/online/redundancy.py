@@ -18,7 +18,6 @@ from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
 from sysdyn.model import Model
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays
 
 
 class Redundant(NamedTuple):
@@ -43,7 +42,7 @@ class Redundant(NamedTuple):
         others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in shown)
         return (*(x for x in self.rest.quantities if x in asked or x in raw), *shown, *others)
 
-    def apply(self, values: Arrays) -> tuple[Arrays, Arrays]:
+    def apply(self, values: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(known quantities, values by the name of a measurement) of the rest; values: of the whole, by group."""
         groups = {m.name: value_group(m.name) for m in self.rest.custom}
         y = {m.name: values[groups[m.name]][..., self._kept(m)] for m in self.whole.custom if m.name in groups}

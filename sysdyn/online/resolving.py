@@ -20,7 +20,6 @@ from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
@@ -117,7 +116,7 @@ class Resolver:
                 error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
         return system, d, error
 
-    def _near(self, inputs: Arrays) -> np.ndarray:
+    def _near(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
         if not self._problem.noisy:
             return refined_twice(self._problem.system(outputs=(*QUANTITIES, *self._options.measured)), inputs)

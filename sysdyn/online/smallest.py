@@ -12,7 +12,6 @@ from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.offline.sampling import is_singular
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays
 
 # Share of an equation's terms left over above which it contradicts others (chosen).
 AGREEMENT = 1e-8
@@ -61,7 +60,9 @@ class Held(NamedTuple):
     against: np.ndarray
 
 
-def smallest_held(problem: Problem, inputs: Arrays, near: Callable[[Arrays], np.ndarray]) -> Held:
+def smallest_held(
+    problem: Problem, inputs: dict[str, np.ndarray], near: Callable[[dict[str, np.ndarray]], np.ndarray]
+) -> Held:
     """Solutions at singular states: of `held`, or of `near` where something is left of each constraint, if it has one.
 
     Where some constraints repeat each other and something is left of others, hardly more than rounding, `near` finds
@@ -81,13 +82,13 @@ def _unsolved(found: Held) -> np.ndarray:
     return np.flatnonzero(~(np.isfinite(found.d).all(axis=1) | found.open.any(axis=1)))
 
 
-def _some(inputs: Arrays, states: np.ndarray) -> Arrays:
+def _some(inputs: dict[str, np.ndarray], states: np.ndarray) -> dict[str, np.ndarray]:
     """The inputs (k, size) of k states."""
     n = max(len(x) for x in inputs.values())
     return {name: np.broadcast_to(x, (n, x.shape[1]))[states] for name, x in inputs.items()}
 
 
-def held(problem: Problem, inputs: Arrays, coarse: bool = False) -> Held:
+def held(problem: Problem, inputs: dict[str, np.ndarray], coarse: bool = False) -> Held:
     """States at which constraints repeat each other but for rounding, with the smallest of their wrenches.
 
     They have no solution if constraints contradict each other, if nothing is open, or if accelerations are; nothing is
@@ -114,7 +115,7 @@ def held(problem: Problem, inputs: Arrays, coarse: bool = False) -> Held:
     return found
 
 
-def moves_freely(problem: Problem, inputs: Arrays) -> np.ndarray:
+def moves_freely(problem: Problem, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """(N,) bool: without its constraints the problem is regular, so that these alone make a state singular.
 
     inputs: (N, size) by group. False for problems without constraints, and with noise.

@@ -27,7 +27,7 @@ from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays, Groups
+from sysdyn.program.groups import Groups
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
@@ -85,7 +85,7 @@ class Whole(NamedTuple):
     """
 
     problem: Problem
-    inputs: Arrays
+    inputs: dict[str, np.ndarray]
     states: np.ndarray
 
 

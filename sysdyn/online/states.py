@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.program.groups import Groups
-
-# Inputs or results by name, arrays (size,) or (n, size).
-Arrays: TypeAlias = Mapping[str, np.ndarray]
+from sysdyn.program.groups import Arrays, Groups
 
 
 class States:

@@ -40,7 +40,7 @@ from sysdyn.online.solution import About, Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import as_array, is_readable_in_place
-from sysdyn.program.groups import Arrays, Groups
+from sysdyn.program.groups import Groups
 from sysdyn.reference.generic import reject_large_angles
 
 # Most modes that a solver holds: compiling one takes seconds, and its machine code megabytes (chosen).
@@ -51,7 +51,7 @@ BITS = 64
 PLACEHOLDER = "qdd"
 
 # {output of a mode: the column of each of its entries, in the output of the whole problem}.
-Places = dict[str, np.ndarray]
+ColumnsByOutput = dict[str, np.ndarray]
 # A mode: the names of the constraints that are on, in the order of the problem.
 Mode = tuple[str, ...]
 
@@ -150,8 +150,9 @@ class Gathered:
     again = None
 
     def __init__(
-        self, outputs: Groups, lead: tuple[int, ...], places: Sequence[Places], inputs: Callable[[], Arrays],
-        solved: Callable[[], dict[Mode, Part]], flat: Arrays,
+        self, outputs: Groups, lead: tuple[int, ...], places: Sequence[ColumnsByOutput],
+        inputs: Callable[[], dict[str, np.ndarray]],
+        solved: Callable[[], dict[Mode, Part]], flat: dict[str, np.ndarray],
     ):  # fmt: skip
         """places: of the modes of the call. flat: arrays for the outputs (n, size), whose entries are arbitrary."""
         self._outputs, self.lead, self._inputs, self._solved, self.flat = outputs, lead, inputs, solved, flat
@@ -160,7 +161,7 @@ class Gathered:
                 flat[name][:] = 0.0
         self._ok = np.ones(math.prod(lead), dtype=bool)
 
-    def put(self, states: np.ndarray, solution: Solution, places: Places) -> None:
+    def put(self, states: np.ndarray, solution: Solution, places: ColumnsByOutput) -> None:
         """Take over the results of the states of a mode."""
         rows = _range(states)
         for name, columns in places.items():
@@ -173,7 +174,7 @@ class Gathered:
             self._ok[rows] = solution.ok
 
     @cached_property
-    def inputs(self) -> Arrays:
+    def inputs(self) -> dict[str, np.ndarray]:
         return self._inputs()
 
     @cached_property
@@ -239,7 +240,7 @@ class SwitchingSolver(Solver):
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         self._shown = problem.outputs(options.outputs)
         self._solvers: dict[Mode, Solver] = {}
-        self._places: dict[Mode, Places] = {}
+        self._places: dict[Mode, ColumnsByOutput] = {}
         self._spreadings: dict[tuple[Mode, tuple[Slot, ...]], Spreading] = {}  # by names of arrays
         self._lock = RLock()
         self._of_solutions = About(problem, self._shown, refuse=on_singular == "raise", measured=options.measured)
@@ -355,7 +356,7 @@ class SwitchingSolver(Solver):
                 many.add(slot)
         return Rows(arrays, frozenset(many), lead) if len(arrays) == len(values) else None
 
-    def _by_group(self, arrays: Arrays, lead: tuple[int, ...]) -> Rows:
+    def _by_group(self, arrays: dict[str, np.ndarray], lead: tuple[int, ...]) -> Rows:
         """Checked arrays by group; those that are defaults are left out."""
         found: dict[Slot, np.ndarray] = {}
         parameters = {p.name for p in self.problem.parameters}
@@ -503,7 +504,7 @@ class SwitchingSolver(Solver):
         return _restored, (self.problem, self.options, self._made, self.on_singular, limits, self.modes, self._places)
 
 
-def _checked(inputs: Inputs, arrays: Mapping[Slot, np.ndarray]) -> Arrays:
+def _checked(inputs: Inputs, arrays: Mapping[Slot, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of a call by group, with defaults, checked."""
     return inputs.checked(Arguments((), (), (), {}).replaced(arrays.items()))[0]
 

@@ -12,8 +12,8 @@ from sysdyn.frameworks.traced import FailureHandler, FrameworkFunction
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Calls, Run
+from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
-from sysdyn.runtime.backend import Arrays
 from sysdyn.runtime.real import DOUBLE, Real
 
 # As `FailureHandler`, of a run.

@@ -10,13 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, SysdynError
 
-Shape: TypeAlias = tuple[int, ...]
 # The type of arrays unless another is asked for.
 DOUBLES = np.dtype(np.float64)
 # Kinds of NumPy types: real numbers; numbers or times (time columns); numbers or booleans (switches).
@@ -118,7 +117,7 @@ def is_readable_in_place(x: object, dtype: np.dtype = DOUBLES) -> TypeGuard[np.n
 # ---- shapes ------------------------------------------------------------------------------------------------------
 
 
-def batch_axes(name: str, x: np.ndarray, shape: Shape) -> Shape:
+def batch_axes(name: str, x: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Batch axes of x (…, *shape), or flat (…, size). Raises InvalidInput naming both shapes."""
     lead = x.shape[: max(x.ndim - len(shape), 0)]
     if lead + shape == x.shape:
@@ -128,7 +127,7 @@ def batch_axes(name: str, x: np.ndarray, shape: Shape) -> Shape:
     raise InvalidInput(f"{name} has shape {x.shape}, but {format_shape((..., *shape))} is needed")
 
 
-def broadcast_shapes(shapes: Mapping[str, Shape]) -> Shape:
+def broadcast_shapes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """The batch axes to which those of all arrays {name: axes} broadcast. Raises InvalidInput naming all of them."""
     try:
         return np.broadcast_shapes(*shapes.values())

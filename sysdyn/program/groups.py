@@ -14,7 +14,6 @@ import numpy as np
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.program.arrays import (
     DOUBLES,
-    Shape,
     batch_axes,
     broadcast_shapes,
     float_array,
@@ -24,8 +23,8 @@ from sysdyn.program.arrays import (
 )
 from sysdyn.program.labels import array_by_label, as_frame
 
-# Arrays by the name of a group.
-Arrays: TypeAlias = dict[str, np.ndarray]
+# dict[str, np.ndarray] by the name of a group.
+Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
 def slices(sizes: Iterable[int]) -> list[slice]:
@@ -49,7 +48,7 @@ class Group:
     """
 
     name: str
-    shape: Shape
+    shape: tuple[int, ...]
     labels: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     default: np.ndarray | None = None
@@ -73,7 +72,7 @@ class Group:
         units = ", ".join(dict.fromkeys(filter(None, self.units)))
         return f"{self.meaning} [{units}]" if self.meaning and units else self.meaning or self.name
 
-    def batch_axes(self, x: np.ndarray) -> Shape:
+    def batch_axes(self, x: np.ndarray) -> tuple[int, ...]:
         """Batch axes of a value (…, *shape) or (…, size). Raises InvalidInput naming both shapes."""
         return batch_axes(self.display_name, x, self.shape)
 
@@ -137,13 +136,13 @@ class Groups(Mapping[str, Group]):
 
     # ---- arguments -----------------------------------------------------------------------------------------------
 
-    def normalise_inputs(self, arguments: Mapping[str, Any]) -> tuple[Arrays, Shape]:
+    def normalise_inputs(self, arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, batch axes); defaults stand in for missing values.
 
         Raises InvalidInput naming a value that is missing, of another type or shape, or of other batch axes.
         """
-        arrays: Arrays = {}
-        leads: dict[str, Shape] = {}
+        arrays: dict[str, np.ndarray] = {}
+        leads: dict[str, tuple[int, ...]] = {}
         for name, group in self.items():
             value = arguments[name] if name in arguments else group.require_default()
             if type(value) is np.ndarray and value.dtype == np.float64:
@@ -170,10 +169,12 @@ class Groups(Mapping[str, Group]):
             arrays[name] = np.ascontiguousarray(x.reshape(math.prod(lead), size))  # size may be 0
         return arrays, lead
 
-    def check_in_place(self, arguments: Mapping[str, Any], dtype: np.dtype = DOUBLES) -> tuple[Arrays, Shape]:
+    def check_in_place(
+        self, arguments: Mapping[str, Any], dtype: np.dtype = DOUBLES
+    ) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """The same for arrays that a bound call keeps and reads in place: nothing is converted or copied."""
-        arrays: Arrays = {}
-        leads: dict[str, Shape] = {}
+        arrays: dict[str, np.ndarray] = {}
+        leads: dict[str, tuple[int, ...]] = {}
         for name, group in self.items():
             x = arguments[name] if name in arguments else group.require_default().astype(dtype, copy=False)
             if not is_readable_in_place(x, dtype):

@@ -8,16 +8,15 @@ Arrays are C-contiguous, of the back end's type of numbers, by name of the progr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
+from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.real import DOUBLE, Real
 
-Arrays = Mapping[str, np.ndarray]
 Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, status (N,))
 
 

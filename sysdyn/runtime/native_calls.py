@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
-from sysdyn.runtime.backend import Arrays, Backend
+from sysdyn.runtime.backend import Backend
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.native import extension
 from sysdyn.runtime.real import DOUBLE

@@ -12,8 +12,9 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 from sysdyn.program.arrays import is_count
+from sysdyn.program.groups import Arrays
 from sysdyn.runtime import native_calls
-from sysdyn.runtime.backend import Arrays, Backend, Results
+from sysdyn.runtime.backend import Backend, Results
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.threads import MOST_THREADS, THREADS, cores
 

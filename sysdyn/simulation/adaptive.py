@@ -9,7 +9,6 @@ from scipy.integrate import solve_ivp
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.se3 import normalise_quaternions
-from sysdyn.program.groups import Arrays
 from sysdyn.simulation.fixed import Job, Record, lost, told
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE
 
@@ -70,7 +69,7 @@ class _Robot:
         q = normalise_quaternions(y[: self.model.nq], self.quaternions)
         return self.job.steps.solver.problem.imposed(q, y[self.model.nq :])
 
-    def _outputs(self, t: float, y: np.ndarray) -> Arrays:
+    def _outputs(self, t: float, y: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs {name: (1, size)} of the program. Raises as the solver does."""
         self.t, given = t, self.inputs | {"q": y[: self.model.nq], "qd": y[self.model.nq :]}
         found, status = self.job.steps.executable.results(given, 1)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.program.groups import Arrays
 from sysdyn.runtime.kernel import address, words
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES
 from sysdyn.runtime.threads import THREADS
@@ -35,7 +34,7 @@ class Job:
     """
 
     steps: Steps
-    given: Arrays
+    given: dict[str, np.ndarray]
     law: Law
     controller: Controller | None
     step: float
@@ -58,7 +57,7 @@ class Job:
 class Record:
     """States and outputs (records, N, size) by name, events, and {robot: first step from which it is lost}."""
 
-    arrays: Arrays
+    arrays: dict[str, np.ndarray]
     events: list[Event] = field(default_factory=list)
     lost: dict[int, int] = field(default_factory=dict)
 

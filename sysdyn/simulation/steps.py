@@ -20,7 +20,6 @@ from sysdyn.online.calls import Run
 from sysdyn.online.solver import Solver
 from sysdyn.program.autodiff import ScalarsByGroup, SymbolicProgram, to_graph
 from sysdyn.program.graph import SHARING, Graph
-from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
 from sysdyn.simulation.events import Margins
@@ -176,7 +175,9 @@ class Steps:
         ranges = self.solver.program.ranges
         return own.to_program(further, results | solved, ranges if own.guarded or own.outputs else (), simplified=False)
 
-    def settled(self, inputs: Arrays, status: np.ndarray, on_singular: str) -> tuple[Arrays, np.ndarray]:
+    def settled(
+        self, inputs: dict[str, np.ndarray], status: np.ndarray, on_singular: str
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """(all outputs of the program, (n,) bool: they are right) at n states at which it has failed.
 
         The solver takes its general way. Raises as the solver does.

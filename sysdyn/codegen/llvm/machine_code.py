@@ -10,8 +10,9 @@ import numpy as np
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.llvm import target
 from sysdyn.codegen.llvm.compile import compile_kernel
+from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
-from sysdyn.runtime.backend import Arrays, Backend
+from sysdyn.runtime.backend import Backend
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.real import DOUBLE, Real
 
