@@ -20,7 +20,7 @@ from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.turns import machine_code
 
 Matrix = list[list[Any]]
-Entries = tuple[tuple[int, int], ...]
+Nonzeros = tuple[tuple[int, int], ...]
 
 
 class Sparse(NamedTuple):
@@ -139,7 +139,7 @@ def solved(x: Part, covariances: bool, later: bool, last: bool, least_share: flo
     return Beside(step, P, after, least, logdet)
 
 
-def _key(x: Sparse) -> Entries:
+def _key(x: Sparse) -> Nonzeros:
     return tuple((int(i), int(j)) for i, j in x.places)
 
 
@@ -147,7 +147,7 @@ def _key(x: Sparse) -> Entries:
 
 
 @functools.cache
-def _first(k: int, m: int, J: Entries) -> Runner:
+def _first(k: int, m: int, J: Nonzeros) -> Runner:
     """The program of the first instant: from its mean `before`, the lower triangle `prior` of its P, J and r."""
     graph, sizes = Graph(SHARING), {"J": len(J), "r": m, "before": k, "prior": k * (k + 1) // 2}
     x = {name: list(graph.inputs(name, size)) for name, size in sizes.items()}
@@ -155,7 +155,7 @@ def _first(k: int, m: int, J: Entries) -> Runner:
 
 
 @functools.cache
-def _ahead(k: int, m: int, J: Entries, Phi: Entries, Q: Entries) -> Runner:
+def _ahead(k: int, m: int, J: Nonzeros, Phi: Nonzeros, Q: Nonzeros) -> Runner:
     """The program of an instant: from the mean m and P of the one before."""
     graph = Graph(SHARING)
     sizes = {"J": len(J), "r": m, "Phi": len(Phi), "Q": len(Q), "c": k, "m": k, "P": k * (k + 1) // 2}
@@ -167,7 +167,7 @@ def _ahead(k: int, m: int, J: Entries, Phi: Entries, Q: Entries) -> Runner:
 
 
 @functools.cache
-def _back(k: int, Phi: Entries, Q: Entries, covariances: bool, later: bool) -> Runner:
+def _back(k: int, Phi: Nonzeros, Q: Nonzeros, covariances: bool, later: bool) -> Runner:
     """The program of an instant on the way back, see `chain._Chain.back_with_covariances`; later: with covariances."""
     graph, tri = Graph(SHARING), k * (k + 1) // 2
     sizes = {"Phi": len(Phi), "Q": len(Q), "mean": k, "P": tri, "before": k, "step": k}
@@ -226,7 +226,7 @@ def _read(k: int, P: Matrix, before: list, J: Matrix, r: list) -> list[tuple[str
     return [("mean", list(mean)), ("P", lower), ("z", z), ("sizes", sizes), ("shares", shares)]
 
 
-def _matrix(rows: int, columns: int, places: Entries, entries: list) -> Matrix:
+def _matrix(rows: int, columns: int, places: Nonzeros, entries: list) -> Matrix:
     found: Matrix = [[0.0] * columns for _ in range(rows)]
     for (i, j), y in zip(places, entries, strict=True):
         found[i][j] = y
