@@ -5,7 +5,7 @@
    such comment. call_list.c compiles the same text, with a ROUTINE and a size of vectors of its own. */
 
 /* ROUTINE is not inlined: compilers then know that its arrays do not overlap. Where compilers have vectors, tiles of
-   columns are up to four of them wide, so that sums stay in registers. */
+   columns are up to five of them wide, so that sums stay in registers. */
 #ifndef ROUTINE
 #define VECTOR_BYTES 32
 #if defined(__GNUC__)
@@ -22,26 +22,38 @@ typedef double Quarter __attribute__((vector_size(VECTOR_BYTES / 4), aligned(siz
 typedef double Vector, Half, Quarter;
 #endif
 #define TILES(end, TILE) \
-    TILES_OF(end, TILE, Vector, 4) TILES_OF(end, TILE, Vector, 3) TILES_OF(end, TILE, Vector, 2) \
-    TILES_OF(end, TILE, Vector, 1) TILES_OF(end, TILE, Half, 1) TILES_OF(end, TILE, Quarter, 1) \
-    TILES_OF(end, TILE, double, 1)
+    TILES_OF(end, TILE, Vector, 5) TILES_OF(end, TILE, Vector, 4) TILES_OF(end, TILE, Vector, 3) \
+    NARROW_TILES(end, TILE)
+#define NARROW_TILES(end, TILE) \
+    TILES_OF(end, TILE, Vector, 2) TILES_OF(end, TILE, Vector, 1) TILES_OF(end, TILE, Half, 1) \
+    TILES_OF(end, TILE, Quarter, 1) TILES_OF(end, TILE, double, 1)
 #define TILES_OF(end, TILE, Type, parts) \
     for (; c + parts * (int)(sizeof(Type) / sizeof(double)) <= end; c += parts * (int)(sizeof(Type) / sizeof(double))) { \
         TILE(Type, parts) \
     }
 
-/* y (4, 4) = x^T, with rows dx and dy apart. */
-static inline void transpose_block(const double *x, int dx, double *y, int dy)
-{
-    double block[16];
-    int i;
-    for (i = 0; i < 16; ++i) {
-        block[i] = x[i % 4 * dx + i / 4];
+/* y = x^T of BLOCK rows and columns, with rows dx and dy apart. */
+#define TRANSPOSE_BLOCK(x, dx, y, dy) *(y) = *(x)
+#define BLOCK 1
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#undef TRANSPOSE_BLOCK
+#undef BLOCK
+#define BLOCK 4
+typedef double Four __attribute__((vector_size(4 * sizeof(double)), aligned(sizeof(double)), may_alias));
+#define TRANSPOSE_BLOCK(x, dx, y, dy) \
+    { \
+        const Four a = *(const Four *)(x), b = *(const Four *)((x) + dx); \
+        const Four c = *(const Four *)((x) + 2 * dx), d = *(const Four *)((x) + 3 * dx); \
+        const Four p = __builtin_shufflevector(a, b, 0, 4, 2, 6), q = __builtin_shufflevector(a, b, 1, 5, 3, 7); \
+        const Four r = __builtin_shufflevector(c, d, 0, 4, 2, 6), s = __builtin_shufflevector(c, d, 1, 5, 3, 7); \
+        *(Four *)(y) = __builtin_shufflevector(p, r, 0, 1, 4, 5); \
+        *(Four *)((y) + dy) = __builtin_shufflevector(q, s, 0, 1, 4, 5); \
+        *(Four *)((y) + 2 * dy) = __builtin_shufflevector(p, r, 2, 3, 6, 7); \
+        *(Four *)((y) + 3 * dy) = __builtin_shufflevector(q, s, 2, 3, 6, 7); \
     }
-    for (i = 0; i < 16; ++i) {
-        y[i / 4 * dy + i % 4] = block[i];
-    }
-}
+#endif
+#endif
 
 /* spmm: y (n, k) = A x, or y + A x if add, of a sparse A: entry e of A is in columns[e], its value is A[sources[e]], and
    row i has the entries from starts[i] to before starts[i + 1]. */
@@ -120,39 +132,48 @@ ROUTINE void syrk_sub(int k, int m, const double *x, const double *y, double *P)
 #define ROWS 4
     for (; i + ROWS <= k; i += ROWS) {
         c = 0;
-        TILES(i + ROWS, SYRK_SUB)
+        NARROW_TILES(i + ROWS, SYRK_SUB)
     }
 #undef ROWS
 #define ROWS 1
     for (; i < k; ++i) {
         c = 0;
-        TILES(i + 1, SYRK_SUB)
+        NARROW_TILES(i + 1, SYRK_SUB)
     }
 #undef ROWS
 }
 
-/* transpose: y (k, n) = x^T. */
+/* transpose: y (k, n) = x^T, by blocks, then what is beyond them. */
 ROUTINE void transpose(int n, int k, const double *x, double *y)
 {
     int i, j;
-    for (i = 0; i + 4 <= k; i += 4) {
-        for (j = 0; j + 4 <= n; j += 4) {
-            transpose_block(x + j * k + i, k, y + i * n + j, n);
+    for (i = 0; i + BLOCK <= k; i += BLOCK) {
+        for (j = 0; j + BLOCK <= n; j += BLOCK) {
+            TRANSPOSE_BLOCK(x + j * k + i, k, y + i * n + j, n);
         }
     }
     for (i = 0; i < k; ++i) {
-        for (j = i < k / 4 * 4 ? n / 4 * 4 : 0; j < n; ++j) {
+        for (j = i < k / BLOCK * BLOCK ? n / BLOCK * BLOCK : 0; j < n; ++j) {
             y[i * n + j] = x[j * k + i];
         }
     }
 }
 
-/* symmetrise: entries of x (k, k) above the diagonal become those below it. */
+/* symmetrise: entries of x (k, k) above the diagonal become those below it; by blocks, then what is beyond them. */
 ROUTINE void symmetrise(int k, double *x)
 {
-    int i, j;
+    int i, j, end;
+    for (i = 0; i + BLOCK <= k; i += BLOCK) {
+        for (j = i + BLOCK; j + BLOCK <= k; j += BLOCK) {
+            TRANSPOSE_BLOCK(x + j * k + i, k, x + i * k + j, k);
+        }
+    }
     for (i = 0; i < k; ++i) {
-        for (j = i + 1; j < k; ++j) {
+        end = i / BLOCK * BLOCK + BLOCK;
+        for (j = i + 1; j < end && j < k; ++j) {
+            x[i * k + j] = x[j * k + i];
+        }
+        for (j = k / BLOCK * BLOCK > end ? k / BLOCK * BLOCK : end; j < k; ++j) {
             x[i * k + j] = x[j * k + i];
         }
     }
