@@ -1,4 +1,4 @@
-"""Robot models: the tree of bodies and joints, its kinematics, and the sources of models (files, formulas, chance)."""
+"""Robot models: trees of bodies and joints, their kinematics, readers of robot files and generators."""
 
 from __future__ import annotations
 
@@ -42,23 +42,33 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Readers of models that these packages have loaded.
+# Readers of the model objects of other packages.
 LOADED: dict[str, Callable[..., Model]] = {"pinocchio": from_pinocchio, "mujoco": from_mujoco}
 
 
 def load(
     source: str | os.PathLike[str] | Any, base: str = "fixed", mappings: Mapping[str, object] | None = None, **options
 ) -> Model:
-    """The model in a robot file or text, or of a robot by its name; the readers take the `options`.
+    """Load a robot model.
 
-    source: the path of a file, .urdf for `load_urdf`, .xml (MJCF) for `load_mjcf`, .xacro for a URDF that the package
-        xacro expands; the XML text itself; a name of `robots`, such as "talos"; or a model that Pinocchio or
-        MuJoCo has loaded, for `from_pinocchio` and `from_mujoco`.
-    base: of a URDF, "fixed" or "floating". An MJCF file says itself whether its root is free; "floating" demands it.
-    mappings: values of the arguments of a xacro file. Its expressions are evaluated as Python: load what you trust.
+    Parameters
+    ----------
+    source : path, str or model
+        The path of a file: .urdf (`load_urdf`), .xml for MJCF (`load_mjcf`) or .xacro, a URDF that the package xacro
+        expands. Or the XML text, a name of `robots` such as "talos", or a model that Pinocchio or MuJoCo has loaded
+        (`from_pinocchio`, `from_mujoco`).
+    base : {"fixed", "floating"}
+        Of a URDF. An MJCF file itself says whether its root is free; "floating" then requires it.
+    mappings : mapping, optional
+        Arguments of a xacro file. Its expressions are evaluated as Python: load trusted files only.
+    **options
+        Options of the reader.
 
-    Raises ModelError for a suffix without a reader, InvalidInput, UnknownName, BackendUnavailable for a package that is
-    missing, and as the readers do.
+    Raises
+    ------
+    ModelError, InvalidInput, UnknownName, BackendUnavailable
+        For a suffix without a reader; for a wrong source; for an unknown name; for a package that is missing. Readers
+        raise further ModelErrors.
     """
     package = type(source).__module__.partition(".")[0]
     if package in LOADED:
@@ -68,32 +78,32 @@ def load(
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(f"a robot is the path of a file, its text or a name, not {type(source).__name__}")
     text = is_text(source)
-    shown, suffix = ("<string>", "") if text else (str(source), Path(source).suffix.lower())
+    label, suffix = ("<string>", "") if text else (str(source), Path(source).suffix.lower())
     if text and (mappings is not None or "<xacro:" in str(source)):
         suffix = ".xacro"
     elif text:
         suffix = ".xml" if root_element(str(source)) == "mujoco" else ".urdf"
-    elif (not suffix or shown in robots()) and not os.path.exists(source):
-        source = find(shown)
+    elif (not suffix or label in robots()) and not os.path.exists(source):
+        source = find(label)
         suffix = source.suffix
     if suffix == ".xacro":
         return load_urdf(expanded(source, mappings, text), base=base, **options)
     if mappings is not None:
-        raise InvalidInput(f"{shown!r} is no xacro file: only these take mappings")
+        raise InvalidInput(f"{label!r} is no xacro file: only these take mappings")
     if suffix == ".urdf":
         return load_urdf(source, base=base, **options)
     if suffix == ".xml":
         if others := set(options) - {"strict", "snap"}:
-            raise InvalidInput(f"{shown!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
-        return _with_base(load_mjcf(source, **options), base, repr(shown))
-    raise ModelError(f"{shown!r} has the suffix {suffix!r}; readable: .urdf, .xacro, .xml (MJCF)")
+            raise InvalidInput(f"{label!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
+        return _with_base(load_mjcf(source, **options), base, repr(label))
+    raise ModelError(f"{label!r} has the suffix {suffix!r}; readable: .urdf, .xacro, .xml (MJCF)")
 
 
-def _with_base(model: Model, base: str, shown: str) -> Model:
-    """The model, if its base is the one asked for, fixed by default. Raises ModelError."""
+def _with_base(model: Model, base: str, label: str) -> Model:
+    """The model itself. Raises ModelError if `base` is neither "fixed" nor that of the model."""
     if base not in ("fixed", model.base):
         raise ModelError(
-            f"{shown} has a {model.base} base, not {base!r}: a floating one is a free joint that carries all bodies, "
+            f"{label} has a {model.base} base, not {base!r}: a floating one is a free joint that carries all bodies, "
             "<freejoint/> in an MJCF file, JointModelFreeFlyer in Pinocchio"
         )
     return model

@@ -1,4 +1,4 @@
-"""Spatial inertias I = [J, h×; (h×)^T, m 1] of single bodies, and their other forms: parameters and pseudo-inertias.
+"""Spatial inertias I = [J, h×; (h×)^T, m 1] of single bodies, their ten parameters and pseudo-inertias.
 
 h = m c is the first moment of mass, J the rotational inertia about the origin of the body frame. The pseudo-inertia is
 
@@ -53,12 +53,11 @@ def spatial_inertia(P: np.ndarray) -> np.ndarray:
     return I
 
 
-# The names of the 10 inertial parameters of a body, in the order of Pinocchio's `Inertia.toDynamicParameters`.
+# The ten inertial parameters of a body and their units, in the order of Pinocchio's `Inertia.toDynamicParameters`.
 PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
-# Units of the ten parameters.
 PARAMETER_UNITS = ("kg", *("kg m",) * 3, *("kg m²",) * 6)
-# Parameter number → (row, column, sign) of each entry of the spatial inertia that is made of it.
-_PLACES = {
+# (row, column, sign) of the entries of the spatial inertia with each parameter.
+_ENTRIES = {
     0: ((3, 3, 1), (4, 4, 1), (5, 5, 1)),
     1: ((1, 5, -1), (2, 4, 1), (5, 1, -1), (4, 2, 1)),
     2: ((0, 5, 1), (2, 3, -1), (5, 0, 1), (3, 2, -1)),
@@ -73,14 +72,14 @@ _PLACES = {
 
 
 def parameters(I: np.ndarray) -> np.ndarray:
-    """The 10 parameters of a spatial inertia (6, 6): m [kg], m c [kg m], I_xx, I_xy, I_yy, I_xz, I_yz, I_zz [kg m²]."""
+    """The parameters (10,) of a spatial inertia (6, 6), in the order of PARAMETERS."""
     return np.array([I[5, 5], *first_moment(I), I[0, 0], I[0, 1], I[1, 1], I[0, 2], I[1, 2], I[2, 2]])
 
 
 def with_parameters(pi: np.ndarray) -> np.ndarray:
-    """The spatial inertia (6, 6) of objects that has the 10 parameters `pi` (10,). RBDA eq. (2.63)."""
+    """The spatial inertia (6, 6), of objects, with the parameters `pi` (10,). RBDA eq. (2.63)."""
     I = np.full((6, 6), 0.0, dtype=object)
-    for k, places in _PLACES.items():
-        for i, j, sign in places:
+    for k, entries in _ENTRIES.items():
+        for i, j, sign in entries:
             I[i, j] = pi[k] if sign > 0 else -pi[k]
     return I

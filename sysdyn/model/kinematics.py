@@ -1,6 +1,6 @@
-"""Position and velocity kinematics, written once over float and Expr.
+"""Position and velocity kinematics of bodies and frames.
 
-q and q̇ are float arrays, or object arrays of Expr, floats and batches; all results then have dtype object and their
+q and q̇ are arrays of floats, or object arrays of Expr, floats and batches; all results then have dtype object and their
 constants are Python floats, so that products with 0 and ±1 fold.
 """
 
@@ -29,15 +29,29 @@ from sysdyn.model.se3 import (
 from sysdyn.program.arrays import float_array, is_scalar
 from sysdyn.program.reproducible import matmul
 
-Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
-# Axes of a value at a frame: its own, those of the world, or those of the world with the origin as reference point.
+Mark = Callable[[int], None]  # Called with i before the operations of body i begin.
+# Axes of a quantity of a frame: of the frame, of the world, or of the world with the world origin as reference point.
 REFERENCES = ("local", "world", "space")
 
 
 def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> list[np.ndarray]:
-    """X_i = X_J(q_i) X_tree,i: motion transforms (6, 6) from body parent[i] to body i, a list of nb.
+    """Motion transforms X_i = X_J(q_i) X_tree,i from body parent[i] to body i.
 
-    q (nq,) [rad, m] or object. `mark(i)` is called before the work of body i begins.
+    Parameters
+    ----------
+    model : Model
+        Any tree.
+    q : (nq,) array, rad and m
+        Floats, or objects.
+    mark : callable, optional
+        Called with i before the operations of body i begin.
+
+    Returns
+    -------
+    list of nb (6, 6) arrays
+
+    References
+    ----------
     RBDA eq. (4.1).
     """
     q = _values("q", q, model.nq)
@@ -52,9 +66,26 @@ def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> l
 def velocities(
     model: Model, X: list[np.ndarray], qd: np.ndarray, mark: Mark | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(v, c), lists of nb: v_i = X_i v_λ(i) + S_i q̇_i and c_i = v_i × S_i q̇_i, each (6,) in body coordinates.
+    """Velocities v_i = X_i v_λ(i) + S_i q̇_i of the bodies, and their velocity products c_i = v_i × S_i q̇_i.
 
-    X from `joint_transforms`, qd (nv,). The base stands still, so c_i = 0 for its children. `mark` as there.
+    Parameters
+    ----------
+    model : Model
+        Any tree.
+    X : list of nb (6, 6) arrays
+        From `joint_transforms`.
+    qd : (nv,) array, rad/s and m/s
+        Floats, or objects.
+    mark : callable, optional
+        Called with i before the operations of body i begin.
+
+    Returns
+    -------
+    v, c : lists of nb (6,) arrays
+        In body coordinates. The base is at rest, so c_i = 0 for its children.
+
+    References
+    ----------
     Nori eqs. (2), (3a).
     """
     qd = _values("qd", qd, model.nv)
@@ -80,7 +111,7 @@ def velocities(
 
 
 def forward_kinematics(model: Model, q: np.ndarray) -> list[np.ndarray]:
-    """X_i0 = X_i X_λ(i)0: motion transforms (6, 6) from the world to each body, a list of nb."""
+    """Motion transforms X_i0 = X_i X_λ(i)0 from the world to the bodies, a list of nb (6, 6) arrays at q (nq,)."""
     X0: list[np.ndarray] = []
     for X, p in zip(joint_transforms(model, q), model.parent, strict=True):
         X0.append(X if p < 0 else X @ X0[p])
@@ -88,21 +119,12 @@ def forward_kinematics(model: Model, q: np.ndarray) -> list[np.ndarray]:
 
 
 def frame_transform(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
-    """X (6, 6) of motion vectors from the world to the frame called `frame_name`. Raises UnknownName."""
-    frame = model.frame(frame_name)
-    q = _values("q", q, model.nq)
-    X_f = frame.X if q.dtype != object else frame.X.astype(object)
-    if frame.body < 0:
-        return X_f.copy()
-    chain = path(model, frame.body)
-    X0 = joint_transform(model, chain.pop(), q)
-    while chain:
-        X0 = joint_transform(model, chain.pop(), q) @ X0
-    return X0 if _is_identity(frame.X) else X_f @ X0
+    """Motion transform X (6, 6) from the world to the frame called `frame_name` at q (nq,). Raises UnknownName."""
+    return X_motion(*frame_placement(model, _values("q", q, model.nq), model.frame(frame_name)))
 
 
 def joint_placement(model: Model, i: int, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(E (3, 3), r (3,)) of body i in its parent: X_i = [E 0; −E r× E] of `joint_transforms`. q (nq,) or object."""
+    """(E (3, 3), r (3,)) of body i in its parent at q (nq,): X_i = [E 0; −E r× E] of `joint_transforms`."""
     E, r = _placement(model.X_tree[i], q.dtype)
     if model.joints[i].nq:
         E_J, r_J = model.joints[i].transform(q[model.q_slice(i)])
@@ -111,23 +133,44 @@ def joint_placement(model: Model, i: int, q: np.ndarray) -> tuple[np.ndarray, np
 
 
 def path(model: Model, body: int) -> list[int]:
-    """The bodies from `body` to the base, which is left out."""
-    found = []
+    """The bodies from `body` to the child of the base that carries it."""
+    bodies = []
     while body >= 0:
-        found.append(body)
+        bodies.append(body)
         body = model.parent[body]
-    return found
+    return bodies
 
 
 def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(T (4, 4), J (6, nv)): pose of the frame called `frame_name`, and its Jacobian in its own coordinates.
+    """Pose of a frame, and its Jacobian in its own coordinates.
 
-    T = [R p; 0 1] places the frame in the world. J v = [ω; v] is its twist at its origin, in its coordinates; columns
-    of joints that do not carry it are 0. With E, r the placement of the frame in body i, found on the way to the base,
+    With E, r the placement of the frame in body i, the columns of joint i are J_i = [E 0; −E r× E] S_i. Columns of
+    joints that do not carry the frame are 0.
 
-        J_i = [E 0; −E r× E] S_i
+    Parameters
+    ----------
+    model : Model
+        Any tree.
+    q : (nq,) array_like, rad and m
+        Floats, or objects.
+    frame_name : str
+        Name of the frame.
 
-    q (nq,) [rad, m] or object. Raises UnknownName, InvalidInput. Lynch & Park eq. (5.18), RBDA eq. (4.1).
+    Returns
+    -------
+    T : (4, 4) array
+        T = [R p; 0 1] places the frame in the world.
+    J : (6, nv) array
+        J v = [ω; v] is the twist of the frame at its origin, in its coordinates.
+
+    Raises
+    ------
+    UnknownName, InvalidInput
+        For an unknown frame; for a wrong shape of q.
+
+    References
+    ----------
+    Lynch & Park eq. (5.18), RBDA eq. (4.1).
     """
     frame = model.frame(frame_name)
     q = _values("q", q, model.nq)
@@ -144,10 +187,7 @@ def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.n
 
 
 def frame_placement(model: Model, q: np.ndarray, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """(E (3, 3), r (3,)) of a frame in the world: from world coordinates to its own, and its origin there.
-
-    q (nq,) or object, as for `joint_placement`.
-    """
+    """(E (3, 3), r (3,)) of a frame in the world at q (nq,): world to frame coordinates, and its origin."""
     E, r = _placement(frame.X, q.dtype)
     for i in path(model, frame.body):
         E_i, r_i = joint_placement(model, i, q)
@@ -156,15 +196,15 @@ def frame_placement(model: Model, q: np.ndarray, frame: Frame) -> tuple[np.ndarr
 
 
 def frame_pose(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
-    """T = [R p; 0 1] (4, 4): pose of the frame called `frame_name` in the world. See `pose_and_jacobian`."""
-    return pose_and_jacobian(model, q, frame_name)[0]
+    """Pose T = [R p; 0 1] (4, 4) of the frame called `frame_name` in the world, as of `pose_and_jacobian`."""
+    return pose(*frame_placement(model, _values("q", q, model.nq), model.frame(frame_name)))
 
 
 def frame_quaternion(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
-    """p = (x, y, z, w): attitude of the frame called `frame_name` in the world, as a unit quaternion.
+    """Attitude (x, y, z, w) of the frame called `frame_name` in the world at q (nq,), as a unit quaternion.
 
-    The product of those of the joints and placements up to it, hence smooth in q: its sign does not jump, as it would
-    somewhere if it followed from R. q (nq,) [rad, m] or object. Raises UnknownName, InvalidInput.
+    It is the product of the quaternions of joints and placements, hence smooth in q: its sign does not jump, as that of
+    a quaternion computed from R would. Raises UnknownName, InvalidInput.
     """
     frame = model.frame(frame_name)
     q = _values("q", q, model.nq)
@@ -178,12 +218,28 @@ def frame_quaternion(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
 
 
 def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str = "local") -> np.ndarray:
-    """J (6, nv) with J v = [ω; v], the twist of the frame called `frame_name`; v (nv,) the joint velocities.
+    """Jacobian J (6, nv) of a frame: J v = [ω; v] is its twist at joint velocities v (nv,).
 
-    reference "local": at the frame's origin, in its coordinates (the body Jacobian). "world": at the frame's origin,
-    in world coordinates, so that its linear part is the velocity of the origin. "space": of the point of the frame's
-    body that is at the world origin, in world coordinates (the space Jacobian). q (nq,) [rad, m] or object.
-    Raises UnknownName, InvalidInput. Lynch & Park eqs. (5.11), (5.18), (5.22).
+    Parameters
+    ----------
+    model : Model
+        Any tree.
+    q : (nq,) array_like, rad and m
+        Floats, or objects.
+    frame_name : str
+        Name of the frame.
+    reference : {"local", "world", "space"}
+        "local": at the frame's origin in its coordinates, the body Jacobian. "world": at the frame's origin in world
+        coordinates. "space": of the point of the body at the world origin, in world coordinates, the space Jacobian.
+
+    Raises
+    ------
+    UnknownName, InvalidInput
+        For an unknown frame or reference; for a wrong shape of q.
+
+    References
+    ----------
+    Lynch & Park eqs. (5.11), (5.18), (5.22).
     """
     check_among("reference", reference, REFERENCES)
     T, J = pose_and_jacobian(model, q, frame_name)
@@ -194,6 +250,7 @@ def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str =
 
 
 def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
+    """X_i (6, 6) of `joint_transforms` at q (nq,)."""
     joint = model.joints[i]
     X_tree = model.X_tree[i] if q.dtype != object else model.X_tree[i].astype(object)
     if joint.nq == 0:
@@ -208,7 +265,7 @@ def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
 
 
 def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:
-    """(E (3, 3), r (3,)) of a constant X, as `dtype`; r snapped, as it comes from products."""
+    """(E (3, 3), r (3,)) of a constant X, as `dtype`; r is a product, hence cleaned."""
     return rotation(X).astype(dtype), clean(translation(X)).astype(dtype)
 
 
@@ -223,12 +280,13 @@ def _is_identity(X: np.ndarray) -> bool:
 
 
 def _values(name: str, x: ArrayLike, n: int) -> np.ndarray:
+    """x (n,) as floats, or as objects that compute like floats. Raises InvalidInput."""
     if np.asarray(x).dtype != object:
         x = float_array(name, x)
     x = np.asarray(x)
-    wrong = next((y for y in x.flat if not is_scalar(y)), None) if x.dtype == object else None
-    if wrong is not None:
-        raise InvalidInput(f"{name} holds something that is not a real number: {wrong!r}")
+    for y in x.flat if x.dtype == object else ():
+        if not is_scalar(y):
+            raise InvalidInput(f"{name} holds something that is not a real number: {y!r}")
     if x.shape != (n,):
         raise InvalidInput(
             f"{name} has shape {x.shape}, but the model needs ({n},); for a batch, hand in an object array whose "
