@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError
-from sysdyn.model.constants import read_only
+from sysdyn.model.constants import clean, read_only
 from sysdyn.model.se3 import rotation, translation
 from sysdyn.program.arrays import finite_array
 
@@ -47,9 +48,14 @@ class Frame:
     def __post_init__(self):
         object.__setattr__(self, "X", _checked_transform(f"X of frame {self.name!r}", self.X))
 
+    @cached_property
+    def r(self) -> np.ndarray:
+        """(3,) origin in the body [m], cleaned."""
+        return read_only(clean(translation(self.X)))
+
     def __repr__(self) -> str:
         carrier = "the base" if self.body < 0 else f"body {self.body}"
-        xyz = ", ".join(f"{x:.4g}" for x in translation(self.X) + 0.0)
+        xyz = ", ".join(f"{x:.4g}" for x in self.r + 0.0)
         rotated = "" if np.allclose(rotation(self.X), np.eye(3), rtol=0, atol=1e-9) else ", rotated"
         return f"Frame({self.name!r} on {carrier} at ({xyz}) m{rotated})"
 

@@ -24,7 +24,6 @@ from sysdyn.model.se3 import (
     quaternion_step,
     rotation,
     se3_log,
-    translation,
 )
 from sysdyn.program.arrays import float_array, is_scalar
 from sysdyn.program.reproducible import matmul
@@ -125,7 +124,7 @@ def frame_transform(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
 
 def joint_placement(model: Model, i: int, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(E (3, 3), r (3,)) of body i in its parent at q (nq,): X_i = [E 0; −E r× E] of `joint_transforms`."""
-    E, r = _placement(model.X_tree[i], q.dtype)
+    E, r = rotation(model.X_tree[i]).astype(q.dtype), model.r_tree[i].astype(q.dtype)
     if model.joints[i].nq:
         E_J, r_J = model.joints[i].transform(q[model.q_slice(i)])
         E, r = E_J @ E, r + E.T @ r_J
@@ -175,7 +174,7 @@ def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.n
     frame = model.frame(frame_name)
     q = _values("q", q, model.nq)
     J = np.full((6, model.nv), 0.0, dtype=q.dtype)
-    E, r = _placement(frame.X, q.dtype)
+    E, r = rotation(frame.X).astype(q.dtype), frame.r.astype(q.dtype)
     for i in path(model, frame.body):
         joint = model.joints[i]
         for column, s in enumerate(joint.S.T.astype(q.dtype), model.v_slice(i).start):
@@ -188,7 +187,7 @@ def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.n
 
 def frame_placement(model: Model, q: np.ndarray, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
     """(E (3, 3), r (3,)) of a frame in the world at q (nq,): world to frame coordinates, and its origin."""
-    E, r = _placement(frame.X, q.dtype)
+    E, r = rotation(frame.X).astype(q.dtype), frame.r.astype(q.dtype)
     for i in path(model, frame.body):
         E_i, r_i = joint_placement(model, i, q)
         E, r = E @ E_i, r_i + E_i.T @ r
@@ -262,11 +261,6 @@ def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
     X[:3, :3] = X[3:, 3:] = matmul(X_J[:3, :3], X_tree[:3, :3])
     X[3:, :3] = matmul(X_J[3:], X_tree[:, :3])
     return X
-
-
-def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:
-    """(E (3, 3), r (3,)) of a constant X, as `dtype`; r is a product, hence cleaned."""
-    return rotation(X).astype(dtype), clean(translation(X)).astype(dtype)
 
 
 def _quaternion(X: np.ndarray) -> np.ndarray:

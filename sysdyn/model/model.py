@@ -30,9 +30,10 @@ from sysdyn.model.closures import (
     friction_torque,
     impose,
 )
-from sysdyn.model.constants import UNIT_ERROR, read_only
+from sysdyn.model.constants import UNIT_ERROR, clean, read_only
 from sysdyn.model.frames import Frame, Origin, Sensor
 from sysdyn.model.joints import JOINTS, Joint
+from sysdyn.model.se3 import translation
 from sysdyn.model.validate import (
     check_base,
     check_count,
@@ -42,7 +43,7 @@ from sysdyn.model.validate import (
     checked_inertias,
     checked_parents,
     checked_placement,
-    implausible,
+    implausibility,
 )
 from sysdyn.program.arrays import batch_axes, broadcast_shapes, finite_array, float_array
 from sysdyn.program.groups import slices
@@ -249,6 +250,11 @@ class Model:
             if p >= 0:
                 mu[p].append(i)
         return tuple(map(tuple, mu))
+
+    @cached_property
+    def r_tree(self) -> np.ndarray:
+        """(nb, 3) origins of the parent-side frames of the joints in the parent bodies [m], cleaned."""
+        return read_only(clean([translation(X) for X in self.X_tree])).reshape(-1, 3)
 
     @cached_property
     def a0(self) -> np.ndarray:
@@ -465,7 +471,7 @@ class Model:
 
     def _check_plausible(self, strict: bool) -> None:
         reasons = [
-            f"{x!r}: {why}" for x, I in zip(self.body_names, self.inertias, strict=True) if (why := implausible(I))
+            f"{x!r}: {why}" for x, I in zip(self.body_names, self.inertias, strict=True) if (why := implausibility(I))
         ]
         if not reasons:
             return

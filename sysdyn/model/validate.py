@@ -30,7 +30,7 @@ def check_count(bodies: int) -> None:
         raise ModelError(f"{bodies:,} bodies; a robot may have {MAX_BODIES:,}")
 
 
-def implausible(I: np.ndarray) -> str | None:
+def implausibility(I: np.ndarray) -> str | None:
     """Why no rigid body can have the spatial inertia I (6, 6), within 1e-9 of its trace; None if one can."""
     m = float(I[5, 5])
     h = first_moment(I)
@@ -57,7 +57,7 @@ def check_names(kind: str, names: Sequence[str]) -> None:
         raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(repeated)}")
 
 
-def unique(name: str, taken: set[str]) -> str:
+def unique_name(name: str, taken: set[str]) -> str:
     """`name` with underscores appended until it is not in `taken`, to which it is added."""
     while name in taken:
         name += "_"

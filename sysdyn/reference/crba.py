@@ -12,7 +12,7 @@ from sysdyn.model import Model
 from sysdyn.model.closures import coupling_bias, coupling_matrix
 from sysdyn.model.constants import clean
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.se3 import rotation, skew, translation
+from sysdyn.model.se3 import rotation, skew
 from sysdyn.reference.aba import moves_no_inertia, symmetric
 from sysdyn.reference.generic import run, run_arrays
 from sysdyn.reference.ltdl import expanded_parent, ltdl_or
@@ -197,7 +197,7 @@ def _steps(model: Model, i: int, q: np.ndarray) -> tuple[_Step, ...]:
     simpler: it does for parameters of Denavit and Hartenberg. All is decided by the constants of the model, so that
     floats, batches and Expr take the same path.
     """
-    joint, E, r = model.joints[i], rotation(model.X_tree[i]), clean(translation(model.X_tree[i]))
+    joint, E, r = model.joints[i], rotation(model.X_tree[i]), model.r_tree[i]
     E_J, r_J = joint.transform(q)
     turning = np.flatnonzero(np.any(joint.S[:3] != 0.0, axis=1))  # coordinates of the axes that the joint turns about
     axis, permutes = _axis(E)

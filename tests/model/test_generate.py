@@ -10,7 +10,7 @@ from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, Unknown
 from sysdyn.model import JOINTS, Planar, Prismatic, Revolute, auto_tree, chain, frame_transform, from_dh, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS
 from sysdyn.model.se3 import pose, rotation, skew, translation
-from sysdyn.model.validate import implausible
+from sysdyn.model.validate import implausibility
 
 # ---- autoTree -----------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ def test_auto_tree_rejects(arguments):
 def test_random_models_are_reproducible_and_plausible(make):
     m = make(25, seed=3)
     assert m.digest == make(25, seed=3).digest != make(25, seed=4).digest
-    assert m.nb == 25 and not any(implausible(I) for I in m.inertias)
+    assert m.nb == 25 and not any(implausibility(I) for I in m.inertias)
     assert np.all(np.linalg.eigvalsh(m.inertias) > 0.0)
     with pytest.raises(InvalidInput, match="integer ≥ 1"):
         make(0)

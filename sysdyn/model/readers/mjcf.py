@@ -24,7 +24,7 @@ from sysdyn.model.model import Model
 from sysdyn.model.readers.mujoco import check_type, compiled, imported
 from sysdyn.model.readers.source import origin_of
 from sysdyn.model.se3 import X_motion, quaternion_to_E
-from sysdyn.model.validate import check_count, unique
+from sysdyn.model.validate import check_count, unique_name
 from sysdyn.program.reproducible import matmul
 
 # Permutations of MuJoCo's quaternions (w, x, y, z) to ours (x, y, z, w), and back.
@@ -187,7 +187,7 @@ def _add_bodies(
             place = place.compose(_attitude(m.body_quat[b], snap_angles), m.body_pos[b])
         for joint in joints[b]:
             keeps_name = joint is joints[b][-1] and not joint.origin.any()
-            name = link if keeps_name else unique(f"{link}@{joint.name}", used_names)
+            name = link if keeps_name else unique_name(f"{link}@{joint.name}", used_names)
             X_tree = X_motion(place.E, place.r + matmul(place.E.T, joint.origin))
             body = builder.add(
                 name, joint.name, joint.joint, place.body, X_tree, limits=joint.limits, **joint.resistance
@@ -211,7 +211,7 @@ def _add_sites(
             site = m.site(s).name if m.site(s).name not in used_names else f"{m.site(s).name}@{links[b]}"
             E_site = clean(matmul(_attitude(m.site_quat[s], snap_angles), E))
             place = FramePlacement(body, E_site, r + matmul(E.T, m.site_pos[s]))
-            builder.add_frame(unique(site, used_names), place)
+            builder.add_frame(unique_name(site, used_names), place)
 
 
 def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: bool) -> tuple[Sensor, ...]:
@@ -231,7 +231,7 @@ def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: b
             m.sensor_objtype[k],
             m.sensor_objid[k],
         )
-        name = unique(m.sensor(k).name or f"{kind}{k}", used_names)
+        name = unique_name(m.sensor(k).name or f"{kind}{k}", used_names)
         magnetic = {"magnetic": " ".join(map(str, m.opt.magnetic.tolist()))} if kind == "magnetometer" else {}
         relative = "it is relative to another frame (reftype, refname)" if m.sensor_refid[k] >= 0 else ""
         if of == objects.mjOBJ_JOINT:
@@ -270,8 +270,8 @@ def _add_closures(
         for (body, site), quat, r in zip(_ends(m, e), turns, points, strict=True):
             quat, r = (m.site_quat[site], m.site_pos[site]) if site >= 0 else (quat, r)
             ends.append(places[body].compose(_attitude(quat, snap_angles), r))
-        name = unique(m.eq(e).name or f"{'weld' if weld else 'connect'}{e}", names)
-        frame_a, frame_b = (unique(f"{name}:{end}", used_names) for end in "ab")
+        name = unique_name(m.eq(e).name or f"{'weld' if weld else 'connect'}{e}", names)
+        frame_a, frame_b = (unique_name(f"{name}:{end}", used_names) for end in "ab")
         for frame, place in zip((frame_a, frame_b), ends, strict=True):
             builder.add_frame(frame, place)
         builder.closures.append(Loop(name, frame_a, frame_b, "fixed" if weld else "spherical"))
@@ -310,10 +310,10 @@ def body_and_joint_names(m: Any) -> tuple[list[str], list[str]]:
     """Names of MuJoCo's bodies and joints; unnamed ones get generated names."""
     bodies, joints = [m.body(b).name for b in range(m.nbody)], [m.joint(j).name for j in range(m.njnt)]
     used_names = set(bodies)
-    bodies = [name or unique(f"body{b}", used_names) for b, name in enumerate(bodies)]
+    bodies = [name or unique_name(f"body{b}", used_names) for b, name in enumerate(bodies)]
     used_names = set(joints)
     for j, b in enumerate(m.jnt_bodyid):
-        joints[j] = joints[j] or unique(f"{bodies[b]}_joint{j - m.body_jntadr[b]}", used_names)
+        joints[j] = joints[j] or unique_name(f"{bodies[b]}_joint{j - m.body_jntadr[b]}", used_names)
     return bodies, joints
 
 
@@ -334,7 +334,7 @@ def _body_joints(m: Any, names: Sequence[str]) -> list[list[_BodyJoint]]:
             if joints[j] is _SPLIT:
                 for k, (part, suffix) in enumerate(zip(_SPLIT, _SUFFIXES, strict=True)):
                     share = {name: np.split(x, [1, 2, 3])[k] for name, x in resistance.items()}
-                    name = unique(names[j] + suffix, used_names)
+                    name = unique_name(names[j] + suffix, used_names)
                     result[b].append(_BodyJoint(name, part, origin, share, UNLIMITED))
                 continue
             (joint,) = joints[j]

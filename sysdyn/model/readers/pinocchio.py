@@ -21,7 +21,7 @@ from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolut
 from sysdyn.model.massless import check_inertialess_joints
 from sysdyn.model.model import Model
 from sysdyn.model.se3 import X_motion, normalised, point_acceleration_term
-from sysdyn.model.validate import check_count, unique
+from sysdyn.model.validate import check_count, unique_name
 from sysdyn.program.arrays import finite_array
 
 # Pinocchio's limits beyond this size mean no limit.
@@ -90,8 +90,8 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
     for j, parts in enumerate(state.parts, 1):
         at = last[m.parents[j]]
         for k, part in enumerate(parts):
-            name = m.names[j] if len(parts) == 1 else unique(f"{m.names[j]}_{k}", joint_names)
-            body = bodies[j] if k == len(parts) - 1 else unique(f"{bodies[j]}@{name}", body_names)
+            name = m.names[j] if len(parts) == 1 else unique_name(f"{m.names[j]}_{k}", joint_names)
+            body = bodies[j] if k == len(parts) - 1 else unique_name(f"{bodies[j]}@{name}", body_names)
             at = builder.add(body, name, part.joint, at, X_motion(part.E, part.r))
         last.append(at)
         I = m.inertias[j]
@@ -112,7 +112,7 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
         if not frame.parentJoint or frame.name != bodies[frame.parentJoint]:  # the body's own is there
             T = frame.placement
             builder.add_frame(
-                unique(frame.name, used_names),
+                unique_name(frame.name, used_names),
                 FramePlacement.on_body(last[frame.parentJoint]).compose(T.rotation.T, T.translation),
             )
     floating = builder.parent.count(-1) == 1 and isinstance(builder.joints[0], Free)
@@ -399,7 +399,7 @@ def _body_names(m: Any) -> list[str]:
         if frame.type == pin.FrameType.BODY and frame.placement.isIdentity(0.0):
             found.setdefault(int(frame.parentJoint), frame.name)
     used_names = set[str]()
-    return [unique(found.get(j, m.names[j]), used_names) for j in range(m.njoints)]
+    return [unique_name(found.get(j, m.names[j]), used_names) for j in range(m.njoints)]
 
 
 def _unbounded(x: np.ndarray) -> np.ndarray:
