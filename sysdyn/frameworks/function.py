@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -77,35 +77,18 @@ def compile_function(
     groups = Groups(x if isinstance(x, Group) else Group(name, tuple(x)) for name, x in inputs.items())
     arguments = {name: graph.inputs(name, group.size) for name, group in groups.items()}
     result = function(*(np.reshape(np.array(x, dtype=object), groups[name].shape) for name, x in arguments.items()))
-    structure, arrays = _structure(result)
+    layout, arrays = _layout(result)
     for k, array in enumerate(arrays):
         for x in array.flat:
             if x.graph is not graph if type(x) is Expr else not isinstance(x, (int, float, np.number)):
-                key = structure.groups[k] if structure.make is dict else k
+                labels: dict[type, str] = {dict: f"result {layout.keys[k]!r}", tuple: f"result {k}"}
                 raise InvalidInput(
-                    f"{f'result {key!r}' if structure.make else 'the result'} of {_name(function)} holds {x!r}: only "
-                    "what comes from its arguments, and real numbers, can be compiled"
+                    f"{labels.get(layout.make, 'the result')} of {_name(function)} holds {x!r}: only what comes from "
+                    "its arguments, and real numbers, can be compiled"
                 )
-    results = [(group, list(array.flat)) for group, array in zip(structure.groups, arrays, strict=True)]
+    results = [(str(key), list(array.flat)) for key, array in zip(layout.keys, arrays, strict=True)]
     program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], results)
-    return Function(_name(function), make(program, level, zeros=False), groups, structure)
-
-
-class ResultStructure(NamedTuple):
-    """What a function returns: names and shapes of the output groups of its program, and their container.
-
-    make: dict, tuple, or None for a single array.
-    """
-
-    groups: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    make: type | None
-
-    def pack(self, arrays: dict[str, np.ndarray]) -> Any:
-        """The return value, from arrays by group."""
-        if self.make is dict:
-            return arrays
-        return next(iter(arrays.values())) if self.make is None else tuple(arrays.values())
+    return Function(_name(function), make(program, level, zeros=False), groups, layout)
 
 
 class Function(Differentiable["Function"]):
@@ -117,12 +100,12 @@ class Function(Differentiable["Function"]):
     """
 
     def __init__(
-        self, name: str, backend: Backend, inputs: Groups, results: ResultStructure,
+        self, name: str, backend: Backend, inputs: Groups, results: ResultLayout,
         vectors: Mapping[str, Mapping[str, Group]] = MappingProxyType({}),
     ):  # fmt: skip
         self.name, self.program, self._results = name, backend.program, results
         self.inputs, self.vectors = {x: group.shape for x, group in inputs.items()}, dict(vectors)
-        self.shapes = dict(zip(results.groups, results.shapes, strict=True))
+        self.shapes = dict(zip(self.program.outputs, results.shapes, strict=True))
         self.groups = Groups([*inputs.values(), *(x for own in vectors.values() for x in own.values())])
         self.executable = Runner(backend)
         backend.kernel(True)
@@ -151,7 +134,7 @@ class Function(Differentiable["Function"]):
         outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
             self._raise_failure(rows, status)
-        return self._results.pack(self._reshape(outputs, head))
+        return self._pack(self._reshape(outputs, head))
 
     def single_state(
         self, by_position: Sequence[str], defaults: Mapping[str, Any], quaternions: Sequence[int] = ()
@@ -161,8 +144,7 @@ class Function(Differentiable["Function"]):
         names = [*by_position, *by_name, *list(self.groups)[len(self.inputs) :]]
         places, numbers = self.groups.slices, np.arange(self.program.n_inputs)
         arguments = [Argument(self.groups[x].shape, numbers[places[x]]) for x in names]
-        make = np.ndarray if self._results.make is None else self._results.make
-        results, constants = ResultLayout(make, self._results.groups, self._results.shapes), np.zeros(len(numbers))
+        constants = np.zeros(len(numbers))
         vectors: list[dict[str, Any]] = [{role: dict.fromkeys(own, ...) for role, own in self.vectors.items()}]
         if self.vectors and all(len(own) == 1 for own in self.vectors.values()):
             vectors.append(dict.fromkeys(self.vectors, ...))
@@ -171,7 +153,7 @@ class Function(Differentiable["Function"]):
             named = dict.fromkeys(by_name, ...) | own
             pattern = CallPattern((...,) * len(by_position), named, {**defaults, "threads": None})
             backend = self.executable.backend
-            calls.append(single_state_call(backend, arguments, constants, quaternions, pattern, results))
+            calls.append(single_state_call(backend, arguments, constants, quaternions, pattern, self._results))
         return [call for call in calls if call is not None]
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> BoundCall:
@@ -199,7 +181,7 @@ class Function(Differentiable["Function"]):
             raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
         require_disjoint(rows)
         outputs = {name: np.zeros((1, size)) for name, size in self.program.outputs.sizes.items()}
-        out = self._results.pack(self._reshape(outputs, ()))
+        out = self._pack(self._reshape(outputs, ()))
         return self.executable.bind(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
@@ -221,7 +203,7 @@ class Function(Differentiable["Function"]):
             fill_nan(outputs, status != 0)
 
         return FrameworkFunction(
-            self.name, self.program, self.groups, self.bind_arguments, self.shapes, self._results.pack, on_failure,
+            self.name, self.program, self.groups, self.bind_arguments, self.shapes, self._pack, on_failure,
             on_failure, self, cache_tag=on_singular,
         )  # fmt: skip
 
@@ -246,18 +228,23 @@ class Function(Differentiable["Function"]):
             vectors[COTANGENTS] = {name: vector_group(COTANGENTS, name, next(names), x) for name, x in results.items()}
         if kind != "vjp":
             vectors[TANGENTS] = {name: vector_group(TANGENTS, name, next(names), x) for name, x in tangents.items()}
-        structure = ResultStructure(wrt, tuple(x.shape for x in tangents.values()), dict)
+        layout = ResultLayout(dict, wrt, tuple(x.shape for x in tangents.values()))
         if kind == "jvp":
-            groups, shapes = tuple(outputs[x] for x in of), tuple(x.shape for x in results.values())
-            structure = ResultStructure(groups, shapes, self._results.make)
+            shapes = tuple(x.shape for x in results.values())
+            layout = ResultLayout(self._results.make, tuple(outputs[x] for x in of), shapes)
         compiled = type(backend)(program, backend.level, zeros=backend.zeros, real=backend.real)
-        return Function(f"{self.name}_{kind}", compiled, self.groups, structure, vectors)
+        return Function(f"{self.name}_{kind}", compiled, self.groups, layout, vectors)
 
     def bind_arguments(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """{group: value} of the arguments of a call."""
         vectors = [split_vector_argument(role, x, by_name.pop(role, None)) for role, x in self.vectors.items()]
         bound = bind_arguments(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
         return functools.reduce(operator.or_, vectors, bound)
+
+    def _pack(self, arrays: dict[str, np.ndarray]) -> Any:
+        """What a call returns, from arrays by output."""
+        make = self._results.make
+        return arrays if make is dict else tuple(arrays.values()) if make is tuple else next(iter(arrays.values()))
 
     def _reshape(self, outputs: dict[str, np.ndarray], head: tuple[int, ...]) -> dict[str, np.ndarray]:
         shapes = self._results.shapes
@@ -291,10 +278,10 @@ def _name(function: Callable) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-def _structure(result: object) -> tuple[ResultStructure, list[np.ndarray]]:
-    """(structure, arrays) of a return value; groups without names are result, result1, …"""
-    make: type | None = dict if isinstance(result, Mapping) else tuple if isinstance(result, tuple) else None
-    unnamed: Any = result if make else (result,)
+def _layout(result: object) -> tuple[ResultLayout, list[np.ndarray]]:
+    """(layout, arrays) of a return value; outputs without names are result, result1, …"""
+    make: type = dict if isinstance(result, Mapping) else tuple if isinstance(result, tuple) else np.ndarray
+    unnamed: Any = (result,) if make is np.ndarray else result
     named = dict(unnamed) if make is dict else {f"result{k or ''}": x for k, x in enumerate(unnamed)}
     arrays = [np.asarray(x) for x in named.values()]
-    return ResultStructure(tuple(named), tuple(x.shape for x in arrays), make), arrays
+    return ResultLayout(make, tuple(named), tuple(x.shape for x in arrays)), arrays

@@ -19,7 +19,7 @@ import numpy as np
 from sysdyn.codegen.interpreter import run_groups
 from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
-from sysdyn.frameworks.function import Function, ResultStructure
+from sysdyn.frameworks.function import Function
 from sysdyn.measurements.constraints import Contact, closures
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
@@ -32,6 +32,7 @@ from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
 from sysdyn.recursions.write import Written, write
 from sysdyn.reference.robot_functions import Kinematics, Result
+from sysdyn.runtime.native_calls import ResultLayout
 
 # Share of its usual size below which a pivot counts as zero: a result keeps some 7 digits there (chosen).
 NO_INVERSE = 1e-9
@@ -129,8 +130,8 @@ def operational_space(
     pivots = {x.node: (x, k) for x, k in reversed(written.pivots) if type(x) is Expr}
     guards = _guards(problem, written, list(pivots.values()))
     program = Program.from_graph(written.graph, inputs, values, guards)
-    alone = isinstance(outputs, str)
-    layout = ResultStructure(wanted, tuple(known[name].sizes(model) for name in wanted), None if alone else dict)
+    make = np.ndarray if isinstance(outputs, str) else dict
+    layout = ResultLayout(make, wanted, tuple(known[name].sizes(model) for name in wanted))
     function = Function(
         "operational_space", backend_named(backend)(program, level, zeros=False), Groups(groups), layout
     )
