@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ from sysdyn.model.readers.robots import find, robots
 from sysdyn.model.readers.source import is_text
 from sysdyn.model.readers.urdf import UrdfJoint, UrdfLink, UrdfRobot, read_urdf
 from sysdyn.model.readers.urdf_model import load_urdf
-from sysdyn.model.readers.xacro import expanded
+from sysdyn.model.readers.xacro import load_xacro
 
 __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "PinocchioState",
@@ -42,68 +43,80 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Readers of the model objects of other packages.
-LOADED: dict[str, Callable[..., Model]] = {"pinocchio": from_pinocchio, "mujoco": from_mujoco}
+# Readers of robot files by suffix; each takes the path or the text, and options.
+READERS: dict[str, Callable[..., Model]] = {".urdf": load_urdf, ".xacro": load_xacro, ".xml": load_mjcf}
+# Converters of models that other packages have loaded, by package.
+CONVERTERS: dict[str, Callable[..., Model]] = {"pinocchio": from_pinocchio, "mujoco": from_mujoco}
 
 
 def load(
     source: str | os.PathLike[str] | Any, base: str = "fixed", mappings: Mapping[str, object] | None = None, **options
 ) -> Model:
-    """Load a robot model.
+    """Load a model from a robot file, a text, a name or another package's model.
 
     Parameters
     ----------
-    source : path, str or model
-        The path of a file: .urdf (`load_urdf`), .xml for MJCF (`load_mjcf`) or .xacro, a URDF that the package xacro
-        expands. Or the XML text, a name of `robots` such as "talos", or a model that Pinocchio or MuJoCo has loaded
-        (`from_pinocchio`, `from_mujoco`).
+    source : path, str, pinocchio.Model or mujoco.MjModel
+        A file: .urdf for `load_urdf`, .xml (MJCF) for `load_mjcf`, .xacro for a URDF that the package xacro expands.
+        The XML text itself. A name of `robots`, such as "talos". A model that Pinocchio or MuJoCo has loaded, for
+        `from_pinocchio` and `from_mujoco`.
     base : {"fixed", "floating"}
-        Of a URDF. An MJCF file itself says whether its root is free; "floating" then requires it.
+        Base of a URDF. Other sources define whether their root is free; "floating" then requires it.
     mappings : mapping, optional
-        Arguments of a xacro file. Its expressions are evaluated as Python: load trusted files only.
+        Values of the arguments of a xacro file. Its expressions are evaluated as Python: load what you trust.
     **options
         Options of the reader.
 
+    Returns
+    -------
+    Model
+
     Raises
     ------
-    ModelError, InvalidInput, UnknownName, BackendUnavailable
-        For a suffix without a reader; for a wrong source; for an unknown name; for a package that is missing. Readers
-        raise further ModelErrors.
+    ModelError
+        For a suffix without a reader, for a base other than the required one, and as the readers do.
+    InvalidInput
+        For an option that the reader does not have.
+    UnknownName, BackendUnavailable
+        For an unknown robot; for a package that is missing.
     """
-    package = type(source).__module__.partition(".")[0]
-    if package in LOADED:
-        if mappings is not None:
-            raise InvalidInput(f"a model that {package} has loaded takes no mappings: expand the xacro file before")
-        return _with_base(LOADED[package](source, **options), base, f"the model that {package} has loaded")
-    if not isinstance(source, (str, os.PathLike)):
-        raise InvalidInput(f"a robot is the path of a file, its text or a name, not {type(source).__name__}")
-    text = is_text(source)
-    label, suffix = ("<string>", "") if text else (str(source), Path(source).suffix.lower())
-    if text and (mappings is not None or "<xacro:" in str(source)):
-        suffix = ".xacro"
-    elif text:
-        suffix = ".xml" if root_element(str(source)) == "mujoco" else ".urdf"
-    elif (not suffix or label in robots()) and not os.path.exists(source):
-        source = find(label)
-        suffix = source.suffix
-    if suffix == ".xacro":
-        return load_urdf(expanded(source, mappings, text), base=base, **options)
     if mappings is not None:
-        raise InvalidInput(f"{label!r} is no xacro file: only these take mappings")
-    if suffix == ".urdf":
-        return load_urdf(source, base=base, **options)
-    if suffix == ".xml":
-        if others := set(options) - {"strict", "snap"}:
-            raise InvalidInput(f"{label!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
-        return _with_base(load_mjcf(source, **options), base, repr(label))
-    raise ModelError(f"{label!r} has the suffix {suffix!r}; readable: .urdf, .xacro, .xml (MJCF)")
-
-
-def _with_base(model: Model, base: str, label: str) -> Model:
-    """The model itself. Raises ModelError if `base` is neither "fixed" nor that of the model."""
+        options["mappings"] = mappings
+    package = type(source).__module__.partition(".")[0]
+    if package in CONVERTERS:
+        reader, name = CONVERTERS[package], f"the model that {package} has loaded"
+    elif isinstance(source, (str, os.PathLike)):
+        source, suffix = _locate(source, "mappings" in options)
+        name = "the text" if is_text(source) else repr(str(source))
+        if suffix not in READERS:
+            raise ModelError(f"{name} has the suffix {suffix!r}; readable: {', '.join(READERS)}")
+        reader = READERS[suffix]
+    else:
+        raise InvalidInput(f"a robot is the path of a file, its text or a name, not {type(source).__name__}")
+    parameters = inspect.signature(reader).parameters
+    for option in options:
+        if option not in parameters and "options" not in parameters:
+            valid = ", ".join([*parameters][1:])
+            raise InvalidInput(f"{name} is read by {reader.__name__}, which has no option {option!r}; it has {valid}")
+    if "base" in parameters:
+        options["base"] = base
+    model = reader(source, **options)
     if base not in ("fixed", model.base):
         raise ModelError(
-            f"{label} has a {model.base} base, not {base!r}: a floating one is a free joint that carries all bodies, "
+            f"{name} has a {model.base} base, not {base!r}: a floating one is a free joint that carries all bodies, "
             "<freejoint/> in an MJCF file, JointModelFreeFlyer in Pinocchio"
         )
     return model
+
+
+def _locate(source: str | os.PathLike[str], xacro: bool) -> tuple[str | os.PathLike[str], str]:
+    """(file or text, suffix of its reader) of a file, a text or a robot's name. xacro: its arguments are given."""
+    if is_text(source):
+        if xacro or "<xacro:" in str(source):
+            return source, ".xacro"
+        return source, ".xml" if root_element(str(source)) == "mujoco" else ".urdf"
+    suffix = Path(source).suffix.lower()
+    if (not suffix or str(source) in robots()) and not os.path.exists(source):
+        source = find(str(source))
+        suffix = source.suffix
+    return source, suffix

@@ -244,7 +244,7 @@ BAD = {
     "turning gravity": (lambda: sd.load(turning()), ModelError, "angular part"),
     "ellipsoid": (lambda: sd.load(_with(pin.JointModelEllipsoid(0.1, 0.2, 0.3))), ModelError, "'e' is a .*Ellipsoid"),
     "base": (lambda: sd.load(one(), base="floating"), ModelError, "has a fixed base, not 'floating'"),
-    "mappings": (lambda: sd.load(one(), mappings={"a": 1}), InvalidInput, "takes no mappings"),
+    "mappings": (lambda: sd.load(one(), mappings={"a": 1}), InvalidInput, "mappings"),
     "shape of q": (lambda: sd.PinocchioState(one()).to_sysdyn([0.0, 1.0], [0.0]), InvalidInput, r"q has shape \(2,\)"),
     "NaN": (lambda: sd.PinocchioState(one()).to_pinocchio([np.nan], [0.0]), InvalidInput, "nan"),
     "quaternion": (lambda: sd.PinocchioState(one("Spherical")).to_sysdyn(np.zeros(4), np.zeros(3)), InvalidInput,

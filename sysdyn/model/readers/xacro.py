@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from sysdyn.errors import ModelError, install, optional
-from sysdyn.model.readers.source import GeneratedText, origin_of
+from sysdyn.model.model import Model
+from sysdyn.model.readers.source import GeneratedText, is_text, origin_of
+from sysdyn.model.readers.urdf_model import load_urdf
 
-# Held to expand a file: one at a time, as xacro keeps its state in module variables.
-_ONE_AT_A_TIME = threading.Lock()
+# xacro keeps its state in module variables: one file at a time.
+_LOCK = threading.Lock()
 
 
-def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | None, text: bool) -> GeneratedText:
+def load_xacro(source: str | os.PathLike[str], mappings: Mapping[str, object] | None = None, **options: Any) -> Model:
+    """Model of a xacro file (or text); mappings: values of its arguments. Options and errors as of `load_urdf`."""
+    return load_urdf(expand(source, mappings), **options)
+
+
+def expand(source: str | os.PathLike[str], mappings: Mapping[str, object] | None) -> GeneratedText:
     """The XML that xacro makes of a file (or of the text `source`), with values of its arguments.
 
     Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
@@ -21,9 +29,10 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
     """
     missing = f"xacro files are expanded by the package xacro, which is not available ({{error}}): {install('xacro')}"
     xacro = optional("xacro", missing)
-    values = {name: str(value) for name, value in (mappings or {}).items()}
-    shown = "<string>" if text else str(source)
-    with _ONE_AT_A_TIME:
+    values = {key: str(value) for key, value in (mappings or {}).items()}
+    text = is_text(source)
+    name = "<string>" if text else str(source)
+    with _LOCK:
         try:
             if text:
                 xacro.init_stacks(None)
@@ -38,7 +47,7 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
                     ". $(find package) needs ROS: expand the file where ROS is (xacro robot.xacro > robot.urdf) and "
                     "load the result, or write paths relative to the file, as ../package/urdf/arm.xacro"
                 )
-            raise ModelError(f"{shown}: xacro cannot expand it: {reason}") from None
-    made = GeneratedText(document.toprettyxml(indent="  "))
-    made.name, made.folder = f"{shown}, expanded", origin_of(source).folder
-    return made
+            raise ModelError(f"{name}: xacro cannot expand it: {reason}") from None
+    result = GeneratedText(document.toprettyxml(indent="  "))
+    result.name, result.folder = f"{name}, expanded", origin_of(source).folder
+    return result
