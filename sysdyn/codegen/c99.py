@@ -18,7 +18,7 @@ from string import Template
 
 import numpy as np
 
-from sysdyn.codegen.partition import CONSTANT, LOCAL, Schedule, Segment, schedule
+from sysdyn.codegen.partition import CONSTANT, LOCAL, Partition, Segment, partition
 from sysdyn.errors import InvalidInput
 from sysdyn.program.groups import Group, Groups
 from sysdyn.program.opcodes import (
@@ -153,7 +153,7 @@ class CSource:
         self.name, self.program, self.description = name, program, description
         self.real, self.remarks = real, remarks
         self.inputs, self.outputs = _members(program.inputs), _members(program.outputs)
-        self.plan: Schedule = schedule(program)
+        self.plan: Partition = partition(program)
         self.workspace_size = self.plan.n_slots - program.n_inputs - program.n_outputs
 
     def banner(self, what: str) -> str:
@@ -208,7 +208,7 @@ class CSource:
             f"status |= fabs{f}({self._slot(k)}) > {literal(limit)} ? {self.bit('OUT_OF_RANGE')} : 0;"
             for k, limit in self.program.ranges
         ]
-        copies = [f"{self._slot(slot)} = {self._value(value)};" for slot, value in self.plan.copies]
+        copies = [f"{self._slot(slot)} = {self._value(value)};" for slot, value in self.plan.output_copies]
         unused = [f"(void){x};" for x in ("in", "out", "work")]
         body = ["int status = 0;", *unused, *finite[0], *ranges, *calls, *copies, *finite[1], "return status;"]
         head = f"int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work)"
@@ -251,15 +251,15 @@ class CSource:
 
     def _emit_segment(self, function: str, segment: Segment) -> tuple[str, str]:
         """(static function of a segment, with the parameters that it uses; its call)."""
-        shape, plan = segment.shape, self.plan
-        exported = dict(zip(shape.exported, segment.writes, strict=True))
-        watched = {k: limits for k, *limits in shape.guards}
-        read = set(shape.lhs) | set(shape.rhs)
+        template, plan = segment.template, self.plan
+        exported = dict(zip(template.exported, segment.writes, strict=True))
+        watched = {k: limits for k, *limits in template.guards}
+        read = set(template.lhs) | set(template.rhs)
         lines = []
-        for k, (kind, a, b) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True)):
+        for k, (kind, a, b) in enumerate(zip(template.kind, template.lhs, template.rhs, strict=True)):
             operands = (self._operand(segment, code) for code in (a, b) if code >= 0)
             value = OPERATIONS[kind].c.format(*operands, f=self.real.suffix)
-            place = self._slot(int(plan.slot[exported[k]])) if k in exported else None
+            place = self._slot(int(plan.workspace_slot[exported[k]])) if k in exported else None
             if k * 4 + LOCAL in read or k in watched or place is None:
                 lines.append(f"const {self.real.name} v{k} = {value};")
                 value = f"v{k}"
@@ -291,13 +291,13 @@ class CSource:
             return f"v{number}"
         if kind == CONSTANT:
             return self.real.literal(segment.constants[number])
-        return self._slot(int(self.plan.slot[segment.reads[number]]))
+        return self._slot(int(self.plan.workspace_slot[segment.reads[number]]))
 
     def _value(self, value: int) -> str:
         program = self.program
         if program.n_inputs <= value < program.first_op:
             return self.real.literal(float(program.constants[value - program.n_inputs]))
-        return self._slot(int(self.plan.slot[value]))
+        return self._slot(int(self.plan.workspace_slot[value]))
 
     def _slot(self, slot: int) -> str:
         """C of a slot of the schedule: inputs, then outputs, then workspace."""

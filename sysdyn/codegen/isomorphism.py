@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from sysdyn.codegen.partition import EXTERNAL, LOCAL, Shape
+from sysdyn.codegen.partition import EXTERNAL, LOCAL, SegmentTemplate
 from sysdyn.program.opcodes import ADD, SUB
 
 # Refinements of the colours, and the refinements by whose colours a match spreads, one after the other (chosen).
@@ -26,15 +26,15 @@ _CONSTANT, _NONE = -1, -2
 
 
 class Twins:
-    """The match of a shape.
+    """The match of a template.
 
     first: {operation: its twin}, where the keys are of one half, and the values of the other.
     """
 
-    def __init__(self, shape: Shape):
-        self._n_outside = 1 + max((c // 4 for c in (*shape.lhs, *shape.rhs) if c % 4 == EXTERNAL), default=-1)
-        self._kind = np.array([ADD if kind == SUB else kind for kind in shape.kind], dtype=np.uint64)
-        self._lhs, self._rhs = ([self._number(code) for code in codes] for codes in (shape.lhs, shape.rhs))
+    def __init__(self, template: SegmentTemplate):
+        self._n_outside = 1 + max((c // 4 for c in (*template.lhs, *template.rhs) if c % 4 == EXTERNAL), default=-1)
+        self._kind = np.array([ADD if kind == SUB else kind for kind in template.kind], dtype=np.uint64)
+        self._lhs, self._rhs = ([self._number(code) for code in codes] for codes in (template.lhs, template.rhs))
         outside: list[tuple[int, ...]] = [()] * self._n_outside
         self._operands = [*outside, *zip(self._lhs, self._rhs, strict=True)]  # of each value
         self._users: list[list[int]] = [[] for _ in self._operands]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from sysdyn.codegen.isomorphism import Twins
-from sysdyn.codegen.partition import CONSTANT, LOCAL, Segment, Shape
+from sysdyn.codegen.partition import CONSTANT, LOCAL, Segment, SegmentTemplate
 from sysdyn.program.opcodes import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, SUB, WRAP
 
 # Kinds of operations beside those of programs: two values in one register, and the second value of a register.
@@ -25,7 +25,7 @@ Constant = float | tuple[float, float]  # A constant of one lane, or of two.
 
 
 class Operation(NamedTuple):
-    """An operation on `lanes` lanes. Values are codes as in the shape of the segment, and new ones of that form.
+    """An operation on `lanes` lanes. Values are codes as in the template of the segment, and new ones of that form.
 
     defines: the operations of the segment whose results these are, lane by lane; −1 for none.
     """
@@ -37,17 +37,17 @@ class Operation(NamedTuple):
     defines: tuple[int, ...] = ()
 
 
-def single(shape: Shape) -> list[Operation]:
+def single(template: SegmentTemplate) -> list[Operation]:
     """The operations as they are."""
     return [
         Operation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
-        for k, (kind, *pair) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True))
+        for k, (kind, *pair) in enumerate(zip(template.kind, template.lhs, template.rhs, strict=True))
     ]
 
 
 def paired(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
     """(operations with twins side by side, their constants); None if there are no twins."""
-    twin = _worthwhile(segment, Twins(segment.shape).first)
+    twin = _worthwhile(segment, Twins(segment.template).first)
     twin = _acyclic(segment, twin)
     return _Paired(segment, twin).result() if twin else None
 
@@ -61,9 +61,9 @@ def _alike(kind: int, other: int) -> bool:
 
 def _exchanged(segment: Segment, u: int, w: int, twin: dict[int, int]) -> bool:
     """True if the operands of w have to be exchanged to match those of u."""
-    shape = segment.shape
-    a, b, c, d = shape.lhs[u], shape.rhs[u], shape.lhs[w], shape.rhs[w]
-    if shape.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
+    template = segment.template
+    a, b, c, d = template.lhs[u], template.rhs[u], template.lhs[w], template.rhs[w]
+    if template.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
         return False
     straight = _fits(a, c, twin) + _fits(b, d, twin)
     return _fits(a, d, twin) + _fits(b, c, twin) > straight
@@ -78,19 +78,19 @@ def _fits(x: int, y: int, twin: dict[int, int]) -> bool:
 
 def _pairs(segment: Segment, u: int, w: int, twin: dict[int, int]) -> list[tuple[int, int]]:
     """The operands of two operations, lane by lane."""
-    shape = segment.shape
-    second = (shape.lhs[w], shape.rhs[w])
+    template = segment.template
+    second = (template.lhs[w], template.rhs[w])
     if _exchanged(segment, u, w, twin):
         second = second[::-1]
-    return [(x, y) for x, y in zip((shape.lhs[u], shape.rhs[u]), second, strict=True) if x >= 0]
+    return [(x, y) for x, y in zip((template.lhs[u], template.rhs[u]), second, strict=True) if x >= 0]
 
 
 def _worthwhile(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
     """`twin` without pairs that cost more than they save."""
-    shape = segment.shape
-    twin = {u: w for u, w in twin.items() if _alike(shape.kind[u], shape.kind[w])}
+    template = segment.template
+    twin = {u: w for u, w in twin.items() if _alike(template.kind[u], template.kind[w])}
     users: dict[int, list[int]] = defaultdict(list)
-    for k, pair in enumerate(zip(shape.lhs, shape.rhs, strict=True)):
+    for k, pair in enumerate(zip(template.lhs, template.rhs, strict=True)):
         for x in set(pair):
             users[x].append(k)
     both = {*twin, *twin.values()}
@@ -144,19 +144,19 @@ def _cyclic(needs: list[set[int]]) -> set[int]:
 def _depths(segment: Segment) -> list[int]:
     """Length of the longest chain of results that each operation ends."""
     depth: list[int] = []
-    for pair in zip(segment.shape.lhs, segment.shape.rhs, strict=True):
+    for pair in zip(segment.template.lhs, segment.template.rhs, strict=True):
         depth.append(1 + max((depth[x // 4] for x in pair if x >= 0 and x % 4 == LOCAL), default=0))
     return depth
 
 
 def _needs(segment: Segment, twin: dict[int, int]) -> list[set[int]]:
     """The units that each unit needs. A unit, a pair or an operation alone, is known by its first operation."""
-    shape = segment.shape
-    unit = list(range(len(shape.kind)))
+    template = segment.template
+    unit = list(range(len(template.kind)))
     for u, w in twin.items():
         unit[w] = u
     needs: list[set[int]] = [set() for _ in unit]
-    for k, pair in enumerate(zip(shape.lhs, shape.rhs, strict=True)):
+    for k, pair in enumerate(zip(template.lhs, template.rhs, strict=True)):
         needs[unit[k]] |= {unit[x // 4] for x in pair if x >= 0 and x % 4 == LOCAL}
     return needs
 
@@ -231,7 +231,7 @@ class _Paired:
     def __init__(self, segment: Segment, twin: dict[int, int]):
         self._segment, self._twin = segment, twin
         self._order = _ordered(segment, twin)
-        self._new = len(segment.shape.kind)  # the next number of a value
+        self._new = len(segment.template.kind)  # the next number of a value
         self._signs = _Signs()
         self._done: list[Operation] = []
         self._constants: list[float | tuple[float, float, int]] = list(segment.constants)
@@ -241,8 +241,8 @@ class _Paired:
         self._taken: dict[int, int] = {}  # second values of pairs by themselves
 
     def result(self) -> tuple[list[Operation], list[Constant]]:
-        shape = self._segment.shape
-        stored = {*shape.exported, *(k for k, *_ in shape.guards)}
+        template = self._segment.template
+        stored = {*template.exported, *(k for k, *_ in template.guards)}
         done: dict[int, tuple[int, ...]] = {}
         for u in self._order:
             if u in self._twin:
@@ -253,8 +253,8 @@ class _Paired:
                     right = self._right(pair)
                     done[right] = (u if right == pair else -1, w)
             else:
-                operands = tuple(self._alone(x) for x in (shape.lhs[u], shape.rhs[u]) if x >= 0)
-                self._done.append(Operation(u * 4 + LOCAL, shape.kind[u], operands, 1, (u,)))
+                operands = tuple(self._alone(x) for x in (template.lhs[u], template.rhs[u]) if x >= 0)
+                self._done.append(Operation(u * 4 + LOCAL, template.kind[u], operands, 1, (u,)))
         constants = [c if isinstance(c, float) else (c[0], c[1] * self._signs.value(c[2])) for c in self._constants]
         return [x._replace(defines=done.get(x.result, x.defines)) for x in self._done], constants
 
@@ -305,8 +305,8 @@ class _Paired:
 
     def _pair(self, u: int, w: int) -> int:
         """The operation of two twins."""
-        shape = self._segment.shape
-        kind = shape.kind[u]
+        template = self._segment.template
+        kind = template.kind[u]
         operands = [self._both(x, y) for x, y in _pairs(self._segment, u, w, self._twin)]
         if kind in (ADD, SUB):
             pair = self._sum(u, w, *operands)
@@ -325,7 +325,7 @@ class _Paired:
 
     def _sum(self, u: int, w: int, x: int, y: int) -> int:
         """x + β y, beside γ x' + δ y': its sign is γ times that of x, and those of x and y must differ by β γ δ."""
-        kinds = self._segment.shape.kind
+        kinds = self._segment.template.kind
         exchanged = _exchanged(self._segment, u, w, self._twin)
         minus = kinds[w] == SUB
         beta, gamma, delta = kinds[u] == SUB, exchanged and minus, minus and not exchanged

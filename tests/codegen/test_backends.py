@@ -1,4 +1,4 @@
-"""Backends: machine code at every width and level against the NumPy run, status bits, sines, threads, schedule."""
+"""Backends: machine code at every width and level against the NumPy run, status bits, sines, threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernels import run_kernel, run_llvm
-from programs import BLOCK, assert_within, random_inputs, random_program, run_bounded
+from programs import assert_within, random_inputs, random_program, run_bounded
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
@@ -22,7 +22,7 @@ from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.driver import CACHED, MOST_FETCHED
 from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.target import here
-from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
+from sysdyn.codegen.partition import MAX_OPS, partition
 from sysdyn.files import cache
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
@@ -84,13 +84,13 @@ def test_kernels_are_made_where_they_are_asked_for(monkeypatch, tmp_path):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_repeated_pieces_share_machine_code_and_give_the_same(name, seed):
     program = random_program(seed, blocks=9)
-    shared = [s for s in schedule(program).segments if s.shared]
-    assert len(shared) >= 3 and len({s.shape for s in shared}) < len(shared)
+    shared = [s for s in partition(program).segments if s.kind == "outlined"]
+    assert len(shared) >= 3 and len({s.template for s in shared}) < len(shared)
     assert len({tuple(s.constants) for s in shared}) > 1 and len({tuple(s.reads) for s in shared}) == len(shared)
     inputs = random_inputs(program, 5, seed)
     expected, _ = run_bounded(program, inputs)
     unmarked = random_program(seed, blocks=9, mark=False)
-    assert not any(s.shared for s in schedule(unmarked).segments)
+    assert not any(s.kind == "outlined" for s in partition(unmarked).segments)
     for made in (program, unmarked):
         for group, x in BACKENDS[name](made, inputs, 5).items():
             assert_within(x, expected[group])
@@ -222,7 +222,7 @@ def test_programs_without_operations_inputs_or_outputs(width):
 def test_long_programs_are_cut_into_functions():
     program = random_program(8, blocks=150, mark=False)
     assert len(program) > 3 * MAX_OPS
-    plan = schedule(program)
+    plan = partition(program)
     assert len(plan.segments) == -(-len(program) // MAX_OPS)
     inputs = random_inputs(program, 3, 0)
     expected, _ = run_bounded(program, inputs)
@@ -458,112 +458,3 @@ def test_compiling_twice_gives_the_same_code(monkeypatch, tmp_path):
         compile_kernel(random_program(13, blocks=5), 4, 0)
         stored.append({x.name: cache.load(x.name) for x in folder.iterdir()})
     assert len(stored[0]) == 1 and stored[0] == stored[1]
-
-
-# ---- schedule ------------------------------------------------------------------------------------------------------
-
-
-def interpret(program: Program, inputs: list[float]) -> list[float]:
-    """Run the schedule on a memory that knows whose value each place holds; outputs in order.
-
-    Asserts that what is read is in its place still, and that a place is not written while its value is needed.
-    """
-    plan = schedule(program)
-    first, n_in = program.first_op, program.n_inputs
-    memory: list[tuple[int, float] | None] = [None] * plan.n_slots
-    for k, x in enumerate(inputs):
-        memory[k] = (k, x)
-    assert plan.slot[:n_in].tolist() == list(range(n_in))
-    number = first
-    functions = interpreter.numpy_functions()
-    needed = [set(segment.reads) for segment in plan.segments]
-    for s, segment in enumerate(plan.segments):
-        shape = segment.shape
-        assert 0 < len(shape.kind) <= MAX_OPS
-        assert len(set(segment.reads)) == len(segment.reads)
-        outside = []
-        for value in segment.reads:
-            assert value < number and not n_in <= value < first
-            held = memory[plan.slot[value]]
-            assert held is not None and held[0] == value, f"value {value} is not in its place"
-            outside.append(held[1])
-        local: list[float] = []
-
-        def operand(code: int, local=local, outside=outside, constants=segment.constants) -> float:
-            which, kind = divmod(code, 4)
-            return {LOCAL: local, CONSTANT: constants, EXTERNAL: outside}[kind][which]
-
-        for kind, a, b in zip(shape.kind, shape.lhs, shape.rhs, strict=True):
-            local.append(functions[kind](operand(a)) if b < 0 else functions[kind](operand(a), operand(b)))
-        later = set().union(*needed[s + 1 :])
-        assert segment.writes == [number + k for k in shape.exported]
-        for value in segment.writes:
-            place = plan.slot[value]
-            held = memory[place]
-            assert place >= n_in, "an input is overwritten"
-            assert held is None or held[0] not in later | set(segment.reads), f"value {held[0]} is overwritten"
-            memory[place] = (value, local[value - number])
-        for value in range(number, number + len(shape.kind)):
-            assert value in segment.writes or value not in later
-        number += len(shape.kind)
-    assert number == first + len(program)  # every operation, once, in order
-    outputs = memory[n_in : n_in + program.n_outputs]
-    copied = dict(plan.copies)
-    result = []
-    for place, value in enumerate(program.output_values.tolist(), start=n_in):
-        if place in copied:
-            assert copied[place] == value
-            if n_in <= value < first:
-                result.append(float(program.constants[value - n_in]))
-                continue
-            place = plan.slot[value]
-        held = memory[place]
-        assert held is not None and held[0] == value
-        result.append(held[1])
-    assert len(result) == len(outputs)
-    return result
-
-
-@given(seeds, st.booleans(), st.sampled_from(["none", "structural"]))
-def test_schedules_keep_values_in_their_places(seed, mark, sharing):
-    program = random_program(seed, mark=mark, sharing=sharing)
-    inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-    np.testing.assert_array_equal(interpret(program, inputs), interpreter.run(program, inputs))
-
-
-@pytest.mark.parametrize("blocks", [0, 40, 150])
-def test_schedules_of_long_programs(blocks):
-    for seed in (1, 2):
-        for mark in (False, True):
-            program = random_program(seed, blocks=blocks, mark=mark)
-            inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-            np.testing.assert_array_equal(interpret(program, inputs), interpreter.run(program, inputs))
-
-
-def test_places_are_used_again():
-    """A chain of blocks needs the memory of a few of them, however long it is."""
-    short, long = (schedule(random_program(3, blocks=blocks)) for blocks in (20, 80))
-    assert len(long.segments) > 3 * len(short.segments)
-    assert long.n_slots <= short.n_slots + 2 * BLOCK
-
-
-def test_pieces_are_shared_where_three_are_alike():
-    """In most random programs; elsewhere blocks are not of one shape, as a sine is computed once."""
-    having = 0
-    for seed in range(40):
-        plan = schedule(random_program(seed, blocks=6))
-        shared = [s for s in plan.segments if s.shared]
-        for segment in shared:
-            assert len(segment.shape.kind) >= MIN_SHARED
-            assert sum(s.shape == segment.shape for s in shared) >= 3
-        alone = [not s.shared for s in plan.segments]
-        assert not any(a and b for a, b in zip(alone[:-1], alone[1:], strict=True))  # neighbours are one function
-        having += bool(shared)
-    assert having >= 15
-
-
-def test_shared_pieces_have_guards_with_thresholds_of_their_own():
-    programs = [random_program(seed, blocks=8) for seed in range(40)]
-    segments = [s for p in programs for s in schedule(p).segments if s.shared and s.shape.guards]
-    assert len(segments) >= 20
-    assert any(s.shape == t.shape and s.constants != t.constants for s in segments for t in segments)

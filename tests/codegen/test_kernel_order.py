@@ -19,7 +19,7 @@ from sysdyn.codegen.instruction_order import contract, hoist_trig, memory_traffi
 from sysdyn.codegen.llvm import target
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
-from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, schedule
+from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, partition
 from sysdyn.codegen.slp import single
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import ADD, COS, MUL, SIN, SUB
@@ -31,8 +31,8 @@ ORDERS = {"critical path": FAST, "least traffic": 0}
 
 def instructions_of(program: Program):
     """(segment, its instructions in the order of the program)"""
-    (segment,) = schedule(program, 1, len(program)).segments
-    return segment, contract(single(segment.shape), segment.shape.exported)
+    (segment,) = partition(program, 1, len(program)).segments
+    return segment, contract(single(segment.template), segment.template.exported)
 
 
 @given(st.integers(0, 10**6), st.booleans())
@@ -61,7 +61,7 @@ def test_sines_are_in_a_piece_of_their_own_before_what_depends_on_them(seed):
     begin = int(np.argmax(trig))
     end = min([c for c in program.cuts.tolist() if c > begin], default=len(program))
     assert trig[begin:end].all() and {begin, end} - {0, len(program)} <= set(program.cuts.tolist())
-    assert any(segment.shape.angles for segment in schedule(program).segments) or any(
+    assert any(segment.template.is_trig for segment in partition(program).segments) or any(
         begin <= g.value - program.first_op < end for g in program.guards
     )
     depends = np.zeros(program.first_op + len(program), dtype=bool)
@@ -89,7 +89,7 @@ def test_scheduled_instructions_compute_the_same_values(code_cache, seed):
     for instruction in scheduled:
         for operation in instruction.operations:
             known[operation.result] = functions[operation.kind](*(known[x] for x in operation.operands))
-    for k, value in zip(segment.shape.exported, segment.writes, strict=True):
+    for k, value in zip(segment.template.exported, segment.writes, strict=True):
         assert known[k * 4 + LOCAL] == values[value]
     assert len(expected) == program.n_outputs
 
@@ -150,9 +150,9 @@ def test_one_state_follows_the_critical_path_while_its_code_fits():
 @pytest.mark.parametrize("make, output", [(sd.inverse_dynamics, "tau"), (sd.forward_dynamics, "qdd")])
 def test_less_is_moved_for_a_robot(make, output):
     program = sd.compile(make(sd.random_tree(14, seed=4)), outputs=[output], backend="python", level="fast").program
-    segments = schedule(hoist_trig(program), 1, len(program)).segments
-    longest = max(segments, key=lambda segment: len(segment.shape.kind))
-    instructions = contract(single(longest.shape), longest.shape.exported)
+    segments = partition(hoist_trig(program), 1, len(program)).segments
+    longest = max(segments, key=lambda segment: len(segment.template.kind))
+    instructions = contract(single(longest.template), longest.template.exported)
     assert memory_traffic(schedule_instructions(instructions, 30), 30) < 0.95 * memory_traffic(instructions, 30)
 
 

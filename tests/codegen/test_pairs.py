@@ -19,7 +19,7 @@ from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.segments import BLOCK_LENGTH
 from sysdyn.codegen.llvm.target import here
-from sysdyn.codegen.partition import Segment, schedule
+from sysdyn.codegen.partition import Segment, partition
 from sysdyn.codegen.slp import PACK, Operation, paired
 from sysdyn.program.graph import Graph, copysign, sin, sqrt
 from sysdyn.program.opcodes import BAD_PIVOT, MUL, SIN, WEAK_PIVOT
@@ -146,7 +146,7 @@ def limbs(seed: int, mirrored: bool, size: int = 60) -> Program:
 
 
 def only_segment(program: Program) -> Segment:
-    (segment,) = schedule(program, 1, len(program)).segments
+    (segment,) = partition(program, 1, len(program)).segments
     return segment
 
 
@@ -178,7 +178,7 @@ def test_limbs_are_found_and_save_instructions():
     segment = only_segment(program)
     both = side_by_side(segment)
     pairs = sum(operation.lanes == 2 and operation.kind != PACK for operation in both)
-    assert pairs > 0.35 * len(segment.shape.kind) and len(both) < 0.75 * len(segment.shape.kind)
+    assert pairs > 0.35 * len(segment.template.kind) and len(both) < 0.75 * len(segment.template.kind)
 
 
 def test_signs_make_mirrored_limbs_alike():
@@ -242,8 +242,8 @@ def test_limbs_of_a_robot_are_found():
     model = sd.load_urdf(urdf)
     solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False, level="fast")
     program = hoist_trig(solver.program)
-    longest = max(schedule(program, 1, len(program)).segments, key=lambda s: len(s.shape.kind))
-    assert len(side_by_side(longest)) < 0.75 * len(longest.shape.kind)
+    longest = max(partition(program, 1, len(program)).segments, key=lambda s: len(s.template.kind))
+    assert len(side_by_side(longest)) < 0.75 * len(longest.template.kind)
     q, qd, tau = model.random_state(seed=0, batch=5)
     for one in zip(q, qd, tau, strict=True):
         np.testing.assert_allclose(solver(*one).qdd, sd.aba(model, *one), rtol=1e-10)

@@ -21,7 +21,7 @@ from values import random_groups
 
 import sysdyn as sd
 from sysdyn.codegen.llvm.machine_code import MachineCode
-from sysdyn.codegen.partition import schedule
+from sysdyn.codegen.partition import partition
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
 from sysdyn.offline import responses
@@ -67,8 +67,8 @@ def whole(made: Expressions) -> Program:
 def beside(made: Expressions) -> float:
     """The share of operations that run side by side."""
     program = whole(made)
-    segments = [s for s in schedule(program, 8).segments if s.beside]
-    return sum(len(s.shape.kind) * len(s.lanes) for s in segments) / len(program)
+    segments = [s for s in partition(program, 8).segments if s.packed_with]
+    return sum(len(s.template.kind) * len(s.instances) for s in segments) / len(program)
 
 
 def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: float = 1e-5) -> np.ndarray:

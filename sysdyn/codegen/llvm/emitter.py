@@ -23,7 +23,7 @@ from sysdyn.codegen.llvm.segments import (
 from sysdyn.codegen.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.codegen.llvm.target import Processor, here
 from sysdyn.codegen.llvm.types import Types
-from sysdyn.codegen.partition import MAX_OPS, Segment, Shape, schedule
+from sysdyn.codegen.partition import MAX_OPS, Segment, SegmentTemplate, partition
 from sysdyn.codegen.slp import Operation, paired, single
 from sysdyn.program.opcodes import ANGULAR, BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE, WRAP
 from sysdyn.program.program import Program
@@ -57,14 +57,14 @@ attributes #1 = { "stackrealign" }
 class _Code:
     """The code of all segments: functions, their calls in order, and the tables that some calls point into.
 
-    names: of the shapes whose code is shared. limits: of guarded values that are waiting to be looked at.
+    names: of the functions of outlined templates. limits: of guarded values that are waiting to be looked at.
     """
 
     functions: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     constants: list[float] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
-    names: dict[Shape, str] = field(default_factory=dict)
+    names: dict[SegmentTemplate, str] = field(default_factory=dict)
     limits: list[tuple[float, float]] = field(default_factory=list)
 
     def call(self, name: str, *tables: str) -> None:
@@ -94,13 +94,13 @@ class Emitter(Types):
         self.lanes = self.register if width == 1 else 1
         self.level, whole = level, level > 0 and len(program) <= LONGEST_WHOLE
         self.twins = whole and width == 1
-        self.plan = plan = schedule(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
+        self.plan = plan = partition(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
-        self.copies = [(place, value) for place, value in plan.copies if place in written]
+        self.copies = [(place, value) for place, value in plan.output_copies if place in written]
         # Where values that guards look at are put together.
         self.watched = plan.n_slots
-        self.status_slot = self.watched + WATCHED + max((len(x.shape.guards) for x in plan.segments), default=0)
+        self.status_slot = self.watched + WATCHED + max((len(x.template.guards) for x in plan.segments), default=0)
         self.n_slots = self.status_slot + 1  # and more, as the module is written
         # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
         self.together = self.lanes if width == 1 else ANGLES_TOGETHER
@@ -131,27 +131,27 @@ class Emitter(Types):
     # ---- functions and calls -----------------------------------------------------------------------------------
 
     def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
-        """The segment's function, unless there is one of its shape already, and the call of it."""
-        slot, shape = self.plan.slot, segment.shape
-        watched = [self.watched + len(code.limits) + k for k in range(len(shape.guards))]
-        code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in shape.guards]
-        if segment.shared:
-            if shape not in code.names:
-                code.names[shape] = f"shape_{len(code.names)}"
-                access: Access = FromTables(self, shape)
-                code.functions.append(self._computing(code.names[shape], access, single(shape)))
-            code.call(code.names[shape], code.next_constants(self.num), code.next_places())
+        """The segment's function, unless there is one of its template already, and the call of it."""
+        slot, template = self.plan.workspace_slot, segment.template
+        watched = [self.watched + len(code.limits) + k for k in range(len(template.guards))]
+        code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in template.guards]
+        if segment.kind == "outlined":
+            if template not in code.names:
+                code.names[template] = f"template_{len(code.names)}"
+                access: Access = FromTables(self, template)
+                code.functions.append(self._computing(code.names[template], access, single(template)))
+            code.call(code.names[template], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
             code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
-        elif segment.beside:
-            code.functions.append(self._computing(name, SideBySide(self, slot, segment), single(shape)))
+        elif segment.kind == "packed":
+            code.functions.append(self._computing(name, SideBySide(self, slot, segment), single(template)))
             code.call(name)
-        elif shape.angles:
+        elif segment.kind == "trig":
             code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
             code.call(name)
         else:
             both = paired(segment) if self.twins else None
-            what, constants = both or (single(shape), segment.constants)
+            what, constants = both or (single(template), segment.constants)
             inline = Inline(self, slot, segment, constants, watched, code.constants)
             code.functions.append(self._computing(name, inline, what))
             code.call(name)
@@ -174,7 +174,7 @@ class Emitter(Types):
         ]
         for k, (number, most) in enumerate(self.program.ranges):
             lines += [
-                *self.load(f"%x{k}", f"%p{k}", int(self.plan.slot[number]) * self.width),
+                *self.load(f"%x{k}", f"%p{k}", int(self.plan.workspace_slot[number]) * self.width),
                 f"  %a{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %x{k})",
                 f"  %c{k} = fcmp ogt {self.vec} %a{k}, {self.constant(most)}",
                 f"  %b{k} = select {self.bits} %c{k}, {self.ints} {far}, {self.ints} {good}",
@@ -205,7 +205,7 @@ class Emitter(Types):
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
                 what = f"%x{k}"
-                lines += self.load(what, f"%p{k}", int(self.plan.slot[value]) * self.width)
+                lines += self.load(what, f"%p{k}", int(self.plan.workspace_slot[value]) * self.width)
             lines += self.store(what, f"%w{k}", place * self.width)
         return self._function(name, "", lines)
 
@@ -220,7 +220,7 @@ class Emitter(Types):
         return {self.width, self.together * self.width}
 
     def _declarations(self) -> list[str]:
-        packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
+        packs = {pack_width(segment) for segment in self.plan.segments if segment.packed_with}
         watched = {1 << k for k in range(1, self.lanes.bit_length())}
         by_driver = min(CHUNK, self.register)
         pairs = {2} if self.twins else set()

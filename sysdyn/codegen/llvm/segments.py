@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.codegen.instruction_order import Instruction, belady_spills
 from sysdyn.codegen.llvm.types import Types
-from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, Shape
+from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, SegmentTemplate
 from sysdyn.codegen.slp import HIGH, PACK, Constant
 from sysdyn.program.opcodes import ANGULAR, BAD_PIVOT, SIN, WEAK_PIVOT
 
@@ -66,8 +66,8 @@ class Inline(Access):
         self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[Constant], watched: Sequence[int],
         table: list[float],
     ):  # fmt: skip
-        writes = [*zip(segment.shape.exported, slot[segment.writes].tolist(), strict=True)]
-        writes += zip((k for k, *_ in segment.shape.guards), watched, strict=True)
+        writes = [*zip(segment.template.exported, slot[segment.writes].tolist(), strict=True)]
+        writes += zip((k for k, *_ in segment.template.guards), watched, strict=True)
         super().__init__(types, (k for k, _ in writes))
         self._reads = [place * types.width for place in slot[segment.reads].tolist()]
         self._writes: dict[int, list[int]] = defaultdict(list)
@@ -98,17 +98,17 @@ class Inline(Access):
 
 
 class FromTables(Access):
-    """Places that are read from the caller's table, so that segments of one shape share their code.
+    """Places that are read from the caller's table, so that segments of one template share their code.
 
     The table has those of values that are read, then of exported results and of guarded ones.
     """
 
     parameters = ", ptr noalias readonly %constants, ptr noalias readonly %places"
 
-    def __init__(self, types: Types, shape: Shape):
-        writes = (*shape.exported, *(k for k, *_ in shape.guards))
+    def __init__(self, types: Types, template: SegmentTemplate):
+        writes = (*template.exported, *(k for k, *_ in template.guards))
         super().__init__(types, writes)
-        codes = [c for c in (*shape.lhs, *shape.rhs) if c >= 0 and c % 4 == EXTERNAL]
+        codes = [c for c in (*template.lhs, *template.rhs) if c >= 0 and c % 4 == EXTERNAL]
         self._writes: dict[int, list[int]] = defaultdict(list)
         for number, k in enumerate(writes, 1 + max((c // 4 for c in codes), default=-1)):
             self._writes[k].append(number)
@@ -142,12 +142,12 @@ class SideBySide(Access):
     """Equal segments of one state, each in a lane."""
 
     def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
-        super().__init__(types.of(pack_width(segment)), segment.shape.exported)
-        self.lanes = segment.lanes
+        super().__init__(types.of(pack_width(segment)), segment.template.exported)
+        self.lanes = segment.instances
         self.reads = [[int(slot[v]) for v in values] for values in zip(*(x.reads for x in self.lanes), strict=True)]
         writes = zip(*(x.writes for x in self.lanes), strict=True)
         self.writes = {
-            k: [int(slot[v]) for v in values] for k, values in zip(segment.shape.exported, writes, strict=True)
+            k: [int(slot[v]) for v in values] for k, values in zip(segment.template.exported, writes, strict=True)
         }
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
@@ -207,7 +207,7 @@ class SideBySide(Access):
 
 def pack_width(segment: Segment) -> int:
     """Lanes of the registers that hold a value of each lane: a power of 2."""
-    return 1 << (len(segment.lanes) - 1).bit_length()
+    return 1 << (len(segment.instances) - 1).bit_length()
 
 
 def _consecutive(places: Sequence[int]) -> list[tuple[int, int]]:
@@ -404,8 +404,9 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
             f"  %sin{start} = extractvalue {pair} %pair{start}, 0",
             f"  %cos{start} = extractvalue {pair} %pair{start}, 1",
         ]
-        for value, local in zip(segment.writes, segment.shape.exported, strict=True):
-            lane, function = segment.shape.lhs[local] // 4 - start, "sin" if segment.shape.kind[local] == SIN else "cos"
+        for value, local in zip(segment.writes, segment.template.exported, strict=True):
+            lane = segment.template.lhs[local] // 4 - start
+            function = "sin" if segment.template.kind[local] == SIN else "cos"
             if 0 <= lane < together:
                 lines += [
                     *_taken(types, wide, f"%v{local}", f"%{function}{start}", lane),
