@@ -34,7 +34,7 @@ Subject = Annotated[
     str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
 ]
 Base = Annotated[str | None, option("fixed (default) or floating.")]
-Kind = Annotated[str | None, option("inverse, forward (default) or hybrid.", "--problem")]
+ProblemKind = Annotated[str | None, option("inverse, forward (default) or hybrid.", "--problem")]
 Torque = Annotated[str | None, option("hybrid: joints whose torque is known, separated by commas.")]
 Ordering = Annotated[str | None, option(f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.")]
 Outputs = Annotated[
@@ -45,7 +45,7 @@ OnSingular = Annotated[str | None, option("If the order fails at a state: raise 
 Force = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
 Seconds = Annotated[float | None, option("Search for a program of fewer operations until so many seconds are over.")]
 # ---- of states and logs
-States = Annotated[
+StatesFile = Annotated[
     str | None,
     option(
         "States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
@@ -55,7 +55,7 @@ States = Annotated[
 ]
 Random = Annotated[int | None, option("Solve N random states instead.", min=1, metavar="N")]
 Seed = Annotated[int, option("Seed of the random states.", min=0, show_default=True)]
-Results = Annotated[Path | None, option("Write results to this .csv, .npz, .parquet or .h5 file.", "--out")]
+ResultsFile = Annotated[Path | None, option("Write results to this .csv, .npz, .parquet or .h5 file.", "--out")]
 AnyLog = Annotated[
     Path | None,
     option(
@@ -63,8 +63,10 @@ AnyLog = Annotated[
     ),
 ]
 Missing = Annotated[str, option("Missing values: raise (default), skip the state, or go on without the sensor.")]
-Columns = Annotated[Path | None, option("A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out.")]
-Velocities = Annotated[str, option("q̇ that a log lacks: logged (default, an error), or difference, smoothed, of q.")]
+ColumnNames = Annotated[
+    Path | None, option("A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out.")
+]
+Velocities = Annotated[str, option("q̇ that a log lacks: logged (default, an error), or difference (smoothed) of q.")]
 Scheduler = Annotated[str | None, option("Address of a Dask scheduler, whose workers estimate the files of a log.")]
 Picture = Annotated[
     Path | None, option("Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).", "--plot")
@@ -75,7 +77,7 @@ Coupled = Annotated[
     bool,
     option("Of unknown states: estimate states and forces together, which takes longer.", "--coupled"),
 ]
-Order = Annotated[
+MotionOrder = Annotated[
     int | None,
     option(
         "Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",

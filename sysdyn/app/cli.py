@@ -15,23 +15,23 @@ from sysdyn.app.arguments import (
     PAGES,
     AnyLog,
     Base,
-    Columns,
+    ColumnNames,
     Coupled,
     Force,
-    Kind,
     Missing,
+    MotionOrder,
     OnSingular,
-    Order,
     Ordering,
     Outputs,
     Picture,
+    ProblemKind,
     Random,
-    Results,
+    ResultsFile,
     Robot,
     Scheduler,
     Seconds,
     Seed,
-    States,
+    StatesFile,
     Subject,
     Torque,
     UnknownLog,
@@ -107,10 +107,10 @@ def list_robots() -> None:
 
 @app.command()
 def solve(
-    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, states: States = None,
-    random: Random = None, seed: Seed = 0, out: Results = None, outputs: Outputs = None, ordering: Ordering = None,
-    on_singular: OnSingular = None, log: AnyLog = None, missing: Missing = "raise", columns: Columns = None,
-    velocities: Velocities = "logged", scheduler: Scheduler = None, coupled: Coupled = False, order: Order = None,
+    subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, states: StatesFile = None,
+    random: Random = None, seed: Seed = 0, out: ResultsFile = None, outputs: Outputs = None, ordering: Ordering = None,
+    on_singular: OnSingular = None, log: AnyLog = None, missing: Missing = "raise", columns: ColumnNames = None,
+    velocities: Velocities = "logged", scheduler: Scheduler = None, coupled: Coupled = False, order: MotionOrder = None,
     picture: Picture = None, force: Force = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
     """Solve a problem at states, or for each row of a log.
@@ -178,8 +178,8 @@ def solve(
 
 @app.command()
 def diagnose(
-    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, log: UnknownLog = None,
-    coupled: Coupled = False, order: Order = None,
+    subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, log: UnknownLog = None,
+    coupled: Coupled = False, order: MotionOrder = None,
 ) -> None:  # fmt: skip
     """Say whether a problem is well posed.
 
@@ -205,7 +205,7 @@ def diagnose(
 
 @app.command()
 def flops(
-    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None,
+    subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     orders: Annotated[
         str | None,
         option("Only these orders, separated by commas; default: all, for estimation symmetric.", "--ordering"),
@@ -240,7 +240,7 @@ def flops(
 @app.command()
 def plot(
     subject: Subject, out: Annotated[Path, option("The picture: .png, .pdf or .svg.")], base: Base = None,
-    kind: Kind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
+    kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
     force: Force = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
     """Draw the matrix before and after permutation.
@@ -260,10 +260,10 @@ def plot(
 
 @app.command()
 def report(
-    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None,
+    subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     ordering: Ordering = None, seconds: Seconds = None,
     out: Annotated[Path | None, option("Write a page (.html) instead, which loads nothing.")] = None,
-    log: UnknownLog = None, coupled: Coupled = False, order: Order = None, force: Force = False,
+    log: UnknownLog = None, coupled: Coupled = False, order: MotionOrder = None, force: Force = False,
 ) -> None:  # fmt: skip
     """Show the decisions of the offline phase, and their reasons.
 
@@ -331,7 +331,8 @@ def show_robot(
 def export(
     subject: Subject, out: Annotated[Path, option("Folder of the C project; created if it does not exist.")],
     name: Annotated[str | None, option("Name of files and functions; default: robot and problem.")] = None,
-    base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
+    base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
+    ordering: Ordering = None,
     real: Annotated[str, option("Type of its numbers: float64 (default) or float32.")] = "float64",
     force: Force = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip

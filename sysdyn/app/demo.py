@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from sysdyn.app.jobs import Job, make_problem
-from sysdyn.app.report import Reference, accuracy, call_times, differences, fastest, operations, times
+from sysdyn.app.report import ReferenceAlgorithm, accuracy, call_times, differences, fastest, operations, times
 from sysdyn.app.terminal import print_table
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.model import Model
@@ -21,7 +21,7 @@ _NAMES = {"inverse": "inverse dynamics", "forward": "forward dynamics"}
 _CALLS = 2000
 
 
-class Pinocchio(Reference):
+class Pinocchio(ReferenceAlgorithm):
     """rnea and aba of pin on the same URDF; joints are matched by name. Raises ImportError."""
 
     def __init__(self, model: Model, kind: str, urdf: str):
@@ -101,7 +101,7 @@ def _report(console: Console, job: Job, urdf: str, picture: Path) -> None:
         console.print(f"{label}, {time.perf_counter() - begin:.2f} s: {solvers[label]!r}", soft_wrap=True)
     console.print(f"orders of elimination tried: {', '.join(_tried(solvers['elimination']))}")
     print_table(operations(job, solvers))
-    reference: Reference = Reference(job.problem.model, job.kind)
+    reference: ReferenceAlgorithm = ReferenceAlgorithm(job.problem.model, job.kind)
     try:
         reference = Pinocchio(job.problem.model, job.kind, urdf) if urdf else reference
     except ImportError:

@@ -19,7 +19,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Pattern, matrix_pattern, raster
+from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Blocks, Pattern, matrix_pattern, raster
 from sysdyn.online.solver import Solver
 
 # Suffixes of pictures.
@@ -36,8 +36,6 @@ LEGEND = {
 _INCHES, _LEAST_LABEL = 5.3, 7.5
 # More bodies are labelled by chains, more groups of equal kinds not at all: tuned to be readable.
 _MANY_BODIES, _MANY_GROUPS = 12, 8
-
-Blocks = Sequence[tuple[str, int]]  # (kind, body) of each row or column, body −1 for none
 
 
 def pattern(solver: Solver) -> Pattern:

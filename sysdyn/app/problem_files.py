@@ -15,7 +15,7 @@ from sysdyn.app.robots import GENERATOR, load_robot
 from sysdyn.data.log_columns import LogColumns, check_units
 from sysdyn.errors import FileError, InvalidInput, SysdynError, UnknownName, check_among
 from sysdyn.files.shipped import shipped
-from sysdyn.files.toml import Document, Place
+from sysdyn.files.toml import Document, KeyPath
 from sysdyn.measurements.declared import sensor
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement, Output
@@ -106,7 +106,7 @@ def load_renames(path: str | Path, problem: Problem) -> dict[str, str]:
     return _renames(doc, (), doc.data, problem)
 
 
-def _renames(doc: Document, place: Place, table: Mapping[str, Any], problem: Problem) -> dict[str, str]:
+def _renames(doc: Document, place: KeyPath, table: Mapping[str, Any], problem: Problem) -> dict[str, str]:
     _check_keys(doc, place, table, dict.fromkeys(table, str))
     for old, new in table.items():
         with doc.errors_at((*place, old)):
@@ -114,7 +114,7 @@ def _renames(doc: Document, place: Place, table: Mapping[str, Any], problem: Pro
     return dict(table)
 
 
-def _check_keys(doc: Document, place: Place, table: Mapping[str, object], types: Mapping[str, Any]) -> None:
+def _check_keys(doc: Document, place: KeyPath, table: Mapping[str, object], types: Mapping[str, Any]) -> None:
     """Raise UnknownName for keys other than those of `types`, FileError for values of other types."""
     for key, value in table.items():
         if key not in types:
@@ -148,9 +148,9 @@ def _model(doc: Document) -> Model:
 def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
     """(problem with the measurements of the file, {measurement: (m,)} of the constant values stated there)."""
     values: dict[str, np.ndarray] = {}
-    added: list[tuple[Place, Measurement]] = []
+    added: list[tuple[KeyPath, Measurement]] = []
     for k, table in enumerate(doc.data.get("measurement", ())):
-        place: Place = ("measurement", k)
+        place: KeyPath = ("measurement", k)
         if not isinstance(table, Mapping):
             doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
         with doc.errors_at(place):
@@ -188,7 +188,7 @@ def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
 # ---- measurements
 
 
-def _measurement(doc: Document, place: Place, table: Mapping[str, Any], model: Model) -> Measurement:
+def _measurement(doc: Document, place: KeyPath, table: Mapping[str, Any], model: Model) -> Measurement:
     """The measurement that a table states, checked against the robot: unknown names are errors here."""
     kind = table.get("type")
     if kind is None:
@@ -220,7 +220,7 @@ def _measurement(doc: Document, place: Place, table: Mapping[str, Any], model: M
 
 
 def _arguments(
-    doc: Document, place: Place, table: Mapping[str, Any], model: Model, kind: str, make: Callable[..., Measurement]
+    doc: Document, place: KeyPath, table: Mapping[str, Any], model: Model, kind: str, make: Callable[..., Measurement]
 ) -> dict[str, Any]:
     """Arguments of the class of a measurement, by its signature."""
     parameters = dict(inspect.signature(make).parameters)
@@ -250,7 +250,7 @@ def _arguments(
     return arguments
 
 
-def _argument(doc: Document, place: Place, value: Any) -> Any:
+def _argument(doc: Document, place: KeyPath, value: Any) -> Any:
     """An argument of a class from TOML: frames as (body, T (4, 4)), blocks of Linear by (quantity, name)."""
     key = place[-1]
     if key in ("frame", "frame_a", "frame_b") and isinstance(value, Mapping):

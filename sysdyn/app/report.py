@@ -36,7 +36,7 @@ _CALLS, _REPETITIONS = 2000, 7
 _INFLATION = 1e3
 
 
-class Reference:
+class ReferenceAlgorithm:
     """RNEA or ABA of this package, as a textbook has them, for problems of one kind."""
 
     def __init__(self, model: Model, kind: str):
@@ -51,10 +51,10 @@ class Reference:
         return self.algorithm(self.model, q, qd, x, fx)
 
 
-def reference_of(job: Job) -> Reference | None:
+def reference_of(job: Job) -> ReferenceAlgorithm | None:
     """The textbook algorithm for the problem, if there is one."""
     applies = job.kind in REFERENCES and not job.problem.model.couplings
-    return Reference(job.problem.model, job.kind) if applies else None
+    return ReferenceAlgorithm(job.problem.model, job.kind) if applies else None
 
 
 # ---- operation counts
@@ -112,7 +112,7 @@ def operations(job: Job, solvers: Mapping[str, Solver]) -> TextTable:
             rows.append(("  of these, the linear solve", *count_cells(solver.flops.solve)))
     for kind in REFERENCES:
         if job.kind not in REFERENCES or kind == job.kind:
-            reference = Reference(job.problem.model, kind)
+            reference = ReferenceAlgorithm(job.problem.model, kind)
             rows.append((f"textbook {reference.name} of this robot", *count_cells(reference.flops())))
     return TextTable("exact counts, from q and q̇ on", ("", "mul", "add", "div", "total", "sin/cos"), rows)
 
@@ -120,7 +120,7 @@ def operations(job: Job, solvers: Mapping[str, Solver]) -> TextTable:
 # ---- accuracy and time
 
 
-def differences(job: Job, solvers: Mapping[str, Solver], reference: Reference) -> dict[str, np.ndarray]:
+def differences(job: Job, solvers: Mapping[str, Solver], reference: ReferenceAlgorithm) -> dict[str, np.ndarray]:
     """{label: (N,) greatest difference from the reference at random states, relative to the greatest entry there}."""
     arrays, output = random_states(job.problem, CHECKED, seed=1).arrays, DEFAULT_OUTPUTS[job.kind][0]
     x = arrays["q"], arrays["qd"], arrays["qdd" if job.kind == "inverse" else "tau"], arrays["fx"]

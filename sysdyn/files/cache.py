@@ -38,7 +38,7 @@ _random = random.Random().random  # apart from the user's random numbers
 _warned: set[str] = set()  # folders and variables that a warning has named
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """A file of the cache: its size in bytes, and when it was last used, in seconds since the epoch."""
 
     name: str
@@ -97,7 +97,7 @@ def store(key: str, payload: bytes) -> None:
         _warn_unusable(where, str(error))
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """The entries in the folder and their temporary files, the least recently used first."""
     where, listed = folder(), []
     if where is not None:
@@ -106,7 +106,7 @@ def entries() -> list[Entry]:
                 with contextlib.suppress(OSError):
                     if _ENTRY.fullmatch(file.name):
                         stat = file.stat(follow_symlinks=False)
-                        listed.append(Entry(file.name, stat.st_size, stat.st_mtime))
+                        listed.append(CacheEntry(file.name, stat.st_size, stat.st_mtime))
     return sorted(listed, key=lambda entry: entry.used)
 
 

@@ -18,7 +18,7 @@ _TOKENS = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]''', re.DOTALL
 )
 # The place of a value in a file: keys and numbers from the root, as ("measurement", 2, "type").
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 def to_plain(x: Any) -> Any:
@@ -43,17 +43,17 @@ class Document:
         except (ValueError, RecursionError, OverflowError) as error:  # the last two: nested too deep, numbers too long
             raise FileError(f"{path} is not valid TOML: {error}") from error
         self._text = text.split("\n")
-        self._lines: dict[Place, range] = {}
+        self._lines: dict[KeyPath, range] = {}
         self._locate()
 
     def _locate(self) -> None:
         """Find the lines of each key."""
-        table: Place = ()
-        number: dict[Place, int] = {}  # index of the current table of each [[array]]
+        table: KeyPath = ()
+        number: dict[KeyPath, int] = {}  # index of the current table of each [[array]]
         for at, end in _statements("\n".join(self._text)):
             parsed: Any = tomllib.loads("\n".join(self._text[at:end]))
             lines, header = range(at + 1, end + 1), self._text[at].lstrip().startswith("[")
-            place: Place = () if header else table
+            place: KeyPath = () if header else table
             while isinstance(parsed, dict) and len(parsed) == 1:
                 ((key, parsed),) = parsed.items()
                 place = (*place, key)
@@ -66,17 +66,17 @@ class Document:
                 self._lines[place] = lines
             table = place if header else table
 
-    def location(self, place: Place = ()) -> str:
+    def location(self, place: KeyPath = ()) -> str:
         """FILE line N of a key, or of the nearest table around it."""
         while place and place not in self._lines:
             place = place[:-1]
         return f"{self.path} line {self._lines[place].start}" if place else str(self.path)
 
-    def fail(self, place: Place, message: str) -> NoReturn:
+    def fail(self, place: KeyPath, message: str) -> NoReturn:
         raise FileError(f"{self.location(place)}: {message}")
 
     @contextmanager
-    def errors_at(self, place: Place) -> Iterator[None]:
+    def errors_at(self, place: KeyPath) -> Iterator[None]:
         """Prefix the messages of errors raised within by the file and line of the place.
 
         For an UnknownName it is the line that has the name in quotes, first within the place.

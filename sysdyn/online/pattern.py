@@ -87,7 +87,7 @@ def matrix_pattern(problem: Problem, options: Options, choice: Choice) -> Patter
     )  # fmt: skip
 
 
-Blocks = tuple[tuple[str, int], ...]  # (kind, body) of each row or column.
+Blocks = tuple[tuple[str, int], ...]  # (kind, body) of each row or column; body −1: none
 
 
 def _blocks(system: System) -> tuple[Blocks, Blocks]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import error, run
 
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.jobs import ALL_ORDERINGS
-from sysdyn.app.terminal import NOT_SOLVED, WRONG
+from sysdyn.app.terminal import NOT_SOLVED
 from sysdyn.data.states import random_states, read_states, write_states
 
 pytestmark = pytest.mark.usefixtures("fast_commands")
@@ -23,23 +23,6 @@ UNPLAUSIBLE = """<robot name="odd"><link name="root"/>
 <link name="arm"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="5" ixy="0" ixz="0" iyz="0"/></inertial></link>
 <joint name="hinge" type="revolute"><parent link="root"/><child link="arm"/><axis xyz="0 0 1"/>
 <limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
-
-
-def run(*arguments: object, code: int = 0):
-    """The result of a command line; its exit code is `code`."""
-    result = CliRunner().invoke(app, [str(x) for x in arguments])
-    unexpected = result.exception is not None and not isinstance(result.exception, SystemExit)
-    assert not unexpected, repr(result.exception)
-    assert result.exit_code == code, result.output
-    return result
-
-
-def error(*arguments: object, code: int = WRONG) -> str:
-    """The one line that a wrong command line gives on standard error."""
-    result = run(*arguments, code=code)
-    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1 and "Traceback" not in result.output
-    return lines[0]
 
 
 def states_file(path: Path, problem: sd.Problem, n: int = 4) -> Path:

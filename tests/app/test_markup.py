@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from commands import run
 from rich.progress import TextColumn
-from typer.testing import CliRunner
 
-from sysdyn.app.cli import app
 from sysdyn.app.terminal import new_table, output
 from sysdyn.online.progress import Terminal
 
@@ -31,10 +30,7 @@ def robot(folder: Path) -> Path:
 
 
 def said(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(x) for x in arguments])
-    assert result.exit_code == code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.output.replace("\\\\", "\\")  # which names in quotes have twice
+    return run(*arguments, code=code).output.replace("\\\\", "\\")  # which names in quotes have twice
 
 
 @pytest.mark.slow

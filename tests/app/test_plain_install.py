@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import error, run
 
 from sysdyn.app.cli import app
 from sysdyn.papers.nori import experiments
@@ -33,12 +33,6 @@ def plain(tmp_path, monkeypatch, installed):
     return tmp_path
 
 
-def run(*arguments: str):
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, f"{shlex.join(arguments)}: {result.output}"
-    return result
-
-
 def examples(command: str) -> list[list[str]]:
     """Arguments of the examples that the help of a command shows."""
     (told,) = (x.callback.__doc__ for x in app.registered_commands if command in (x.name, x.callback.__name__))
@@ -58,13 +52,9 @@ def test_examples_of_help_run(command, plain, fast_commands):
         run(*arguments)
 
 
-@pytest.mark.parametrize("command", [("diagnose",), ("solve", "--random", "1"), ("report", "--out", "page.html")])
-def test_example_problems_that_are_not_there_are_written_by_a_command(command, plain):
-    name, *options = command
-    result = CliRunner().invoke(app, [name, "problems/load_cells.toml", *options])
-    assert result.exit_code == 2 and "'sysdyn problems' writes the example problems" in result.output
-    other = CliRunner().invoke(app, [name, "mine.toml", *options])
-    assert other.exit_code == 2 and "sysdyn problems" not in other.output
+def test_example_problems_that_are_not_there_are_written_by_a_command(plain):
+    assert "'sysdyn problems'" in error("diagnose", "problems/load_cells.toml")
+    assert "sysdyn problems" not in error("diagnose", "mine.toml")
 
 
 def test_the_list_of_commands_has_whole_sentences():
@@ -109,14 +99,13 @@ def test_figures_with_other_sizes(plain):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fig2", "--bodies", "x"), "'x', which is no number of bodies"),
-        (("fig2", "--bodies", "3"), "a chain of 3 bodies is too short"),
-        (("property2", "--bodies", "5"), "property2: sizes can be chosen of fig1, fig2 alone"),
+        (("fig2", "--bodies", "x"), "'x'"),
+        (("fig2", "--bodies", "3"), "3 bodies"),
+        (("property2", "--bodies", "5"), "fig1, fig2"),
     ],
 )
 def test_wrong_sizes(arguments, message, plain):
-    result = CliRunner().invoke(app, ["reproduce", *arguments, "--out", "found"])
-    assert result.exit_code == 2 and message in result.output and not (plain / "found").exists()
+    assert message in error("reproduce", *arguments, "--out", "found") and not (plain / "found").exists()
 
 
 @pytest.mark.slow

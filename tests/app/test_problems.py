@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run
 from oracles import Pinocchio, constrained, icub_urdf
-from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn.app.cli import app
 from sysdyn.app.jobs import Job
 from sysdyn.app.problem_files import load_job
 from sysdyn.data.estimates import estimate_log
@@ -43,30 +42,28 @@ def solver(name: str, level: str = "best", outputs: tuple[str, ...] | None = Non
     return sd.compile(t.problem, t.ordering, outputs or t.requested, level=level, on_singular=t.on_singular)
 
 
-def run(monkeypatch, *arguments: object, code: int = 0):
+@pytest.fixture(autouse=True)
+def root(monkeypatch):
     monkeypatch.chdir(ROOT)
-    result = CliRunner().invoke(app, [str(x) for x in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_examples_are_well_posed_but_for_one(name, monkeypatch):
+def test_the_examples_are_well_posed_but_for_one(name):
     assert task(name).title and f"`{name}.toml`" in README
-    result = run(monkeypatch, "diagnose", f"problems/{name}.toml", code=int(name in ILL_POSED))
+    result = run("diagnose", f"problems/{name}.toml", code=int(name in ILL_POSED))
     assert ("ill posed" in result.stdout) == (name in ILL_POSED)
 
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [SMALL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL[1:])])
-def test_small_problems_are_solved_and_counted(name, monkeypatch, tmp_path):
+def test_small_problems_are_solved_and_counted(name, tmp_path):
     out = tmp_path / "out.csv"
-    text = run(monkeypatch, "solve", f"problems/{name}.toml", "--random", 5, "--out", out).stdout
+    text = run("solve", f"problems/{name}.toml", "--random", 5, "--out", out).stdout
     assert task(name).title in text and len(out.read_text().splitlines()) == 6
-    text = run(monkeypatch, "flops", f"problems/{name}.toml").stdout
+    text = run("flops", f"problems/{name}.toml").stdout
     assert f"{solver(name).flops.end_to_end.total:,}" in text
 
 
@@ -196,12 +193,12 @@ def test_slippery_feet_tell_their_couples_while_their_soles_are_not_parallel():
         solve(standing(model, 0.0), qd, y=y)
 
 
-def test_feet_on_load_cells_can_push_each_other_unnoticed(monkeypatch):
+def test_feet_on_load_cells_can_push_each_other_unnoticed():
     path = "problems/icub_feet_load_cells.toml"
-    text = run(monkeypatch, "diagnose", path, code=1).stdout
+    text = run("diagnose", path, code=1).stdout
     assert re.search(r"opposite forces on r_ankle_2 and l_ankle_2 along \(.*\) through \(.*\) m of r_ankle_2", text)
     assert "1 direction(s) that no equation sees" in text and "3 direction(s) that no equation sees (neutral)" in text
-    result = run(monkeypatch, "solve", path, "--random", 1, code=2)
+    result = run("solve", path, "--random", 1, code=2)
     assert "singular at every sampled state" in result.stderr
 
 

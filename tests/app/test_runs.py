@@ -7,12 +7,11 @@ import importlib.util
 import re
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_job
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.files.table_writers import WRITERS
@@ -112,13 +111,6 @@ def ball() -> sd.Run:
     return rolled()
 
 
-def command(*arguments: object, code: int = 0):
-    result = CliRunner().invoke(app, [str(x) for x in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == code, result.output
-    return result
-
-
 def read(path: Path) -> dict[str, np.ndarray]:
     """{column or array: (N, …)} of a file, by the libraries of its kind."""
     if path.suffix == ".npz":
@@ -190,7 +182,7 @@ def test_states_are_picked_by_joint(run, ball):
 
 def test_a_raw_log_is_solved_on_the_command_line(files, run, tmp_path):
     out, picture = tmp_path / "estimates.csv", tmp_path / "tau.png"
-    result = command("solve", files / "problem.toml", "--log", files / "raw.npz", "--out", out, "--plot", picture)
+    result = commands.run("solve", files / "problem.toml", "--log", files / "raw.npz", "--out", out, "--plot", picture)
     text = result.stdout
     assert re.search(rf"two links\nchain\(2, seed=0\), kinematic level: {ROWS} rows over 0.79 s in [\d.e-]+ s", text)
     found = read(out)
@@ -219,10 +211,10 @@ def test_readings_that_contradict_are_listed(run):
 @pytest.mark.slow
 def test_ways_with_the_state(files, tmp_path):
     problem, raw = files / "problem.toml", files / "raw.npz"
-    text = command("solve", problem, "--log", raw, "--states", "unknown", "--order", 3, "--outputs", "tau").stdout
+    text = commands.run("solve", problem, "--log", raw, "--states", "unknown", "--order", 3, "--outputs", "tau").stdout
     assert "kinematic level" in text and "\nfx " not in text
-    assert "lacks the columns" in command("solve", problem, "--log", raw, "--states", "exact", code=2).stderr
-    text = command("solve", problem, "--log", files / "exact.npz", "--states", "exact").stdout
+    assert "lacks the columns" in commands.run("solve", problem, "--log", raw, "--states", "exact", code=2).stderr
+    text = commands.run("solve", problem, "--log", files / "exact.npz", "--states", "exact").stdout
     assert "3 states of" in text and "level" not in text
 
 
@@ -252,7 +244,7 @@ def test_wrong_commands_are_told_and_leave_what_is_there(files, monkeypatch, arg
     Path("there.csv").write_text("mine")
     Path("old.events.csv").write_text("mine")
     before = sorted(files.iterdir())
-    text = " ".join(command("solve", *arguments, code=2).stderr.split())
+    text = " ".join(commands.run("solve", *arguments, code=2).stderr.split())
     assert said in text and "Traceback" not in text
     assert Path("there.csv").read_text() == "mine" and sorted(files.iterdir()) == before
 
@@ -294,7 +286,7 @@ def test_residuals_are_those_of_the_path(run):
 @pytest.mark.slow
 def test_report_writes_the_page_of_a_log(files, tmp_path):
     out = tmp_path / "page.html"
-    text = command("report", files / "problem.toml", "--log", files / "raw.npz", "--out", out).stdout
+    text = commands.run("report", files / "problem.toml", "--log", files / "raw.npz", "--out", out).stdout
     assert f"wrote {out}: {ROWS} states" in text and "<h2>Contacts</h2>" in out.read_text(encoding="utf-8")
 
 
@@ -311,7 +303,7 @@ def test_reports_of_logs_that_are_refused(arguments, said, files, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     Path("page.html").write_text("mine")
     paths = (files / x if x == "raw.npz" else x for x in arguments)
-    assert said in " ".join(command("report", files / "problem.toml", *paths, code=2).stderr.split())
+    assert said in " ".join(commands.run("report", files / "problem.toml", *paths, code=2).stderr.split())
 
 
 def test_a_run_is_played(files, run, tmp_path):
@@ -325,7 +317,7 @@ def test_a_run_is_played(files, run, tmp_path):
     with pytest.raises(InvalidInput, match="a Model is shown, the Run of a log or a Simulation, not int"):
         sd.show(5)
     out = run.save(tmp_path / "estimates.csv")
-    command("show", files / "problem.toml", "--log", out, "--html", tmp_path / "run.html")
+    commands.run("show", files / "problem.toml", "--log", out, "--html", tmp_path / "run.html")
     assert "force: 10 cm is" in (tmp_path / "run.html").read_text(encoding="utf-8")
 
 
@@ -381,7 +373,7 @@ def test_offsets_of_currents_are_found(monkeypatch):
 
 
 def test_a_log_is_diagnosed_on_the_command_line(files):
-    text = command("diagnose", files / "problem.toml", "--log", files / "raw.npz", code=1).stdout
+    text = commands.run("diagnose", files / "problem.toml", "--log", files / "raw.npz", code=1).stdout
     assert f"not everything is told by {ROWS} rows, on the kinematic level" in text
     assert "bias of currents: tau(joint0)" in text  # the tip is touched
-    assert "--log FILE" in command("diagnose", files / "problem.toml", "--coupled", code=2).stderr
+    assert "--log FILE" in commands.run("diagnose", files / "problem.toml", "--coupled", code=2).stderr
