@@ -82,8 +82,8 @@ class Arguments(NamedTuple):
                 names.append(None)
         return tuple(names), arrays
 
-    def pattern(self, **options: Any) -> CallPattern:
-        """The pattern of calls like this one; options: other keywords, that are not None. By default all are None."""
+    def pattern(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> CallPattern:
+        """The pattern of calls like this one, with these other keywords; defaults: of the latter."""
         named: dict[str, Any] = {name: getattr(self, name) for name in _KINDS}
         of: dict[str, Any] = {}
         for name, x in named.items():
@@ -91,9 +91,9 @@ class Arguments(NamedTuple):
                 of[name] = dict.fromkeys(x, ...) if type(x) is dict else ...
         if self.active is not None:
             of["active"] = dict(self.active)
-        of |= {name: x for name, x in options.items() if x is not None}
-        defaults = dict.fromkeys((*_KINDS, *options), None)
-        return CallPattern((...,) * (2 + len(self.known)), {**dict.fromkeys(self.quantities, ...), **of}, defaults)
+        of |= {name: x for name, x in options.items() if x is not defaults[name]}
+        by_name = {**dict.fromkeys(self.quantities, ...), **of}
+        return CallPattern((...,) * (2 + len(self.known)), by_name, {**dict.fromkeys(_KINDS), **defaults})
 
     def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
         """The same arguments with other arrays."""

@@ -149,14 +149,14 @@ class Calls(Generic[Key]):
     """A program and the arguments that it takes.
 
     results: {group of outputs: (its key in results, its shape at one state)}. keeps: results of batches store copies of
-    the arguments of their call.
+    the arguments of their call. policy: `on_singular` of calls by default.
     """
 
     def __init__(
         self, inputs: Inputs, executable: Runner, results: Mapping[str, tuple[Key, tuple[int, ...]]],
-        keeps: bool = False,
+        keeps: bool = False, policy: str | None = None,
     ):  # fmt: skip
-        self.keeps = keeps
+        self.keeps, self._policy = keeps, policy
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
@@ -224,7 +224,9 @@ class Calls(Generic[Key]):
             batches = self._batches[key]
         except KeyError:
             values = dict(zip(slots(handed), arrays, strict=True))
-            pattern = given.pattern(on_singular=on_singular, threads=threads)
+            pattern = given.pattern(
+                {"on_singular": on_singular, "threads": threads}, {"on_singular": self._policy, "threads": None}
+            )
             batches = self._arranged(key, given, values, pattern, make, about)
         return batches, arrays, key
 

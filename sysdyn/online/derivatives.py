@@ -219,7 +219,7 @@ class Differentials(Exportable):
         self._inputs, self._results = inputs, dict(results)
         self.executable = Runner(backend_named(options.backend)(program, options.code_level, zeros=False))
         self.executable.backend.kernel(True)
-        self._calls = Calls(inputs, self.executable, results)
+        self._calls = Calls(inputs, self.executable, results, policy="raise")
         self.fast_calls = self._calls.single_state
 
     @property
@@ -229,7 +229,7 @@ class Differentials(Exportable):
     def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
         """The results of a call."""
         check_among("on_singular", on_singular, ("raise", "nan"))
-        found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
+        found = self._calls.shortest(given, threads, on_singular, dict)
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)

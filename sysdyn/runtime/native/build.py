@@ -24,7 +24,7 @@ class Native(BuildHookInterface):
             return
         library = compiled()
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
         build_data["artifacts"].append(f"/{library.relative_to(self.root)}")
 
 
@@ -34,7 +34,7 @@ def compiled() -> Path:
 
     sources = sorted(FOLDER.glob("*.c"))
     text = b"".join(x.read_bytes() for x in sorted([*sources, *FOLDER.glob("*.h")]))
-    library = FOLDER / f"extension{sysconfig.get_config_var('EXT_SUFFIX')}"
+    library = FOLDER / "extension.abi3.so"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     linked = shlex.split(sysconfig.get_config_var("LDSHARED") or "")[1:] or ["-shared"]
     folders = [f"-I{x}" for x in (sysconfig.get_path("include"), numpy.get_include())]
@@ -51,6 +51,8 @@ def compiled() -> Path:
             f"python3-dev. {compiler[0]} failed: {failure}"
         )
     new.replace(library)  # whole or not at all, and never in a file that is loaded
+    for other in FOLDER.glob("extension.cpython-*.so"):  # of one version of Python, which would find it first
+        other.unlink()
     return library
 
 

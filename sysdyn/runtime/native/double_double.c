@@ -190,7 +190,7 @@ PyObject *twice(PyObject *module, PyObject *arguments)
         rhs.size != kinds.size)
         return PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
     Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / n, constants.size};
-    Twice *values = PyMem_RawMalloc((program.n_inputs + program.n_constants + program.n) * sizeof(Twice) + 1);
+    Twice *values = malloc((program.n_inputs + program.n_constants + program.n) * sizeof(Twice) + 1);
     if (!values)
         return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
@@ -210,7 +210,7 @@ PyObject *twice(PyObject *module, PyObject *arguments)
             }
     }
     Py_END_ALLOW_THREADS
-    PyMem_RawFree(values);
+    free(values);
     Py_RETURN_NONE;
 }
 
@@ -304,7 +304,7 @@ PyObject *again(PyObject *module, PyObject *arguments)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
     Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / states.size, constants.size};
     int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
-    Twice *values = PyMem_RawMalloc(n_values * sizeof(Twice) + 5 * n_outputs * sizeof(double) + 1);
+    Twice *values = malloc(n_values * sizeof(Twice) + 5 * n_outputs * sizeof(double) + 1);
     if (!values)
         return PyErr_NoMemory();
     double *found = (double *)(values + n_values), *other = found + n_outputs, *before = other + n_outputs,
@@ -347,7 +347,7 @@ PyObject *again(PyObject *module, PyObject *arguments)
         }
     }
     Py_END_ALLOW_THREADS
-    PyMem_RawFree(values);
+    free(values);
     return PyLong_FromLongLong(solved);
 }
 

@@ -3,11 +3,16 @@
 #ifndef SYSDYN_NATIVE_H
 #define SYSDYN_NATIVE_H
 
+/* The API that all versions from Python 3.11 on have: one binary is for all. It has functions in place of macros. */
+#define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#define PyTuple_GET_SIZE PyTuple_Size
+#define PyTuple_GET_ITEM PyTuple_GetItem
 #include <math.h>
 #include <stdint.h>
-#include <structmember.h>
+#include <stdlib.h>
+#include <string.h>
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL sysdyn_array_api
 #ifndef IMPORTS_NUMPY
@@ -105,7 +110,7 @@ static inline int is_unit_quaternion(const char *at, int64_t bytes)
 static inline void free_object(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 

@@ -35,13 +35,13 @@ static const Registered *find(int64_t key)
 /* register_xla(key, kernel, item_bytes, workspace_bytes, on_failure) */
 PyObject *register_xla(PyObject *module, PyObject *arguments)
 {
-    Registered *entry = PyMem_RawMalloc(sizeof *entry);
+    Registered *entry = malloc(sizeof *entry);
     if (!entry)
         return PyErr_NoMemory();
     long long key, kernel, item_bytes, workspace_bytes;
     if (!PyArg_ParseTuple(
             arguments, "LLLLO", &key, &kernel, &item_bytes, &workspace_bytes, &entry->on_failure)) {
-        PyMem_RawFree(entry);
+        free(entry);
         return NULL;
     }
     Registered **head = &registry[(uint64_t)key % BUCKETS];
@@ -63,7 +63,7 @@ static XLA_FFI_Error *recover(const XLA_FFI_CallFrame *frame, const Registered *
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *message = PyObject_CallFunction(entry->on_failure, "LL", (long long)(intptr_t)words, (long long)n);
     if (message != Py_None) {
-        const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+        const char *text = message ? PyUnicode_AsUTF8AndSize(message, NULL) : NULL;
         error = failure(frame, text ? text : "states failed, and so did what is called then");
         PyErr_Clear();
     }
@@ -115,11 +115,11 @@ static XLA_FFI_Error *handle(XLA_FFI_CallFrame *frame)
             n = buffer->dims[0];
     }
     int64_t bytes = entry->workspace_bytes;
-    char stack[bytes <= MAX_STACK ? bytes : 1], *heap = bytes <= MAX_STACK ? NULL : PyMem_RawMalloc(bytes);
+    char stack[bytes <= MAX_STACK ? bytes : 1], *heap = bytes <= MAX_STACK ? NULL : malloc(bytes);
     if (bytes > MAX_STACK && !heap)
         return failure(frame, "no memory for a workspace");
     XLA_FFI_Error *error = run_blocks(frame, entry, heap ? heap : stack, n, words);
-    PyMem_RawFree(heap);
+    free(heap);
     return error;
 }
 
