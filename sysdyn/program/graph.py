@@ -165,27 +165,20 @@ class Expr:
 
 def _coerced(operation, ufunc, left, right):
     """left ∘ right where one operand is an array or a number of another type."""
-    for operand in (left, right):
-        if isinstance(operand, np.ndarray):
-            wrapped = [_boxed(x) if type(x) is Expr else x for x in (left, right)]
-            return ufunc(*wrapped)
-    try:
-        left, right = (x if type(x) is Expr else _as_float(x) for x in (left, right))
-    except TypeError:
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return ufunc(_boxed(left), _boxed(right))
+    if not all(isinstance(x, (Expr, int, float, np.floating, np.integer)) for x in (left, right)):
         return NotImplemented
-    return operation(left, right)
+    return operation(*(x if type(x) is Expr else float(x) for x in (left, right)))
 
 
-def _boxed(x: Expr) -> np.ndarray:
+def _boxed(x):
+    """An expression as an array of no axes; arrays and numbers unchanged."""
+    if type(x) is not Expr:
+        return x
     box = np.empty((), dtype=object)
     box[()] = x
     return box
-
-
-def _as_float(x) -> float:
-    if isinstance(x, (int, float, np.floating, np.integer)):
-        return float(x)
-    raise TypeError(type(x))
 
 
 class Graph:

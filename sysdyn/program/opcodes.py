@@ -132,9 +132,18 @@ OPERATIONS: dict[int, Operation] = {
 
 @dataclass(frozen=True)
 class Flops:
-    """Exact operation counts of a program: mul, add (with subtractions), div, sqrt, and `trig` sin/cos pairs.
+    """Exact operation counts of a program.
 
-    Changes of sign (NEG, COPYSIGN), the argument reduction of angles (WRAP) and the checks of pivots are executed and
+    Attributes
+    ----------
+    mul, add, div, sqrt : int
+        Products, sums and differences, quotients, square roots.
+    trig : int
+        Sine and cosine pairs, one for each angle.
+
+    Notes
+    -----
+    Changes of sign (NEG, COPYSIGN), the argument reduction of angles (WRAP) and the checks of pivots are executed, but
     not counted.
     """
 
@@ -148,10 +157,10 @@ class Flops:
     def of(kinds: np.ndarray, lhs: np.ndarray) -> Flops:
         """Counts of operations with these kinds (n,) and numbers of first operands (n,)."""
         numbers = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
-        counts = dict.fromkeys(("mul", "add", "div", "sqrt"), 0)
-        for kind, operation in OPERATIONS.items():
-            if operation.counted in counts:
-                counts[operation.counted] += int(numbers[kind])
+        counts = {
+            name: sum(int(numbers[kind]) for kind, operation in OPERATIONS.items() if operation.counted == name)
+            for name in ("mul", "add", "div", "sqrt")
+        }
         return Flops(**counts, trig=len(np.unique(lhs[np.isin(kinds, ANGULAR)])))
 
     @property

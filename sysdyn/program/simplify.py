@@ -203,61 +203,38 @@ class _Simplifier:
     # ---- the new graph ---------------------------------------------------------------------------------------------
 
     def result(self) -> tuple[Graph, list]:
-        self.new = Graph(self.graph.sharing)
-        self.made: dict[int, Any] = {}
-        for x in self.outputs:
-            if type(x) is Expr:
-                self._build(x.node)
-        return self.new, [x if type(x) is not Expr else self._signed(x.node, x.negative) for x in self.outputs]
-
-    def _signed(self, i: int, negative: bool) -> Any:
-        return -self.made[i] if negative else self.made[i]
-
-    def _build(self, root: int) -> None:
-        """Build a node after its operands, depth first."""
-        made, stack = self.made, [root]
+        """The new graph and the outputs in it: each node is built after its operands, depth first."""
+        new, made = Graph(self.graph.sharing), dict[int, Any](self.constants)
+        stack = [x.node for x in reversed(self.outputs) if type(x) is Expr]
         while stack:
             i = stack[-1]
-            missing = [] if i in made else [x for x in self._needs(i) if x not in made]
+            missing = [] if i in made else [x for x, _ in self._operands(i) if x not in made]
             if not missing:
                 if i not in made:
-                    made[i] = self._make(i)
+                    made[i] = self._build(new, i, made)
                 stack.pop()
             stack += missing
-
-    def _needs(self, i: int) -> list[int]:
-        if i in self.constants:
-            return []
-        part = self.sums.get(i)
-        if part is None:
-            part = self.products.get(i)
-        return [x for x, _ in (self._operands(i) if part is None else part)]
+        return new, [x if type(x) is not Expr else -made[x.node] if x.negative else made[x.node] for x in self.outputs]
 
     def _operands(self, i: int) -> list[Term]:
-        """(node, sign) of the operands of an operation that is neither a sum nor a product."""
+        """(node, sign) of the terms of a sum, the factors of a product, or the operands of another operation."""
+        for parts in (self.sums, self.products):
+            if i in parts:
+                return parts[i]
         graph = self.graph
         return [(graph.lhs[k], -1) if graph.kind[k] == NEG else (k, 1) for k in graph.operands(i) if k >= 0]
 
-    def _make(self, i: int) -> Any:
-        made = self.made
-        if i in self.constants:
-            return self.constants[i]
-        if i in self.sums:
-            return self._make_sum(self.sums[i])
-        if i in self.products:
-            return _product([made[f] for f, _ in self.products[i]])
+    def _build(self, new: Graph, i: int, made: dict[int, Any]) -> Any:
+        """Node i in the new graph."""
         if i in self.graph.input_names:
-            return self.new.input(self.graph.input_names[i])
-        return self.new.apply(self.graph.kind[i], *(made[x] if s > 0 else -made[x] for x, s in self._operands(i)))
-
-    def _make_sum(self, terms: list[Term]) -> Any:
-        if not terms:  # they cancelled
-            return 0.0
-        (first, sign), *others = sorted(terms)  # by node, whatever the signs: isomorphic limbs stay isomorphic
-        total = self.made[first] if sign > 0 else -self.made[first]
-        for t, s in others:
-            total = total + self.made[t] if s > 0 else total - self.made[t]
-        return total
+            return new.input(self.graph.input_names[i])
+        operands = self._operands(i)
+        if i in self.sums:  # by node, whatever the signs: isomorphic limbs stay isomorphic
+            return sum([made[x] if sign > 0 else -made[x] for x, sign in sorted(operands)], 0.0)
+        values = [made[x] if sign > 0 else -made[x] for x, sign in operands]
+        if i in self.products:
+            return _product(values)
+        return new.apply(self.graph.kind[i], *values)
 
 
 def _pairs(part: list[Term]) -> set[tuple[int, int, int]]:
