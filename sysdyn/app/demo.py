@@ -36,11 +36,11 @@ class Pinocchio(ReferenceAlgorithm):
     def solve(self, q: np.ndarray, qd: np.ndarray, x: np.ndarray, fx: np.ndarray) -> np.ndarray:
         result, states = np.empty_like(x), (np.ascontiguousarray(y[:, self.order]) for y in (q, qd, x))
         for k, state in enumerate(zip(*states, fx, strict=True)):
-            result[k, self.order] = self.call(self.pin_model, self.data, *state[:3], self._forces(q[k], state[3]))
+            result[k, self.order] = self.call(self.pin_model, self.data, *state[:3], self._forces(state[3]))
         return result
 
-    def _forces(self, q: np.ndarray, fx: np.ndarray) -> list:
-        """External wrenches (nb, 6) of bodies in pin's order of halves and joints."""
+    def _forces(self, fx: np.ndarray) -> list:
+        """External wrenches (nb, 6) of bodies as pin's forces by joint, the linear part first."""
         forces = [self.pin.Force(np.zeros(6))] * self.pin_model.njoints
         for k, i in enumerate(self.order, start=1):
             forces[k] = self.pin.Force(fx[i, 3:], fx[i, :3])
