@@ -1,6 +1,6 @@
-"""C99 for call lists: the calls of one time step on static arrays, with the routines that they need and math.h alone.
+"""C99 of call lists: the calls of one time step and the routines that they need, without libraries but math.h.
 
-Arrays of the calls become static arrays of the file, runs of programs calls of their C99 (`sysdyn.codegen.c99`).
+Arrays become static arrays of the file; runs of programs become calls of their C99 (`sysdyn.codegen.c99`).
 """
 
 from __future__ import annotations
@@ -23,39 +23,37 @@ _RETURNS_STATUS = "dpotrf_L"
 
 @functools.cache
 def _routine_texts() -> dict[str, str]:
-    """Text of runtime/native/routines.h by routine: the name, with arguments that are characters, as of BLAS, added.
-
-    What comes before all routines has the name "ROUTINE".
-    """
-    text = files("sysdyn.runtime.native").joinpath("routines.h").read_text()
+    """Parts of runtime/native/routines.h by the name of the routine; "ROUTINE" is the part that all of them need."""
+    text = files("sysdyn.runtime.native").joinpath("routines.h").read_text(encoding="ascii")
     parts = re.split(r"^(?=/\* \w+(?::| is) )", text, flags=re.MULTILINE)[1:]
     return {re.match(r"/\* (\w+)", part)[1]: part.strip() for part in parts}  # type: ignore[index]
 
 
-class CallListCode:
-    """C99 of call lists. name: of the project; kept: arrays that begin with their values, all others with zeros.
+class CallListSource:
+    """C99 of call lists.
 
-    real: type of the numbers. programs: the code of the programs that they run.
+    name: prefix of the exported programs. initialised: arrays that start with their values; the others start with 0.
+    real: type of the numbers. programs: C99 of the programs that the lists run.
     """
 
-    def __init__(self, name: str, kept: Collection[np.ndarray], real: Real):
+    def __init__(self, name: str, initialised: Collection[np.ndarray], real: Real):
         self.name, self.real, self.programs = name, real, list[CSource]()
-        self._numbers: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self._arrays: dict[int, tuple[str, np.ndarray]] = {}
         self._used: dict[str, None] = {}
-        self._kept = {id(_root(x)) for x in kept}
+        self._initialised = {id(_root(x)) for x in initialised}
 
     def place(self, x: np.ndarray) -> str:
-        """C for the address of the first entry of an array, which is not empty."""
+        """C expression for the address of the first entry of a nonempty array."""
         root = _root(x)
         name, _ = self._arrays.setdefault(id(root), (f"a{len(self._arrays)}", root))
-        behind = (address(x) - address(root)) // root.itemsize
-        return f"{name} + {behind}" if behind else name
+        offset = (address(x) - address(root)) // root.itemsize
+        return f"{name} + {offset}" if offset else name
 
     def function(self, head: str, call_list: CallList, failed: str) -> str:
-        """A function of this head that makes the calls of a list, and returns the bits of the status of its programs.
+        """A C function with this declaration that makes the calls and returns the status bits of its programs.
 
-        failed: the word of the bit if a matrix has no factor.
+        failed: C name of the status bit for a matrix without Cholesky factor.
         """
         lines = []
         for call in call_list.calls:
@@ -64,16 +62,14 @@ class CallListCode:
                 continue
             name, arguments = call
             if any(isinstance(x, np.ndarray) and not x.size for x in arguments):
-                continue  # nothing is copied
+                continue
             name = "_".join([name, *(x for x in arguments if isinstance(x, str))])
             self._used[name] = None
-            kept = arguments[:-1] if name == _RETURNS_STATUS else arguments
-            given = ", ".join(self._argument(x) for x in kept if not isinstance(x, str))
-            lines.append(
-                f"status |= {name}({given}) ? {failed} : 0;" if name == _RETURNS_STATUS else f"{name}({given});"
-            )
-        text = "\n".join(f"    {line}" for line in lines)
-        return f"{head}\n{{\n    int status = 0;\n{text}\n    return status;\n}}"
+            passed = arguments[:-1] if name == _RETURNS_STATUS else arguments
+            text = ", ".join(self._argument(x) for x in passed if not isinstance(x, str))
+            lines.append(f"status |= {name}({text}) ? {failed} : 0;" if name == _RETURNS_STATUS else f"{name}({text});")
+        body = "\n".join(f"    {line}" for line in lines)
+        return f"{head}\n{{\n    int status = 0;\n{body}\n    return status;\n}}"
 
     def _argument(self, x: np.ndarray | StridedArray | float) -> str:
         if isinstance(x, StridedArray):
@@ -81,7 +77,7 @@ class CallListCode:
         return self.place(x) if isinstance(x, np.ndarray) else self.real.literal(x) if isinstance(x, float) else str(x)
 
     def _run(self, run: ProgramCall) -> list[str]:
-        k = self._numbers.setdefault(id(run.program), len(self.programs))
+        k = self._indices.setdefault(id(run.program), len(self.programs))
         if k == len(self.programs):
             description = Description(f"part {k} of {self.name}")
             self.programs.append(CSource(f"{self.name}_{k}", run.program, description, self.real))
@@ -94,21 +90,21 @@ class CallListCode:
         return lines
 
     def memory(self) -> str:
-        """Declarations of all arrays that functions have used until now."""
+        """Declarations of all arrays of the functions so far."""
         lines = [f"static {x.name}_{what} {short}_{k};" for k, x in enumerate(self.programs)
                  for what, short in (("inputs", "in"), ("outputs", "out"), ("work", "work"))]  # fmt: skip
         for name, x in self._arrays.values():
-            numbers = x.dtype.kind == "i"
-            kind = "const int" if numbers else self.real.name
-            if numbers or id(x) in self._kept:
-                values = ", ".join(map(str, x.reshape(-1).tolist())) if numbers else self.real.literals(x)
+            integers = x.dtype.kind == "i"
+            kind = "const int" if integers else self.real.name
+            if integers or id(x) in self._initialised:
+                values = ", ".join(map(str, x.reshape(-1).tolist())) if integers else self.real.literals(x)
                 lines.append(f"static {kind} {name}[{x.size}] = {{{values}}};")
             else:
                 lines.append(f"static {kind} {name}[{x.size}];")
         return "\n".join(lines)
 
     def routines(self) -> str:
-        """The routines that functions have used until now."""
+        """The routines of the functions so far."""
         texts = _routine_texts()
         return self.real.specialise_c_source("\n\n".join(texts[name] for name in ("ROUTINE", *self._used)))
 

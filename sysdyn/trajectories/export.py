@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.codegen.c99 import GENERATED_BY, check_name, comment, identifier
-from sysdyn.codegen.c_call_list import CallListCode
+from sysdyn.codegen.c_call_list import CallListSource
 from sysdyn.codegen.c_project import cmake, differs, write_folder
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT
@@ -64,7 +64,7 @@ def export_filter(
     step.load(belief.path, belief.P)
     readings = _readings(step)
     rows, expected = _vectors(filter_, belief, last, readings, dt)
-    code = CallListCode(name, [step.P, *step.state.values(), *step.given.values(), *(
+    code = CallListSource(name, [step.P, *step.state.values(), *step.given.values(), *(
         x for update in step.updates if update.rows for x in update.given.values())], real)  # fmt: skip
     source = _source(name, code, step, readings, float(belief.path.t[0]), filter_)
     files = {f"{name}.h": _header(name, code, step, readings), f"{name}.c": source}
@@ -118,7 +118,7 @@ def _members(step: Step) -> dict[str, int]:
     return {x: n for x, n in {"q": own.model.nq, **rates, "biases": own.n_biases, "std": own.size}.items() if n}
 
 
-def _header(name: str, code: CallListCode, step: Step, readings: Sequence[Reading]) -> str:
+def _header(name: str, code: CallListSource, step: Step, readings: Sequence[Reading]) -> str:
     own, model, guard, real = step.unknowns, step.unknowns.model, f"{name.upper()}_H", code.real.name
     members = []
     for x in readings:
@@ -183,7 +183,7 @@ void {name}_now({name}_state *out);
 
 
 def _source(
-    name: str, code: CallListCode, step: Step, readings: Sequence[Reading], t: float, filter_: Filter
+    name: str, code: CallListSource, step: Step, readings: Sequence[Reading], t: float, filter_: Filter
 ) -> str:  # fmt: skip
     own, upper, real = step.unknowns, name.upper(), code.real
     timed = real is DOUBLE  # else readings tell how long after each other they are
@@ -290,7 +290,7 @@ void {name}_now({name}_state *out)
 
 
 def _written(
-    code: CallListCode, step: Step, update: Update, readings: Sequence[Reading], tables: list[str], filter_: Filter
+    code: CallListSource, step: Step, update: Update, readings: Sequence[Reading], tables: list[str], filter_: Filter
 ) -> list[str]:  # fmt: skip
     """Statements that write readings into the inputs of the rows of a source; tables: declarations that are added."""
     members, lines, source = {x.name: x for x in readings}, [], update.source
@@ -325,7 +325,7 @@ def _written(
 
 
 def _unwrapped(
-    code: CallListCode, step: Step, name: str, value: str, tables: list[str], filter_: Filter
+    code: CallListSource, step: Step, name: str, value: str, tables: list[str], filter_: Filter
 ) -> list[str]:  # fmt: skip
     """C statements that shift the angles of a sensor by whole turns, nearest to the state; see `Filter`."""
     angles = [(i, x) for i, x in enumerate(filter_.angles) if x.name == name]

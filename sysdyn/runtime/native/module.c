@@ -5,8 +5,10 @@
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
                             arrays, or some of their rows
    twice(…)                 runs a program in twice the precision
-   run_calls, run_time_loop, register_xla   see call_list.c, time_loop.c and xla.c
    again(…)                 the same for states whose results in double precision are doubtful, with a verdict on each
+   run_calls(…)             repeats a list of calls of kernels and of linear algebra, time step by time step
+   run_time_loop(…)         repeats a kernel, as in the steps of a simulation
+   register_xla(…)          adds a kernel to those that the handler XLA_HANDLER runs for JAX
 
    Bound calls and calls of one state hold the interpreter's lock while the kernel runs: one workspace serves all calls
    of a kernel, also those within others. */
