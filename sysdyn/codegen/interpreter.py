@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.program.groups import Arrays
-from sysdyn.program.opcodes import (
-    BAD_INPUT,
-    BAD_OUTPUT,
-    BAD_PIVOT,
-    COS,
-    OPERATIONS,
-    OUT_OF_RANGE,
-    SIN,
-    WEAK_PIVOT,
-)
+from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, COS, OPERATIONS, OUT_OF_RANGE, SIN, WEAK_PIVOT
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE, sincos
 from sysdyn.runtime.backend import Backend

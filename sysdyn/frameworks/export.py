@@ -24,7 +24,7 @@ from sysdyn.runtime.runner import Runner
 
 Product = TypeVar("Product")
 
-# Sampled states from which test vectors are chosen: eight times as many.
+# Candidates for test vectors, some of which may be singular: eight for each (chosen).
 SAMPLED_STATES = 64
 
 
