@@ -1,31 +1,32 @@
-"""Operations of a segment, twins side by side: each pair is one operation on registers of two numbers.
+"""SLP vectorisation: isomorphic halves of a segment become operations on registers of two numbers.
 
-The second number of a register may be the negative of its value: where one limb mirrors the other, sums become
-differences, and signs that are chosen well make them alike again. They are unknowns over {0, 1}: each operation is a
-linear equation, and where it contradicts those before, an operand is multiplied by (1, −1).
+The second number of a register may be the negative of its value. Where one limb mirrors the other, sums become
+differences, and well chosen signs make them equal again. The signs are unknowns over {0, 1}: each operation is a linear
+equation, and where it contradicts those before, an operand is multiplied by (1, −1).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from sysdyn.codegen.isomorphism import Twins
+from sysdyn.codegen.isomorphism import IsomorphicHalves
 from sysdyn.codegen.partition import CONSTANT, LOCAL, Segment, SegmentTemplate
 from sysdyn.program.opcodes import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, SUB, WRAP
 
-# Kinds of operations beside those of programs: two values in one register, and the second value of a register.
-PACK, HIGH = "pack", "high"
-# Most operations that a pair may cost: one for an operand that has to be put together, shared by
-# the pairs that need it, and one for a second value that is needed by itself (chosen).
-DEAR_PAIR = 1.5
+# Kinds of operations that programs do not have: two values into one register, and the second value of a register.
+INSERT, EXTRACT_HIGH = "insert", "extract high"
+# Most operations that a pair may cost: one for each operand to be packed, shared by the pairs that use it, and one if
+# its second value is used by itself (chosen).
+MAX_PACK_COST = 1.5
 
-Constant = float | tuple[float, float]  # A constant of one lane, or of two.
+Constant = float | tuple[float, float]  # of one lane, or of two
 
 
 class Operation(NamedTuple):
-    """An operation on `lanes` lanes. Values are codes as in the template of the segment, and new ones of that form.
+    """An operation on `lanes` lanes. Operands are codes as in the template, and new ones of that form.
 
     defines: the operations of the segment whose results these are, lane by lane; −1 for none.
     """
@@ -37,298 +38,307 @@ class Operation(NamedTuple):
     defines: tuple[int, ...] = ()
 
 
-def single(template: SegmentTemplate) -> list[Operation]:
-    """The operations as they are."""
+def scalar_operations(template: SegmentTemplate) -> list[Operation]:
+    """The operations of a template, each by itself."""
     return [
         Operation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
         for k, (kind, *pair) in enumerate(zip(template.kind, template.lhs, template.rhs, strict=True))
     ]
 
 
-def paired(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
-    """(operations with twins side by side, their constants); None if there are no twins."""
-    twin = _worthwhile(segment, Twins(segment.template).first)
-    twin = _acyclic(segment, twin)
-    return _Paired(segment, twin).result() if twin else None
+def slp_vectorise(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
+    """(operations with isomorphic halves in two lanes, their constants); None if there are no such halves."""
+    pairs = Pairs(segment.template, IsomorphicHalves(segment.template).mapping)
+    pairs.drop_expensive()
+    pairs.drop_cyclic()
+    return _Vectoriser(segment, pairs).run() if pairs.second else None
 
 
-# ---- which twins ---------------------------------------------------------------------------------------------------
+# ---- pairs ---------------------------------------------------------------------------------------------------------
 
 
-def _alike(kind: int, other: int) -> bool:
-    return (kind == other and kind not in (*ANGULAR, WRAP)) or {kind, other} == {ADD, SUB}
+class Pairs:
+    """Pairs of operations of a template. second: {first operation: second operation}."""
 
+    def __init__(self, template: SegmentTemplate, mapping: dict[int, int]):
+        self.template = template
+        self.local = [tuple(x for x in pair if x >= 0) for pair in zip(template.lhs, template.rhs, strict=True)]
+        self.second = {u: w for u, w in mapping.items() if self._is_compatible(template.kind[u], template.kind[w])}
 
-def _exchanged(segment: Segment, u: int, w: int, twin: dict[int, int]) -> bool:
-    """True if the operands of w have to be exchanged to match those of u."""
-    template = segment.template
-    a, b, c, d = template.lhs[u], template.rhs[u], template.lhs[w], template.rhs[w]
-    if template.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
-        return False
-    straight = _fits(a, c, twin) + _fits(b, d, twin)
-    return _fits(a, d, twin) + _fits(b, c, twin) > straight
+    @staticmethod
+    def _is_compatible(kind: int, other: int) -> bool:
+        return (kind == other and kind not in (*ANGULAR, WRAP)) or {kind, other} == {ADD, SUB}
 
+    def matches(self, x: int, y: int) -> bool:
+        """True if two operands are both constants, or are a pair."""
+        if x % 4 == CONSTANT or y % 4 == CONSTANT:
+            return x % 4 == y % 4
+        return x % 4 == LOCAL and self.second.get(x // 4, -1) * 4 + LOCAL == y
 
-def _fits(x: int, y: int, twin: dict[int, int]) -> bool:
-    """True if two operands are both constants, or are twins."""
-    if x % 4 == CONSTANT or y % 4 == CONSTANT:
-        return x % 4 == y % 4
-    return x % 4 == LOCAL and twin.get(x // 4, -1) * 4 + LOCAL == y
+    def are_exchanged(self, u: int) -> bool:
+        """True if the operands of the second operation have to be exchanged to match those of the first one."""
+        if self.template.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
+            return False
+        (a, b), (c, d) = self.local[u], self.local[self.second[u]]
+        return self.matches(a, d) + self.matches(b, c) > self.matches(a, c) + self.matches(b, d)
 
+    def operands(self, u: int) -> list[tuple[int, int]]:
+        """The operands of a pair, lane by lane."""
+        second = self.local[self.second[u]]
+        return list(zip(self.local[u], second[::-1] if self.are_exchanged(u) else second, strict=True))
 
-def _pairs(segment: Segment, u: int, w: int, twin: dict[int, int]) -> list[tuple[int, int]]:
-    """The operands of two operations, lane by lane."""
-    template = segment.template
-    second = (template.lhs[w], template.rhs[w])
-    if _exchanged(segment, u, w, twin):
-        second = second[::-1]
-    return [(x, y) for x, y in zip((template.lhs[u], template.rhs[u]), second, strict=True) if x >= 0]
+    def drop_expensive(self) -> None:
+        """Drop pairs that cost more than they save."""
+        users: dict[int, list[int]] = defaultdict(list)
+        for k, operands in enumerate(self.local):
+            for x in set(operands):
+                users[x].append(k)
+        paired = {*self.second, *self.second.values()}
+        packs: dict[tuple[int, int], list[int]] = defaultdict(list)
+        cost: dict[int, float] = {}
+        for u, w in self.second.items():
+            cost[u] = float(any(k not in paired for k in users[w * 4 + LOCAL]))
+            for pair in self.operands(u):
+                if not self.matches(*pair):
+                    packs[pair].append(u)
+        for pack_users in packs.values():
+            for u in pack_users:
+                cost[u] += 1.0 / len(pack_users)
+        self.second = {u: w for u, w in self.second.items() if cost[u] <= MAX_PACK_COST}
 
+    def drop_cyclic(self) -> None:
+        """Drop pairs that need their own results: in each cycle those whose members differ most in depth."""
+        depth: list[int] = []
+        for operands in self.local:
+            depth.append(1 + max((depth[x // 4] for x in operands if x % 4 == LOCAL), default=0))
+        while cyclic := sorted(self._cyclic() & self.second.keys()):
+            difference = {u: abs(depth[u] - depth[self.second[u]]) for u in cyclic}
+            most = max(difference.values())
+            for u in [u for u in cyclic if 2 * difference[u] >= most] if most else cyclic[: 1 + len(cyclic) // 8]:
+                del self.second[u]
 
-def _worthwhile(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
-    """`twin` without pairs that cost more than they save."""
-    template = segment.template
-    twin = {u: w for u, w in twin.items() if _alike(template.kind[u], template.kind[w])}
-    users: dict[int, list[int]] = defaultdict(list)
-    for k, pair in enumerate(zip(template.lhs, template.rhs, strict=True)):
-        for x in set(pair):
-            users[x].append(k)
-    both = {*twin, *twin.values()}
-    packs: dict[tuple[int, int], list[int]] = defaultdict(list)
-    cost: dict[int, float] = {}
-    for u, w in twin.items():
-        cost[u] = float(any(k not in both for k in users[w * 4 + LOCAL]))
-        for x, y in _pairs(segment, u, w, twin):
-            if not _fits(x, y, twin):
-                packs[x, y].append(u)
-    for pair_users in packs.values():
-        for u in pair_users:
-            cost[u] += 1.0 / len(pair_users)
-    return {u: w for u, w in twin.items() if cost[u] <= DEAR_PAIR}
+    def _dependencies(self) -> tuple[list[set[int]], list[set[int]]]:
+        """The units that each unit needs, and those that need it. The first operation of a pair stands for both."""
+        unit = list(range(len(self.local)))
+        for u, w in self.second.items():
+            unit[w] = u
+        needs: list[set[int]] = [set() for _ in unit]
+        users: list[set[int]] = [set() for _ in unit]
+        for k, operands in enumerate(self.local):
+            for x in operands:
+                if x % 4 == LOCAL:
+                    needs[unit[k]].add(unit[x // 4])
+                    users[unit[x // 4]].add(unit[k])
+        return needs, users
 
+    def _cyclic(self) -> set[int]:
+        """Units in cycles or between two of them: those left when units without needs or without users are removed."""
+        needs, users = self._dependencies()
+        left = set(range(len(needs)))
+        for before, after in ((needs, users), (users, needs)):
+            missing = {k: len(before[k] & left) for k in left}
+            ready = [k for k in left if not missing[k]]
+            while ready:
+                k = ready.pop()
+                left.remove(k)
+                for x in after[k] & left:
+                    missing[x] -= 1
+                    if not missing[x]:
+                        ready.append(x)
+        return left
 
-def _acyclic(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
-    """`twin` without pairs that would need their own results.
-
-    Of those in cycles the ones go whose members are at the most different depths, as they are the least alike.
-    """
-    depth = _depths(segment)
-    while cyclic := sorted(_cyclic(_needs(segment, twin)) & twin.keys()):
-        apart = {u: abs(depth[u] - depth[twin[u]]) for u in cyclic}
-        most = max(apart.values())
-        for u in [u for u in cyclic if 2 * apart[u] >= most] if most else cyclic[: 1 + len(cyclic) // 8]:
-            del twin[u]
-    return twin
-
-
-def _cyclic(needs: list[set[int]]) -> set[int]:
-    """Units in cycles or between two of them: dropped are, again and again, units that need none or that none needs."""
-    users: list[set[int]] = [set() for _ in needs]
-    for k, xs in enumerate(needs):
-        for x in xs:
-            users[x].add(k)
-    left = set(range(len(needs)))
-    for before, after in ((needs, users), (users, needs)):
-        missing = {k: len(before[k] & left) for k in left}
-        ready = [k for k in left if not missing[k]]
+    def order(self) -> list[int]:
+        """Units, each after the units that it needs and close to the order of the segment."""
+        needs, users = self._dependencies()
+        seconds = set(self.second.values())
+        missing = [len(xs) for xs in needs]
+        place = [min(k, self.second.get(k, k)) for k in range(len(needs))]
+        ready = [(place[k], k) for k, xs in enumerate(needs) if not xs and k not in seconds]
+        heapq.heapify(ready)
+        order: list[int] = []
         while ready:
-            k = ready.pop()
-            left.remove(k)
-            for x in after[k] & left:
-                missing[x] -= 1
-                if not missing[x]:
-                    ready.append(x)
-    return left
-
-
-def _depths(segment: Segment) -> list[int]:
-    """Length of the longest chain of results that each operation ends."""
-    depth: list[int] = []
-    for pair in zip(segment.template.lhs, segment.template.rhs, strict=True):
-        depth.append(1 + max((depth[x // 4] for x in pair if x >= 0 and x % 4 == LOCAL), default=0))
-    return depth
-
-
-def _needs(segment: Segment, twin: dict[int, int]) -> list[set[int]]:
-    """The units that each unit needs. A unit, a pair or an operation alone, is known by its first operation."""
-    template = segment.template
-    unit = list(range(len(template.kind)))
-    for u, w in twin.items():
-        unit[w] = u
-    needs: list[set[int]] = [set() for _ in unit]
-    for k, pair in enumerate(zip(template.lhs, template.rhs, strict=True)):
-        needs[unit[k]] |= {unit[x // 4] for x in pair if x >= 0 and x % 4 == LOCAL}
-    return needs
-
-
-def _ordered(segment: Segment, twin: dict[int, int]) -> list[int]:
-    """The first operations of all units, each after the units that it needs and close to the given order."""
-    needs, seconds = _needs(segment, twin), set(twin.values())
-    users: list[list[int]] = [[] for _ in needs]
-    for k, xs in enumerate(needs):
-        for x in xs:
-            users[x].append(k)
-    missing = [len(xs) for xs in needs]
-    ready = [(min(k, twin.get(k, k)), k) for k, xs in enumerate(needs) if not xs and k not in seconds]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, k = heapq.heappop(ready)
-        order.append(k)
-        for user in users[k]:
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, (min(user, twin.get(user, user)), user))
-    return order
+            _, k = heapq.heappop(ready)
+            order.append(k)
+            for user in users[k]:
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, (place[user], user))
+        return order
 
 
 # ---- signs ---------------------------------------------------------------------------------------------------------
 
 
-class _Signs:
-    """Unknown signs: sums over {0, 1} of unknowns, each a bit, and of one, bit 0."""
+def _sum_signs(pairs: Pairs, u: int) -> tuple[int, int]:
+    """(β γ δ, γ) as bits, for x + β y in one lane and γ x' + δ y' in the other.
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._known: dict[int, int] = {}  # unknown → what it is
+    The signs of the operands have to differ by the former, and the result's differs from that of x by the latter.
+    """
+    beta, minus = pairs.template.kind[u] == SUB, pairs.template.kind[pairs.second[u]] == SUB
+    gamma = minus and pairs.are_exchanged(u)
+    return beta ^ minus, int(gamma)  # β γ δ, as either γ or δ is the sign of the second sum
 
-    def new(self) -> int:
-        self._count += 1
-        return 1 << self._count
 
-    def reduced(self, sign: int) -> int:
-        """The same by unknowns that are not known by others."""
-        rest = sign
+def _solve_signs(pairs: Pairs, order: list[int], stored: set[int]) -> dict[tuple[int, int], int]:
+    """{(first operation, number of the operand): bit}: signs of the second numbers of constants, which are free.
+
+    A sign is a sum over {0, 1} of unknowns, each a bit of an integer, and of one, bit 0. stored: operations whose
+    results are needed as they are.
+    """
+    names: list[tuple[int, int]] = []
+    solution: dict[int, int] = {}  # unknown → a sum of lower ones
+    sign: dict[int, int] = {}  # of the second operations of pairs
+
+    def reduced(x: int) -> int:
+        rest = x
         while rest > 1:
             bit = 1 << (rest.bit_length() - 1)
             rest ^= bit
-            if bit in self._known:  # which is a sum of lower ones
-                sign ^= bit ^ self._known[bit]
-                rest ^= self._known[bit]
-        return sign
+            if bit in solution:
+                x ^= bit ^ solution[bit]
+                rest ^= solution[bit]
+        return x
 
-    def require(self, sign: int) -> bool:
-        """Make the sign 0; False if it cannot be."""
-        sign = self.reduced(sign)
-        if sign > 1:
-            bit = 1 << (sign.bit_length() - 1)
-            self._known[bit] = sign ^ bit
-            return True
-        return not sign
+    def require_positive(x: int) -> None:
+        if (x := reduced(x)) > 1:
+            bit = 1 << (x.bit_length() - 1)
+            solution[bit] = x ^ bit
 
-    def value(self, sign: int) -> float:
-        """1 or −1; unknowns that are left are 0."""
-        return -1.0 if self.reduced(sign) & 1 else 1.0
+    def unknown(u: int, k: int) -> int:
+        names.append((u, k))
+        return 1 << len(names)
 
+    def require_scalar(x: int) -> None:
+        if x % 4 == LOCAL and x // 4 in sign:
+            require_positive(sign[x // 4])
 
-class _Paired:
-    """The operations of a segment with twins {first: second} side by side, in an order in which they can be done.
-
-    _sign: {value of two lanes: sign of its second number}; _lane: {operation: (value of its pair, lane)}. Constants of
-    two lanes are two numbers and the sign of the second one.
-    """
-
-    def __init__(self, segment: Segment, twin: dict[int, int]):
-        self._segment, self._twin = segment, twin
-        self._order = _ordered(segment, twin)
-        self._new = len(segment.template.kind)  # the next number of a value
-        self._signs = _Signs()
-        self._done: list[Operation] = []
-        self._constants: list[float | tuple[float, float, int]] = list(segment.constants)
-        self._sign: dict[int, int] = {}
-        self._lane: dict[int, tuple[int, int]] = {}
-        self._packed: dict[tuple[int, int], int] = {}
-        self._taken: dict[int, int] = {}  # second values of pairs by themselves
-
-    def result(self) -> tuple[list[Operation], list[Constant]]:
-        template = self._segment.template
-        stored = {*template.exported, *(k for k, *_ in template.guards)}
-        done: dict[int, tuple[int, ...]] = {}
-        for u in self._order:
-            if u in self._twin:
-                w = self._twin[u]
-                pair = self._pair(u, w)
-                done[pair] = (u,)
-                if w in stored:
-                    right = self._right(pair)
-                    done[right] = (u if right == pair else -1, w)
+    def operand_signs(u: int) -> Iterator[int]:
+        for k, (x, y) in enumerate(pairs.operands(u)):
+            if x % 4 == y % 4 == CONSTANT:
+                yield unknown(u, k)
+            elif pairs.matches(x, y):
+                yield sign[y // 4]
             else:
-                operands = tuple(self._alone(x) for x in (template.lhs[u], template.rhs[u]) if x >= 0)
-                self._done.append(Operation(u * 4 + LOCAL, template.kind[u], operands, 1, (u,)))
-        constants = [c if isinstance(c, float) else (c[0], c[1] * self._signs.value(c[2])) for c in self._constants]
-        return [x._replace(defines=done.get(x.result, x.defines)) for x in self._done], constants
+                require_scalar(x)
+                require_scalar(y)
+                yield 0
 
-    def _add(self, kind: int | str, operands: tuple[int, ...], lanes: int, sign: int = 0) -> int:
-        result = self._new * 4 + LOCAL
-        self._new += 1
-        self._done.append(Operation(result, kind, operands, lanes))
-        if lanes == 2:
-            self._sign[result] = sign
-        return result
+    for u in order:
+        if u not in pairs.second:
+            for x in pairs.local[u]:
+                require_scalar(x)
+            continue
+        kind, w, signs = pairs.template.kind[u], pairs.second[u], list(operand_signs(u))
+        if kind in (ADD, SUB):
+            difference, change = _sum_signs(pairs, u)
+            require_positive(signs[0] ^ signs[1] ^ difference)
+            sign[w] = signs[0] ^ change
+        elif kind == SQRT:
+            require_positive(signs[0])
+            sign[w] = 0
+        elif kind == NEG:
+            sign[w] = signs[0] ^ unknown(u, 1)
+        else:
+            sign[w] = signs[1] if kind == COPYSIGN else signs[0] ^ signs[1]
+        if w in stored:
+            require_positive(sign[w])
+    return {name: reduced(2 << k) & 1 for k, name in enumerate(names)}
 
-    def _constant(self, a: float, b: float, sign: int) -> int:
+
+# ---- operations ----------------------------------------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """A value by its code, of one or two lanes; sign: 1 if its second number is the negative of the second value."""
+
+    code: int
+    lanes: int = 1
+    sign: int = 0
+
+
+class _Vectoriser:
+    """Operations of a segment with pairs in two lanes, in an order in which they can be executed."""
+
+    def __init__(self, segment: Segment, pairs: Pairs):
+        template = segment.template
+        self._pairs, self._scalars, self._constants = pairs, segment.constants, list[Constant](segment.constants)
+        self._stored = {*template.exported, *(k for k, *_ in template.guards)}
+        self._order = pairs.order()
+        self._signs = _solve_signs(pairs, self._order, self._stored)
+        self._operations: dict[int, Operation] = {}  # by code of the result
+        self._next = len(template.kind)  # number of the next new value
+        self._pair_of: dict[int, Value] = {}  # operations of both lanes
+        self._packed: dict[tuple[int, int], Value] = {}
+        self._extracted: dict[int, int] = {}  # second values by themselves
+
+    def run(self) -> tuple[list[Operation], list[Constant]]:
+        for u in self._order:
+            if u in self._pairs.second:
+                self._add_pair(u, self._pairs.second[u])
+            else:
+                operands, code = tuple(self._scalar(x) for x in self._pairs.local[u]), u * 4 + LOCAL
+                self._operations[code] = Operation(code, self._pairs.template.kind[u], operands, 1, (u,))
+        return list(self._operations.values()), self._constants
+
+    def _add(self, kind: int | str, operands: tuple[int, ...], lanes: int, sign: int = 0) -> Value:
+        code = self._next * 4 + LOCAL
+        self._next += 1
+        self._operations[code] = Operation(code, kind, operands, lanes)
+        return Value(code, lanes, sign)
+
+    def _constant(self, a: float, b: float, sign: int) -> Value:
         """The pair of constants, the second one with a sign."""
-        self._constants.append((a, b, sign))
-        code = (len(self._constants) - 1) * 4 + CONSTANT
-        self._sign[code] = sign
-        return code
+        self._constants.append((a, -b if sign else b))
+        return Value((len(self._constants) - 1) * 4 + CONSTANT, 2, sign)
 
-    def _right(self, pair: int) -> int:
-        """The pair with its second value in its own sign."""
-        return pair if self._signs.require(self._sign[pair]) else self._turned(pair)
+    def _true_sign(self, pair: Value) -> Value:
+        return self._flip_high(pair) if pair.sign else pair
 
-    def _turned(self, pair: int) -> int:
-        """The pair with its second value of the other sign."""
-        return self._add(MUL, (pair, self._constant(1.0, -1.0, 0)), 2, self._sign[pair] ^ 1)
+    def _flip_high(self, pair: Value) -> Value:
+        """The pair with its second number of the other sign."""
+        return self._add(MUL, (pair.code, self._constant(1.0, -1.0, 0).code), 2, pair.sign ^ 1)
 
-    def _alone(self, x: int) -> int:
-        """An operand of an operation without a twin; the first value of a pair has the code of the pair."""
-        if x % 4 != LOCAL or x // 4 not in self._lane:
+    def _scalar(self, x: int) -> int:
+        """The code of an operand of one lane; the first value of a pair has the code of the pair."""
+        if x % 4 != LOCAL or x // 4 not in self._pair_of:
             return x
-        pair, lane = self._lane[x // 4]
-        if lane == 0:
-            return pair
-        if x not in self._taken:
-            self._taken[x] = self._add(HIGH, (self._right(pair),), 1)
-        return self._taken[x]
+        pair = self._pair_of[x // 4]
+        if x // 4 in self._pairs.second:
+            return pair.code
+        if x not in self._extracted:
+            self._extracted[x] = self._add(EXTRACT_HIGH, (self._true_sign(pair).code,), 1).code
+        return self._extracted[x]
 
-    def _both(self, x: int, y: int) -> int:
-        """Two operands in one register."""
-        constants = self._segment.constants
-        if x % 4 == CONSTANT and y % 4 == CONSTANT:
-            return self._constant(constants[x // 4], constants[y // 4], self._signs.new())
-        if _fits(x, y, self._twin):
-            return self._lane[x // 4][0]
+    def _vector(self, u: int, k: int, x: int, y: int) -> Value:
+        """Operand k of the pair u, in one register."""
+        if x % 4 == y % 4 == CONSTANT:
+            return self._constant(self._scalars[x // 4], self._scalars[y // 4], self._signs[u, k])
+        if self._pairs.matches(x, y):
+            return self._pair_of[x // 4]
         if (x, y) not in self._packed:
-            self._packed[x, y] = self._add(PACK, (self._alone(x), self._alone(y)), 2)
+            self._packed[x, y] = self._add(INSERT, (self._scalar(x), self._scalar(y)), 2)
         return self._packed[x, y]
 
-    def _pair(self, u: int, w: int) -> int:
-        """The operation of two twins."""
-        template = self._segment.template
-        kind = template.kind[u]
-        operands = [self._both(x, y) for x, y in _pairs(self._segment, u, w, self._twin)]
+    def _add_pair(self, u: int, w: int) -> None:
+        kind = self._pairs.template.kind[u]
+        operands = [self._vector(u, k, x, y) for k, (x, y) in enumerate(self._pairs.operands(u))]
+        x, y = operands[0], operands[-1]
         if kind in (ADD, SUB):
-            pair = self._sum(u, w, *operands)
+            difference, change = _sum_signs(self._pairs, u)
+            if x.sign ^ y.sign ^ difference:
+                y = self._flip_high(y)
+            pair = self._add(kind, (x.code, y.code), 2, x.sign ^ change)
         elif kind == SQRT:
-            pair = self._add(SQRT, (self._right(operands[0]),), 2)
+            pair = self._add(SQRT, (self._true_sign(x).code,), 2)
         elif kind == NEG:
-            minus = self._constant(-1.0, -1.0, self._signs.new())
-            pair = self._add(MUL, (operands[0], minus), 2, self._sign[operands[0]] ^ self._sign[minus])
-        elif kind == COPYSIGN:
-            pair = self._add(COPYSIGN, tuple(operands), 2, self._sign[operands[1]])
+            minus = self._constant(-1.0, -1.0, self._signs[u, 1])
+            pair = self._add(MUL, (x.code, minus.code), 2, x.sign ^ minus.sign)
         else:
-            sign = self._sign[operands[0]] ^ self._sign[operands[1]]
-            pair = self._add(kind, tuple(operands), 2, sign)
-        self._lane[u], self._lane[w] = (pair, 0), (pair, 1)
-        return pair
+            pair = self._add(kind, (x.code, y.code), 2, y.sign if kind == COPYSIGN else x.sign ^ y.sign)
+        self._pair_of[u] = self._pair_of[w] = pair
+        self._define(pair, u)
+        if w in self._stored:
+            self._define(stored := self._true_sign(pair), u if stored == pair else -1, w)
 
-    def _sum(self, u: int, w: int, x: int, y: int) -> int:
-        """x + β y, beside γ x' + δ y': its sign is γ times that of x, and those of x and y must differ by β γ δ."""
-        kinds = self._segment.template.kind
-        exchanged = _exchanged(self._segment, u, w, self._twin)
-        minus = kinds[w] == SUB
-        beta, gamma, delta = kinds[u] == SUB, exchanged and minus, minus and not exchanged
-        if not self._signs.require(self._sign[x] ^ self._sign[y] ^ beta ^ gamma ^ delta):
-            y = self._turned(y)
-        return self._add(kinds[u], (x, y), 2, self._sign[x] ^ gamma)
+    def _define(self, pair: Value, *operations: int) -> None:
+        self._operations[pair.code] = self._operations[pair.code]._replace(defines=operations)

@@ -20,7 +20,7 @@ from sysdyn.codegen.llvm import target
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.partition import CONSTANT, EXTERNAL, LOCAL, partition
-from sysdyn.codegen.slp import single
+from sysdyn.codegen.slp import scalar_operations
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import ADD, COS, MUL, SIN, SUB
 from sysdyn.program.program import Program
@@ -32,7 +32,7 @@ ORDERS = {"critical path": FAST, "least traffic": 0}
 def instructions_of(program: Program):
     """(segment, its instructions in the order of the program)"""
     (segment,) = partition(program, 1, len(program)).segments
-    return segment, contract(single(segment.template), segment.template.exported)
+    return segment, contract(scalar_operations(segment.template), segment.template.exported)
 
 
 @given(st.integers(0, 10**6), st.booleans())
@@ -152,7 +152,7 @@ def test_less_is_moved_for_a_robot(make, output):
     program = sd.compile(make(sd.random_tree(14, seed=4)), outputs=[output], backend="python", level="fast").program
     segments = partition(hoist_trig(program), 1, len(program)).segments
     longest = max(segments, key=lambda segment: len(segment.template.kind))
-    instructions = contract(single(longest.template), longest.template.exported)
+    instructions = contract(scalar_operations(longest.template), longest.template.exported)
     assert memory_traffic(schedule_instructions(instructions, 30), 30) < 0.95 * memory_traffic(instructions, 30)
 
 

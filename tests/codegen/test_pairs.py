@@ -20,7 +20,7 @@ from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.segments import BLOCK_LENGTH
 from sysdyn.codegen.llvm.target import here
 from sysdyn.codegen.partition import Segment, partition
-from sysdyn.codegen.slp import PACK, Operation, paired
+from sysdyn.codegen.slp import INSERT, Operation, slp_vectorise
 from sysdyn.program.graph import Graph, copysign, sin, sqrt
 from sysdyn.program.opcodes import BAD_PIVOT, MUL, SIN, WEAK_PIVOT
 from sysdyn.program.program import Program
@@ -151,7 +151,7 @@ def only_segment(program: Program) -> Segment:
 
 
 def side_by_side(segment: Segment) -> list[Operation]:
-    both = paired(segment)
+    both = slp_vectorise(segment)
     assert both is not None
     return both[0]
 
@@ -177,7 +177,7 @@ def test_limbs_are_found_and_save_instructions():
     program = limbs(3, mirrored=True, size=200)
     segment = only_segment(program)
     both = side_by_side(segment)
-    pairs = sum(operation.lanes == 2 and operation.kind != PACK for operation in both)
+    pairs = sum(operation.lanes == 2 and operation.kind != INSERT for operation in both)
     assert pairs > 0.35 * len(segment.template.kind) and len(both) < 0.75 * len(segment.template.kind)
 
 
@@ -209,7 +209,7 @@ def test_a_chain_is_no_pair_of_limbs():
     for k, v in enumerate(x[1:]):
         total = (total * (0.3 + 0.01 * k) + v) * 0.5 + v * v
     program = Program.from_graph(graph, [("x", x)], [("y", [total])])
-    both = paired(only_segment(program))
+    both = slp_vectorise(only_segment(program))
     assert both is None or len(both[0]) > 0.7 * len(program)
     inputs = random_inputs(program, 3, 0)
     expected, _ = run_bounded(program, inputs)

@@ -24,7 +24,7 @@ from sysdyn.codegen.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.codegen.llvm.target import Processor, here
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import MAX_OPS, Segment, SegmentTemplate, partition
-from sysdyn.codegen.slp import Operation, paired, single
+from sysdyn.codegen.slp import Operation, scalar_operations, slp_vectorise
 from sysdyn.program.opcodes import ANGULAR, BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE, WRAP
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
@@ -139,19 +139,19 @@ class Emitter(Types):
             if template not in code.names:
                 code.names[template] = f"template_{len(code.names)}"
                 access: Access = FromTables(self, template)
-                code.functions.append(self._computing(code.names[template], access, single(template)))
+                code.functions.append(self._computing(code.names[template], access, scalar_operations(template)))
             code.call(code.names[template], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
             code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
         elif segment.kind == "packed":
-            code.functions.append(self._computing(name, SideBySide(self, slot, segment), single(template)))
+            code.functions.append(self._computing(name, SideBySide(self, slot, segment), scalar_operations(template)))
             code.call(name)
         elif segment.kind == "trig":
             code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
             code.call(name)
         else:
-            both = paired(segment) if self.twins else None
-            what, constants = both or (single(template), segment.constants)
+            both = slp_vectorise(segment) if self.twins else None
+            what, constants = both or (scalar_operations(template), segment.constants)
             inline = Inline(self, slot, segment, constants, watched, code.constants)
             code.functions.append(self._computing(name, inline, what))
             code.call(name)

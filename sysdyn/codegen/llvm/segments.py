@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.codegen.instruction_order import Instruction, belady_spills
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, SegmentTemplate
-from sysdyn.codegen.slp import HIGH, PACK, Constant
+from sysdyn.codegen.slp import EXTRACT_HIGH, INSERT, Constant
 from sysdyn.program.opcodes import ANGULAR, BAD_PIVOT, SIN, WEAK_PIVOT
 
 # Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
@@ -277,14 +277,14 @@ class _Operations:
     def _add(
         self, result: int, kind: int | str, operands: tuple[int, ...], lanes: int, defines: tuple[int, ...]
     ) -> None:
-        names = [self._operand(x, 2 if kind == HIGH else 1 if kind == PACK else lanes) for x in operands]
+        names = [self._operand(x, 2 if kind == EXTRACT_HIGH else 1 if kind == INSERT else lanes) for x in operands]
         to, types = self._name(), self._wide(lanes)
-        if kind == PACK:
+        if kind == INSERT:
             self.lines += [
                 f"  {to}p = insertelement {types.vec} poison, {types.num} {names[0]}, i32 0",
                 f"  {to} = insertelement {types.vec} {to}p, {types.num} {names[1]}, i32 1",
             ]
-        elif kind == HIGH:
+        elif kind == EXTRACT_HIGH:
             self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {names[0]}, i32 1")
         elif kind in ANGULAR:
             self._angular(to, kind, operands[0], names[0])
