@@ -41,7 +41,7 @@ ANY = 1e300
 # Ratio of pivots beyond which a form with pivoting is refined: 12 digits are left without (chosen).
 REFINED_BEYOND = 1e3
 # A guard: value, size below which it counts as zero, label, size below which it loses digits.
-Guard = tuple[object, float, str, float]
+GuardedValue = tuple[object, float, str, float]
 # Groups of the judged program.
 SOLUTION, PIVOTS, RESIDUALS = "d", "pivots", "residuals"
 
@@ -77,7 +77,7 @@ class SquareRoot(NamedTuple):
     assembly: Assembly
     solution: list
     program: Program
-    guards: list[Guard]
+    guards: list[GuardedValue]
     verdict: Verdict
     graph: Graph
     entries: tuple[str, np.ndarray]
@@ -132,7 +132,7 @@ def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareR
     )  # fmt: skip
 
 
-def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tuple[Verdict, list[Guard]]:
+def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tuple[Verdict, list[GuardedValue]]:
     """The verdict on the elimination, and the guards of its pivots.
 
     Its mean is compared with a pivoted solve, and at every state residuals of the factors with those of the mean.

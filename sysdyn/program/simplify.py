@@ -23,9 +23,9 @@ from sysdyn.program.opcodes import ADD, MUL, NEG, SUB
 MAX_OPS = 60_000
 
 # (node, sign) of a term of a sum, or of a factor of a product, whose sign is +1.
-Term = tuple[int, int]
+SignedNode = tuple[int, int]
 # {sum: its terms} or {product: its factors}
-Parts = dict[int, list[Term]]
+NaryNodes = dict[int, list[SignedNode]]
 
 
 def simplify(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
@@ -42,8 +42,8 @@ class _Simplifier:
 
     def __init__(self, graph: Graph, outputs: Sequence):
         self.graph, self.outputs = graph, list(outputs)
-        self.sums: Parts = {}
-        self.products: Parts = {}
+        self.sums: NaryNodes = {}
+        self.products: NaryNodes = {}
         self.constants: dict[int, float] = dict(graph.constants)
         self._constant_id = {x: i for i, x in graph.constants.items()}
         self._flatten()
@@ -75,7 +75,7 @@ class _Simplifier:
             elif k == SUB:
                 self.sums[i] = self._inner(self.sums, a) + [(t, -s) for t, s in self._inner(self.sums, b)]
 
-    def _inner(self, parts: Parts, i: int) -> list[Term]:
+    def _inner(self, parts: NaryNodes, i: int) -> list[SignedNode]:
         """The terms (or factors) of node i if it is a sum (or product) used once, else node i."""
         return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
 
@@ -102,11 +102,11 @@ class _Simplifier:
             inner, outer = self._divide(self.sums[i], factor)
             self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
 
-    def _is_used_once(self, t: int, parts: Parts) -> bool:
+    def _is_used_once(self, t: int, parts: NaryNodes) -> bool:
         """True if node t is one of these sums (or products) and used once."""
         return t in parts and self.uses[t] == 1
 
-    def _most_common_factor(self, terms: Iterable[Term]) -> int | None:
+    def _most_common_factor(self, terms: Iterable[SignedNode]) -> int | None:
         """The factor that most products of a sum have, at least two; the first of several, so that constants add up."""
         products = [self.products[t] for t, _ in terms if self._is_used_once(t, self.products)]
         if len(products) < 2:
@@ -115,10 +115,10 @@ class _Simplifier:
         factor, times = max(count.items(), key=lambda c: (c[1], -c[0]))
         return factor if times > 1 else None
 
-    def _divide(self, terms: Iterable[Term], factor: int) -> tuple[list[Term], list[Term]]:
+    def _divide(self, terms: Iterable[SignedNode], factor: int) -> tuple[list[SignedNode], list[SignedNode]]:
         """(cofactor of `factor` in a sum, terms without that factor)."""
-        inner: list[Term] = []
-        outer: list[Term] = []
+        inner: list[SignedNode] = []
+        outer: list[SignedNode] = []
         constant = 0.0
         for t, s in terms:
             if not self._is_used_once(t, self.products) or (factor, 1) not in self.products[t]:
@@ -141,7 +141,7 @@ class _Simplifier:
             inner.append((self._constant(abs(constant)), 1 if constant > 0.0 else -1))
         return inner, outer
 
-    def _product(self, factor: int, cofactor: list[Term]) -> Term:
+    def _product(self, factor: int, cofactor: list[SignedNode]) -> SignedNode:
         """The product of a factor and a cofactor, which is factored in turn."""
         if len(cofactor) == 1:
             (other, sign), *_ = cofactor
@@ -155,7 +155,7 @@ class _Simplifier:
 
     # ---- sharing ---------------------------------------------------------------------------------------------------
 
-    def _share(self, parts: Parts) -> None:
+    def _share(self, parts: NaryNodes) -> None:
         """Replace pairs that several sums (or products) have by nodes of their own, until there are none."""
         holders: dict[int, set[int]] = defaultdict(set)  # {term or factor: sums or products that have it}
         for i, part in parts.items():
@@ -178,7 +178,7 @@ class _Simplifier:
                     done |= where[key]
                     changed |= self._extract(parts, key, where[key], holders)
 
-    def _extract(self, parts: Parts, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
+    def _extract(self, parts: NaryNodes, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
         """Replace the pair in these sums (or products); returns those whose pairs have changed."""
         a, b, relative = key
         equal = [i for i in places if len(parts[i]) == 2]  # a sum that is this pair
@@ -216,7 +216,7 @@ class _Simplifier:
             stack += missing
         return new, [x if type(x) is not Expr else -made[x.node] if x.negative else made[x.node] for x in self.outputs]
 
-    def _operands(self, i: int) -> list[Term]:
+    def _operands(self, i: int) -> list[SignedNode]:
         """(node, sign) of the terms of a sum, the factors of a product, or the operands of another operation."""
         for parts in (self.sums, self.products):
             if i in parts:
@@ -237,7 +237,7 @@ class _Simplifier:
         return new.apply(self.graph.kind[i], *values)
 
 
-def _pairs(part: list[Term]) -> set[tuple[int, int, int]]:
+def _pairs(part: list[SignedNode]) -> set[tuple[int, int, int]]:
     """(node, node, product of signs) of each pair of terms or factors."""
     part = sorted(part)
     return {(x, y, s * z) for k, (x, s) in enumerate(part) for y, z in part[:k]}
