@@ -15,7 +15,7 @@ the move is T P T^T, T (4, 4) the pose of the body in its parent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import parameters, pseudo_inertia, spatial_inertia
 from sysdyn.model.joints import Z_AXIS, Fixed, Prismatic, Revolute, Spherical
 from sysdyn.model.model import Model
-from sysdyn.model.se3 import X_inverse, X_motion, pose, rotation, skew, translation
+from sysdyn.model.se3 import X_inverse, X_motion, pose, rotation, skew, translation, unskew
 from sysdyn.program.reproducible import atan2, dot, matmul, norm
 
 # Sine of the angle between two axes below which frames are not moved to their common perpendicular: its foot may be far
@@ -179,7 +179,7 @@ def _change_frames(model: Model, X: np.ndarray, keep: Collection[int]) -> Model:
         X_tree[i] = matmul(X[i], model.X_tree[i])
         if parent >= 0:
             X_tree[i] = matmul(X_tree[i], X_inverse(X[parent]))
-        inertias.append(_clean(_moved(model.inertias[i], X[i])))
+        inertias.append(_moved(model.inertias[i], X[i]))
         joints.append(type(joint)() if is_axial(model, i) and i not in keep else joint)
     (E,) = unify(clean(X_tree[:, :3, :3]))
     (r,) = unify(clean(np.array([translation(x) for x in X_tree]).reshape(-1, 3)))
@@ -189,7 +189,7 @@ def _change_frames(model: Model, X: np.ndarray, keep: Collection[int]) -> Model:
         fixed = f.body < 0 or f.name in model.body_names
         frames[f.name] = Frame(f.name, f.body, f.X if fixed else matmul(f.X, X_inverse(X[f.body])))
     return model.replace(
-        X_tree=X_tree, inertias=unify(np.array(inertias).reshape(-1, 6, 6))[0], joints=tuple(joints), frames=frames,
+        X_tree=X_tree, inertias=_clean_inertias(inertias), joints=tuple(joints), frames=frames,
         strict=None,
     )  # fmt: skip
 
@@ -294,7 +294,7 @@ def regroup(model: Model, retained: Mapping[int, int] | None = None, keep: Colle
         if model.parent[i] >= 0:
             T = pose(rotation(model.X_tree[i]), translation(model.X_tree[i]))
             P[model.parent[i]] = P[model.parent[i]] + matmul(T, part, T.T)
-    return model.replace(inertias=_unified([_clean_inertia(p) for p in P]), strict=None)
+    return model.replace(inertias=_clean_inertias(map(spatial_inertia, P)), strict=None)
 
 
 def rescale_length(model: Model, length: float) -> Model:
@@ -308,9 +308,9 @@ def rescale_length(model: Model, length: float) -> Model:
     scale = np.array([1.0, 1.0, 1.0, length])
     frames = {f.name: Frame(f.name, f.body, X_motion(rotation(f.X), translation(f.X) / length))
               for f in model.frames.values()}  # fmt: skip
+    inertias = _clean_inertias(spatial_inertia(scale[:, None] * pseudo_inertia(I) * scale) for I in model.inertias)
     return model.replace(
-        X_tree=X_tree, inertias=_unified([scale[:, None] * pseudo_inertia(I) * scale for I in model.inertias]),
-        frames=frames, gravity=model.gravity / length, strict=None,
+        X_tree=X_tree, inertias=inertias, frames=frames, gravity=model.gravity / length, strict=None
     )  # fmt: skip
 
 
@@ -372,26 +372,13 @@ def _unobservable_part(model: Model, i: int, P: np.ndarray, retained: int) -> np
     return P.copy() if isinstance(joint, Fixed) else None
 
 
-def _clean_inertia(P: np.ndarray) -> np.ndarray:
-    """The pseudo-inertia P (4, 4) made symmetric; entries of Σ and h that are rounding errors become 0."""
-    P = (P + P.T) / 2
-    mass, scale = P[3, 3], np.abs(P).max()
-    P = clean(P, scale)
-    P[3, 3] = mass
-    return P
-
-
-def _unified(P: list[np.ndarray]) -> np.ndarray:
-    """Spatial inertias (nb, 6, 6) of pseudo-inertias, equal numbers made exactly equal."""
-    return np.array([spatial_inertia(p) for p in unify(*P)]).reshape(-1, 6, 6)
-
-
-def _clean(I: np.ndarray) -> np.ndarray:
-    """I (6, 6) symmetric, entries that are rounding made 0, of RBDA's form."""
-    I = (I + I.T) / 2
-    m = I[5, 5]
-    h = np.array([I[2, 4] - I[1, 5], I[0, 5] - I[2, 3], I[1, 3] - I[0, 4]]) / 2
-    I[:3, :3][np.abs(I[:3, :3]) < 1e-14 * np.abs(I[:3, :3]).max()] = 0.0
-    h[np.abs(h) < 1e-14 * max(np.abs(h).max(), abs(m))] = 0.0
-    I[:3, 3:], I[3:, :3], I[3:, 3:] = skew(h), skew(h).T, m * np.eye(3)
-    return I
+def _clean_inertias(inertias: Iterable[np.ndarray]) -> np.ndarray:
+    """Spatial inertias (nb, 6, 6) of exactly RBDA's form; rounding errors of J and h are 0, equal numbers the same."""
+    cleaned = []
+    for I in inertias:
+        H, m = (I[:3, 3:] + I[3:, :3].T) / 2, I[5, 5]
+        h = (unskew(H) - unskew(H.T)) / 2
+        h = clean(h, max(np.abs(h).max(), abs(m)))
+        J = clean((I[:3, :3] + I[:3, :3].T) / 2, np.abs(I[:3, :3]).max())
+        cleaned.append(np.block([[J, skew(h)], [skew(h).T, m * np.eye(3)]]))
+    return unify(np.array(cleaned).reshape(-1, 6, 6))[0]
