@@ -36,7 +36,7 @@ def run_kernel(
         outputs[name] = out
         words += [0 if name in skip else out[1:, 1:].ctypes.data, size + 2]
     arguments = np.array(words, dtype=np.int64)
-    kernel.run(arguments.ctypes.data, n)
+    kernel.run(arguments, n)
     assert status[0] == status[-1] == 99
     for name, size in program.outputs.sizes.items():
         out = outputs[name]

@@ -170,7 +170,8 @@ def test_a_solver_inside_jax_jit():
 def test_nan_and_infinity_in_any_argument(name, bad, policy):
     given = state(20)
     flat = given[name].reshape(20, -1)
-    for entry in {0, flat.shape[1] // 2, flat.shape[1] - 1}:
+    read = np.flatnonzero(forward().program.used_inputs[forward().program.inputs.slices[name]])
+    for entry in read[[-2, -1]].tolist():
         changed = flat.copy()
         changed[13, entry] = bad
         where = f"{name} is {bad} at state 13, entry {entry}: every input must be finite"
@@ -184,14 +185,14 @@ def test_nan_and_infinity_in_any_argument(name, bad, policy):
 
 
 @pytest.mark.parametrize("backend", ["llvm", "python"])
-def test_nan_is_found_where_the_program_does_not_read_it(backend):
-    """Entries that the answer does not depend on: a known quantity as the only output, values of an unknown entry."""
+def test_inputs_that_the_program_does_not_read_are_not_checked(backend):
+    """Here a known quantity, where only other ones are computed."""
     solver = sd.compile(inverse_dynamics(robot()), "rnea", "fx", level="fast", backend=backend)
     given = state(3)
     given["qdd"] = given.pop("tau")
-    given["qdd"][1, 0] = np.nan
-    with Fails(InvalidInput, "qdd is nan at state 1, entry 0"):
-        solver(**given)
+    expected = solver(**given).fx
+    given["qdd"] = np.full_like(given["qdd"], np.nan)
+    np.testing.assert_array_equal(solver(**given).fx, expected)
 
 
 @pytest.mark.parametrize("norm", [1.01, 0.0, 1.0 - 2e-6])

@@ -67,8 +67,7 @@ def kernel_time(solver: sd.Solver, arrays: dict[str, np.ndarray], copies: int = 
     kernel = solver.executable.backend.kernel(True)
     flat = {k: x.reshape(-1) for k, x in arrays.items()}
     own = words(solver.program, kernel.own_work(), flat, outputs, status)
-    pointer = own.ctypes.data
-    return timed(lambda: kernel.run(pointer, copies)).least / copies
+    return timed(lambda: kernel.run(own, copies)).least / copies
 
 
 def run(base: str, problem: str, output: str, known: str, states: int) -> list[dict]:

@@ -118,8 +118,9 @@ class Interpreter(Backend):
         rows = {name: x if x.ndim == 1 else x[part] for name, x in inputs.items()}
         bits = status[part]
         bits[:] = 0
-        for name in self.program.inputs:
-            bits |= np.where(np.isfinite(rows[name]).all(axis=-1), 0, BAD_INPUT)
+        for name, own in self.program.inputs.slices.items():
+            read = rows[name][..., self.program.used_inputs[own]]
+            bits |= np.where(np.isfinite(read).all(axis=-1), 0, BAD_INPUT)
         scalars = _scalars(self.program, rows)
         for k, limit in self.program.ranges:
             bits |= np.where(np.abs(scalars[k]) > limit, OUT_OF_RANGE, 0)

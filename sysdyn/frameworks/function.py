@@ -88,7 +88,7 @@ def compile_function(
                 )
     results = [(str(key), list(array.flat)) for key, array in zip(layout.keys, arrays, strict=True)]
     program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], results)
-    return Function(_name(function), make(program, level, zeros=False), groups, layout)
+    return Function(_name(function), make(program, level), groups, layout)
 
 
 class Function(Differentiable["Function"]):
@@ -232,7 +232,7 @@ class Function(Differentiable["Function"]):
         if kind == "jvp":
             shapes = tuple(x.shape for x in results.values())
             layout = ResultLayout(self._results.make, tuple(outputs[x] for x in of), shapes)
-        compiled = type(backend)(program, backend.level, zeros=backend.zeros, real=backend.real)
+        compiled = type(backend)(program, backend.level, real=backend.real)
         return Function(f"{self.name}_{kind}", compiled, self.groups, layout, vectors)
 
     def bind_arguments(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.online.again import Again
 from sysdyn.online.arguments import Slot
 from sysdyn.program.groups import Arrays
-from sysdyn.runtime.native_calls import Argument, Batch, Spread, batch
+from sysdyn.runtime.native_calls import Argument, Batch, IndexedRows, batch
 from sysdyn.runtime.runner import Runner
 from sysdyn.runtime.threads import THREADS
 
@@ -94,7 +94,7 @@ class Batches:
         slots: of the arguments. columns: {group of outputs: where its entries go}; None for one that is not wanted.
         again: solves states whose status is not 0.
         """
-        if self._as_given is None or not self._as_given.by_number:
+        if self._as_given is None:
             return None
         return Spreading(self._executable, self._as_given, self.rows, slots, columns, again)
 
@@ -210,12 +210,12 @@ class Spreading:
         arrays: by slot, of n states or of one. into: (n, columns) by name. Rows of states whose status is not 0, or
         that another way has to be taken for, may be written.
         """
-        where = Spread(n, rows, self._widths, self._columns)
+        where = IndexedRows(n, rows, self._widths, self._columns)
         status = np.empty(len(rows), dtype=np.int64)
         outputs = {x: into[of] if of else self._empty for x, of in self._into.items()}
         threads = self._executable.choose_threads(len(rows), threads)
         given = tuple([arrays[x] for x in self._slots])
-        call = partial(self._call, outputs, status, given, spread=where)
+        call = partial(self._call, outputs, status, given, indexed=where)
         done = call() if threads == 1 else self._executable.run_work_stealing(len(rows), threads, call)
         if done is None:
             return None

@@ -217,7 +217,7 @@ class Differentials(Exportable):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs, self._results = inputs, dict(results)
-        self.executable = Runner(backend_named(options.backend)(program, options.code_level, zeros=False))
+        self.executable = Runner(backend_named(options.backend)(program, options.code_level))
         self.executable.backend.kernel(True)
         self._calls = Calls(inputs, self.executable, results, policy="raise")
         self.fast_calls = self._calls.single_state

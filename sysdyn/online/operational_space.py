@@ -132,9 +132,7 @@ def operational_space(
     program = Program.from_graph(written.graph, inputs, values, guards)
     make = np.ndarray if isinstance(outputs, str) else dict
     layout = ResultLayout(make, wanted, tuple(known[name].sizes(model) for name in wanted))
-    function = Function(
-        "operational_space", backend_named(backend)(program, level, zeros=False), Groups(groups), layout
-    )
+    function = Function("operational_space", backend_named(backend)(program, level), Groups(groups), layout)
     return Kinematics(model, function, {name: (name, known[name]) for name in wanted})
 
 

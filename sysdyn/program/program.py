@@ -99,11 +99,12 @@ class Program:
 
     @cached_property
     def used_inputs(self) -> np.ndarray:
-        """(n_inputs,) bool: True for inputs that the program reads."""
+        """(n_inputs,) bool: True for inputs that an operation, an output or a range reads."""
         used = np.zeros(self.first_op + len(self), dtype=bool)
         used[self.lhs] = True
         used[self.rhs[self.rhs >= 0]] = True
         used[self.output_values] = True
+        used[[number for number, _ in self.ranges]] = True
         return used[: self.n_inputs]
 
     @cached_property

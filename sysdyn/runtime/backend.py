@@ -23,21 +23,20 @@ Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, stat
 class Backend(ABC):
     """A program made ready to run. A back end is a subclass, and a line in `sysdyn.codegen.registry.BACKENDS`.
 
-    level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs of one state that
-    are the constant 0 are written, too; where not, they have to be 0 beforehand; see `kernel` for those of many. real:
-    type of the numbers. Runs may be under way on many threads.
+    level: of code generation, 0 (fast to compile) to 3, for those that generate code. real: type of the numbers.
+    Several threads may run it at the same time.
     """
 
     name: ClassVar[str]
     supports_threads: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
     width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
 
-    def __init__(self, program: Program, level: int = 2, zeros: bool = True, real: Real = DOUBLE):
+    def __init__(self, program: Program, level: int = 2, real: Real = DOUBLE):
         self.require()
-        self.program, self.level, self.zeros, self.real = program, level, zeros, real
+        self.program, self.level, self.real = program, level, real
 
     def __reduce__(self):
-        return type(self), (self.program, self.level, self.zeros, self.real)
+        return type(self), (self.program, self.level, self.real)
 
     @classmethod
     def require(cls) -> None:
@@ -52,11 +51,10 @@ class Backend(ABC):
     def guarded(self, inputs: Arrays) -> np.ndarray:
         """(N, guards): the values that the program guards."""
 
-    def kernel(self, single: bool, clears: bool = True) -> Kernel | None:
+    def kernel(self, single: bool) -> Kernel | None:
         """Machine code for calls without checks, for one state (`single`) or for many; None if there is none.
 
-        clears: that for many writes outputs that are the constant 0, too; else they have to be 0 beforehand.
-        Each is made where it is first asked for: whoever promises a first call that does not wait asks beforehand.
+        Each is compiled when it is first asked for; callers whose first call must not wait ask beforehand.
         """
         return None
 
@@ -67,8 +65,7 @@ class Backend(ABC):
 
     def allocate_results(self, n: int) -> Results:
         """New arrays for the results at n states."""
-        new = np.zeros if n == 1 and not self.zeros else np.empty
-        arrays = {name: new((n, size), self.real.dtype) for name, size in self.program.outputs.sizes.items()}
+        arrays = {name: np.empty((n, size), self.real.dtype) for name, size in self.program.outputs.sizes.items()}
         return arrays, np.empty(n, dtype=np.int64)
 
     def cast_inputs(self, inputs: Arrays) -> Arrays:

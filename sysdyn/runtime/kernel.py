@@ -1,18 +1,15 @@
-"""The calling convention of machine code: kernel(words, n) computes n states.
+"""Kernels: machine code of programs, and how it is called.
 
 `words` are 64-bit numbers: the addresses of a workspace and of the status (n,), then for each group of inputs, and then
 for each group of outputs, the address of its first row and the numbers from row to row. The distance 0 repeats one row
-for all states; outputs at address 0 are left out.
-
-by_number(words, n, rows, into), of kernels for many states, is the same for rows of larger arrays: rows and into are
-the addresses of their numbers (n,), of those that are read and those that are written; 0 if they follow one another.
+for all states; outputs at address 0 are left out. native/driver.h describes the same for C.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from sysdyn.program.program import Program
+from sysdyn.runtime.native import extension
 from sysdyn.runtime.real import DOUBLE, Real
+from sysdyn.runtime.spans import input_spans, output_spans
 
 # Alignment of workspaces in bytes: the size of a cache line and of the widest register.
 ALIGN = 64
@@ -30,26 +29,43 @@ ALIGN = 64
 class Kernel:
     """Machine code of a program, which is called by many threads, each with a workspace of its own.
 
-    width: states computed at a time. n_slots: numbers of each in a workspace. keep: the owner of the code. cached: the
-    code was not made anew. real: type of its numbers. by_number: address of the code for rows by number, or 0.
+    body: address of the code body(workspace), which computes `width` states. n_slots: numbers of each state in a
+    workspace; status_slot: that of its status. owner: of the code. cached: the code was loaded from the disk cache.
+    real: type of the numbers.
     """
 
-    address: int
+    program: Program
+    body: int
     width: int
     n_slots: int
-    keep: object
-    cached: bool
+    status_slot: int
+    n_pauses: int
+    owner: object = None
+    cached: bool = False
     real: Real = DOUBLE
-    by_number: int = 0
-    _own: threading.local = field(default_factory=threading.local, repr=False, compare=False)
+    _local: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
-    def run(self) -> Callable[[int, int], None]:
-        """The kernel as a function of ctypes (address of the words, n), which releases the interpreter's lock."""
-        return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self.address)
+    def address(self) -> int:
+        """Address of the struct KernelData of native/driver.h."""
+        return address(self._struct[0])
+
+    @cached_property
+    def _struct(self) -> tuple[np.ndarray, ...]:
+        gathered, scattered = input_spans(self.program), output_spans(self.program)
+        row = self.real.size * int(gathered[:, 2].sum() + scattered[:, 2].sum())
+        struct = [
+            self.body, self.n_pauses, self.width, self.real.size, row, self.status_slot, len(gathered), len(scattered),
+            address(gathered), address(scattered),
+        ]  # fmt: skip
+        return np.array(struct, dtype=np.int64), gathered, scattered
+
+    def run(self, words: np.ndarray, n: int, read: np.ndarray | None = None, written: np.ndarray | None = None) -> None:
+        """Compute n states without the interpreter's lock; read, written (n,) int64: their rows, if not 0, 1, …"""
+        extension.run(self.address, words, n, read, written)
 
     def work(self) -> tuple[np.ndarray, int]:
-        """(array, address of the first slot) of a new workspace. A register's worth may be read beyond its slots."""
+        """(array, address of the first slot) of a new workspace. Wide loads may read a vector beyond the last slot."""
         array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // self.real.size, self.real.dtype)
         return array, -(-array.ctypes.data // ALIGN) * ALIGN
 
@@ -61,10 +77,10 @@ class Kernel:
     def own_work(self) -> int:
         """Address of the first slot of this thread's workspace."""
         try:
-            return self._own.work[1]
+            return self._local.work[1]
         except AttributeError:
-            self._own.work = self.work()
-            return self._own.work[1]
+            self._local.work = self.work()
+            return self._local.work[1]
 
 
 def words(

@@ -22,8 +22,8 @@ from sysdyn.sparse.twice import Twice
 
 # Most operations of a program whose calls at one state hold the interpreter's lock: some 0.1 ms.
 MAX_OPS_UNDER_GIL = 400_000
-# States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
-TURNED = 1024
+# States whose quaternions are checked before these states are computed, while they are in the cache (chosen).
+STATES_PER_QUATERNION_CHECK = 1024
 AXES = 4  # Most axes of an array, as in native.h.
 INDEXED, BROADCAST_SCALAR = 1, 2  # How an argument is read, as in native.h.
 
@@ -96,11 +96,8 @@ def prepared(
 
     single: there is one state; the call holds the interpreter's lock if `runs_under_gil`.
     """
-    kernel = backend.kernel(single, clears=False)
+    kernel = backend.kernel(single)
     assert kernel, "the back end has machine code"
-    if not backend.zeros:
-        for x in outputs.values():
-            x[start : start + size] = 0.0
     alone = single and runs_under_gil(backend.program)
     array, work = kernel.shared_work if alone else kernel.work()
     own = words(backend.program, work, inputs, outputs, status, start)
@@ -108,7 +105,7 @@ def prepared(
     if alone:
         call = extension.prepared(kernel.address, address(own), size)
     else:
-        call = partial(kernel.run, address(own), size)
+        call = partial(kernel.run, own, size)
     return call, (kernel, array, own)
 
 
@@ -152,7 +149,7 @@ def single_state_call(
         places=_table([*places, 0], 1), constants=constants, quaternions=_table(quaternions, 1),
         nan_to_zero=_table(nan_to_zero, 1), squared=np.array(squared, dtype=float).reshape(-1, 3),
         outputs=_table([(*_axes(x), begin) for x, begin in zip(results.shapes, begins, strict=True)], AXES + 2),
-        n_outputs=program.n_outputs, clear=not backend.zeros, by_position=pattern.by_position, by_name=pattern.by_name,
+        n_outputs=program.n_outputs, by_position=pattern.by_position, by_name=pattern.by_name,
         defaults=pattern.defaults, keys=results.keys, make=results.make, about=results.about, owner=(kernel, array),
     ).run  # fmt: skip
 
@@ -160,46 +157,43 @@ def single_state_call(
 # ---- many states --------------------------------------------------------------------------------------------------
 
 
-class Spread(NamedTuple):
-    """States of a call that are rows of larger arrays, and columns of larger arrays for their results.
+class IndexedRows(NamedTuple):
+    """Rows and columns of larger arrays that a batch reads and writes.
 
-    whole: states of the arrays; rows (n,): which of them. widths: columns of each array of outputs, 0 for one that is
-    left out; columns: which one each entry of the outputs goes to, output by output.
+    total: states of the arrays; rows (n,): those of the batch. widths: columns of each array of outputs, 0 for one that
+    is left out; columns: the one that each output goes to, output by output.
     """
 
-    whole: int
+    total: int
     rows: np.ndarray
     widths: np.ndarray
     columns: np.ndarray
 
 
 class Batch:
-    """A call of N states that takes arrays as they are.
+    """A call of N states that reads the arrays of its caller in place.
 
-    quaternions: (word of the pointer, first entry in a row) of each. by_number: rows of larger arrays can be taken.
+    words: of the kernel, with constants where no argument gives an input. quaternions: (word, first entry in a row) of
+    each. keep: object that has to live as long.
     """
 
     def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
-        most = TURNED if len(quaternions) else 2**62
+        most = STATES_PER_QUATERNION_CHECK if len(quaternions) else 2**62
         self._kernel, self._keep = kernel, keep
-        shared = kernel.real.size, words, targets, quaternions, most
-        self._call = partial(extension.batch, kernel.address, *shared)
-        self._spreading, self.by_number = partial(extension.batch, kernel.by_number, *shared), bool(kernel.by_number)
+        self._call = partial(extension.batch, kernel.address, words, targets, quaternions, most)
 
     def __call__(
-        self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None,
-        spread: Spread | None = None,
+        self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None,
+        indexed: IndexedRows | None = None,
     ) -> bool | None:  # fmt: skip
         """True if every status is 0; outputs by group (N, size), status (N,).
 
-        None, with nothing done, unless the arrays are of the kernel's type and of their argument's shape, C-contiguous,
-        or of N times that, with states that are; a kernel of float32 takes float64, too, and rounds it. None, too, if
-        a quaternion is not normalised to the last bits. counter: None, or for threads that share the states an array of
-        int64: 0, states of a region, states at a time, then a 0 for each region, of which there are as many as threads.
-        spread: the arrays have more states than these, see there.
+        None if the call has to go the general way: unless the arrays are of the kernel's type, or float64, which a
+        kernel of float32 rounds, and of their argument's shape, C-contiguous, or of N times that, with states that are;
+        or if a quaternion is not normalised to the last bits. queue: shared by the threads that share the states,
+        int64: 0, states of a region, states of a chunk, and a 0 for each region, one a thread.
         """
-        call = self._call if spread is None else self._spreading
-        return call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, counter, spread)
+        return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, queue, indexed)
 
 
 def batch(

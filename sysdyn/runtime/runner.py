@@ -15,7 +15,7 @@ from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.backend import Backend, Results
-from sysdyn.runtime.kernel import Kernel, address, words
+from sysdyn.runtime.kernel import Kernel, words
 from sysdyn.runtime.threads import MOST_THREADS, THREADS, cores
 
 # Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
@@ -116,11 +116,11 @@ class Runner:
         further[len(own) - 2 * len(between) :] = beyond[2 : 2 + 2 * len(between)] = 0
         own += start * further
         other += start * beyond
-        further, beyond, places = block * further, block * beyond, (address(own), address(other))
+        further, beyond = block * further, block * beyond
         for at in range(0, size, block):
             some = min(block, size - at)
-            one.run(places[0], some)
-            two.run(places[1], some)
+            one.run(own, some)
+            two.run(other, some)
             own += further
             other += beyond
 

@@ -18,7 +18,7 @@ from sysdyn.runtime.runner import Runner
 
 
 def machine_code(program: Program) -> Runner:
-    return Runner(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
+    return Runner(backend_named("llvm")(program, CODE_LEVEL))
 
 
 def evaluated(executable: Runner, n: int, **given: np.ndarray) -> dict[str, np.ndarray]:

@@ -161,7 +161,7 @@ def run_one(kernel, program: Program, x: np.ndarray) -> np.ndarray:
     out, status = np.empty(program.n_outputs), np.empty(1, dtype=np.int64)
     _, work = kernel.work()
     words = np.array([work, status.ctypes.data, x.ctypes.data, len(x), out.ctypes.data, len(out)], dtype=np.int64)
-    kernel.run(words.ctypes.data, 1)
+    kernel.run(words, 1)
     return out
 
 
@@ -204,6 +204,6 @@ def test_spilled_registers_are_aligned():
     program = hoist_trig(random_program(3, blocks=12))
     module = target.library().parse_assembly(Emitter(program, target.here().lanes()).module())
     text = target.here().machine(2).emit_assembly(module)
-    segments, run = text.split("\nrun:")
+    segments, run = text.split("\nbody:")
     assert re.search(r"andq\s+\$-64, %rsp", run[: run.index("call")])
     assert re.search(r"movap[sd]\s.*\(%rsp\)", segments) and not re.search(r"movup[sd]\s.*\(%rsp\)", segments)

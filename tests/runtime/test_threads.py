@@ -197,12 +197,13 @@ class Waiting(Interpreter):
 
     began, go_on = threading.Event(), threading.Event()
 
-    def kernel(self, single, clears=True):
-        return Kernel(ctypes.cast(COMPUTE, ctypes.c_void_p).value, 1, 1, COMPUTE, False)
+    def kernel(self, single):
+        body = ctypes.cast(COMPUTE, ctypes.c_void_p).value
+        return Kernel(self.program, body, 1, n_slots=999, status_slot=998, n_pauses=0, owner=COMPUTE)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-def COMPUTE(words, n):
+@ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
+def COMPUTE(work, between, context):
     Waiting.began.set()
     Waiting.go_on.wait(20.0)
 

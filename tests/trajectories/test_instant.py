@@ -72,7 +72,7 @@ def built(kind: str):
     problem = PROBLEMS[kind]()
     instant = Instant(problem, OUTPUTS, ["tq"])
     rows = instant.rows()
-    programs = [Runner(backend_named("llvm")(x, 0, zeros=False)) for x in (rows.program, instant.results())]
+    programs = [Runner(backend_named("llvm")(x, 0)) for x in (rows.program, instant.results())]
     return problem, rows, *programs, problem + sd.JointAcceleration("all")
 
 
@@ -226,7 +226,7 @@ def test_exact_rows_are_the_equations_of_motion(seed):
     problem = sd.Problem(model, [sd.JointTorque("all", name="tq"), sd.ExternalWrench("all", name="none")])
     rows = Instant(problem, ("tau",)).rows()
     assert rows.exact.all() and len(rows.exact) == model.nv and not rows.noisy
-    program = Runner(backend_named("llvm")(rows.program, 0, zeros=False))
+    program = Runner(backend_named("llvm")(rows.program, 0))
     q, qd, qdd = model.random_state(seed=seed)
     tau = sd.rnea(model, q, qd, qdd)
 

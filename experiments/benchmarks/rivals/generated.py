@@ -151,7 +151,7 @@ class Generated:
         layout, many = ("side by side", len(q) * LANES) if q.ndim == 3 else ("from rows", len(q))
         function = getattr(self._functions[variant, lanes], "rows" if q.ndim == 2 else "side_by_side")
         made = words(f"{self.name}, {variant}, {layout}", function, 0, [q, v, x, out])
-        return Call(made.name, function, made.first, 0, many, out, (made.keep, self))
+        return Call(made.name, function, made.first, made.second, many, out, (made.keep, self))
 
 
 def _widened(text: str) -> str:

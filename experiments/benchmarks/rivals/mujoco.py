@@ -36,7 +36,7 @@ class Mujoco:
     def call(self, problem: str, q: np.ndarray, v: np.ndarray, x: np.ndarray, out: np.ndarray) -> Call:
         name = f"{self.name}, {problem}"
         made = words(name, getattr(self._library, problem), self._robot.ctypes.data, [q, v, x, out])
-        return Call(name, made.function, made.first, 0, made.states, out, (made.keep, self))
+        return Call(name, made.function, made.first, made.second, made.states, out, (made.keep, self))
 
 
 def without_geometry(model: pin.Model) -> mujoco.MjModel:

@@ -23,28 +23,29 @@ PLACES = 5
 
 @dataclass(frozen=True)
 class Call:
-    """A C function of a pointer and a word with what it is called with; it takes `states` states.
+    """A function of two arguments, the words of a call and a number, for `states` states.
 
-    function: a function of ctypes; first: an address. result: what it writes, the first of several. keep: what
+    result: what it writes, the first of several. keep: what
     must live as long as the call.
     """
 
     name: str
     function: object
-    first: int
-    second: int
+    first: object
+    second: object
     states: int
     result: np.ndarray
     keep: tuple
 
     def __call__(self) -> None:
-        self.function(ctypes.c_void_p(self.first), ctypes.c_int64(self.second))
+        self.function(self.first, self.second)
 
 
 def words(name: str, function, handle: int, arrays: Sequence[np.ndarray]) -> Call:
     """The call of a function that takes one pointer: to words handle, number of states, and addresses of `arrays`."""
     table = np.array([handle, len(arrays[0]), *(a.ctypes.data for a in arrays)], dtype=np.int64)
-    return Call(name, function, table.ctypes.data, 0, len(arrays[0]), arrays[-1], (table, arrays))
+    pointer = ctypes.c_void_p(table.ctypes.data)
+    return Call(name, function, pointer, ctypes.c_int64(0), len(arrays[0]), arrays[-1], (table, arrays))
 
 
 def kernel_call(
@@ -57,7 +58,7 @@ def kernel_call(
     work, start = kernel.work()
     table = kernel_words(code.program, start, arrays, outs, status)
     keep = table, status, work, arrays, outs, executable
-    return Call(name, kernel.run, table.ctypes.data, n, n, next(iter(outs.values())), keep)
+    return Call(name, kernel.run, table, n, n, next(iter(outs.values())), keep)
 
 
 def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool, places: int = PLACES) -> list[Call]:
@@ -69,7 +70,7 @@ def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bo
     n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
-            f"{name}, {k}", Runner(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
+            f"{name}, {k}", Runner(type(backend)(backend.program, backend.level)), arrays,
             {output: np.empty((n, size)) for output, size in solver.program.outputs.sizes.items()}, single,
         )
         for k in range(places)

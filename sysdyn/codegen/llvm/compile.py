@@ -1,8 +1,7 @@
 """Machine code for programs: textual LLVM IR, compiled in this process by llvmlite.
 
-One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel,
-which is called as `sysdyn.runtime.kernel` says, gathers the inputs of a block of `width` states, calls the segments
-and scatters the outputs, block by block.
+The code computes a block of `width` states in a workspace; native/driver.c gathers their inputs and scatters their
+outputs, block by block.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sysdyn.runtime.real import DOUBLE, Real
 # Parts of the package on whose code the machine code of a program depends.
 EMITTING = (
     "program", "codegen/llvm", "codegen/instruction_order.py", "codegen/isomorphism.py", "codegen/partition.py",
-    "codegen/slp.py", "runtime/real.py",
+    "codegen/slp.py", "runtime/real.py", "runtime/spans.py",
 )  # fmt: skip
 
 # Highest level at which kernels of batches are made. Level 2 adds scheduling after registers are allocated: it takes a
@@ -32,44 +31,31 @@ BATCHES = 1
 
 
 def compile_kernel(
-    program: Program, width: int = 1, level: int = 2, zeros: bool = True, clears: bool = False,
-    processor: Processor | None = None, real: Real = DOUBLE,
-) -> Kernel:  # fmt: skip
+    program: Program, width: int = 1, level: int = 2, processor: Processor | None = None, real: Real = DOUBLE
+) -> Kernel:
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
-    zeros: write outputs that are the constant 0, too; where not, they are there already, or clears: they are written
-    by themselves. processor: by default this machine's. real: type of its numbers. Object code is cached on disk by
-    all of these and versions.
+    processor: by default this machine's. real: type of its numbers. Object code is cached on disk by all of these and
+    versions.
     """
     with LOCK, gc_paused():
         llvm = library()
         processor = processor or here()
         target = processor.machine(level if width == 1 else min(level, BATCHES))
-        about = (
-            sources_digest(*EMITTING),
-            version(),
-            llvm.llvm_version_info,
-            processor,
-            width,
-            level,
-            zeros,
-            clears,
-            real,
-        )
+        about = (sources_digest(*EMITTING), version(), llvm.llvm_version_info, processor, width, level, real)
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
-        stored = cache.load(key)  # n_slots, object code
+        stored = cache.load(key)  # n_slots, status_slot, n_pauses, object code
         if stored is None:
-            emitter = Emitter(hoist_trig(program), width, zeros, clears, level, processor, real)
-            text, n_slots = emitter.module(), emitter.n_slots
-            code = target.emit_object(llvm.parse_assembly(text))
-            cache.store(key, struct.pack("<q", n_slots) + code)
+            emitter = Emitter(hoist_trig(program), width, level, processor, real)
+            code = target.emit_object(llvm.parse_assembly(emitter.module()))
+            layout = emitter.n_slots, emitter.status_slot, emitter.n_pauses
+            cache.store(key, struct.pack("<qqq", *layout) + code)
         else:
-            (n_slots,), code = struct.unpack_from("<q", stored), stored[8:]
+            layout, code = struct.unpack_from("<qqq", stored), stored[24:]
         # code and constants within reach of each other, which the memory manager of MCJIT does not promise
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
         engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = engine.get_function_address("run")
-        by_number = engine.get_function_address("by_number") if width > 1 else 0
-    return Kernel(address, width, n_slots, engine, stored is not None, real, by_number)
+        body = engine.get_function_address("body")
+    return Kernel(program, body, width, *layout, engine, stored is not None, real)

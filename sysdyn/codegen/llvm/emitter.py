@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.codegen.instruction_order import contract, schedule_instructions
-from sysdyn.codegen.llvm.driver import ZERO, Driver, Run
 from sysdyn.codegen.llvm.segments import (
     Access,
     FromTables,
@@ -25,9 +24,10 @@ from sysdyn.codegen.llvm.target import Processor, here
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import MAX_OPS, Segment, SegmentTemplate, partition
 from sysdyn.codegen.slp import Operation, scalar_operations, slp_vectorise
-from sysdyn.program.opcodes import ANGULAR, BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE, WRAP
+from sysdyn.program.opcodes import ANGULAR, OUT_OF_RANGE, WRAP
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
+from sysdyn.runtime.spans import output_spans
 
 # Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).
 LONGEST_WHOLE = 20_000
@@ -35,18 +35,12 @@ LONGEST_WHOLE = 20_000
 WATCHED = 64
 # Most outputs that one function copies, as compile time grows faster than linearly (chosen).
 MAX_COPIES = 500
+# Places of a body at which a share of later rows can be prefetched (chosen).
+PAUSES = 4
 # Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
 ANGLES_TOGETHER = 2
-# Most numbers that the scalar kernel copies at a time (chosen).
-CHUNK = 4
-# Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
-LEAST_GAP = 4
-# Share of zeros from which a group of outputs is cleared whole before the others are written (measured on derivatives
-# of the iCub, and on Jacobians of its frames).
-MOSTLY_ZERO = 0.5
 
-
-# Registers of the widest kind that are kept on the stack begin at its lines: `run` aligns it, the rest relies on that.
+# Registers of the widest kind that are kept on the stack begin at its lines: `body` aligns it, the rest relies on that.
 _STACK = """!llvm.module.flags = !{!0}
 !0 = !{i32 1, !"override-stack-alignment", i32 64}
 attributes #1 = { "stackrealign" }
@@ -78,25 +72,24 @@ class _Code:
 
 
 class Emitter(Types):
-    """zeros: outputs that are the constant 0 are written, too; clears: they are by themselves, without a workspace.
+    """The module of a program's kernel, whose function body computes `width` states in a workspace.
 
     level: of optimisation; at 0 operations keep their order, and no limbs that are alike are looked for.
     """
 
     def __init__(
-        self, program: Program, width: int, zeros: bool = True, clears: bool = False, level: int = 2,
-        processor: Processor | None = None, real: Real = DOUBLE,
-    ):  # fmt: skip
+        self, program: Program, width: int, level: int = 2, processor: Processor | None = None, real: Real = DOUBLE
+    ):
         super().__init__(width, real)
-        self.program, self.processor, self.clears = program, processor or here(), clears
+        self.program, self.processor = program, processor or here()
         self.register = self.processor.lanes(real)
         # Number of values side by side that fill a register, for kernels of one state.
         self.lanes = self.register if width == 1 else 1
         self.level, whole = level, level > 0 and len(program) <= LONGEST_WHOLE
         self.twins = whole and width == 1
         self.plan = plan = partition(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
-        self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
-        written = {place + k for _, _, length, place in self.runs for k in range(length)}
+        spans = output_spans(program).tolist()
+        written = {slot + k for _, _, size, slot, zero in spans if not zero for k in range(size)}
         self.copies = [(place, value) for place, value in plan.output_copies if place in written]
         # Where values that guards look at are put together.
         self.watched = plan.n_slots
@@ -123,7 +116,7 @@ class Emitter(Types):
             *self._declarations(),
             *self._sincos(),
             *code.functions,
-            self._driver(code.calls),
+            self._body(code.calls),
             self._attributes(),
         ]
         return "\n".join(parts)
@@ -222,7 +215,6 @@ class Emitter(Types):
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.packed_with}
         watched = {1 << k for k in range(1, self.lanes.bit_length())}
-        by_driver = min(CHUNK, self.register)
         pairs = {2} if self.twins else set()
         lines = []
         for width in sorted(self._widths() | packs | watched | pairs):
@@ -230,7 +222,7 @@ class Emitter(Types):
             lines += types.declarations()
             if width in watched:
                 lines.append(f"declare {self.int} @llvm.vector.reduce.or.{types.whole}({types.ints})")
-            if width in packs - {by_driver}:
+            if width in packs:
                 vec, suffix = types.vec, types.suffix
                 lines += [
                     f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {types.bits}, {vec})",
@@ -244,30 +236,13 @@ class Emitter(Types):
         made = [make for kinds, make in makers if np.isin(self.program.kind, kinds).any()]
         return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
-    def _driver(self, calls: list[str]) -> str:
-        groups = list(self.program.inputs.sizes.values())
-        inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
-        outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
-        if self.clears:
-            whole, parts = ([Run(2 + 2 * (len(groups) + group), first, size, ZERO) for group, first, size in x]
-                            for x in self._left_out())  # fmt: skip
-            outputs = [*whole, *outputs, *parts]
-        made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
-        return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
-
-    def _left_out(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """(group, first, length) of groups with many outputs that no run holds, all 0, and of these of other groups."""
-        whole, parts = [], []
-        for g, size in enumerate(self.program.outputs.sizes.values()):
-            left = np.ones(size, dtype=bool)
-            for _, first, length, _ in (run for run in self.runs if run[0] == g):
-                left[first : first + length] = False
-            if size and left.sum() >= MOSTLY_ZERO * size:
-                whole.append((g, 0, size))
-                continue
-            ends = np.flatnonzero(np.diff(np.concatenate([[False], left, [False]]).astype(int)))
-            parts += [(g, a, b - a) for a, b in ends.reshape(-1, 2).tolist()]
-        return whole, parts
+    def _body(self, calls: list[str]) -> str:
+        """The function body(work, between, context); that of a batch calls between(context) up to PAUSES times."""
+        pauses = {len(calls) * k // PAUSES for k in range(PAUSES)} if self.width > 1 and calls else set()
+        self.n_pauses = len(pauses)
+        calls = ["  call void %between(ptr %context)\n" * (k in pauses) + call for k, call in enumerate(calls)]
+        head = "define void @body(ptr %work, ptr %between, ptr %context) #0 #1 {"
+        return "\n".join([head, *calls, "  ret void", "}"])
 
     def _attributes(self) -> str:
         bits = self.real.bits * max(self.width, self.register)
@@ -279,16 +254,3 @@ def _table(name: str, kind: str, entries: list[str]) -> str:
     entries = entries or ["0" if kind == "i64" else "0.0"]
     values = ", ".join(f"{kind} {x}" for x in entries)
     return f"@{name} = internal constant [{len(entries)} x {kind}] [{values}]"
-
-
-def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """(group, first, length, place) of runs that hold all wanted outputs, and others only if few lie between."""
-    found, offset = [], 0
-    for g, size in enumerate(program.outputs.sizes.values()):
-        marked = np.flatnonzero(wanted[offset : offset + size])
-        for part in np.split(marked, np.flatnonzero(np.diff(marked) >= LEAST_GAP) + 1):
-            if len(part):
-                first, last = int(part[0]), int(part[-1])
-                found.append((g, first, last - first + 1, program.n_inputs + offset + first))
-        offset += size
-    return found

@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FOLDER = Path(__file__).parent
 # Compiler flags without contraction: products are rounded before they are added, so that C gives NumPy's bits.
 # Vectors are passed to functions that are part of their callers alone, so that the ABI has no say (-Wno-psabi).
-FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi")
+FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-tree-vectorize", "-Wno-psabi")
 
 
 class Native(BuildHookInterface):

@@ -44,7 +44,6 @@ typedef struct {
     Table words, pointers, arguments, places, constants, quaternions, nan_to_zero, squared, outputs;
     Py_ssize_t n_outputs;
     int64_t status;
-    int clear;
     PyObject *by_position, *by_name, *defaults, *keys, *make, *about, *fields;
 } SingleStateCall;
 
@@ -53,7 +52,7 @@ static PyObject *row_name, *about_name;
 static PyObject *new_call(PyTypeObject *type, PyObject *unused, PyObject *fields)
 {
     static char *names[] = {"kernel", "words", "pointers", "arguments", "places", "constants", "quaternions",
-                            "nan_to_zero", "squared", "outputs", "n_outputs", "clear", "by_position", "by_name",
+                            "nan_to_zero", "squared", "outputs", "n_outputs", "by_position", "by_name",
                             "defaults", "keys", "make", "about", "owner", NULL};
     unsigned long long kernel;
     PyObject *owner;
@@ -61,10 +60,10 @@ static PyObject *new_call(PyTypeObject *type, PyObject *unused, PyObject *fields
     if (!self)
         return NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            unused, fields, "KO&O&O&O&O&O&O&O&O&npO!O!O!O!OOO:SingleStateCall", names, &kernel, integers, &self->words,
+            unused, fields, "KO&O&O&O&O&O&O&O&O&nO!O!O!O!OOO:SingleStateCall", names, &kernel, integers, &self->words,
             integers, &self->pointers, integers, &self->arguments, integers, &self->places, doubles, &self->constants,
             integers, &self->quaternions, integers, &self->nan_to_zero, doubles, &self->squared, integers,
-            &self->outputs, &self->n_outputs, &self->clear, &PyTuple_Type, &self->by_position, &PyDict_Type,
+            &self->outputs, &self->n_outputs, &PyTuple_Type, &self->by_position, &PyDict_Type,
             &self->by_name, &PyDict_Type, &self->defaults, &PyTuple_Type, &self->keys, &self->make, &self->about,
             &owner)) {
         Py_DECREF(self);
@@ -267,8 +266,6 @@ static PyObject *run(SingleStateCall *self, PyObject *const *arguments, Py_ssize
         const int64_t *pointer = self->pointers.data, *end = pointer + self->pointers.size;
         for (; pointer < end; pointer += 2)
             words[pointer[0]] = (int64_t)(intptr_t)(outputs + pointer[1]);
-        if (self->clear)
-            memset(outputs, 0, self->n_outputs * sizeof(double));
         run_kernel(self->kernel, words, 1);
         found = self->status == 0 ? build_result(self, row) : Py_NewRef(Py_None);
     } else if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception)) {

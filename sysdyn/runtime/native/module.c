@@ -2,6 +2,7 @@
 
    prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
    SingleStateCall(…)       a call at one state by the arguments of a Python call, if they match a pattern
+   run(kernel, words, n, read, written)  runs a kernel without the interpreter's lock
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
                             arrays, or some of their rows
    twice(…)                 runs a program in twice the precision
@@ -22,6 +23,7 @@
 
 static PyMethodDef functions[] = {
     {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL},
+    {"run", run_states, METH_VARARGS, NULL},
     {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL},
     {"run_calls", run_calls, METH_VARARGS, NULL}, {"run_time_loop", run_time_loop, METH_VARARGS, NULL},
     {"register_xla", register_xla, METH_VARARGS, NULL}, {NULL},

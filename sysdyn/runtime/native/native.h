@@ -20,25 +20,14 @@
 #endif
 #include <numpy/arrayobject.h>
 
+#include "driver.h"
+
 /* Arrays have up to this many axes. Ways to read an argument, see there. */
 enum { AXES = 4, INDEXED = 1, BROADCAST_SCALAR = 2 };
 /* Bytes of a cache line. */
 enum { LINE = 64 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
-
-/* See sysdyn/runtime/kernel.py. */
-typedef void (*Kernel)(int64_t *words, int64_t n);
-typedef void (*ByNumber)(int64_t *words, int64_t n, const int64_t *rows, const int64_t *into);
-
-/* Computes n states. All C code calls kernels through this function and the next one alone. */
-static inline void run_kernel(Kernel kernel, int64_t *words, int64_t n) { kernel(words, n); }
-
-/* Computes n states of larger arrays: reads the rows with the numbers in `rows` and writes those in `into`. */
-static inline void run_kernel_rows(ByNumber kernel, int64_t *words, int64_t n, const int64_t *rows, const int64_t *into)
-{
-    kernel(words, n, rows, into);
-}
 
 /* An argument at one state. at: where the places of its entries begin in a table; for a batch, the number of the word
    that has its pointer. how: INDEXED unless these places follow one another, and BROADCAST_SCALAR if a float may stand
@@ -117,6 +106,7 @@ static inline void free_object(PyObject *self)
 /* What the files add to the module. */
 int add_call_types(PyObject *module);
 PyObject *prepared(PyObject *module, PyObject *arguments);
+PyObject *run_states(PyObject *module, PyObject *arguments);
 PyObject *batch(PyObject *module, PyObject *arguments);
 PyObject *twice(PyObject *module, PyObject *arguments);
 PyObject *again(PyObject *module, PyObject *arguments);

@@ -1,0 +1,242 @@
+/* The driver of kernels that compute LANES states at a time. driver.c includes this file for each LANES, NUMBER (double
+   or float), INTEGER of the same size and TARGET (attribute of functions). NAME(x) names what belongs to these; HALF(x)
+   what belongs to doubles in registers of the same size; LOAD_PART, STORE_PART: see driver.c. */
+
+#define VECTOR NAME(Vector)
+#if LANES == 1
+typedef NUMBER VECTOR;
+typedef INTEGER NAME(Bits);
+#else
+typedef NUMBER VECTOR __attribute__((vector_size(LANES * sizeof(NUMBER))));
+typedef INTEGER NAME(Bits) __attribute__((vector_size(LANES * sizeof(NUMBER))));
+#endif
+
+#if LANES > 1
+
+/* Loads `count` numbers, at most LANES, and zeros behind them. */
+TARGET static inline VECTOR NAME(load)(const NUMBER *from, int64_t count)
+{
+    VECTOR x;
+    if (count < LANES)
+        return LOAD_PART(from, count);
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+TARGET static inline void NAME(store)(NUMBER *to, VECTOR x, int64_t count)
+{
+    if (count < LANES)
+        STORE_PART(to, x, count);
+    else
+        memcpy(to, &x, sizeof x);
+}
+
+/* Transposes LANES vectors: exchanges the off-diagonal halves of pairs at distances 1, 2, 4, … */
+TARGET static inline __attribute__((always_inline)) void NAME(transpose)(VECTOR *x)
+{
+#define EXCHANGE(STEP)                                                                                    \
+    _Pragma("GCC unroll 16") for (int k = 0; k < LANES; k++)                                              \
+    {                                                                                                     \
+        if (STEP < LANES && !(k & STEP)) {                                                                \
+            VECTOR a = x[k], b = x[(k + STEP) % LANES];                                                   \
+            x[k] = __builtin_shufflevector(a, b, EACH_LANE(LOW, STEP));                                   \
+            x[(k + STEP) % LANES] = __builtin_shufflevector(a, b, EACH_LANE(HIGH, STEP));                 \
+        }                                                                                                 \
+    }
+    EXCHANGE(1)
+    EXCHANGE(2)
+    EXCHANGE(4)
+    EXCHANGE(8)
+#undef EXCHANGE
+}
+
+/* Copies `count` numbers of each row to the workspace; returns the sum of 0 · number. */
+TARGET static inline __attribute__((always_inline)) VECTOR
+NAME(gather_chunk)(char *const *rows, int64_t j, int64_t count, NUMBER *cell, int doubles)
+{
+    VECTOR x[LANES], sum = {0};
+    _Pragma("GCC unroll 16") for (int k = 0; k < LANES; k++)
+    {
+#ifdef HALF
+        if (doubles) {
+            const double *from = (const double *)rows[k] + j;
+            HALF(Vector) low = HALF(load)(from, count < LANES / 2 ? count : LANES / 2), high = {0};
+            if (count > LANES / 2)
+                high = HALF(load)(from + LANES / 2, count - LANES / 2);
+            x[k] = __builtin_shufflevector(__builtin_convertvector(low, NAME(Part)),
+                                           __builtin_convertvector(high, NAME(Part)), EACH_LANE(SAME, 0));
+            continue;
+        }
+#endif
+        x[k] = NAME(load)((const NUMBER *)rows[k] + j, count);
+        IN_REGISTER(x[k]);
+    }
+    NAME(transpose)(x);
+    _Pragma("GCC unroll 16") for (int k = 0; k < LANES; k++)
+    {
+        if (k < count) {
+            sum = ADD_ZERO(sum, x[k]);
+            memcpy(cell + (j + k) * LANES, x + k, sizeof *x);
+        }
+    }
+    return sum;
+}
+
+/* Copies numbers of each row to the workspace. Not inlined, so that registers hold the pointers to the rows. */
+TARGET static __attribute__((noinline)) VECTOR NAME(gather)(char *const *rows, int64_t size, NUMBER *cell, int doubles)
+{
+    VECTOR sum = {0};
+    int64_t j = 0;
+#ifdef HALF
+    for (; doubles && j < size; j += LANES)
+        sum += NAME(gather_chunk)(rows, j, size - j < LANES ? size - j : LANES, cell, 1);
+#endif
+    for (; j + LANES <= size; j += LANES)
+        sum += NAME(gather_chunk)(rows, j, LANES, cell, 0);
+    if (j < size)
+        sum += NAME(gather_chunk)(rows, j, size - j, cell, 0);
+    return sum;
+}
+
+TARGET static inline __attribute__((always_inline)) VECTOR
+NAME(scatter_chunk)(char *const *rows, int64_t j, int64_t count, const NUMBER *cell)
+{
+    VECTOR x[LANES], sum = {0};
+    _Pragma("GCC unroll 16") for (int k = 0; k < LANES; k++)
+    {
+        x[k] = (VECTOR){0};
+        if (k < count) {
+            memcpy(x + k, cell + (j + k) * LANES, sizeof *x);
+            IN_REGISTER(x[k]);
+            sum = ADD_ZERO(sum, x[k]);
+        }
+    }
+    NAME(transpose)(x);
+    _Pragma("GCC unroll 16") for (int k = 0; k < LANES; k++) NAME(store)((NUMBER *)rows[k] + j, x[k], count);
+    return sum;
+}
+
+TARGET static __attribute__((noinline)) VECTOR NAME(scatter)(char *const *rows, int64_t size, const NUMBER *cell)
+{
+    VECTOR sum = {0};
+    int64_t j = 0;
+    for (; j + LANES <= size; j += LANES)
+        sum += NAME(scatter_chunk)(rows, j, LANES, cell);
+    if (j < size)
+        sum += NAME(scatter_chunk)(rows, j, size - j, cell);
+    return sum;
+}
+
+#else
+
+TARGET static inline VECTOR NAME(gather)(char *const *rows, int64_t size, NUMBER *cell, int doubles)
+{
+    if (!doubles)
+        return NAME(copy)((const NUMBER *)*rows, size, cell);
+    NUMBER sum = 0;
+    for (int64_t j = 0; j < size; j++) {
+        cell[j] = (NUMBER)((const double *)*rows)[j];
+        sum += cell[j] * 0;
+    }
+    return sum;
+}
+
+TARGET static inline VECTOR NAME(scatter)(char *const *rows, int64_t size, const NUMBER *cell)
+{
+    return size > ONE_BY_ONE ? NAME(copy)(cell, size, (NUMBER *)*rows) : NAME(copy_singly)(cell, size, (NUMBER *)*rows);
+}
+
+#endif
+
+TARGET static void NAME(clear)(char *const *rows, int64_t size, const int64_t *columns)
+{
+    for (int k = 0; k < LANES; k++) {
+        NUMBER *row = (NUMBER *)rows[k];
+        int64_t j = 0;
+        for (VECTOR zero = {0}; !columns && j + LANES <= size; j += LANES)
+            memcpy(row + j, &zero, sizeof zero);
+        for (; j < size; j++)
+            row[columns ? columns[j] : j] = 0;
+    }
+}
+
+/* Copies outputs of each lane to the columns of its row. */
+TARGET static VECTOR
+NAME(scatter_columns)(char *const *rows, int64_t size, const NUMBER *cell, const int64_t *columns)
+{
+    VECTOR sum = {0}, x;
+    for (int64_t j = 0; j < size; j++) {
+        memcpy(&x, cell + j * LANES, sizeof x);
+        sum += x * 0;
+        for (int k = 0; k < LANES; k++)
+            ((NUMBER *)rows[k])[columns[j]] = cell[j * LANES + k];
+    }
+    return sum;
+}
+
+TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, const Places *places)
+{
+    NUMBER *work = (NUMBER *)(intptr_t)words[0], *flags = work + kernel->status_slot * LANES;
+    int64_t *status = (int64_t *)(intptr_t)words[1], table[2][LANES];
+    char *rows[LANES];
+    VECTOR shared = {0};
+    Fetch fetch = start_fetching(kernel, words, n, places);
+    for (int64_t base = 0; base < n; base += LANES) {
+        VECTOR sum = shared;
+        const int64_t *read = number_rows(table[0], places->read, base, n, LANES);
+        const int64_t *written = number_rows(table[1], places->written, base, n, LANES);
+        for (const Span *span = kernel->gathered, *end = span + kernel->n_gathered; span < end; span++) {
+            int64_t distance = words[span->word + 1];
+            if (!distance && base)
+                continue; /* all states share the row, which is in its place since the first block */
+            int doubles = sizeof(NUMBER) < sizeof(double) && places->doubles && places->doubles[span->word];
+            int64_t bytes = doubles ? (int64_t)sizeof(double) : (int64_t)sizeof(NUMBER);
+            find_rows(rows, words[span->word] + span->first * bytes, distance * bytes, base, read, LANES);
+            NUMBER *cell = work + span->slot * LANES;
+            VECTOR found = NAME(gather)(rows, span->size, cell, doubles);
+            sum += found;
+            if (!distance)
+                shared += found;
+        }
+        NAME(Bits) bits = FLAG(sum, BAD_INPUT);
+        memcpy(flags, &bits, sizeof bits);
+        fetch.base = base;
+        fetch.call = 0;
+        kernel->body(work, fetch.calls ? fetch_share : do_nothing, &fetch);
+        sum = (VECTOR){0};
+        for (const Span *span = kernel->scattered, *end = span + kernel->n_scattered; span < end; span++) {
+            if (!words[span->word])
+                continue;
+            const int64_t *columns = places->columns ? places->columns[span->word] : NULL;
+            columns = columns ? columns + span->first : NULL;
+            int64_t first = words[span->word] + (columns ? 0 : span->first * (int64_t)sizeof(NUMBER));
+            find_rows(rows, first, words[span->word + 1] * (int64_t)sizeof(NUMBER), base, written, LANES);
+            if (span->zero)
+                NAME(clear)(rows, span->size, columns);
+            else if (columns)
+                sum += NAME(scatter_columns)(rows, span->size, work + span->slot * LANES, columns);
+            else
+                sum += NAME(scatter)(rows, span->size, work + span->slot * LANES);
+        }
+        NAME(Bits) all;
+        memcpy(&all, flags, sizeof all);
+        all |= FLAG(sum, BAD_OUTPUT);
+        INTEGER each[LANES];
+        memcpy(each, &all, sizeof all);
+        for (int64_t k = 0; k < LANES && base + k < n; k++)
+            status[base + k] = each[k];
+    }
+}
+
+#undef VECTOR
+#undef LANES
+#undef NUMBER
+#undef INTEGER
+#undef TARGET
+#undef NAME
+#undef HALF
+#undef LOAD_PART
+#undef STORE_PART
+#undef EACH_LANE
+#undef FLAG
+#undef ADD_ZERO
