@@ -10,14 +10,14 @@ import numpy as np
 
 from sysdyn.codegen.instruction_order import contract, schedule_instructions
 from sysdyn.codegen.llvm.segments import (
-    Access,
-    FromTables,
-    Inline,
-    SideBySide,
-    angles,
-    operations,
+    IndirectAccess,
+    InlineAccess,
+    OperandAccess,
+    PackedAccess,
+    check_pivots,
+    instruction_lines,
     pack_width,
-    watching,
+    trig_lines,
 )
 from sysdyn.codegen.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.codegen.llvm.target import Processor, here
@@ -131,21 +131,21 @@ class Emitter(Types):
         if segment.kind == "outlined":
             if template not in code.names:
                 code.names[template] = f"template_{len(code.names)}"
-                access: Access = FromTables(self, template)
+                access: OperandAccess = IndirectAccess(self, template)
                 code.functions.append(self._computing(code.names[template], access, scalar_operations(template)))
             code.call(code.names[template], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
             code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
         elif segment.kind == "packed":
-            code.functions.append(self._computing(name, SideBySide(self, slot, segment), scalar_operations(template)))
+            code.functions.append(self._computing(name, PackedAccess(self, slot, segment), scalar_operations(template)))
             code.call(name)
         elif segment.kind == "trig":
-            code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
+            code.functions.append(self._function(name, "", trig_lines(segment, slot, self, self.together)))
             code.call(name)
         else:
             both = slp_vectorise(segment) if self.twins else None
             what, constants = both or (scalar_operations(template), segment.constants)
-            inline = Inline(self, slot, segment, constants, watched, code.constants)
+            inline = InlineAccess(self, slot, segment, constants, watched, code.constants)
             code.functions.append(self._computing(name, inline, what))
             code.call(name)
 
@@ -153,7 +153,7 @@ class Emitter(Types):
         """A function that looks at the guarded values that are waiting."""
         if code.limits:
             name = f"guards_{len(code.calls)}"
-            body = watching(self, code.limits, self.watched, self.status_slot, self.lanes)
+            body = check_pivots(self, code.limits, self.watched, self.status_slot, self.lanes)
             code.functions.append(self._function(name, "", body))
             code.call(name)
             code.limits.clear()
@@ -180,13 +180,13 @@ class Emitter(Types):
             code.functions.append(self._copying(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             code.call(f"copies_{k}")
 
-    def _computing(self, name: str, access: Access, what: list[Operation]) -> str:
+    def _computing(self, name: str, access: OperandAccess, what: list[Operation]) -> str:
         free = (self.status_slot + 1) * self.width
-        instructions, registers = contract(what, access.kept), self.processor.registers
+        instructions, registers = contract(what, access.written), self.processor.registers
         if self.level:
             code_cache = self.processor.code_cache if self.width == 1 else 0
             instructions = schedule_instructions(instructions, registers, code_cache)
-        lines, end = operations(instructions, access, registers, free)
+        lines, end = instruction_lines(instructions, access, registers, free)
         self.n_slots = max(self.n_slots, -(-end // self.width))
         return self._function(name, access.parameters, lines)
 

@@ -1,4 +1,4 @@
-"""LLVM IR of segments: access to their values, and the operations in between."""
+"""LLVM IR of segments: access to their operands and results, instructions, sines and cosines, checks of pivots."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, SegmentTemplat
 from sysdyn.codegen.slp import EXTRACT_HIGH, INSERT, Constant
 from sysdyn.program.opcodes import ANGULAR, BAD_PIVOT, SIN, WEAK_PIVOT
 
-# Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
-# blocks, not in that of operations of one. Measured: blocks four times as long compile no faster, and run no faster.
+# Instructions of a basic block: LLVM's time grows faster than linearly with the length of a block. Blocks four times as
+# long run no faster (measured).
 BLOCK_LENGTH = 64
 
 
-class Access(ABC):
-    """The access of a segment to its values, with registers of `types`.
+class OperandAccess(ABC):
+    """Loads and stores of a segment's operands and results, in registers of `types`.
 
-    parameters: of the segment's function, after the workspace. kept: operations whose results are written.
+    parameters: of the segment's function, after the workspace. written: operations whose results are stored.
     """
 
     parameters: str = ""
 
-    def __init__(self, types: Types, kept: Iterable[int]):
-        self.types, self.kept = types, frozenset(kept)
+    def __init__(self, types: Types, written: Iterable[int]):
+        self.types, self.written = types, frozenset(written)
 
     @abstractmethod
     def read(self, k: int, to: str) -> list[str]:
@@ -36,7 +36,7 @@ class Access(ABC):
 
     @abstractmethod
     def write(self, k: int, what: str) -> list[str]:
-        """Lines that store the register `what` as the result of the kept operation k."""
+        """Lines that store the register `what` as the result of operation k."""
 
     @abstractmethod
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
@@ -55,19 +55,19 @@ class Access(ABC):
         return lines
 
 
-class Inline(Access):
-    """Places in the workspace and in the table of constants that are written into the code.
+class InlineAccess(OperandAccess):
+    """Access by places in the workspace and in the table of constants that are written into the code.
 
-    constants: of one lane or of two; watched: the place of each value that is guarded; table: of constants, which grows
-    by those that are needed.
+    constants: of one lane or of two; pivot_slots: a place for each pivot that is checked; table: of all constants, to
+    which those of the segment are added.
     """
 
     def __init__(
-        self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[Constant], watched: Sequence[int],
-        table: list[float],
+        self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[Constant],
+        pivot_slots: Sequence[int], table: list[float],
     ):  # fmt: skip
         writes = [*zip(segment.template.exported, slot[segment.writes].tolist(), strict=True)]
-        writes += zip((k for k, *_ in segment.template.guards), watched, strict=True)
+        writes += zip((k for k, *_ in segment.template.guards), pivot_slots, strict=True)
         super().__init__(types, (k for k, _ in writes))
         self._reads = [place * types.width for place in slot[segment.reads].tolist()]
         self._writes: dict[int, list[int]] = defaultdict(list)
@@ -97,10 +97,10 @@ class Inline(Access):
         return self._from_table(pointer, to), to
 
 
-class FromTables(Access):
-    """Places that are read from the caller's table, so that segments of one template share their code.
+class IndirectAccess(OperandAccess):
+    """Access by places that are read from the caller's table, so that segments of one template share their code.
 
-    The table has those of values that are read, then of exported results and of guarded ones.
+    The table has the places of operands, then of exported results, then of pivots.
     """
 
     parameters = ", ptr noalias readonly %constants, ptr noalias readonly %places"
@@ -138,8 +138,8 @@ class FromTables(Access):
         ]
 
 
-class SideBySide(Access):
-    """Equal segments of one state, each in a lane."""
+class PackedAccess(OperandAccess):
+    """Access to operands of equal segments of one state, each segment in a lane."""
 
     def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
         super().__init__(types.of(pack_width(segment)), segment.template.exported)
@@ -151,7 +151,7 @@ class SideBySide(Access):
         }
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
-        """A constant written into the code, of each lane its own."""
+        """A constant written into the code, one for each lane."""
         entries = [lane.constants[k] for lane in self.lanes]
         return [], _numbers(self.types, entries + entries[:1] * (self.types.width - len(entries)))
 
@@ -164,7 +164,7 @@ class SideBySide(Access):
                 f"  {to} = shufflevector {vec} {to}s, {vec} poison, <{self.types.width} x i32> zeroinitializer",
             ]
         runs = _consecutive(places)
-        if len(runs) == 1:  # whatever is loaded beyond the last lane is not used
+        if len(runs) == 1:  # numbers beyond the last lane are not used
             return self.types.load(to, f"{to}p", places[0], self.types.size)
         lines, value = [], "poison"
         for n, run in enumerate(runs):
@@ -206,7 +206,7 @@ class SideBySide(Access):
 
 
 def pack_width(segment: Segment) -> int:
-    """Lanes of the registers that hold a value of each lane: a power of 2."""
+    """Lanes of the registers of a packed segment: a power of 2."""
     return 1 << (len(segment.instances) - 1).bit_length()
 
 
@@ -224,44 +224,44 @@ def _mask(types: Types, first: int, length: int) -> str:
 # ---- operations ----------------------------------------------------------------------------------------------------
 
 
-def operations(
-    instructions: Sequence[Instruction], access: Access, registers: int, free: int
+def instruction_lines(
+    instructions: Sequence[Instruction], access: OperandAccess, registers: int, free: int
 ) -> tuple[list[str], int]:  # fmt: skip
     """(lines of the instructions, the first number of the workspace that they leave alone).
 
     Results are written when they are known; values that find no place in so many registers are spilled to the
     workspace, from number `free` on. LLVM's own spills take 4 % more time in batches (measured on AVX-512).
     """
-    made = _Operations(instructions, access, registers, free)
+    made = _Emission(instructions, access, registers, free)
     return made.lines, made.end
 
 
-class _Operations:
-    def __init__(self, instructions: Sequence[Instruction], access: Access, registers: int, free: int):
+class _Emission:
+    def __init__(self, instructions: Sequence[Instruction], access: OperandAccess, registers: int, free: int):
         width = access.types.width
         self.access, self.end = access, -(-free // width) * width
         self.lines: list[str] = []
         self._n = 0  # of names
         self._lanes: dict[int, int] = {}  # result → its lanes
-        self._known: dict[tuple[int, int], str] = {}  # operand and the number of its lanes → its register
+        self._registers: dict[tuple[int, int], str] = {}  # operand and the number of its lanes → its register
         self._pairs: dict[int, str] = {}  # code of an angle → the register of its sine and cosine
         self._spilled: dict[int, int] = {}  # result → its place
-        self._places: dict[int, list[int]] = defaultdict(list)  # by lanes, of results that are over
+        self._free_places: dict[int, list[int]] = defaultdict(list)  # by lanes
         last_read = {x: t for t, instruction in enumerate(instructions) for x in instruction.reads}
         loads, stores = belady_spills(instructions, registers)
         for t, (instruction, loaded) in enumerate(zip(instructions, loads, strict=True)):
             if t and t % BLOCK_LENGTH == 0:
                 self._next_block(f"block_{t // BLOCK_LENGTH}")
             for x in loaded:
-                self._known.pop((x, 1), None)
-                self._known.pop((x, 2), None)
+                self._registers.pop((x, 1), None)
+                self._registers.pop((x, 2), None)
             for operation in instruction.operations:
                 self._add(*operation)
             if instruction.result in stores:
                 self._spill(instruction.result)
             for x in instruction.reads:
                 if last_read[x] == t and x in self._spilled:
-                    self._places[self._lanes[x]].append(self._spilled.pop(x))
+                    self._free_places[self._lanes[x]].append(self._spilled.pop(x))
 
     def _next_block(self, name: str) -> None:
         """End the basic block; the fence keeps LLVM from joining the loads of both, and from merging the blocks."""
@@ -292,9 +292,9 @@ class _Operations:
             assert isinstance(kind, int)
             self.lines.append(f"  {to} = {types.instruction(kind, names)}")
         self._lanes[result] = lanes
-        self._known[result, lanes] = to
+        self._registers[result, lanes] = to
         for lane, k in enumerate(defines):
-            if k in self.access.kept:
+            if k in self.access.written:
                 one = to
                 if lanes == 2:
                     one = f"{to}e{lane}"
@@ -303,8 +303,8 @@ class _Operations:
 
     def _operand(self, code: int, lanes: int) -> str:
         """The register of an operand, which is loaded if it is in none."""
-        if (code, lanes) in self._known:
-            return self._known[code, lanes]
+        if (code, lanes) in self._registers:
+            return self._registers[code, lanes]
         (number, kind), to = divmod(code, 4), self._name()
         if kind == CONSTANT:
             lines, name = self.access.constant(number, to)
@@ -316,13 +316,13 @@ class _Operations:
             self.lines += self._wide(lanes).load(to, f"{to}p", self._spilled[code], self.access.types.align)
         else:  # the first value of a pair
             self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {self._operand(code, 2)}, i32 0")
-        self._known[code, lanes] = to
+        self._registers[code, lanes] = to
         return to
 
     def _spill(self, result: int) -> None:
         """Keep a result in the workspace."""
         lanes = self._lanes[result]
-        types, name, places = self._wide(lanes), self._known[result, lanes], self._places[lanes]
+        types, name, places = self._wide(lanes), self._registers[result, lanes], self._free_places[lanes]
         if not places:
             places.append(self.end)
             self.end += types.width
@@ -352,7 +352,7 @@ def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
     ]
 
 
-def watching(
+def check_pivots(
     types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, together: int
 ) -> list[str]:  # fmt: skip
     """status |= `_flags` of values in neighbouring places from `first` on, each with its limits.
@@ -389,7 +389,7 @@ def _numbers(types: Types, values: Sequence[float]) -> str:
     return "<" + ", ".join(f"{types.num} {types.real.llvm_literal(x)}" for x in values) + ">"
 
 
-def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:
+def trig_lines(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:
     """Sines and cosines, of `together` angles at a time: one state's side by side, or registers of states in a row."""
     wide, width, lines = types.of(together * types.width), types.width, []
     pair = f"{{ {wide.vec}, {wide.vec} }}"
@@ -397,7 +397,7 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
         packed = "zeroinitializer"
         for k, value in enumerate(segment.reads[start : start + together], start):
             lines += types.load(f"%x{k}", f"%p{k}", int(slot[value]) * width)
-            lines += _put(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
+            lines += _insert_part(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
             packed = f"%in{k}"
         lines += [
             f"  %pair{start} = call {pair} @sincos_{wide.suffix}({wide.vec} {packed})",
@@ -409,13 +409,13 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
             function = "sin" if segment.template.kind[local] == SIN else "cos"
             if 0 <= lane < together:
                 lines += [
-                    *_taken(types, wide, f"%v{local}", f"%{function}{start}", lane),
+                    *_extract_part(types, wide, f"%v{local}", f"%{function}{start}", lane),
                     *types.store(f"%v{local}", f"%w{local}", int(slot[value]) * width),
                 ]
     return lines
 
 
-def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
+def _insert_part(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
     """`to`: the wide register `packed` with the register x as its k-th part."""
     n, total = types.width, wide.width
     if total == 1:
@@ -430,7 +430,7 @@ def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> lis
     ]
 
 
-def _taken(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
+def _extract_part(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
     """`to`: the k-th part of the wide register `packed`."""
     n = types.width
     if wide.width == 1:
