@@ -1,1 +1,1 @@
-"""Files written whole, the cache, tables, and TOML with line numbers."""
+"""Atomic file writes, the disk cache, table readers and writers, and TOML with line numbers."""

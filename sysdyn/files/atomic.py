@@ -13,9 +13,9 @@ from sysdyn.errors import FileError, checked_path
 
 
 class AtomicFile:
-    """Replacement of the file `path`: write `temporary`, a hidden file in the same folder, then `commit` or `abort`.
+    """Atomic replacement of the file `path`: write the file `temporary`, then call `commit` or `abort`.
 
-    A process that is killed leaves the hidden file.
+    `temporary` is a hidden file in the same folder. It remains if the process is killed.
     """
 
     def __init__(self, path: Path):
@@ -23,6 +23,7 @@ class AtomicFile:
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
 
     def commit(self) -> None:
+        """Rename the temporary file to `path`. Raises OSError."""
         os.replace(self.temporary, self.path)
 
     def abort(self) -> None:
@@ -32,7 +33,25 @@ class AtomicFile:
 
 
 def write_file(path: str | os.PathLike[str], payload: bytes, mode: int = 0o666) -> Path:
-    """Replace the content of a file; mode: its permissions before the umask. Raises FileError, and nothing changes."""
+    """Replace the content of a file atomically.
+
+    Parameters
+    ----------
+    path : path
+    payload : bytes
+        New content.
+    mode : int
+        Permissions before the umask.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    FileError
+        If the file cannot be written. The old content then stays.
+    """
     target = checked_path("a file", path)
     new = AtomicFile(target)
     try:
@@ -47,7 +66,10 @@ def write_file(path: str | os.PathLike[str], payload: bytes, mode: int = 0o666) 
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write {name: content} into a folder, new or not. Raises FileError; files written before the failure stay."""
+    """Write {name: content} into a folder, which is created if needed.
+
+    Raises FileError. Files that were written before the failure stay.
+    """
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Disk cache of compiled programs: atomic writes, entries with a checksum, least recently used entries evicted.
+"""Disk cache of compiled programs: atomic writes, checksums, least recently used (LRU) eviction.
 
-Entries contain code that will be executed. So the folder must belong to the user and nobody else may write to it, and
-an entry is read only if its sha256 fits its key and content. Where the cache cannot be used, one warning says so, and
-everything is compiled anew.
+Entries contain executable code. Therefore the folder must belong to the user and must not be writable by others, and
+the sha256 of an entry must match its key and content. If the cache cannot be used, one warning is issued and every
+program is compiled.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ import platformdirs
 from sysdyn.errors import CacheWarning, FileError, warn
 from sysdyn.files.atomic import write_file
 
-# First bytes of every entry: a word with the version; sha256 of the key and the content follows.
+# Magic bytes of an entry, with the format version. The sha256 of key and content follows.
 _MAGIC = b"sysdyn2\n"
-# Names of entries and of their temporary files, see `AtomicFile`. No other file is ever deleted.
+# File names of entries and of their temporary files (`AtomicFile`). The cache deletes no other files.
 _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
 # Values of SYSDYN_CACHE that switch the cache off.
 _OFF = ("", "off")
-# Bytes of a MiB, the unit of SYSDYN_CACHE_LIMIT.
+# Bytes per MiB, the unit of SYSDYN_CACHE_LIMIT.
 MEBIBYTE = 2**20
-# Size limit [MiB] if SYSDYN_CACHE_LIMIT is not set: tuned, some thousand humanoids.
+# Default of SYSDYN_CACHE_LIMIT [MiB]: tuned, some thousand humanoids.
 _LIMIT = 1024.0
-# Scans of the folder, on average, while as many bytes are stored as it may hold: tuned, 0.1 s each.
+# Mean number of eviction scans per size limit of stored bytes: tuned, a scan takes 0.1 s.
 _SCANS = 64
 
-_random = random.Random().random  # apart from the user's random numbers
-_warned: set[str] = set()  # folders and variables that a warning has named
+_random = random.Random().random  # leaves the user's random state unchanged
+_warned: set[str] = set()  # folders and variables of earlier warnings
 
 
 class CacheEntry(NamedTuple):
-    """A file of the cache: its size in bytes, and when it was last used, in seconds since the epoch."""
+    """A cache file: name, size [bytes] and time of last use [s since the epoch]."""
 
     name: str
     size: int
@@ -47,7 +47,7 @@ class CacheEntry(NamedTuple):
 
 
 def folder() -> Path | None:
-    """The folder of the entries: SYSDYN_CACHE or the user's cache folder; None if the cache is switched off."""
+    """Cache folder: SYSDYN_CACHE or the user's cache folder; None if the cache is disabled."""
     path = os.environ.get("SYSDYN_CACHE")
     if path is not None:
         return Path(path) if path not in _OFF else None
@@ -55,7 +55,7 @@ def folder() -> Path | None:
 
 
 def limit() -> float:
-    """Number of bytes that the folder may hold, by SYSDYN_CACHE_LIMIT."""
+    """Size limit of the cache [bytes], from SYSDYN_CACHE_LIMIT."""
     text = os.environ.get("SYSDYN_CACHE_LIMIT", str(_LIMIT))
     with contextlib.suppress(ValueError):
         if float(text) >= 0.0:
@@ -66,7 +66,7 @@ def limit() -> float:
 
 
 def load(key: str) -> bytes | None:
-    """The bytes stored under `key`; None if there are none that can be trusted."""
+    """Content of the entry `key`; None if it is missing or fails its checksum."""
     where = folder()
     if where is None:
         return None
@@ -83,7 +83,7 @@ def load(key: str) -> bytes | None:
 
 
 def store(key: str, payload: bytes) -> None:
-    """Store `payload` under `key`; concurrent writers of one key leave one whole entry."""
+    """Store `payload` under `key`. Concurrent writers of a key leave one complete entry."""
     where = folder()
     if where is None:
         return
@@ -98,27 +98,27 @@ def store(key: str, payload: bytes) -> None:
 
 
 def entries() -> list[CacheEntry]:
-    """The entries in the folder and their temporary files, the least recently used first."""
-    where, listed = folder(), []
+    """Entries and temporary files in the cache folder, least recently used first."""
+    where, result = folder(), []
     if where is not None:
         with contextlib.suppress(OSError), os.scandir(where) as files:
             for file in files:
                 with contextlib.suppress(OSError):
                     if _ENTRY.fullmatch(file.name):
                         stat = file.stat(follow_symlinks=False)
-                        listed.append(CacheEntry(file.name, stat.st_size, stat.st_mtime))
-    return sorted(listed, key=lambda entry: entry.used)
+                        result.append(CacheEntry(file.name, stat.st_size, stat.st_mtime))
+    return sorted(result, key=lambda entry: entry.used)
 
 
 def clear() -> None:
-    """Delete all entries that can be deleted."""
+    """Delete all entries; ignore those that cannot be deleted."""
     where = folder()
     if where is not None:
         _evict(where, -math.inf)
 
 
 def _evict(where: Path, size: float | None = None) -> None:
-    """Delete the least recently used entries until the others have at most this size in bytes, by default the limit."""
+    """Delete the least recently used entries until the cache has at most `size` bytes; default: the limit."""
     oldest_first = entries()
     excess = sum(entry.size for entry in oldest_first) - (limit() if size is None else size)
     for entry in oldest_first:
@@ -134,7 +134,7 @@ def _head(key: str, payload: bytes) -> bytes:
 
 
 def _is_private(where: Path) -> bool:
-    """True if the folder belongs to the user and nobody else can write to it; warns if not. Raises OSError."""
+    """True if the folder belongs to the user and others cannot write to it; else warn. Raises OSError."""
     stat = where.stat()
     if stat.st_uid == os.geteuid() and not stat.st_mode & 0o022:
         return True

@@ -1,4 +1,4 @@
-"""Tables, text and pages as HTML: readable on light and on dark, nothing loaded from elsewhere."""
+"""Tables, text and pages as self-contained HTML, readable on light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-# Tables of more rows are folded; further rows are not shown: tuned to a screen.
+# Tables with more than LONG rows are folded; rows beyond ROWS_SHOWN are omitted: tuned to a screen.
 LONG, ROWS_SHOWN = 12, 200
-# Marks of success and of failure, in colours that are read on light and on dark.
+# Success and failure marks, in colours that are readable on light and dark backgrounds.
 GOOD, BAD = '<span style="color: #009E73">✓</span> ', '<span style="color: #D55E00">✗</span> '
-# Style of tables and texts: colours of the notebook, or transparent.
+# Style of tables and text: colours of the notebook, or transparent.
 STYLE = (
     "<style>.sysdyn table {border-collapse: collapse; margin: 0.3em 0 0.6em; font-size: inherit; "
     "display: block; width: max-content; max-width: 100%; overflow-x: auto} "
@@ -20,7 +20,7 @@ STYLE = (
     ".sysdyn .word {text-align: left} .sysdyn summary {cursor: pointer; opacity: 0.8} "
     ".sysdyn pre {white-space: pre-wrap; margin: 0.2em 0; padding: 0; background: none}</style>"
 )
-# Document that also prints well; the wheel zooms its pictures, dragging moves them.
+# Page template with a print style. The mouse wheel zooms pictures, dragging pans them.
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
@@ -65,7 +65,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
 
 
 class TextTable(NamedTuple):
-    """A table of text; its first `left` columns are words, the others numbers."""
+    """A table of strings. The first `left` columns are left-aligned text, the others right-aligned numbers."""
 
     title: str
     columns: Sequence[str]
@@ -74,19 +74,19 @@ class TextTable(NamedTuple):
 
 
 def fragment(*parts: str) -> str:
-    """HTML parts as one element with its style, for notebooks."""
+    """HTML parts as one styled element for notebooks."""
     return f'{STYLE}<div class="sysdyn">{"".join(parts)}</div>'
 
 
 def text(lines: str, mark: str = "") -> str:
-    """Lines of text: the first one as a heading after the mark, the others verbatim."""
+    """Text as HTML: `mark` and the first line as a heading, the other lines verbatim."""
     head, _, rest = lines.partition("\n")
     body = f"<pre>{escape(rest)}</pre>" if rest else ""
     return f"<div>{mark}<b>{escape(head)}</b></div>{body}"
 
 
 def table(x: TextTable, folded: bool | None = None) -> str:
-    """The table below its title; folded away if it is long, unless `folded` decides it."""
+    """A table with its title. folded: collapse the rows; default: only if there are many."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         kinds = (' class="word"' if k < x.left else "" for k in range(len(cells)))
@@ -101,10 +101,10 @@ def table(x: TextTable, folded: bool | None = None) -> str:
 
 
 def page(title: str, *parts: str) -> str:
-    """HTML parts as a document that loads nothing."""
+    """HTML parts as a self-contained document."""
     return _PAGE.format(title=escape(title), body=fragment(*parts))
 
 
 def section(title: str, *parts: str) -> str:
-    """HTML parts below a heading."""
+    """A section: a heading and HTML parts."""
     return f"<h2>{escape(title)}</h2>{''.join(parts)}"

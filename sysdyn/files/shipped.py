@@ -1,19 +1,19 @@
-"""Folders beside the package in a source tree that an installation holds within it."""
+"""Data folders: next to the package in a source tree, inside the package in an installation."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# The source tree, or the folder that holds the installed package.
+# Parent folder of the package: the source tree or site-packages.
 ROOT = PACKAGE.parent
 
 
 def places(name: str) -> tuple[Path, Path]:
-    """Paths of the folder of this name, one of which exists: in a source tree, and in an installation."""
+    """The two possible paths of a data folder: in a source tree and in an installation."""
     return ROOT / name, PACKAGE / name
 
 
 def shipped(name: str) -> Path | None:
-    """The folder of this name; None where the package has none, as in a zip file."""
+    """Path of a data folder; None if it does not exist, for example in a zip file."""
     return next((path for path in places(name) if path.is_dir()), None)

@@ -1,4 +1,4 @@
-"""Digests of this package's own sources, so that the cache gives nothing that other sources computed."""
+"""Digests of the package sources, which are part of cache keys: changed sources invalidate entries."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-PACKAGE = files("sysdyn")  # The folder of the package, which may be in a zip file.
+PACKAGE = files("sysdyn")  # Package folder; may be in a zip file.
 
 
 @functools.cache
 def sources_digest(*parts: str, package: Traversable = PACKAGE) -> str:
-    """sha256 of the Python files of these parts (folders or files, relative to the package), with their names."""
+    """sha256 of the names and contents of Python files. parts: files or folders, relative to the package."""
     digest = hashlib.sha256()
     for part in parts:
         for name, file in _sources(part, package.joinpath(part)):
@@ -23,7 +23,7 @@ def sources_digest(*parts: str, package: Traversable = PACKAGE) -> str:
 
 
 def _sources(name: str, path: Traversable) -> Iterator[tuple[str, Traversable]]:
-    """(name, file) of a file, or of all Python files below a folder, in the order of their names."""
+    """(name, file) of a file, or of all Python files below a folder, sorted by name."""
     if not path.is_dir():
         yield name, path
         return

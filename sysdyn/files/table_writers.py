@@ -1,6 +1,6 @@
-"""Tables of numbers written in chunks to .csv, .npz, .parquet and .h5 files, which `tables` reads.
+"""Writers of numeric tables: .csv, .npz, .parquet and .h5 files, written in chunks; `tables` reads them.
 
-Memory does not grow with the number of rows. A file is replaced once it is complete.
+Memory does not grow with the number of rows. The file is replaced when it is complete.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from sysdyn.files.tables import ROWS, package, table_suffix
 
 
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Writer:
-    """A writer of arrays {name: columns}. Raises InvalidInput, FileError if the file cannot be written."""
+    """Open a writer for arrays with these columns, {array: column names}. Raises InvalidInput, FileError."""
     return WRITERS[table_suffix(path, "output file", tuple(WRITERS))](Path(path), columns)
 
 
 class Writer(ABC):
-    """Takes chunks {array: (n, m)}; `close` replaces the file, an error or `abort` leaves it as it was.
+    """Base class of table writers. `write` appends a chunk; `close` replaces the file.
 
-    Kinds of files implement `begin`, `append` and `end`, and register what has to be closed in `resources`. Raises
-    FileError.
+    After an error or `abort`, the old file stays. Subclasses implement `begin`, `append` and `end`, and register open
+    resources in `resources`. Methods raise FileError.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, Sequence[str]]):
         self.path, self.columns = path, columns
         self.file, self.resources = AtomicFile(path), ExitStack()
-        with self._writing():
+        with self._file_errors():
             self.begin()
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _file_errors(self) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
@@ -59,20 +59,22 @@ class Writer(ABC):
     def append(self, arrays: Mapping[str, np.ndarray]) -> None: ...
 
     def end(self) -> None:  # noqa: B027
-        """Write what comes after the last chunk."""
+        """Finish the file after the last chunk."""
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        with self._writing():
+        """Append a chunk {array: (n, m)}."""
+        with self._file_errors():
             self.append({name: arrays[name].reshape(-1, len(self.columns[name])) for name in self.columns})
 
     def close(self) -> None:
-        with self._writing():
+        """Complete the file and replace the old one."""
+        with self._file_errors():
             self.end()
             self.resources.close()
             self.file.commit()
 
     def abort(self) -> None:
-        """Give up everything that was written; no effect after `close`."""
+        """Discard the new file; no effect after `close`."""
         with suppress(Exception):  # a full disk
             self.resources.close()
         self.file.abort()
@@ -88,7 +90,7 @@ class _CsvWriter(Writer):
 
 
 class _NpzWriter(Writer):
-    """Collects each array in a temporary file, since an archive takes one after the other."""
+    """Buffers each array in a temporary file, since a zip archive is written one member after another."""
 
     def begin(self) -> None:
         self.rows, self.parts = 0, {}
@@ -115,7 +117,7 @@ def _shape(rows: int, columns: Sequence[str]) -> tuple[int, ...]:
 
 
 class _Disk(io.FileIO):
-    """A file that records its first error instead of raising, since HDF5 ends the process if writing fails."""
+    """A file that stores its first error instead of raising it, since HDF5 aborts the process on write errors."""
 
     error: OSError | None = None
 
@@ -174,7 +176,7 @@ class _ParquetWriter(Writer):
         self.parquet.write_table(self.arrow.Table.from_arrays([self.arrow.array(c) for c in x.T], schema=self.schema))
 
 
-# Writers of tables, by suffix.
+# {suffix: writer class}
 WRITERS: dict[str, type[Writer]] = {
     ".csv": _CsvWriter, ".npz": _NpzWriter, ".parquet": _ParquetWriter, ".h5": _Hdf5Writer, ".hdf5": _Hdf5Writer,
 }  # fmt: skip

@@ -1,8 +1,8 @@
-"""Tables of numbers in .csv, .npz, .parquet and .h5 files, in memory, and in ROS bags, read in chunks of rows.
+"""Readers of numeric tables in chunks of rows: .csv, .npz, .parquet and .h5 files, ROS bags, arrays in memory.
 
-Memory does not grow with the number of rows, unless the arrays of a .npz file are in Fortran's order. A .csv file has a
-header and fields between commas, semicolons or tabs. A .npz or HDF5 file has arrays (N,) or (N, m), each of which is
-one or several columns. Parquet needs pyarrow (the extra `parquet`), HDF5 h5py (`hdf5`), bags rosbags (`ros`).
+Memory does not grow with the number of rows, except for .npz arrays in Fortran order. A .csv file has a header and is
+separated by commas, semicolons or tabs. A .npz or HDF5 file contains arrays (N,) or (N, m); an array is one or several
+columns. Parquet needs pyarrow (extra `parquet`), HDF5 needs h5py (`hdf5`), bags need rosbags (`ros`).
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ import numpy as np
 from sysdyn.errors import FileError, InvalidInput, SysdynError, checked_path, optional
 from sysdyn.program.arrays import BOOLEANS, NUMBERS, TIMES, dtype_problem
 
-# Name of the column of time, of bags and of all files that are written.
+# Name of the time column in bags and in all output files.
 TIME = "t"
-# Rows that are read or written at a time: tuned.
+# Rows per chunk: tuned.
 ROWS = 4096
-# Unknown arrays wider than this are kept as one opaque column.
+# An array of unknown name with more columns is one opaque column.
 MAX_UNKNOWN_COLUMNS = 4096
-# Packages that files of these suffixes need: {suffix: (module, package)}.
+# Optional packages: {suffix: (module, package)}.
 _PACKAGES = {
     ".parquet": ("pyarrow.parquet", "pyarrow"), ".h5": ("h5py", "h5py"), ".hdf5": ("h5py", "h5py"),
     ".mcap": ("rosbags.highlevel", "rosbags"), ".db3": ("rosbags.highlevel", "rosbags"),
     ".bag": ("rosbags.highlevel", "rosbags"),
 }  # fmt: skip
-# Words, in lower case, for missing values.
+# Lower-case texts that mean a missing value.
 _MISSING = ("", "nan", "na", "n/a", "null", "none", "nat", "<na>")
-# Date and time of ISO 8601, with an optional offset from UTC in hours and minutes.
+# ISO 8601 date and time, with an optional UTC offset.
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T]?([\d:.]+))?(?: ?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d)?))?")
 
 Chunks = Iterator[np.ndarray]  # (n, columns) float64, NaN for missing values
-# {number of a column to read: kinds of types that its entries may have, see `sysdyn.program.arrays`}.
+# {column number: allowed dtype kinds} of the columns to read; see `sysdyn.program.arrays`.
 ColumnKinds = Mapping[int, str]
-# Function of the name of an array that gives its columns, in any of its forms; none if the array is unknown.
+# Array name → column names of each accepted layout; empty if the array is unknown.
 ArrayColumns = Callable[[str], Sequence[list[str]]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """An open table: the names of its columns, and chunks(kinds), an iterator over chunks of the columns in `kinds`.
+    """An open table: column names, and an iterator over chunks of rows.
 
-    Dates are in seconds since 1970, spans of time in seconds. Reading raises FileError, with the row (from 1, without
-    the header) where there is one. aliases: a second name of each column, or "".
+    `chunks(kinds)` reads the columns in `kinds`. Dates are converted to seconds since 1970, durations to seconds.
+    Reading raises FileError; row numbers in messages start at 1 after the header. `aliases` has a second name for each
+    column, or "".
     """
 
     header: list[str]
@@ -61,7 +62,7 @@ class Table:
 
 
 def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
-    """The suffix of a file to be read or written. Raises InvalidInput, BackendUnavailable."""
+    """File suffix, checked against `suffixes`. Raises InvalidInput, BackendUnavailable for a missing package."""
     suffix = checked_path(what, path).suffix.lower()
     if not suffix and ".db3" in suffixes and (Path(path) / "metadata.yaml").is_file():
         suffix = ".db3"  # a ROS 2 bag is a folder
@@ -73,31 +74,47 @@ def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
 
 
 def package(path: str | Path, suffix: str) -> Any:
-    """The module that reads and writes files of this kind."""
+    """Import the optional module for files with this suffix."""
     module, name = _PACKAGES[suffix]
     return optional(module, f"{path} needs {name}, which is not installed: pip install {name}")
 
 
 def read_table(source: Any, columns_of: ArrayColumns, rows: int = ROWS, unsynchronised: bool = False) -> Table:
-    """The table in a file, a DataFrame of pandas, Arrow or Polars, or a dict of arrays.
+    """Open a table.
 
-    columns_of: columns of the arrays of a dict, a .npz or an HDF5 file. unsynchronised: each message of a bag has a row
-    at its own time. Raises FileError.
+    Parameters
+    ----------
+    source : path, DataFrame or mapping
+        A file, a DataFrame of pandas, Arrow or Polars, or a dict of arrays.
+    columns_of : callable
+        Array name → accepted column names, for arrays of a dict, a .npz or an HDF5 file.
+    rows : int
+        Rows per chunk.
+    unsynchronised : bool
+        Read a ROS bag with one row per message, see `sysdyn.files.bags`.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    FileError
     """
     if isinstance(source, Mapping):
         return _read_mapping(source, columns_of, rows)
     if hasattr(source, "columns"):
         return _read_frame(source, rows)
     suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
-    with _reading(path, suffix):
+    with _file_errors(path, suffix):
         if READERS[suffix] is _read_bag:
             return _read_bag(path, columns_of, rows, unsynchronised)
         return READERS[suffix](path, columns_of, rows)
 
 
 @contextmanager
-def _reading(where: str | Path, kind: str) -> Iterator[None]:
-    """Turn errors raised within into a FileError that names the file."""
+def _file_errors(where: str | Path, kind: str) -> Iterator[None]:
+    """Context that converts errors to a FileError with the file name."""
     try:
         yield
     except SysdynError:
@@ -106,14 +123,14 @@ def _reading(where: str | Path, kind: str) -> Iterator[None]:
         raise FileError(f"{where} cannot be read: it needs more memory than there is") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{where} is not a text file in UTF-8: {error}") from error
-    except Exception as error:  # zipfile, zlib, numpy, Arrow, HDF5 and rosbags each raise kinds of their own
+    except Exception as error:  # zipfile, zlib, numpy, Arrow, HDF5 and rosbags raise different classes
         if isinstance(error, OSError) and error.strerror:
             raise FileError(f"{where} cannot be read: {error.strerror}") from error
         raise FileError(f"{where} is not a readable {kind} file: {error or type(error).__name__}") from error
 
 
 def _floats(x: np.ndarray, allowed: str, where: str) -> np.ndarray:
-    """A column as float64: times in s, objects by their texts. Raises FileError for types that are not allowed."""
+    """Convert a column to float64: times to seconds, objects through str(). Raises FileError for other dtype kinds."""
     if x.dtype.kind == "O":
         return np.array([_number(str(entry), allowed, where) for entry in x])
     if why := dtype_problem(x.dtype, allowed):
@@ -125,7 +142,7 @@ def _floats(x: np.ndarray, allowed: str, where: str) -> np.ndarray:
 
 
 def _number(text: str, allowed: str, where: str) -> float:
-    """The number or the time [s] that a text spells; NaN for a missing value."""
+    """Parse a number or a time [s]; NaN for a missing value. Raises FileError."""
     text = text.strip()
     if text.lower() in _MISSING:
         return math.nan
@@ -152,7 +169,7 @@ def _read_csv(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
         raise FileError(f"{path} is empty: its first line must name the columns")
 
     def chunks(kinds: ColumnKinds) -> Chunks:
-        with _reading(path, ".csv"), path.open(encoding="utf-8-sig", newline="") as file:
+        with _file_errors(path, ".csv"), path.open(encoding="utf-8-sig", newline="") as file:
             filled, row = (line for line in file if line.strip()), 1
             next(filled)
             while lines := list(islice(filled, rows)):
@@ -165,12 +182,12 @@ def _read_csv(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
 def _csv_numbers(
     path: Path, lines: list[str], header: list[str], kinds: ColumnKinds, separator: str, row: int
 ) -> np.ndarray:
-    """(n, columns) of lines; row: the number of the first one."""
+    """Parse n lines into an (n, columns) array. row: row number of the first line, for messages."""
     if all(line.count(separator) == len(header) - 1 for line in lines):
         try:
             return np.loadtxt(lines, delimiter=separator, usecols=list(kinds), ndmin=2, comments=None)
         except ValueError:
-            pass  # empty fields, times, quotes, or no numbers
+            pass  # empty fields, times, quotes or text: parsed below
     fields = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
     for k, line in enumerate(fields, start=row):
         if len(line) != len(header):
@@ -191,7 +208,7 @@ def _csv_numbers(
 def _array_columns(
     where: str | Path, name: str, shape: tuple[int, ...], dtype: np.dtype, forms: Sequence[list[str]]
 ) -> tuple[list[str], int | None]:
-    """(columns of an array, its number of rows); None rows if it holds for all states."""
+    """(column names of an array, number of rows). The number is None if the array is the same for all states."""
     numeric, width = not dtype_problem(dtype, NUMBERS + TIMES + BOOLEANS), math.prod(shape[1:])
     if not forms:
         split = numeric and len(shape) == 2 and 1 < width <= MAX_UNKNOWN_COLUMNS
@@ -209,11 +226,11 @@ def _array_columns(
 
 
 def _array_table(
-    where: str | Path, opened: Callable[[], AbstractContextManager[Mapping[str, Any]]], columns_of: ArrayColumns,
+    where: str | Path, open_arrays: Callable[[], AbstractContextManager[Mapping[str, Any]]], columns_of: ArrayColumns,
     rows: int,
 ) -> Table:  # fmt: skip
-    """The table of the arrays that `opened` gives by name; they have shape and dtype, and slices read rows in order."""
-    with opened() as arrays:
+    """Table of named arrays. open_arrays: context that yields {name: array-like with shape, dtype and row slices}."""
+    with open_arrays() as arrays:
         layout = {name: _array_columns(where, name, x.shape, x.dtype, columns_of(name)) for name, x in arrays.items()}
     places = [(name, k) for name, (columns, _) in layout.items() for k in range(len(columns))]
 
@@ -223,7 +240,7 @@ def _array_table(
         size = part.stop - part.start
         entries = entries.reshape(1 if length is None else size, -1)
         if entries.shape[1] != len(columns):
-            raise FileError(f"{where}: {name!r} holds no columns of numbers")
+            raise FileError(f"{where}: {name!r} has no numeric columns")
         return np.broadcast_to(entries, (size, len(columns)))
 
     def chunks(kinds: ColumnKinds) -> Chunks:
@@ -231,9 +248,9 @@ def _array_table(
         lengths = {name: length for name, (_, length) in layout.items() if name in needed and length is not None}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            raise FileError(f"{where}: the arrays do not fit together, they have different numbers of rows: {listed}")
+            raise FileError(f"{where}: the arrays have different numbers of rows: {listed}")
         total = max(lengths.values(), default=1)
-        with _reading(where, "table"), opened() as arrays:
+        with _file_errors(where, "table"), open_arrays() as arrays:
             for begin in range(0, total, rows):
                 part = slice(begin, min(begin + rows, total))
                 blocks = {name: block(name, arrays[name], part) for name in needed}
@@ -244,18 +261,18 @@ def _array_table(
 
 
 def _read_mapping(source: Mapping[str, Any], columns_of: ArrayColumns, rows: int) -> Table:
-    """The table of a dict of arrays (N,) or (N, m); arrays without an axis of states hold for all."""
+    """Table of a dict of arrays (N,) or (N, m). Arrays without a state axis are the same for all states."""
     arrays: dict[str, np.ndarray] = {}
     for name, x in source.items():
         try:
             arrays[str(name)] = np.asarray(x)
         except ValueError as error:
-            raise FileError(f"the log: {name!r} is no array: {error}") from error
+            raise FileError(f"the log: {name!r} is not an array: {error}") from error
     return _array_table("the log", lambda: nullcontext(arrays), columns_of, rows)
 
 
 class _NpyArray:
-    """An array in a .npz file: slices of rows are read from the file, arrays in Fortran's order as a whole."""
+    """A lazy array in a .npz file. Row slices are read from the file; an array in Fortran order is read at once."""
 
     def __init__(self, file: IO[bytes]):
         version = np.lib.format.read_magic(file)
@@ -277,28 +294,28 @@ class _NpyArray:
 
 def _read_npz(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
     @contextmanager
-    def opened() -> Iterator[dict[str, _NpyArray]]:
+    def open_arrays() -> Iterator[dict[str, _NpyArray]]:
         with zipfile.ZipFile(path) as archive, ExitStack() as files:
             names = archive.namelist()
             yield {x.removesuffix(".npy"): _NpyArray(files.enter_context(archive.open(x))) for x in names}
 
-    return _array_table(path, opened, columns_of, rows)
+    return _array_table(path, open_arrays, columns_of, rows)
 
 
 def _read_hdf5(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
     h5py = package(path, ".h5")
 
     @contextmanager
-    def opened() -> Iterator[dict[str, Any]]:
+    def open_arrays() -> Iterator[dict[str, Any]]:
         arrays: dict[str, Any] = {}
-        with h5py.File(path, "r") as file:  # links to other files are not followed
+        with h5py.File(path, "r") as file:  # external links are not followed
             file.visititems(lambda name, x: arrays.update({name: x} if isinstance(x, h5py.Dataset) else {}))
             for name, x in arrays.items():
                 if x.external or x.is_virtual:
                     raise FileError(f"{path}: the content of {name!r} is in other files: copy it into this one")
             yield {name: x for name, x in arrays.items() if x.shape is not None}
 
-    return _array_table(path, opened, columns_of, rows)
+    return _array_table(path, open_arrays, columns_of, rows)
 
 
 # ---- Parquet, bags, DataFrames
@@ -310,7 +327,7 @@ def _read_parquet(path: Path, columns_of: ArrayColumns, rows: int) -> Table:
         names = list(file.schema_arrow.names)
 
     def chunks(kinds: ColumnKinds) -> Chunks:
-        with _reading(path, "Parquet"), parquet.ParquetFile(path) as file:
+        with _file_errors(path, "Parquet"), parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=rows, columns=[names[j] for j in kinds]):
                 columns = [(batch.column(names[j]), x, names[j]) for j, x in kinds.items()]
                 yield np.column_stack([
@@ -326,7 +343,7 @@ def _read_bag(path: Path, columns_of: ArrayColumns, rows: int, unsynchronised: b
     header, aliases, rows_of = read_bag(path, unsynchronised)
 
     def chunks(kinds: ColumnKinds) -> Chunks:
-        with _reading(path, "bag"):
+        with _file_errors(path, "bag"):
             lines = rows_of(list(kinds))
             while part := list(islice(lines, rows)):
                 yield np.array(part).reshape(len(part), len(kinds))
@@ -335,8 +352,8 @@ def _read_bag(path: Path, columns_of: ArrayColumns, rows: int, unsynchronised: b
 
 
 def _read_frame(frame: Any, rows: int) -> Table:
-    """The table of a DataFrame; an index is a column if it has a name or holds times, called t if it has no name."""
-    if not hasattr(frame, "iloc"):  # of Arrow and Polars
+    """Table of a DataFrame. A named index is a column; an unnamed index of times is the column t."""
+    if not hasattr(frame, "iloc"):  # Arrow and Polars
         frame = frame.to_pandas()
     if frame.index.name is not None or frame.index.dtype.kind in "mM":
         frame = frame.rename_axis(frame.index.name or TIME).reset_index()
@@ -348,7 +365,7 @@ def _read_frame(frame: Any, rows: int) -> Table:
         return _floats(column.to_numpy(dtype=f"{kind}8[ns]" if kind in "mM" else None), allowed, where)
 
     def chunks(kinds: ColumnKinds) -> Chunks:
-        with _reading("the DataFrame", "table"):
+        with _file_errors("the DataFrame", "table"):
             for begin in range(0, len(frame), rows):
                 part = frame.iloc[begin : begin + rows]
                 yield np.column_stack([numbers(part.iloc[:, j], x) for j, x in kinds.items()])
@@ -356,7 +373,7 @@ def _read_frame(frame: Any, rows: int) -> Table:
     return Table([str(name) for name in frame.columns], chunks)
 
 
-# Readers of tables, by suffix.
+# {suffix: reader}
 READERS: dict[str, Callable[[Path, ArrayColumns, int], Table]] = {
     ".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet, ".h5": _read_hdf5, ".hdf5": _read_hdf5,
     ".db3": _read_bag, ".mcap": _read_bag, ".bag": _read_bag,

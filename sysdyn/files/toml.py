@@ -1,4 +1,4 @@
-"""TOML files that remember their lines, so that errors name them."""
+"""TOML files with line numbers, for error messages."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ import numpy as np
 
 from sysdyn.errors import FileError, SysdynError, checked_path
 
-# Tokens that may contain the end of a line without ending a statement; strings before the characters within them.
+# Tokens of the statement splitter: strings and comments first, then brackets and line ends.
 _TOKENS = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]''', re.DOTALL
 )
-# The place of a value in a file: keys and numbers from the root, as ("measurement", 2, "type").
+# Path of a value: keys and array indices from the root, such as ("measurement", 2, "type").
 KeyPath = tuple[str | int, ...]
 
 
 def to_plain(x: Any) -> Any:
-    """The form of x in JSON and TOML: lists for arrays and tuples."""
+    """Convert arrays and tuples to lists, as in JSON and TOML."""
     if isinstance(x, np.ndarray):
         return x.tolist()
     return [to_plain(part) for part in x] if isinstance(x, (tuple, list)) else x
 
 
 class Document:
-    """A TOML file: its data, and the lines of every key. Raises FileError (unreadable, not UTF-8, not TOML)."""
+    """A TOML file: its data and the line numbers of its keys.
+
+    Raises FileError if the file cannot be read, is not UTF-8 or is not valid TOML.
+    """
 
     def __init__(self, path: str | Path):
         self.path = checked_path("a TOML file", path)
@@ -40,14 +43,14 @@ class Document:
             raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
-        except (ValueError, RecursionError, OverflowError) as error:  # the last two: nested too deep, numbers too long
+        except (ValueError, RecursionError, OverflowError) as error:  # deep nesting, huge numbers
             raise FileError(f"{path} is not valid TOML: {error}") from error
         self._text = text.split("\n")
         self._lines: dict[KeyPath, range] = {}
         self._locate()
 
     def _locate(self) -> None:
-        """Find the lines of each key."""
+        """Fill `_lines`: the line numbers of each key."""
         table: KeyPath = ()
         number: dict[KeyPath, int] = {}  # index of the current table of each [[array]]
         for at, end in _statements("\n".join(self._text)):
@@ -58,7 +61,7 @@ class Document:
                 ((key, parsed),) = parsed.items()
                 place = (*place, key)
                 if place in number and header and parsed != [{}]:
-                    place = (*place, number[place])  # a table within the last one of an array
+                    place = (*place, number[place])  # a subtable of the current array element
                 self._lines.setdefault(place, lines)
             if header and parsed == [{}]:
                 number[place] = number.get(place, -1) + 1
@@ -67,19 +70,20 @@ class Document:
             table = place if header else table
 
     def location(self, place: KeyPath = ()) -> str:
-        """FILE line N of a key, or of the nearest table around it."""
+        """Location "FILE line N" of a key, or of the enclosing table if the key is missing."""
         while place and place not in self._lines:
             place = place[:-1]
         return f"{self.path} line {self._lines[place].start}" if place else str(self.path)
 
     def fail(self, place: KeyPath, message: str) -> NoReturn:
+        """Raise FileError with the location of `place`."""
         raise FileError(f"{self.location(place)}: {message}")
 
     @contextmanager
     def errors_at(self, place: KeyPath) -> Iterator[None]:
-        """Prefix the messages of errors raised within by the file and line of the place.
+        """Context that prefixes error messages with the file and the line of `place`.
 
-        For an UnknownName it is the line that has the name in quotes, first within the place.
+        For an UnknownName, the line with the quoted name is used: first within `place`, then in the whole file.
         """
         try:
             yield
@@ -96,7 +100,7 @@ class Document:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """(first line, line after the last) of each statement of a valid file, lines counted from 0."""
+    """(start, stop) line range of each statement of a valid file, counted from 0."""
     depth, line, start = 0, 0, 0
     for token in _TOKENS.finditer(text + "\n"):
         text = token.group()
