@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.codegen.llvm.target import here
+from sysdyn.codegen.llvm.target import host_processor
 
 # States of a batch: more than fit in the widest register, and no multiple of these.
 STATES = 11
@@ -38,7 +38,7 @@ def results() -> dict[str, list]:
 
 def main() -> None:
     warnings.simplefilter("ignore")  # of a build of the extension for another processor
-    processor = here()
+    processor = host_processor()
     shown = {"triple": processor.triple, "lanes": processor.lanes(), "fuses": processor.fuses}
     json.dump({"processor": shown, "results": results()}, sys.stdout)
 

@@ -18,7 +18,7 @@ import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.llvm import machine_code
 from sysdyn.codegen.llvm.compile import compile_kernel
-from sysdyn.codegen.llvm.target import here
+from sysdyn.codegen.llvm.target import host_processor
 from sysdyn.codegen.partition import MAX_OPS, partition
 from sysdyn.files import cache
 from sysdyn.program.graph import Graph
@@ -37,7 +37,7 @@ def run_python(program: Program, inputs: dict[str, np.ndarray], n: int) -> dict[
     return interpreter.run_groups(program, full)
 
 
-WIDTHS, LEVELS = tuple(width for width in (1, 2, 4, 8) if width <= here().lanes()), (0, 2)
+WIDTHS, LEVELS = tuple(width for width in (1, 2, 4, 8) if width <= host_processor().lanes()), (0, 2)
 BACKENDS = {"python": run_python} | {
     f"llvm, {width} wide, level {level}": run_llvm(width, level) for width in WIDTHS for level in LEVELS
 }
@@ -135,7 +135,7 @@ def test_one_row_serves_all_states(width):
         np.testing.assert_array_equal(found[group], x)
 
 
-ROWS = [*((width, DOUBLE) for width in WIDTHS), *((width, SINGLE) for width in (1, 4, here().lanes(SINGLE)))]
+ROWS = [*((width, DOUBLE) for width in WIDTHS), *((width, SINGLE) for width in (1, 4, host_processor().lanes(SINGLE)))]
 
 
 @pytest.mark.parametrize(("width", "real"), ROWS)
@@ -162,7 +162,7 @@ def test_rows_by_number(width, real):
 
 def test_rows_are_prefetched_and_give_the_same():
     """Those of a batch that is larger than the cache, also at the end of a mapping, beyond which there is no memory."""
-    program, width = random_program(6, blocks=4), here().lanes()
+    program, width = random_program(6, blocks=4), host_processor().lanes()
     few = 5 * width + 3
     n = few * (2**20 // (8 * few * (program.n_inputs + program.n_outputs)))
     inputs = random_inputs(program, n, 0)

@@ -202,8 +202,8 @@ def test_bound_calls_leave_no_references_and_outlive_their_solver():
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="looks for an instruction")
 def test_spilled_registers_are_aligned():
     program = hoist_trig(random_program(3, blocks=12))
-    module = target.library().parse_assembly(Emitter(program, target.here().lanes()).module())
-    text = target.here().machine(2).emit_assembly(module)
+    module = target.library().parse_assembly(Emitter(program, target.host_processor().lanes()).module())
+    text = target.host_processor().machine(2).emit_assembly(module)
     segments, run = text.split("\nbody:")
     assert re.search(r"andq\s+\$-64, %rsp", run[: run.index("call")])
     assert re.search(r"movap[sd]\s.*\(%rsp\)", segments) and not re.search(r"movup[sd]\s.*\(%rsp\)", segments)

@@ -18,14 +18,14 @@ from sysdyn.codegen.instruction_order import hoist_trig
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.segments import BLOCK_LENGTH
-from sysdyn.codegen.llvm.target import here
+from sysdyn.codegen.llvm.target import host_processor
 from sysdyn.codegen.partition import Segment, partition
 from sysdyn.codegen.slp import INSERT, Operation, slp_vectorise
 from sysdyn.program.graph import Graph, copysign, sin, sqrt
 from sysdyn.program.opcodes import BAD_PIVOT, MUL, SIN, WEAK_PIVOT
 from sysdyn.program.program import Program
 
-each_width = pytest.mark.parametrize("width", [1, here().lanes()])
+each_width = pytest.mark.parametrize("width", [1, host_processor().lanes()])
 
 
 def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:

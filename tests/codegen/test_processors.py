@@ -14,7 +14,7 @@ import sysdyn as sd
 from sysdyn.codegen.instruction_order import hoist_trig
 from sysdyn.codegen.llvm.compile import compile_kernel
 from sysdyn.codegen.llvm.emitter import Emitter
-from sysdyn.codegen.llvm.target import LOCK, Processor, here, library
+from sysdyn.codegen.llvm.target import LOCK, Processor, host_processor, library
 from sysdyn.program.graph import Graph, cos, sin
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
@@ -97,7 +97,9 @@ def test_twins_are_side_by_side_on_arm(programs):
 def run(program: Program, inputs: dict[str, np.ndarray], n: int, processor: Processor, width: int):
     """(outputs by group, status) on this machine, which has to have what the processor has."""
     wanted = {x for x in processor.features.split(",") if x.startswith("+")}
-    if processor.triple.split("-")[0] != here().triple.split("-")[0] or not wanted <= set(here().features.split(",")):
+    if processor.triple.split("-")[0] != host_processor().triple.split("-")[0] or not wanted <= set(
+        host_processor().features.split(",")
+    ):
         pytest.skip("this machine cannot run code for that processor")
     return run_kernel(compile_kernel(program, width, processor=processor), program, inputs, n)
 

@@ -10,12 +10,12 @@ import pytest
 from solvers import ALIGNED, aligning, aligning_states
 
 import sysdyn as sd
-from sysdyn.codegen.llvm.target import here
+from sysdyn.codegen.llvm.target import host_processor
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.real import SINGLE
 
-LANES = here().lanes(SINGLE)
+LANES = host_processor().lanes(SINGLE)
 ARM = sd.chain(5, seed=1)
 TREE = sd.random_tree(6, seed=3, joints=("revolute", "prismatic", "spherical"))
 FLOATING = sd.random_tree(6, seed=2, joints=("free", "revolute", "spherical"))

@@ -12,7 +12,7 @@ import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.c99 import CSource, Description
 from sysdyn.codegen.llvm.compile import compile_kernel
-from sysdyn.codegen.llvm.target import here
+from sysdyn.codegen.llvm.target import host_processor
 from sysdyn.program.opcodes import BAD_INPUT
 from sysdyn.runtime.real import DOUBLE, SINGLE
 
@@ -50,7 +50,7 @@ def _interpreted(program, inputs):
 @pytest.mark.parametrize("many", [False, True], ids=["one state", "batch"])
 @pytest.mark.parametrize("level", [0, 2])
 def test_kernels_in_single_precision(program, inputs, many, level):
-    kernel = compile_kernel(program, here().lanes(SINGLE) if many else 1, level, real=SINGLE)
+    kernel = compile_kernel(program, host_processor().lanes(SINGLE) if many else 1, level, real=SINGLE)
     found, status = run_kernel(kernel, program, inputs, N)
     exact, _ = run_kernel(compile_kernel(program), program, inputs, N)
     assert not status.any()
@@ -63,7 +63,7 @@ def test_kernels_in_single_precision(program, inputs, many, level):
 
 @pytest.mark.parametrize("many", [False, True], ids=["one state", "batch"])
 def test_status_of_each_state(program, inputs, many):
-    kernel = compile_kernel(program, here().lanes(SINGLE) if many else 1, 0, real=SINGLE)
+    kernel = compile_kernel(program, host_processor().lanes(SINGLE) if many else 1, 0, real=SINGLE)
     bad = {name: x.copy() for name, x in inputs.items()}
     bad["qd"][[2, 7], 0] = np.nan, np.inf
     _, status = run_kernel(kernel, program, bad, N)
@@ -72,7 +72,7 @@ def test_status_of_each_state(program, inputs, many):
 
 
 def test_a_register_holds_numbers_by_their_size():
-    assert here().lanes(SINGLE) == 2 * here().lanes(DOUBLE)
+    assert host_processor().lanes(SINGLE) == 2 * host_processor().lanes(DOUBLE)
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")

@@ -11,7 +11,7 @@ import struct
 
 from sysdyn.codegen.instruction_order import hoist_trig
 from sysdyn.codegen.llvm.emitter import Emitter
-from sysdyn.codegen.llvm.target import LOCK, Processor, here, library, version
+from sysdyn.codegen.llvm.target import LOCK, Processor, host_processor, library, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.graph import gc_paused
@@ -40,7 +40,7 @@ def compile_kernel(
     """
     with LOCK, gc_paused():
         llvm = library()
-        processor = processor or here()
+        processor = processor or host_processor()
         target = processor.machine(level if width == 1 else min(level, BATCHES))
         about = (sources_digest(*EMITTING), version(), llvm.llvm_version_info, processor, width, level, real)
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"

@@ -20,7 +20,7 @@ from sysdyn.codegen.llvm.segments import (
     trig_lines,
 )
 from sysdyn.codegen.llvm.sincos import sincos_function, wrapped_function
-from sysdyn.codegen.llvm.target import Processor, here
+from sysdyn.codegen.llvm.target import Processor, host_processor
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import MAX_OPS, Segment, SegmentTemplate, partition
 from sysdyn.codegen.slp import Operation, scalar_operations, slp_vectorise
@@ -81,7 +81,7 @@ class Emitter(Types):
         self, program: Program, width: int, level: int = 2, processor: Processor | None = None, real: Real = DOUBLE
     ):
         super().__init__(width, real)
-        self.program, self.processor = program, processor or here()
+        self.program, self.processor = program, processor or host_processor()
         self.register = self.processor.lanes(real)
         # Number of values side by side that fill a register, for kernels of one state.
         self.lanes = self.register if width == 1 else 1

@@ -22,7 +22,7 @@ class MachineCode(Backend):
 
     def __init__(self, program: Program, level: int = 2, real: Real = DOUBLE):
         super().__init__(program, level, real)
-        self.width = target.here().lanes(real)
+        self.width = target.host_processor().lanes(real)
         self._kernels: dict[int, Kernel] = {}  # by number of states at a time
 
     @classmethod

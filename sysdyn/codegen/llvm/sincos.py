@@ -7,12 +7,12 @@ import math
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.program.reproducible import COS, SIN
 
-# Sums of angles up to this one [rad] are rounded by 7e-15: their turns stay, a kernel of one state jumps over the rest.
+# A kernel of one state wraps angles beyond this one [rad] only: sums of smaller ones are rounded by at most 7e-15.
 _NEAR = 64.0
 
 
 class _Lines:
-    """Lines of a function of values of these types."""
+    """Lines of a function, with new names for its values."""
 
     def __init__(self, types: Types):
         self.types, self.lines = types, list[str]()
@@ -76,7 +76,7 @@ def _reduced(made: _Lines, x: str, turn: float, fuses: bool, parts: int | None =
 
 
 def wrapped_function(types: Types, fuses: bool) -> str:
-    """@wrapped.…: an angle less its whole turns; of one state, only if it is beyond _NEAR."""
+    """@wrapped.…: an angle reduced by whole turns; that of one state, only if it is beyond _NEAR."""
     vec, made = types.vec, _Lines(types)
     _, r = _reduced(made, "%x", 4.0, fuses, 2 if fuses else 4)  # to 1e-23 and 1e-19 beyond: r is not near 0
     head = [f"define internal {vec} @wrapped.{types.suffix}({vec} %x) alwaysinline #0 {{"]

@@ -1,4 +1,4 @@
-"""The processor of the machine code, and the library that makes this code, loaded when it is first needed."""
+"""The target processor of machine code, and LLVM, which is loaded when it is first needed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ REGISTERS = 30
 # Bytes of the first-level instruction cache of most processors, where the machine does not say its own.
 CODE_CACHE = 2**15
 
-# LLVM makes code for one thread at a time, which holds this lock.
+# LLVM compiles for one thread at a time, which has this lock.
 LOCK = threading.RLock()
 
 
 @functools.cache
 def library() -> ModuleType:
-    """llvmlite.binding, ready to make code for this machine. Raises BackendUnavailable."""
+    """llvmlite.binding, ready to compile for this machine. Raises BackendUnavailable."""
     llvm = optional(
         "llvmlite.binding",
         "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine code "
         "by backend='python'",
     )
-    _fork_between_calls(llvm)
+    _fork_outside_calls(llvm)
     with LOCK:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -40,9 +40,9 @@ def library() -> ModuleType:
     return llvm
 
 
-def _fork_between_calls(llvm: ModuleType) -> None:
-    """Let forks wait until no thread makes code, for the forked process could not finish it, nor release its locks."""
-    inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # llvmlite's own, which it holds to free code, too
+def _fork_outside_calls(llvm: ModuleType) -> None:
+    """Let forks wait until no thread compiles: the forked process could neither finish nor release the locks."""
+    inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # llvmlite's own, which it has while it frees code, too
 
     def acquire() -> None:
         LOCK.acquire()
@@ -86,7 +86,7 @@ class Processor:
 
     @property
     def registers(self) -> int:
-        """Registers of a function that need not hold constants: a few less than there are of the widest kind."""
+        """Vector registers for values: a few less than there are, as constants need some."""
         return REGISTERS - 16 if self._is_x86 and not self.has("avx512f") else REGISTERS
 
     @property
@@ -105,7 +105,7 @@ class Processor:
 
 
 @functools.cache
-def here() -> Processor:
+def host_processor() -> Processor:
     """The processor of this machine."""
     with LOCK:
         llvm = library()

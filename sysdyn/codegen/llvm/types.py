@@ -1,4 +1,4 @@
-"""LLVM IR text of the types of a width, of constants, and of single operations, as their table has them."""
+"""LLVM IR text of vector types, constants, loads, stores and single operations."""
 
 from __future__ import annotations
 
