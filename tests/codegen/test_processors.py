@@ -85,7 +85,7 @@ def test_kernels_need_nothing_that_is_not_there(programs, name, many, level):
             assert not re.search(r"\bv(and|or|xor|andn)p[sd]\s[^\n]*%zmm", text)  # which need AVX-512DQ
 
 
-def test_twins_are_side_by_side_on_arm(programs):
+def test_limbs_are_vectorised_on_arm(programs):
     _, limbs, _ = programs
     processor = PROCESSORS["ARM"]
     with LOCK:

@@ -29,16 +29,16 @@ from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
 from sysdyn.runtime.spans import output_spans
 
-# Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).
-LONGEST_WHOLE = 20_000
-# Number of waiting values at which the guards of segments are looked at (chosen).
-WATCHED = 64
+# Most operations of a program that is left in one segment and vectorised; both take long in longer ones (chosen).
+MAX_UNSPLIT_OPS = 20_000
+# Pivots that are checked by one function (chosen).
+PIVOTS_PER_CHECK = 64
 # Most outputs that one function copies, as compile time grows faster than linearly (chosen).
 MAX_COPIES = 500
 # Places of a body at which a share of later rows can be prefetched (chosen).
 PAUSES = 4
 # Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
-ANGLES_TOGETHER = 2
+REGISTERS_PER_SINCOS = 2
 
 # Registers of the widest kind that are kept on the stack begin at its lines: `body` aligns it, the rest relies on that.
 _STACK = """!llvm.module.flags = !{!0}
@@ -51,7 +51,7 @@ attributes #1 = { "stackrealign" }
 class _Code:
     """The code of all segments: functions, their calls in order, and the tables that some calls point into.
 
-    names: of the functions of outlined templates. limits: of guarded values that are waiting to be looked at.
+    names: of the functions of outlined templates. limits: of pivots that are to be checked.
     """
 
     functions: list[str] = field(default_factory=list)
@@ -85,18 +85,19 @@ class Emitter(Types):
         self.register = self.processor.lanes(real)
         # Number of values side by side that fill a register, for kernels of one state.
         self.lanes = self.register if width == 1 else 1
-        self.level, whole = level, level > 0 and len(program) <= LONGEST_WHOLE
-        self.twins = whole and width == 1
-        self.plan = plan = partition(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
+        self.level, whole = level, level > 0 and len(program) <= MAX_UNSPLIT_OPS
+        self.vectorises = whole and width == 1
+        self.plan = plan = partition(program, self.lanes, MAX_UNSPLIT_OPS if whole else MAX_OPS)
         spans = output_spans(program).tolist()
         written = {slot + k for _, _, size, slot, zero in spans if not zero for k in range(size)}
         self.copies = [(place, value) for place, value in plan.output_copies if place in written]
-        # Where values that guards look at are put together.
-        self.watched = plan.n_slots
-        self.status_slot = self.watched + WATCHED + max((len(x.template.guards) for x in plan.segments), default=0)
+        # Where pivots are put together to be checked.
+        self.first_pivot_slot = plan.n_slots
+        most_pivots = max((len(segment.template.guards) for segment in plan.segments), default=0)
+        self.status_slot = self.first_pivot_slot + PIVOTS_PER_CHECK + most_pivots
         self.n_slots = self.status_slot + 1  # and more, as the module is written
         # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
-        self.together = self.lanes if width == 1 else ANGLES_TOGETHER
+        self.angles_per_call = self.lanes if width == 1 else REGISTERS_PER_SINCOS
 
     def module(self) -> str:
         """The IR text."""
@@ -106,9 +107,9 @@ class Emitter(Types):
             code.call("ranges")
         for k, segment in enumerate(self.plan.segments):
             self._add_segment(code, f"segment_{k}", segment)
-            if len(code.limits) >= WATCHED:
-                self._watch(code)
-        self._watch(code)
+            if len(code.limits) >= PIVOTS_PER_CHECK:
+                self._check_pivots(code)
+        self._check_pivots(code)
         self._add_copies(code)
         parts = [
             _table("constants", self.num, [self.real.llvm_literal(c) for c in code.constants]),
@@ -126,7 +127,7 @@ class Emitter(Types):
     def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
         """The segment's function, unless there is one of its template already, and the call of it."""
         slot, template = self.plan.workspace_slot, segment.template
-        watched = [self.watched + len(code.limits) + k for k in range(len(template.guards))]
+        pivot_slots = [self.first_pivot_slot + len(code.limits) + k for k in range(len(template.guards))]
         code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in template.guards]
         if segment.kind == "outlined":
             if template not in code.names:
@@ -135,25 +136,25 @@ class Emitter(Types):
                 code.functions.append(self._computing(code.names[template], access, scalar_operations(template)))
             code.call(code.names[template], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
-            code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
+            code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *pivot_slots]
         elif segment.kind == "packed":
             code.functions.append(self._computing(name, PackedAccess(self, slot, segment), scalar_operations(template)))
             code.call(name)
         elif segment.kind == "trig":
-            code.functions.append(self._function(name, "", trig_lines(segment, slot, self, self.together)))
+            code.functions.append(self._function(name, "", trig_lines(segment, slot, self, self.angles_per_call)))
             code.call(name)
         else:
-            both = slp_vectorise(segment) if self.twins else None
+            both = slp_vectorise(segment) if self.vectorises else None
             what, constants = both or (scalar_operations(template), segment.constants)
-            inline = InlineAccess(self, slot, segment, constants, watched, code.constants)
+            inline = InlineAccess(self, slot, segment, constants, pivot_slots, code.constants)
             code.functions.append(self._computing(name, inline, what))
             code.call(name)
 
-    def _watch(self, code: _Code) -> None:
-        """A function that looks at the guarded values that are waiting."""
+    def _check_pivots(self, code: _Code) -> None:
+        """A function that checks the pivots computed so far."""
         if code.limits:
             name = f"guards_{len(code.calls)}"
-            body = check_pivots(self, code.limits, self.watched, self.status_slot, self.lanes)
+            body = check_pivots(self, code.limits, self.first_pivot_slot, self.status_slot, self.lanes)
             code.functions.append(self._function(name, "", body))
             code.call(name)
             code.limits.clear()
@@ -210,17 +211,17 @@ class Emitter(Types):
 
     def _widths(self) -> set[int]:
         """Widths of registers of angles: a value a lane, and several angles together."""
-        return {self.width, self.together * self.width}
+        return {self.width, self.angles_per_call * self.width}
 
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.packed_with}
-        watched = {1 << k for k in range(1, self.lanes.bit_length())}
-        pairs = {2} if self.twins else set()
+        pivot_slots = {1 << k for k in range(1, self.lanes.bit_length())}
+        pairs = {2} if self.vectorises else set()
         lines = []
-        for width in sorted(self._widths() | packs | watched | pairs):
+        for width in sorted(self._widths() | packs | pivot_slots | pairs):
             types = self.of(width)
             lines += types.declarations()
-            if width in watched:
+            if width in pivot_slots:
                 lines.append(f"declare {self.int} @llvm.vector.reduce.or.{types.whole}({types.ints})")
             if width in packs:
                 vec, suffix = types.vec, types.suffix

@@ -353,19 +353,16 @@ def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
 
 
 def check_pivots(
-    types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, together: int
+    types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, lanes: int
 ) -> list[str]:  # fmt: skip
-    """status |= `_flags` of values in neighbouring places from `first` on, each with its limits.
-
-    Up to `together` of them are looked at at a time.
-    """
+    """status |= `_flags` of pivots in neighbouring places from `first` on, up to `lanes` of them at a time."""
     lines = [
         types.address("%at", status_slot * types.width),
         f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
     ]
     found, k = "%found0", 0
     while k < len(limits):
-        size = min(together, 1 << (len(limits) - k).bit_length() - 1)
+        size = min(lanes, 1 << (len(limits) - k).bit_length() - 1)
         wide = types.of(size * types.width)
         bad, weak = (_numbers(wide, values) for values in zip(*limits[k : k + size], strict=True))
         lines += [
@@ -389,13 +386,13 @@ def _numbers(types: Types, values: Sequence[float]) -> str:
     return "<" + ", ".join(f"{types.num} {types.real.llvm_literal(x)}" for x in values) + ">"
 
 
-def trig_lines(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:
-    """Sines and cosines, of `together` angles at a time: one state's side by side, or registers of states in a row."""
-    wide, width, lines = types.of(together * types.width), types.width, []
+def trig_lines(segment: Segment, slot: np.ndarray, types: Types, angles_per_call: int) -> list[str]:
+    """Sines and cosines: a call takes angles of one state, one a lane, or some registers of states."""
+    wide, width, lines = types.of(angles_per_call * types.width), types.width, []
     pair = f"{{ {wide.vec}, {wide.vec} }}"
-    for start in range(0, len(segment.reads), together):
+    for start in range(0, len(segment.reads), angles_per_call):
         packed = "zeroinitializer"
-        for k, value in enumerate(segment.reads[start : start + together], start):
+        for k, value in enumerate(segment.reads[start : start + angles_per_call], start):
             lines += types.load(f"%x{k}", f"%p{k}", int(slot[value]) * width)
             lines += _insert_part(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
             packed = f"%in{k}"
@@ -407,7 +404,7 @@ def trig_lines(segment: Segment, slot: np.ndarray, types: Types, together: int) 
         for value, local in zip(segment.writes, segment.template.exported, strict=True):
             lane = segment.template.lhs[local] // 4 - start
             function = "sin" if segment.template.kind[local] == SIN else "cos"
-            if 0 <= lane < together:
+            if 0 <= lane < angles_per_call:
                 lines += [
                     *_extract_part(types, wide, f"%v{local}", f"%{function}{start}", lane),
                     *types.store(f"%v{local}", f"%w{local}", int(slot[value]) * width),

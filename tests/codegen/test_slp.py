@@ -1,4 +1,4 @@
-"""Operations as instructions have them: twins side by side, fused products, values that find no register, guards."""
+"""Instructions of segments: isomorphic halves in two lanes, spilled values, checks of pivots."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_basic_blocks_are_short(width):
 
 
 @each_width
-def test_guards_are_looked_at_one_by_one(width):
-    """Whatever their number is, in a register of one state or in one of many; NaN is both bad and weak."""
+def test_each_pivot_is_checked(width):
+    """In a register of one state or of many; NaN is both bad and weak."""
     program = straight_program(7, guards=4)
     n = 200
     inputs = random_inputs(program, n, 0)
@@ -94,8 +94,8 @@ def test_guards_are_looked_at_one_by_one(width):
 
 
 @pytest.mark.parametrize("last", [*range(1, 21), 63, 64, 65, 150])
-def test_the_last_of_any_number_of_guards_counts(last):
-    """They are looked at some at a time."""
+def test_the_last_of_any_number_of_pivots_is_checked(last):
+    """Some are checked at a time."""
     graph = Graph("none")
     x = graph.inputs("x", last).tolist()
     squares = [v * v for v in x]
@@ -107,7 +107,7 @@ def test_the_last_of_any_number_of_guards_counts(last):
     np.testing.assert_array_equal(status, [0, WEAK_PIVOT, BAD_PIVOT | WEAK_PIVOT])
 
 
-# ---- twins ---------------------------------------------------------------------------------------------------------
+# ---- halves --------------------------------------------------------------------------------------------------------
 
 
 def limbs(seed: int, mirrored: bool, size: int = 60) -> Program:
@@ -150,7 +150,7 @@ def only_segment(program: Program) -> Segment:
     return segment
 
 
-def side_by_side(segment: Segment) -> list[Operation]:
+def vectorised(segment: Segment) -> list[Operation]:
     both = slp_vectorise(segment)
     assert both is not None
     return both[0]
@@ -160,7 +160,7 @@ def side_by_side(segment: Segment) -> list[Operation]:
 @pytest.mark.parametrize("mirrored", [False, True])
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_limbs_side_by_side_give_the_same(mirrored, seed):
+def test_vectorised_limbs_give_the_same(mirrored, seed):
     program = limbs(seed, mirrored)
     inputs = random_inputs(program, 3, seed)
     with pytest.MonkeyPatch.context() as patch:
@@ -173,10 +173,10 @@ def test_limbs_side_by_side_give_the_same(mirrored, seed):
     np.testing.assert_array_equal(status & WEAK_PIVOT != 0, np.any(weak, axis=0))
 
 
-def test_limbs_are_found_and_save_instructions():
+def test_vectorised_limbs_save_instructions():
     program = limbs(3, mirrored=True, size=200)
     segment = only_segment(program)
-    both = side_by_side(segment)
+    both = vectorised(segment)
     pairs = sum(operation.lanes == 2 and operation.kind != INSERT for operation in both)
     assert pairs > 0.35 * len(segment.template.kind) and len(both) < 0.75 * len(segment.template.kind)
 
@@ -193,7 +193,7 @@ def test_signs_make_mirrored_limbs_alike():
             a[k + 1] = (term + a[k + 1] if limb else term - a[k + 1]) * (0.5 - 0.02 * k)
         ends.append(a[11])
     program = Program.from_graph(graph, [("x", x)], [("y", ends)])
-    kinds = Counter((operation.kind, operation.lanes) for operation in side_by_side(only_segment(program)))
+    kinds = Counter((operation.kind, operation.lanes) for operation in vectorised(only_segment(program)))
     assert kinds[MUL, 2] <= 22 + 2 and kinds[MUL, 1] == 0
     inputs = random_inputs(program, 4, 0)
     found, _ = run_kernel(compile_kernel(program), program, inputs, 4)
@@ -201,8 +201,8 @@ def test_signs_make_mirrored_limbs_alike():
     assert_within(found["y"], expected["y"])
 
 
-def test_a_chain_is_no_pair_of_limbs():
-    """Operations that need one another are never side by side."""
+def test_a_chain_has_no_halves():
+    """Operations that depend on one another are never in one register."""
     graph = Graph("none")
     x = graph.inputs("x", 40).tolist()
     total = x[0]
@@ -216,8 +216,8 @@ def test_a_chain_is_no_pair_of_limbs():
     assert_within(run_kernel(compile_kernel(program), program, inputs, 3)[0]["y"], expected["y"])
 
 
-def test_limbs_of_a_robot_are_found():
-    """Two limbs on a trunk with parameters of their own: nearly all of their operations are side by side."""
+def test_limbs_of_a_robot_are_vectorised():
+    """Two limbs on a trunk with parameters of their own: nearly all of their operations are in pairs."""
     links = []
     for side, y in (("l", 0.1), ("r", -0.1)):
         for k in range(4):
@@ -243,13 +243,13 @@ def test_limbs_of_a_robot_are_found():
     solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False, level="fast")
     program = hoist_trig(solver.program)
     longest = max(partition(program, 1, len(program)).segments, key=lambda s: len(s.template.kind))
-    assert len(side_by_side(longest)) < 0.75 * len(longest.template.kind)
+    assert len(vectorised(longest)) < 0.75 * len(longest.template.kind)
     q, qd, tau = model.random_state(seed=0, batch=5)
     for one in zip(q, qd, tau, strict=True):
         np.testing.assert_allclose(solver(*one).qdd, sd.aba(model, *one), rtol=1e-10)
 
 
-def test_sines_have_no_twins():
+def test_sines_are_not_vectorised():
     """Where they are among other operations, as they need these."""
     graph = Graph("none")
     x = graph.inputs("x", 2).tolist()
@@ -259,7 +259,7 @@ def test_sines_have_no_twins():
             v = v * (0.3 + 0.01 * k) + sin(v * 0.5)
         ends.append(v)
     program = Program.from_graph(graph, [("x", x)], [("y", ends)])
-    both = side_by_side(only_segment(program))
+    both = vectorised(only_segment(program))
     assert {operation.lanes for operation in both if operation.kind == SIN} == {1}
     inputs = random_inputs(program, 3, 0)
     expected, _ = run_bounded(program, inputs)
