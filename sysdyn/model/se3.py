@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model.constants import UNIT_ERROR
-from sysdyn.program.arrays import float_array
+from sysdyn.program.arrays import finite_array
 from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph, copysign, cos, sin, sqrt
 from sysdyn.program.program import Program
@@ -232,15 +232,7 @@ def checked_pose(name: str, T: ArrayLike, tolerance: float = UNIT_ERROR, option:
     ----------
     Higham (1986): Newton's iteration for the polar decomposition.
     """
-    try:
-        T = np.array(float_array(name, T))
-    except InvalidInput:
-        raise InvalidInput(f"{name} must be a (4, 4) array of numbers, the homogeneous matrix of a pose") from None
-    if T.shape != (4, 4):
-        raise InvalidInput(f"{name} has shape {T.shape}; expected the homogeneous matrix [R p; 0 1] (4, 4) of a pose")
-    if not np.all(np.isfinite(T)):
-        index = tuple(int(k) for k in np.argwhere(~np.isfinite(T))[0])
-        raise InvalidInput(f"{name}{list(index)} is {T[index]}; every entry has to be finite")
+    T = np.array(finite_array(name, T, (4, 4)))
     if T[3].tolist() != [0.0, 0.0, 0.0, 1.0]:
         raise InvalidInput(f"the last row of {name} is {T[3].tolist()}, not [0, 0, 0, 1]: is it transposed?")
     R = T[:3, :3]

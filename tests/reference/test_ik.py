@@ -544,7 +544,7 @@ def test_wrong_input_is_named():
         (UnknownName, "unknown frame 'l_hnd'. Did you mean 'l_hand'", ("l_hnd", T, q0), {}),
         (UnknownName, r"unknown frame \['l_hand'\]", (["l_hand"], T, q0), {}),
         (InvalidInput, r"rotation of target .* differs from 1 by 0\.21 ", ("l_hand", no_rotation, q0), {}),
-        (InvalidInput, r"target\[0, 0\] is nan", ("l_hand", T * math.nan, q0), {}),
+        (InvalidInput, "target is nan", ("l_hand", T * math.nan, q0), {}),
         (InvalidInput, r"target\[0, 3\] is 1e\+200.* at most 1e\+08", ("l_hand", at((1e200, 0.0, 0.0)), q0), {}),
         (InvalidInput, r"q0 has shape \(6,\), but the model needs \(32,\)", ("l_hand", T, q0[:6]), {}),
         (InvalidInput, r"q0 has shape \(2, 32\)", ("l_hand", T, [q0, q0]), {}),
