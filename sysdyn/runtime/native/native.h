@@ -24,8 +24,6 @@
 
 /* Arrays have up to this many axes. Ways to read an argument, see there. */
 enum { AXES = 4, INDEXED = 1, BROADCAST_SCALAR = 2 };
-/* Bytes of a cache line. */
-enum { LINE = 64 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
 
