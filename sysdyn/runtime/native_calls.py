@@ -1,4 +1,4 @@
-"""Calls of compiled kernels on NumPy arrays by the C extension (extension.c): prepared, of one state, and of a batch.
+"""Calls of compiled kernels on NumPy arrays by the C extension: bound, of one state, and of a batch.
 
 The module also runs programs in double-double arithmetic.
 """

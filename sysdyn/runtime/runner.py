@@ -49,11 +49,11 @@ class Runner:
             run(0, n)
 
     def run_work_stealing(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
-        """`call(counter)` of a `Batch` of n states on each thread: None if one gives None, else True if all do."""
+        """`call(queue)` of a `Batch` of n states on each thread: None if one gives None, else True if all do."""
         _, share = _shares(n, KERNEL_PARTS * threads, self.backend.width)[0]
-        counter, found = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
-        THREADS.run([lambda: found.append(call(counter))] * threads)
-        return None if None in found else all(found)
+        queue, solved = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
+        THREADS.run([lambda: solved.append(call(queue))] * threads)
+        return None if None in solved else all(solved)
 
     def choose_threads(self, n: int, asked: int | None = None) -> int:
         """Number of threads for n states: as asked for, at most one for each register of states, or as they are worth.

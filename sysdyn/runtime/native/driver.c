@@ -50,7 +50,7 @@ find_rows(char **rows, int64_t first, int64_t distance, int64_t base, const int6
     }
 }
 
-/* Prefetching the inputs of a later block, and the outputs of this one, in shares between the calls of the body. */
+/* Prefetching the inputs of a later block, and the outputs of this one, in shares at the pauses of the body. */
 typedef struct {
     Kernel kernel;
     const int64_t *words;
@@ -191,8 +191,20 @@ COPY(copy_singly_f1, float, float)
 #define FLAGS(sum, bit) (((sum) != (sum)) & (bit))
 
 /* Registers of 16 bytes: one, or up to three numbers are moved singly. */
-#define LOAD_SINGLY(from, count) ({ VECTOR part = {0}; for (int i = 0; i < LANES - 1; i++) if (i < (count)) part[i] = (from)[i]; part; })
-#define STORE_SINGLY(to, x, count) do { for (int i = 0; i < LANES - 1; i++) if (i < (count)) (to)[i] = (x)[i]; } while (0)
+#define LOAD_SINGLY(from, count)                                                                          \
+    ({                                                                                                    \
+        VECTOR part = {0};                                                                                \
+        for (int i = 0; i < LANES - 1; i++)                                                               \
+            if (i < (count))                                                                              \
+                part[i] = (from)[i];                                                                      \
+        part;                                                                                             \
+    })
+#define STORE_SINGLY(to, x, count)                                                                        \
+    do                                                                                                    \
+        for (int i = 0; i < LANES - 1; i++)                                                               \
+            if (i < (count))                                                                              \
+                (to)[i] = (x)[i];                                                                         \
+    while (0)
 
 #define LANES 2
 #define NUMBER double
