@@ -1,1 +1,1 @@
-"""Scalar expressions, and the straight-line programs that they become."""
+"""Scalar expression graphs and straight-line programs."""

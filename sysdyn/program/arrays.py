@@ -1,7 +1,7 @@
-"""Checks of arrays and numbers that callers hand in: real numbers, of the needed shape, finite.
+"""Input validation: arguments must be real, finite and of the required shape.
 
-Integers and floats are real numbers. Dates, time spans, booleans, texts and objects are not, though NumPy converts most
-of them to numbers: a date is 1.7e18 nanoseconds.
+Integers and floats are real numbers. Dates, durations, booleans, strings and objects are rejected, although NumPy
+converts most of them: a date becomes 1.7e18 nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,25 +16,36 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, SysdynError
 
-# The type of arrays unless another is asked for.
+# Default dtype.
 DOUBLES = np.dtype(np.float64)
-# Kinds of NumPy types: real numbers; numbers or times (time columns); numbers or booleans (switches).
+# NumPy dtype kinds: real numbers; numbers or times (time columns); numbers or booleans (switches).
 NUMBERS, TIMES, BOOLEANS = "fiu", "fiumM", "fiub"
-# Types that are no real numbers, although they have a product with floats.
+# Types that can be multiplied with floats but are not real numbers.
 _NOT_SCALAR = (bool, complex, str, bytes, timedelta, np.generic, Decimal)
 
 
 def dtype_problem(dtype: Any, allowed: str = NUMBERS) -> str:
-    """Why entries of a NumPy or pandas type are rejected; "" if their kind is allowed."""
+    """Reason why a NumPy or pandas dtype is rejected; "" if its kind is allowed."""
     return "" if getattr(dtype, "kind", "O") in allowed else f"type {dtype}, but real numbers are needed"
 
 
 def finite_array(
     name: str, x: Any, shape: tuple, error: type[SysdynError] = InvalidInput, infinite: bool = False
 ) -> np.ndarray:
-    """x as a float64 array of this shape without NaN, and without infinity unless `infinite`. Raises `error`.
+    """Convert x to a float64 array and check its shape and entries.
 
-    In `shape`, None is any length but 0; a leading `...` is any batch axes, then the rest may be flat.
+    Parameters
+    ----------
+    name : str
+        Name in messages.
+    x : array_like
+    shape : tuple
+        Required shape. None accepts any length except 0. A leading `...` accepts batch axes; the other axes may then
+        be flattened.
+    error : type
+        Class of the exception.
+    infinite : bool
+        Accept infinite entries. NaN is always rejected.
     """
     try:
         A = float_array(name, x)
@@ -51,24 +62,24 @@ def finite_array(
 
 
 def float_array(name: str, x: Any) -> np.ndarray:
-    """x as a float64 array. Raises InvalidInput unless its entries are real numbers."""
+    """Convert x to a float64 array. Raises InvalidInput unless its entries are real numbers."""
     array = as_array(name, x)
     if array.dtype.kind == "O" and type(x) in (list, tuple, int) and all(type(y) in (int, float) for y in array.flat):
-        array = array.astype(np.float64)  # integers of more digits than NumPy has
+        array = array.astype(np.float64)  # Python integers beyond int64
     if problem := dtype_problem(array.dtype) or (dtype_problem(np.dtype(bool)) if _has_booleans(x) else ""):
         raise InvalidInput(f"{name} has {problem}")
     return array.astype(np.float64, copy=False)
 
 
 def _has_booleans(x: Any) -> bool:
-    """True if a list holds booleans, which NumPy converts if the list holds numbers, too."""
+    """True if a nested list has booleans. NumPy would convert them if the list also has numbers."""
     if isinstance(x, (list, tuple)):
         return any(_has_booleans(y) for y in x)
     return isinstance(x, (bool, np.bool_)) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
 
 
 def as_array(name: str, x: Any) -> np.ndarray:
-    """x as an array of any type. Raises InvalidInput for None, ragged lists, masked entries, symbols of libraries."""
+    """Convert x to an array. Raises InvalidInput for None, ragged lists, masked entries and symbols of libraries."""
     if x is None:
         raise InvalidInput(f"{name} is None: an array is needed")
     try:
@@ -77,17 +88,17 @@ def as_array(name: str, x: Any) -> np.ndarray:
         raise
     except ValueError as error:
         raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
-    except Exception as error:  # each library raises its own class where a symbol or tracer has no value
+    except Exception as error:  # libraries raise different classes for symbols and tracers without a value
         raise InvalidInput(
-            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: calls take values. "
-            "Inside jax.jit, grad and the like call solver.to_jax(), which is a function of JAX; solver.to_casadi() is "
-            "for symbols. Steps, poses and the like have both, too: sd.kinematics(model, 'integrate').to_jax() "
+            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: calls need values. "
+            "Use solver.to_jax() inside jax.jit, grad and similar, and solver.to_casadi() for symbols. "
+            "Kinematic functions have both methods, too: sd.kinematics(model, 'integrate').to_jax() "
             f"({type(error).__name__})"
         ) from error
 
 
 def reject_masked(name: str, x: Any) -> Any:
-    """x itself. Raises InvalidInput if entries are masked."""
+    """Return x. Raises InvalidInput if entries are masked."""
     if np.ma.is_masked(x):
         raise InvalidInput(
             f"{name} has masked entries, which are missing: only values of Switchable measurements may be, by name in y"
@@ -96,7 +107,7 @@ def reject_masked(name: str, x: Any) -> Any:
 
 
 def reject_not_finite(name: str, x: np.ndarray, axes: int) -> None:
-    """Raise InvalidInput naming the first entry of x that is infinite or NaN; the last `axes` axes are of one state."""
+    """Raise InvalidInput with the first infinite or NaN entry of x. axes: number of trailing axes of one state."""
     finite = np.isfinite(x)
     if finite.all():
         return
@@ -108,7 +119,7 @@ def reject_not_finite(name: str, x: np.ndarray, axes: int) -> None:
 
 
 def is_readable_in_place(x: object, dtype: np.dtype = DOUBLES) -> TypeGuard[np.ndarray]:
-    """True if a kernel can read x without a copy: a C-contiguous, aligned array of this type without a mask."""
+    """True if a kernel can read x without a copy: a C-contiguous, aligned, unmasked array of this dtype."""
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         return False
     return x.dtype == dtype and x.flags.c_contiguous and x.flags.aligned
@@ -118,7 +129,7 @@ def is_readable_in_place(x: object, dtype: np.dtype = DOUBLES) -> TypeGuard[np.n
 
 
 def batch_axes(name: str, x: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Batch axes of x (…, *shape), or flat (…, size). Raises InvalidInput naming both shapes."""
+    """Batch axes of x (…, *shape) or (…, size). Raises InvalidInput with both shapes."""
     lead = x.shape[: max(x.ndim - len(shape), 0)]
     if lead + shape == x.shape:
         return lead
@@ -128,7 +139,7 @@ def batch_axes(name: str, x: np.ndarray, shape: tuple[int, ...]) -> tuple[int, .
 
 
 def broadcast_shapes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The batch axes to which those of all arrays {name: axes} broadcast. Raises InvalidInput naming all of them."""
+    """Broadcast the batch axes {name: axes} of several arrays. Raises InvalidInput with all of them."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:
@@ -137,7 +148,7 @@ def broadcast_shapes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def format_shape(shape: Sequence) -> str:
-    """A shape as messages write it, such as "(…, 3)"; lengths that are None are n, m, k."""
+    """Format a shape for messages, such as "(…, 3)". Lengths None become n, m, k."""
     free = iter("nmk")
     axes = ["…" if k is ... else next(free) if k is None else str(k) for k in shape]
     return f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
@@ -147,20 +158,20 @@ def format_shape(shape: Sequence) -> str:
 
 
 def is_number(x: object) -> TypeGuard[int | float]:
-    """True for integers and floats of Python and NumPy."""
+    """True for integers and floats of Python and NumPy, except booleans."""
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
 def is_integer(x: object) -> TypeGuard[int]:
-    """True for integers of Python and NumPy, but no booleans."""
+    """True for integers of Python and NumPy, except booleans."""
     return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
 
 
 def is_count(x: object, least: int) -> TypeGuard[int]:
-    """True for integers of at least `least`."""
+    """True for integers ≥ `least`."""
     return is_integer(x) and x >= least
 
 
 def is_scalar(x: object) -> bool:
-    """True if x computes like a float: a number, an array of numbers, or a symbol of any library."""
+    """True if x supports float arithmetic: a number, an array of numbers, or a symbol of any library."""
     return is_number(x) or (hasattr(type(x), "__mul__") and not isinstance(x, _NOT_SCALAR))

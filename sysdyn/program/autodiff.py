@@ -1,7 +1,8 @@
 """Evaluation, substitution and differentiation of expressions and programs.
 
-`derivative` and `gradient` are the forward and the reverse mode on a graph. `ProgramDerivatives` makes programs of
-Jacobian products; their further inputs hold the vectors, `tangents:NAME` of an input `cotangents:NAME` of an output.
+`derivative` is the forward mode on a graph, `gradient` the reverse mode. `ProgramDerivatives` builds programs for
+Jacobian products. These have additional inputs for the vectors: `tangents:NAME` for the input NAME, `cotangents:NAME`
+for the output NAME.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from sysdyn.program.opcodes import CONST, INPUT, OPERATIONS
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.simplify import MAX_OPS, simplify
 
-# Roles of inputs that hold vectors.
+# Roles of vector inputs, the prefixes of their names.
 TANGENTS, COTANGENTS = "tangents", "cotangents"
 
-# {group: its scalars}
+# {group: scalars}
 ScalarsByGroup = dict[str, list]
-# {scalar of an input, such as "q[0]": derivative by it, or rate of it}
+# {input scalar, such as "q[0]": derivative with respect to it, or its rate}
 PartialsByScalar = dict[str, Any]
-# (name of an input, its scalars) → rates of these along each of its directions.
+# (input name, its scalars) → rates of the scalars along each tangent direction.
 TangentBasis = Callable[[str, np.ndarray], list[PartialsByScalar]]
 
 
@@ -39,9 +40,18 @@ def _graph_of(values: Iterable) -> Graph | None:
 
 
 def evaluate(outputs, inputs: Mapping[str, object]):
-    """Values of `outputs` (nested array of Expr and floats) at `inputs` {name: float, array (a batch) or Expr}.
+    """Evaluate expressions, or substitute their inputs.
 
-    Substitution is evaluation at Expr: the outputs are then in the graph of these.
+    Parameters
+    ----------
+    outputs : nested array of Expr and floats
+    inputs : mapping
+        {name: value}. The values are floats, arrays (a batch) or Expr. With Expr, inputs are substituted and the
+        results belong to the graph of the values.
+
+    Returns
+    -------
+    Values with the structure of `outputs`.
     """
     array = np.asarray(outputs, dtype=object)
     scalars = array.ravel()
@@ -70,7 +80,7 @@ def evaluate(outputs, inputs: Mapping[str, object]):
 
 
 def _partials(graph: Graph, i: int) -> tuple:
-    """Partial derivatives of node i by its operands, as Expr or float."""
+    """Partial derivatives of node i with respect to its operands, as Expr or float."""
     operands = (graph.at(k) if graph.kind[k] != CONST else graph.constants[k] for k in graph.operands(i))
     return OPERATIONS[graph.kind[i]].partials(graph.at(i), *operands)
 
@@ -81,7 +91,7 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
     if graph is None:
         return [0.0 for _ in outputs]
     kinds, lhs, rhs = graph.kind, graph.lhs, graph.rhs
-    rates: dict[int, Any] = {}  # only those that are not 0
+    rates: dict[int, Any] = {}  # nonzero rates
     for i in graph.live(outputs).tolist():
         rate: object = 0.0
         if kinds[i] == INPUT:
@@ -96,7 +106,7 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
 
 
 def gradient(outputs: Sequence, weights: Sequence, inputs: Sequence[Expr]) -> list:
-    """Reverse mode: Σ w_k ∂y_k/∂x of `outputs` y with `weights` w by each of `inputs` x."""
+    """Reverse mode: Σ_k w_k ∂y_k/∂x for each of `inputs` x, with `outputs` y and `weights` w."""
     graph = _graph_of(outputs)
     adjoint: dict[int, Any] = {}
     for x, weight in zip(outputs, weights, strict=True):
@@ -119,7 +129,7 @@ def gradient(outputs: Sequence, weights: Sequence, inputs: Sequence[Expr]) -> li
 
 @dataclass(frozen=True)
 class SymbolicProgram:
-    """A program in a graph: scalars of its inputs and outputs, and (value, guard) of each pivot that it guards."""
+    """A program as expressions of a graph: input and output scalars, and (value, guard) of each guarded pivot."""
 
     graph: Graph
     inputs: ScalarsByGroup
@@ -127,9 +137,9 @@ class SymbolicProgram:
     guarded: list[tuple[Any, Guard]]
 
     def vector_inputs(self, role: str, sizes: Mapping[str, int]) -> tuple[ScalarsByGroup, ScalarsByGroup]:
-        """Create inputs `role:NAME` of these sizes; returns them by name, and by group.
+        """Create the inputs `role:NAME` with these sizes. Returns their scalars by name and by group.
 
-        Colons are appended to the role until the groups are new.
+        Colons are appended to the role until the group names are unused.
         """
         prefix = role
         while any(f"{prefix}:{name}" in self.inputs for name in sizes):
@@ -141,9 +151,9 @@ class SymbolicProgram:
         self, vectors: ScalarsByGroup, results: ScalarsByGroup, ranges: tuple[tuple[int, float], ...],
         simplified: bool = True,
     ) -> Program:  # fmt: skip
-        """The program of `results`, of its own inputs and then `vectors`, with its guards.
+        """Program that computes `results`. Its inputs are the program's inputs, then `vectors`; guards are kept.
 
-        simplified: with fewer operations, unless there are too many for `simplify`.
+        simplified: apply `simplify` unless the graph is too large.
         """
         sizes = {name: len(x) for name, x in (self.inputs | vectors).items()}
         values = [*concatenated(results), *(x for x, _ in self.guarded)]
@@ -158,7 +168,7 @@ class SymbolicProgram:
 
 
 def to_graph(program: Program, graph: Graph, inputs: ScalarsByGroup | None = None) -> SymbolicProgram:
-    """The program in a graph, of new inputs named like its groups; `inputs` are substituted for some of them."""
+    """Record the program in a graph. `inputs` {group: scalars} are substituted; other inputs are created."""
     symbols = {name: list(graph.inputs(name, size)) for name, size in program.inputs.sizes.items()}
     values = [x for name, column in symbols.items() for x in (inputs or {}).get(name, column)]
     values += program.constants.tolist()
@@ -171,19 +181,23 @@ def to_graph(program: Program, graph: Graph, inputs: ScalarsByGroup | None = Non
 
 
 def unit_directions(name: str, values: np.ndarray) -> list[PartialsByScalar]:
-    """The tangent basis of a vector space: each scalar alone."""
+    """Tangent basis of a vector space: the unit vectors."""
     return [{f"{name}[{k}]": 1.0} for k in range(len(values))]
 
 
 def concatenated(columns: Mapping[str, Iterable]) -> list:
-    """Scalars of all groups in one list."""
+    """Concatenate the scalars of all groups."""
     return [x for column in columns.values() for x in column]
 
 
 class ProgramDerivatives:
-    """Jacobian products of the outputs `of` by the inputs `wrt`, by forward and reverse mode through a program.
+    """Jacobian products of a program: outputs `of` differentiated with respect to the inputs `wrt`.
 
-    symbolic: the program in a graph; state: {scalar of an input: its value there}.
+    Attributes
+    ----------
+    symbolic : SymbolicProgram
+    state : dict
+        {name of an input scalar: its Expr}.
     """
 
     method = "program"
@@ -198,10 +212,18 @@ class ProgramDerivatives:
         self.outputs = {name: self.symbolic.outputs[name] for name in of}
 
     def product(self, kind: str) -> Program:
-        """The program of J v ("jvp"), w^T J ("vjp"), or the derivative of w^T J along v ("hvp").
+        """Build the program of a product.
 
-        Its inputs are the program's, then cotangents w of the outputs, then tangents v of the inputs, as needed; its
-        outputs are named like the outputs ("jvp") or the inputs.
+        Parameters
+        ----------
+        kind : {"jvp", "vjp", "hvp"}
+            J v, w^T J, or the derivative of w^T J along v.
+
+        Returns
+        -------
+        Program
+            Inputs: those of the program, then cotangents w of the outputs and tangents v of the inputs, if the product
+            needs them. Outputs: named like the outputs (jvp) or the inputs (vjp, hvp).
         """
         vectors: ScalarsByGroup = {}
         if kind != "jvp":
@@ -219,38 +241,38 @@ class ProgramDerivatives:
         return self.symbolic.to_program(vectors, results, self.ranges)
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
-        """Rates of the outputs along rates of scalars of inputs."""
+        """Rates of the outputs for the given rates of input scalars."""
         rates = iter(derivative(concatenated(self.outputs), direction))
         return {name: [next(rates) for _ in column] for name, column in self.outputs.items()}
 
     def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
-        """Gradient of the weighted sum of the outputs by scalars of inputs."""
+        """Gradient of the weighted sum of the outputs with respect to the input scalars."""
         names = self.scalar_names()
         inputs = [self.graph.input(name) for name in names]
         return dict(zip(names, gradient(concatenated(self.outputs), concatenated(weights), inputs), strict=True))
 
     def hessian_products(self, weights: ScalarsByGroup, direction: PartialsByScalar) -> ScalarsByGroup:
-        """Rates, along rates of scalars of inputs, of the gradient projected on the directions of the inputs."""
+        """Directional derivative of the projected gradient, for the given rates of input scalars."""
         gradients = self.project(self.gradients(weights))
         rates = iter(derivative(concatenated(gradients), direction))
         return {name: [next(rates) for _ in column] for name, column in gradients.items()}
 
     @cached_property
     def directions(self) -> dict[str, list[PartialsByScalar]]:
-        """Rates of scalars along each direction of an input."""
+        """{input: rates of its scalars along each tangent direction}."""
         columns = {name: self.symbolic.inputs[name] for name in self.wrt}
         return {name: self.basis(name, np.array(column, dtype=object)) for name, column in columns.items()}
 
     def evaluate_at_state(self, scalars: Sequence, inputs: PartialsByScalar) -> list:
-        """Scalars of another graph at this state; inputs: values of that graph's further inputs."""
+        """Substitute this state in scalars of another graph. inputs: values of its additional inputs."""
         return list(evaluate(np.array([*scalars, None], dtype=object)[:-1], self.state | inputs))
 
     def scalar_names(self) -> list[str]:
-        """Names of the scalars of `wrt`."""
+        """Names of the scalars of the inputs `wrt`."""
         return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.symbolic.inputs[name]))]
 
     def project(self, gradients: PartialsByScalar, weight: Callable[[Any], Any] = lambda rate: rate) -> ScalarsByGroup:
-        """The gradient along each direction of the inputs; weight: of the rate of a scalar."""
+        """Project the gradient on each tangent direction of the inputs. weight: function applied to each rate."""
         return {
             name: [
                 sum((weight(rate) * gradients.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)
@@ -260,7 +282,7 @@ class ProgramDerivatives:
         }
 
     def _combine(self, tangents: ScalarsByGroup) -> PartialsByScalar:
-        """Rates of scalars of inputs along tangent vectors."""
+        """Rates of the input scalars for tangent vectors."""
         rates: PartialsByScalar = {}
         for name, vector in tangents.items():
             for x, direction in zip(vector, self.directions[name], strict=True):
@@ -273,23 +295,37 @@ class ProgramDerivatives:
 
 
 def vector_group(role: str, name: str, group: str, of: Group) -> Group:
-    """The group for the tangents or cotangents (role) of `name`, with the shape and labels of the group `of`."""
+    """Group of the tangents or cotangents (role) of `name`, with the shape and labels of the group `of`."""
     label = f"{role}[{name!r}]"
     hint = f"{role}={{{name!r}: …}}"
     return replace(of, name=group, units=(), default=None, meaning=f"{role} of {name}", label=label, argument_hint=hint)
 
 
 def split_vector_argument(role: str, groups: Mapping[str, Group], values: Any) -> dict[str, Any]:
-    """{group: value} of the argument `role`: {name: value}, one array if there is one group, or None.
+    """Split the argument `role` (tangents or cotangents) of a call by group.
 
-    groups: by name. Raises InvalidInput, UnknownName.
+    Parameters
+    ----------
+    role : str
+    groups : mapping
+        {name: Group}.
+    values : mapping, array or None
+        {name: value}; a single array if there is one group.
+
+    Returns
+    -------
+    {group name: value}
+
+    Raises
+    ------
+    InvalidInput, UnknownName
     """
     if values is None:
         return {}
     if not isinstance(values, Mapping):
         if len(groups) != 1:
             valid = ", ".join(map(repr, groups))
-            raise InvalidInput(f"{role} is {{name: value}}, of {valid}" if groups else f"no {role} are taken here")
+            raise InvalidInput(f"{role} must be {{name: value}}, of {valid}" if groups else f"the call has no {role}")
         values = {next(iter(groups)): values}
     for name in values:
         check_among(f"name in {role}:", name, groups)

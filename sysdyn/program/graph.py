@@ -1,8 +1,8 @@
-"""Scalar expression graph: hash-consed, folded while it is built, counted exactly.
+"""Scalar expression graph with hash consing, constant folding and exact operation counts.
 
 An algorithm written for floats runs unchanged on `Expr`, also inside NumPy object arrays. The `Graph` records its
-operations, from which counts, derivatives and programs are made. Operations on constants, with 0 or ±1, double
-negations and x − x are folded; changes of sign move to where they cost nothing.
+operations. Operation counts, derivatives and programs are derived from the graph. The graph folds operations on
+constants, operations with 0 or ±1, double negations and x − x. It moves sign changes to places where they cost nothing.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from sysdyn.program.opcodes import (
     Flops,
 )
 
-# Prime of the identity test. Floats are dyadic fractions, so 2 needs a large order, here p − 1: modulo the Mersenne
-# prime 2^61 − 1, rounding errors of size 2^-61 would be ones.
+# Prime p of the identity test. Floats are dyadic fractions, so the order of 2 modulo p must be large; here it is p − 1.
+# Modulo the Mersenne prime 2^61 − 1, a rounding error of 2^-61 would equal 1.
 _P = (1 << 61) - 2373
-# Sharing of equal results in graphs of programs, unless an option sets it.
+# Default of the option `sharing`, see `Graph`.
 SHARING = "algebraic"
 
 
 class Scalar(Protocol):
-    """A number with + − × ÷, also with a float on either side: float, `Expr`, or one that counts its operations."""
+    """Protocol of scalars with + − × ÷, also mixed with floats: float, `Expr`, operation-counting numbers."""
 
     def __add__(self, other: Any, /) -> Any: ...
     def __radd__(self, other: Any, /) -> Any: ...
@@ -58,7 +58,7 @@ class Scalar(Protocol):
 
 
 class Expr:
-    """A scalar of a `Graph`, which behaves as a number; results that fold to constants are floats.
+    """A scalar of a `Graph` with the arithmetic of a number. Results that fold to constants are floats.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Expr:
     node : int
         Number of the node.
     negative : bool
-        True if the scalar is minus the node.
+        True if the scalar is the negated node.
     value : int
         Value at the random point of the finite field, for sharing="algebraic".
     """
@@ -81,7 +81,7 @@ class Expr:
 
     @property
     def id(self) -> int:
-        """Number of the node; for a negative expression that of a sign change, which is made if there is none."""
+        """Node number of the expression, sign included. A NEG node is created if necessary."""
         return self.graph.negation(self) if self.negative else self.node
 
     def __add__(self, other):
@@ -89,7 +89,7 @@ class Expr:
             return self.graph._sum(self, other)
         if type(other) is float:
             return self if other == 0.0 else self.graph._sum(self, self.graph._number(other))
-        return _coerced(operator.add, np.add, self, other)
+        return _apply_coerced(operator.add, np.add, self, other)
 
     __radd__ = __add__
 
@@ -98,19 +98,19 @@ class Expr:
             return self.graph._sum(self, other, minus=True)
         if type(other) is float:
             return self if other == 0.0 else self.graph._sum(self, self.graph._number(-other))
-        return _coerced(operator.sub, np.subtract, self, other)
+        return _apply_coerced(operator.sub, np.subtract, self, other)
 
     def __rsub__(self, other):
         if type(other) is float:
             return -self if other == 0.0 else self.graph._sum(self.graph._number(other), self, minus=True)
-        return _coerced(operator.sub, np.subtract, other, self)
+        return _apply_coerced(operator.sub, np.subtract, other, self)
 
     def __mul__(self, other):
         if type(other) is Expr:
             return self.graph._product(self, other)
         if type(other) is float:
-            return self.graph._scaled(self, other)
-        return _coerced(operator.mul, np.multiply, self, other)
+            return self.graph._scale(self, other)
+        return _apply_coerced(operator.mul, np.multiply, self, other)
 
     __rmul__ = __mul__
 
@@ -118,13 +118,13 @@ class Expr:
         if type(other) is Expr:
             return self.graph._quotient(self, other)
         if type(other) is float:
-            return self.graph._divided(self, other)
-        return _coerced(operator.truediv, np.divide, self, other)
+            return self.graph._divide(self, other)
+        return _apply_coerced(operator.truediv, np.divide, self, other)
 
     def __rtruediv__(self, other):
         if type(other) is float:
             return 0.0 if other == 0.0 else self.graph._quotient(self.graph._number(other), self)
-        return _coerced(operator.truediv, np.divide, other, self)
+        return _apply_coerced(operator.truediv, np.divide, other, self)
 
     def __neg__(self):
         return Expr(self.graph, self.node, not self.negative, _P - self.value)
@@ -148,12 +148,12 @@ class Expr:
         return self.graph.apply(SQRT, self)
 
     def apply_operation(self, kind: int, *operands):
-        """The result of the operation `kind` on `operands`, one of them this expression."""
+        """Apply the operation `kind` to `operands`, which include this expression."""
         return self.graph.apply(kind, *operands)
 
     def __bool__(self):
         raise InvalidInput(
-            "the value of an Expr is not known when the program is built: write the algorithm without branching on it"
+            "an Expr has no value while the program is built: write the algorithm without branches on it"
         )
 
     def __float__(self):
@@ -163,17 +163,17 @@ class Expr:
         return self.graph.describe(self)
 
 
-def _coerced(operation, ufunc, left, right):
-    """left ∘ right where one operand is an array or a number of another type."""
+def _apply_coerced(operation, ufunc, left, right):
+    """left ∘ right if one operand is an array or a number of another type."""
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        return ufunc(_boxed(left), _boxed(right))
+        return ufunc(_box(left), _box(right))
     if not all(isinstance(x, (Expr, int, float, np.floating, np.integer)) for x in (left, right)):
         return NotImplemented
     return operation(*(x if type(x) is Expr else float(x) for x in (left, right)))
 
 
-def _boxed(x):
-    """An expression as an array of no axes; arrays and numbers unchanged."""
+def _box(x):
+    """Wrap an expression in a 0-d object array; return arrays and numbers unchanged."""
     if type(x) is not Expr:
         return x
     box = np.empty((), dtype=object)
@@ -187,16 +187,17 @@ class Graph:
     Parameters
     ----------
     sharing : {"none", "structural", "algebraic"}
-        Which equal results become one node: none, as in a float run; the same operation on the same operands, in any
-        order if it commutes, and a − b with b − a; or results that are the same rational function of the inputs.
+        Which equal results share a node. "none": no sharing, as in a run with floats. "structural": the same operation
+        on the same operands, up to commutation, and a − b with b − a. "algebraic": results that are the same rational
+        function of the inputs.
 
     Notes
     -----
-    Algebraic sharing is polynomial identity testing: each node has its value at one random point of a finite field, at
-    which sin² + cos² = 1. It finds that X^T I X is symmetric and that cancelled fill-in is zero. By the lemma of
-    Schwartz and Zippel, a graph of N nodes merges two different functions with probability ≤ N² d / p: there are N²
-    pairs, as values are compared up to sign, d is the degree of a difference in the random numbers, and
-    p = 2^61 − 2373. A million nodes give 4e-7 d. All graphs use the same random numbers, so a wrong merge recurs.
+    Algebraic sharing is polynomial identity testing. Each node is evaluated at one random point of a finite field, with
+    sin² + cos² = 1. The test detects that X^T I X is symmetric and that cancelled fill-in is zero. By the
+    Schwartz-Zippel lemma, a graph of N nodes merges two different functions with probability ≤ N² d / p. There are N²
+    pairs, since values are compared up to sign; d is the degree of a difference in the random numbers; p = 2^61 − 2373.
+    A million nodes give 4e-7 d. All graphs use the same random numbers, so a wrong merge is reproducible.
     """
 
     def __init__(self, sharing: str = "structural"):
@@ -207,7 +208,7 @@ class Graph:
         self.rhs: list[int] = []
         self.input_names: dict[int, str] = {}
         self.constants: dict[int, float] = {}
-        self.cuts: list[int] = []  # node numbers at which a new piece of work begins, see `cut`
+        self.cuts: list[int] = []  # node numbers at which code segments begin, see `cut`
         self._by_name: dict[str, Expr] = {}
         self._constants: dict[float, Expr] = {}
         self._negations: dict[int, int] = {}
@@ -222,7 +223,7 @@ class Graph:
         return len(self.kind)
 
     def copy(self) -> Graph:
-        """A graph with the same nodes, numbers and random state, to which nodes are added independently."""
+        """An independent copy with the same nodes, node numbers and random state."""
         new = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, list):
@@ -233,7 +234,7 @@ class Graph:
         return new
 
     def rebind(self, x):
-        """The same expression in this copy of its graph; other objects are returned unchanged."""
+        """The same expression in this graph, a copy of its own graph. Other objects are returned unchanged."""
         return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
 
     def __enter__(self) -> Graph:
@@ -243,14 +244,14 @@ class Graph:
         self.close()
 
     def close(self) -> None:
-        """Free the tables that find equal nodes, without waiting for garbage collection; the graph is then complete."""
+        """Free the hash tables without waiting for garbage collection. No nodes can be added afterwards."""
         for table in (self._table, self._by_field, self._by_name, self._constants):
             table.clear()
 
     # ---- leaves ------------------------------------------------------------------------------------------------
 
     def input(self, name: str) -> Expr:
-        """The input of this name, one Expr for all calls."""
+        """The input called `name`; repeated calls return the same Expr."""
         x = self._by_name.get(name)
         if x is None:
             x = self._by_name[name] = self._new(INPUT, -1, -1, self._random_field())
@@ -262,12 +263,12 @@ class Graph:
         return np.array([self.input(f"{name}[{i}]") for i in range(n)] + [None], dtype=object)[:n]
 
     def cut(self) -> None:
-        """Begin a new piece of work here; equal pieces of a program share machine code."""
+        """Begin a new code segment here. Equal segments of a program share machine code."""
         if not self.cuts or self.cuts[-1] != len(self.kind):
             self.cuts.append(len(self.kind))
 
     def constant(self, x: float) -> Expr:
-        """The constant x as a node of its own, also where it is negative."""
+        """The constant x as a node, with its sign."""
         node = self._constants.get(x)
         if node is None:
             if not math.isfinite(x):
@@ -284,22 +285,22 @@ class Graph:
         return self.constant(x) if x >= 0.0 else -self.constant(-x)
 
     def exact_constant(self, x):
-        """The float x as a constant node; 0, ±1 and other objects are returned unchanged.
+        """The float x as a constant node. 0, ±1 and other objects are returned unchanged.
 
-        Results of constant nodes are rounded like those of floats, but algebraic sharing compares their exact values,
-        so that it finds identities between constants that rounding would hide.
+        Operations on constant nodes round like operations on floats. Algebraic sharing, however, compares exact values,
+        so it detects identities between constants that rounding hides.
         """
         if not self._algebraic or type(x) is not float or x in (0.0, 1.0, -1.0):
             return x
-        return self._folded(x, _field_of(x))
+        return self._fold(x, _field_of(x))
 
-    def _folded(self, x: float, value: int):
-        """The constant with exact value `value`, whose float is x."""
+    def _fold(self, x: float, value: int):
+        """The folded constant x. value: its exact value in the field."""
         if not math.isfinite(x):
             raise InvalidInput(f"a constant of an expression is {x}")
         if x < 0.0:
-            return -self._folded(-x, _P - value)
-        shared = self._shared(value)
+            return -self._fold(-x, _P - value)
+        shared = self._find_shared(value)
         if shared is None:
             shared = self._new(CONST, -1, -1, value)
             self.constants[shared.node] = x
@@ -308,9 +309,10 @@ class Graph:
         return shared
 
     def decouple(self, x):
-        """x as an independent number, rounding errors included, that no identity relates to other nodes.
+        """An opaque copy of x that algebraic sharing treats as an independent number.
 
-        Without it, the residual of a solution would fold to 0, its value in exact arithmetic. No operation is executed.
+        Without it, the residual of a solution would fold to 0, its value in exact arithmetic. The copy costs no
+        operation.
         """
         return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
@@ -318,7 +320,7 @@ class Graph:
         return int(self._random.integers(1, _P - 1)) if self._algebraic else 0
 
     def _append(self, kind: int, a: int, b: int, value: int) -> int:
-        """The number of a new node."""
+        """Append a node and return its number."""
         self.kind.append(kind)
         self.lhs.append(a)
         self.rhs.append(b)
@@ -334,7 +336,7 @@ class Graph:
 
     # ---- operations --------------------------------------------------------------------------------------------
     #
-    # Sums, products and quotients are nodes of operands without signs; in sums and products the earlier one is first.
+    # Operands of sums, products and quotients are unsigned nodes. Sums and products have the lower node number first.
 
     def _sum(self, x: Expr, y: Expr, minus: bool = False):
         """x + y, or x − y."""
@@ -363,7 +365,7 @@ class Graph:
         a, b, negative = x.node, y.node, x.negative is not y.negative
         return self._node(MUL, a, b, negative, value, y) if a < b else self._node(MUL, b, a, negative, value, y)
 
-    def _scaled(self, x: Expr, c: float):
+    def _scale(self, x: Expr, c: float):
         if c == 0.0:
             return 0.0
         if c == 1.0 or c == -1.0:
@@ -377,7 +379,7 @@ class Graph:
         value = x.value * pow(y.value, -1, _P) % _P if self._algebraic and y.graph is self else 0
         return self._node(DIV, x.node, y.node, negative, value, y)
 
-    def _divided(self, x: Expr, c: float):
+    def _divide(self, x: Expr, c: float):
         if c == 0.0:
             raise ZeroDivisionError("division of an expression by the constant 0")
         if c == 1.0 or c == -1.0:
@@ -385,15 +387,15 @@ class Graph:
         return self._quotient(x, self._number(c))
 
     def _node(self, kind: int, a: int, b: int, negative: bool, value: int, other: Expr):
-        """± the node a ∘ b, or an equal result. Raises InvalidInput if `other` is of another graph."""
+        """The node a ∘ b, or a shared equal result, negated if `negative`. Raises InvalidInput if graphs differ."""
         if other.graph is not self:
             raise InvalidInput("the operands belong to two different graphs")
         if self._algebraic:
             kinds, by_field = self.kind, self._by_field
             if kinds[a] == CONST and kinds[b] == CONST:
                 folded = OPERATIONS[kind].number(self.constants[a], self.constants[b])
-                return self._folded(-folded if negative else folded, value)
-            # `_shared` and `_append` inline, as the offline phase spends most of its time here
+                return self._fold(-folded if negative else folded, value)
+            # `_find_shared` and `_append` are inlined: the offline phase spends most of its time here
             shared = by_field.get(value)
             if shared is None:
                 shared = by_field.get(_P - value)
@@ -415,8 +417,8 @@ class Graph:
             node = self._table[key] = Expr(self, self._append(kind, a, b, 0), False, 0)
         return -node if negative else node
 
-    def _shared(self, value: int):
-        """The expression or float with this value in the field; None if there is none."""
+    def _find_shared(self, value: int):
+        """The existing expression or float with this field value; None if there is none."""
         shared = self._by_field.get(value)
         if shared is None:
             shared = self._by_field.get(_P - value)
@@ -425,19 +427,19 @@ class Graph:
         return shared
 
     def negation(self, x: Expr) -> int:
-        """Number of the node that changes the sign of x.node; x is negative."""
+        """Number of the NEG node of x.node, for a negative x."""
         node = self._negations.get(x.node)
         if node is None:
             node = self._negations[x.node] = self._append(NEG, x.node, -1, x.value)
         return node
 
     def at(self, i: int) -> Expr:
-        """The expression of node number i."""
+        """The expression of node i."""
         value = self._field[i] if self._algebraic else 0
         return Expr(self, self.lhs[i], True, value) if self.kind[i] == NEG else Expr(self, i, False, value)
 
     def apply(self, kind: int, *operands):
-        """The result of the operation `kind` of `OPERATIONS` on expressions of this graph and floats."""
+        """Apply the operation `kind` of `OPERATIONS` to floats and expressions of this graph."""
         operation = OPERATIONS[kind]
         if operation.symbol or all(type(x) is not Expr for x in operands):
             return operation.number(*operands)
@@ -461,7 +463,7 @@ class Graph:
         return x.id
 
     def _circle_point(self, angle: int) -> tuple[int, int]:
-        """The sine and cosine of an angle in the field, with s² + c² = 1: 2t/(1+t²), (1−t²)/(1+t²) of a random t."""
+        """Field values (s, c) = (2t, 1−t²)/(1+t²) of the sine and cosine of an angle, with a random t; s² + c² = 1."""
         if not self._algebraic:
             return 0, 0
         point = self._circle.get(angle)
@@ -474,13 +476,13 @@ class Graph:
     # ---- queries -----------------------------------------------------------------------------------------------
 
     def live(self, outputs: Iterable) -> np.ndarray:
-        """Sorted numbers of the nodes that `outputs` need, leaves included."""
+        """Sorted numbers of the nodes on which `outputs` depend, leaves included."""
         roots = [self._operand(x) for x in outputs if type(x) is Expr]
         kind, lhs, rhs = self.kind, self.lhs, self.rhs
         needed = bytearray(len(kind))
         for i in roots:
             needed[i] = 1
-        for i in range(max(roots, default=-1), -1, -1):  # operands have lower numbers than results
+        for i in range(max(roots, default=-1), -1, -1):  # operands have lower node numbers than results
             if needed[i]:
                 if lhs[i] >= 0:
                     needed[lhs[i]] = 1
@@ -493,12 +495,12 @@ class Graph:
         return (self.lhs[i],) if self.rhs[i] < 0 else (self.lhs[i], self.rhs[i])
 
     def count(self, outputs: Iterable) -> Flops:
-        """Exact counts of the operations that `outputs` need."""
+        """Exact operation counts of `outputs`."""
         live = self.live(outputs)
         return Flops.of(*(np.asarray(x, dtype=np.int64)[live] for x in (self.kind, self.lhs)))
 
     def describe(self, x, depth: int = 3) -> str:
-        """x as a formula, down to `depth` levels of operations."""
+        """Format x as a formula with up to `depth` levels of operations."""
         if type(x) is not Expr:
             return f"{x:.6g}"
         if x.negative:
@@ -519,7 +521,7 @@ class Graph:
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Context without cyclic garbage collection, which would walk millions of nodes: graphs have few cycles."""
+    """Context that pauses cyclic garbage collection, which would scan millions of nodes; graphs have few cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -530,25 +532,25 @@ def gc_paused() -> Iterator[None]:
 
 
 def _field_of(x: float) -> int:
-    """The float x, which is a dyadic fraction, as an element of the field."""
+    """Field element of the float x, a dyadic fraction."""
     numerator, denominator = x.as_integer_ratio()
     return numerator * pow(denominator, -1, _P) % _P
 
 
 def is_zero(x) -> bool:
-    """True for the float 0, and so for results that are 0 at all inputs."""
+    """True for the float 0. Results that are 0 for all inputs fold to it."""
     return type(x) is not Expr and x == 0.0
 
 
 def is_constant(x) -> bool:
-    """True for floats and ± constant nodes, which are the same at all inputs."""
+    """True for floats and constant nodes with either sign."""
     if type(x) is not Expr:
         return isinstance(x, (int, float, np.number))
     return x.graph.kind[x.node] == CONST
 
 
 def constant_value(x) -> float:
-    """The float value of a constant (see `is_constant`)."""
+    """Float value of a constant, see `is_constant`."""
     if type(x) is not Expr:
         return float(x)
     value = x.graph.constants[x.node]
@@ -556,7 +558,7 @@ def constant_value(x) -> float:
 
 
 def strip_sign(x):
-    """x without changes of sign: the node whose absolute value is that of x."""
+    """x without sign changes (negation, NEG, COPYSIGN): a node with the absolute value of x."""
     if type(x) is Expr:
         x = -x if x.negative else x
         while x.graph.kind[x.node] in (NEG, COPYSIGN):
@@ -564,5 +566,5 @@ def strip_sign(x):
     return x
 
 
-# Elementary functions of floats, Expr, or NumPy arrays (a batch).
+# Elementary functions of floats, Expr and NumPy arrays (a batch).
 sin, cos, sqrt, copysign = (OPERATIONS[kind].number for kind in (SIN, COS, SQRT, COPYSIGN))

@@ -1,4 +1,4 @@
-"""Named arrays that programs and calls take and give, and the checks of arguments against them."""
+"""Groups: the named input and output arrays of programs and calls, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -23,28 +23,38 @@ from sysdyn.program.arrays import (
 )
 from sysdyn.program.labels import array_by_label, as_frame
 
-# dict[str, np.ndarray] by the name of a group.
+# {group name: array}
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
 def slices(sizes: Iterable[int]) -> list[slice]:
-    """Slices of parts of these sizes, one after the other."""
+    """Consecutive slices with these sizes."""
     ends = [0, *accumulate(sizes)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One array that a program or call takes or gives.
+    """An input or output array of a program or call.
 
-    name            name in programs and files
-    shape           shape at one state; arrays of several axes may be handed in flat, too
-    labels          name of each scalar, as of columns in files and tables
-    units           unit of each scalar; "" if unknown
-    default         (size,) value if none is handed in; None: the caller has to hand one in
-    meaning         description in headers of exported code; "" if the name is enough
-    label           name in messages to callers; `name` if ""
-    argument_hint   how to hand it in, as in "tau="; from the label if ""
+    Attributes
+    ----------
+    name : str
+        Name in programs and files.
+    shape : tuple of int
+        Shape at one state. A call also accepts the flattened array.
+    labels : sequence of str
+        Name of each scalar, used for columns in files and tables.
+    units : sequence of str
+        Unit of each scalar; "" if unknown.
+    default : (size,) array or None
+        Default value; None if the argument is required.
+    meaning : str
+        Description in headers of exported code; "" if the name is enough.
+    label : str
+        Name in messages; "" for `name`.
+    argument_hint : str
+        Syntax of the argument in messages, such as "tau="; "" to derive it from the label.
     """
 
     name: str
@@ -58,7 +68,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Number of scalars at one state."""
+        """Number of scalars of one state."""
         return math.prod(self.shape)
 
     @property
@@ -68,16 +78,16 @@ class Group:
 
     @property
     def description(self) -> str:
-        """One line: the meaning, or the name, and the units."""
+        """One line with the meaning (or the name) and the units."""
         units = ", ".join(dict.fromkeys(filter(None, self.units)))
         return f"{self.meaning} [{units}]" if self.meaning and units else self.meaning or self.name
 
     def batch_axes(self, x: np.ndarray) -> tuple[int, ...]:
-        """Batch axes of a value (…, *shape) or (…, size). Raises InvalidInput naming both shapes."""
+        """Batch axes of a value (…, *shape) or (…, size). Raises InvalidInput with both shapes."""
         return batch_axes(self.display_name, x, self.shape)
 
     def require_default(self) -> np.ndarray:
-        """The default. Raises InvalidInput if there is none."""
+        """The default value. Raises InvalidInput if the argument is required."""
         if self.default is None:
             hint = self.argument_hint or f"{self.display_name}="
             raise InvalidInput(f"no value was given for {self.display_name!r}: pass {hint}")
@@ -85,7 +95,7 @@ class Group:
 
 
 class Groups(Mapping[str, Group]):
-    """Groups by name, in order; their scalars, one group after the other, are a row."""
+    """Ordered groups by name. A row concatenates the scalars of all groups."""
 
     def __init__(self, groups: Iterable[Group]):
         self._groups = {x.name: x for x in groups}
@@ -93,7 +103,7 @@ class Groups(Mapping[str, Group]):
 
     @staticmethod
     def of_sizes(sizes: Iterable[tuple[str, int]]) -> Groups:
-        """Groups of these names and sizes."""
+        """Groups with these (name, size) pairs."""
         return Groups(Group(name, (size,)) for name, size in sizes)
 
     def __getitem__(self, name: str) -> Group:
@@ -110,7 +120,7 @@ class Groups(Mapping[str, Group]):
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Size of each group."""
+        """{group: size}."""
         return {name: x.size for name, x in self.items()}
 
     @cached_property
@@ -120,11 +130,11 @@ class Groups(Mapping[str, Group]):
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Slice of each group in a row."""
+        """{group: slice in a row}."""
         return dict(zip(self, slices(self.sizes.values()), strict=True))
 
     def columns(self, names: tuple[str, ...]) -> slice | np.ndarray:
-        """Columns of some groups in a row: a slice if they follow one another, else their numbers."""
+        """Columns of these groups in a row: a slice if they are contiguous, else indices."""
         columns = self._columns.get(names)
         if columns is None:
             columns = np.concatenate([np.arange(0), *(np.arange(self.size)[self.slices[x]] for x in names)])
@@ -137,9 +147,18 @@ class Groups(Mapping[str, Group]):
     # ---- arguments -----------------------------------------------------------------------------------------------
 
     def normalise_inputs(self, arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """({group: (size,) or (N, size) C-contiguous float64}, batch axes); defaults stand in for missing values.
+        """Convert arguments to arrays and broadcast their batch axes. Missing arguments get their default.
 
-        Raises InvalidInput naming a value that is missing, of another type or shape, or of other batch axes.
+        Returns
+        -------
+        arrays : dict
+            {group: (size,) or (N, size) C-contiguous float64 array}.
+        batch_axes : tuple of int
+
+        Raises
+        ------
+        InvalidInput
+            For a missing required value, a wrong type or shape, and batch axes that do not broadcast.
         """
         arrays: dict[str, np.ndarray] = {}
         leads: dict[str, tuple[int, ...]] = {}
@@ -172,7 +191,7 @@ class Groups(Mapping[str, Group]):
     def check_in_place(
         self, arguments: Mapping[str, Any], dtype: np.dtype = DOUBLES
     ) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """The same for arrays that a bound call keeps and reads in place: nothing is converted or copied."""
+        """Like `normalise_inputs`, but for the arrays of a bound call: they are checked, not converted or copied."""
         arrays: dict[str, np.ndarray] = {}
         leads: dict[str, tuple[int, ...]] = {}
         for name, group in self.items():
@@ -191,11 +210,11 @@ class Groups(Mapping[str, Group]):
                 leads[group.display_name] = lead
         if len(set(leads.values())) > 1:
             counts = ", ".join(f"{name} {lead}" for name, lead in leads.items())
-            raise InvalidInput(f"the arrays hold different numbers of states: {counts}")
+            raise InvalidInput(f"the arrays have different numbers of states: {counts}")
         return arrays, next(iter(leads.values()), ())
 
     def reject_not_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise InvalidInput naming the first entry of normalised inputs that is infinite or NaN."""
+        """Raise InvalidInput with the first infinite or NaN entry of normalised inputs."""
         for name, x in arrays.items():
             reject_not_finite(self[name].display_name, x, 1)
 
@@ -206,8 +225,24 @@ def bind_arguments(
 ) -> dict[str, Any]:  # fmt: skip
     """Bind positional and keyword arguments to names, like `inspect.Signature.bind`.
 
-    valid: all names that `callee` takes; positional: those that may go by position; first: arguments before these.
-    Raises InvalidInput for too many values and for one given twice, UnknownName.
+    Parameters
+    ----------
+    callee : str
+        Name of the function in messages.
+    valid, positional : sequences of str
+        All parameter names; names of the positional parameters.
+    values : sequence
+        Positional arguments.
+    by_name : mapping
+        Keyword arguments.
+    first : sequence of str
+        Parameters that precede `positional` and are already bound.
+
+    Raises
+    ------
+    InvalidInput
+        For too many positional arguments, or for an argument that is passed by position and by keyword.
+    UnknownName
     """
     if len(values) > len(positional):
         takes = ", ".join((*first, *(x if x in positional else f"{x}=…" for x in valid)))
@@ -225,10 +260,10 @@ def bind_arguments(
 def select_names(
     kind: str, names: str | Sequence[str] | None, default: Sequence[str], valid: Collection[str]
 ) -> tuple[str, ...]:
-    """The names, each once; the default for None. Raises UnknownName, and InvalidInput if there are none."""
+    """Unique names of a selection; `default` for None. Raises UnknownName, and InvalidInput for an empty selection."""
     names = default if names is None else (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         check_among(kind, name, valid)
     if not names:
-        raise InvalidInput(f"no {kind} is named: give some of {', '.join(valid)}")
+        raise InvalidInput(f"no {kind} is selected: choose from {', '.join(valid)}")
     return tuple(dict.fromkeys(names))

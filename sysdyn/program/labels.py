@@ -1,4 +1,4 @@
-"""DataFrames and Series as arguments: their columns go in by label, never by position."""
+"""DataFrames and Series as arguments: columns are matched by label, never by position."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sysdyn.program.arrays import dtype_problem
 
 
 def as_frame(x: Any) -> Any:
-    """x as a pandas DataFrame, or a Series (one state); None if x has no labels."""
+    """Convert x to a pandas DataFrame, or to a Series for one state; None if x has no labels."""
     if isinstance(x, np.ndarray):
         return None
-    if hasattr(x, "to_pandas"):  # of Arrow, Polars, xarray
+    if hasattr(x, "to_pandas"):  # Arrow, Polars, xarray
         x = x.to_pandas()
     return x if hasattr(x, "to_numpy") and (hasattr(x, "columns") or hasattr(x, "index")) else None
 
 
 def column_labels(frame: Any) -> list[str]:
-    """Labels of the columns of a DataFrame, or of the entries of a Series."""
+    """Column labels of a DataFrame, or entry labels of a Series."""
     return [str(label) for label in (frame.columns if hasattr(frame, "columns") else frame.index)]
 
 
 def match_labels(name: str, columns: Sequence[str], labels: Sequence[str]) -> dict[int, int]:
-    """{position in labels: position in columns}; a column for "tau:l_knee" may be "tau.l_knee" or "l_knee", too.
+    """Match columns to labels. The label "tau:l_knee" also matches the columns "tau.l_knee" and "l_knee".
 
-    Raises InvalidInput for columns that are unknown or occur twice.
+    Returns {position in labels: position in columns}. Raises InvalidInput for unknown and for duplicate columns.
     """
     spellings: dict[str, set[int]] = {}
     for k, label in enumerate(labels):
@@ -41,8 +41,8 @@ def match_labels(name: str, columns: Sequence[str], labels: Sequence[str]) -> di
         matches = spellings.get(column, set())
         if len(matches) != 1:
             raise InvalidInput(
-                f"{name} has the label {column!r}, but its labels are {few(labels)}: choose and name its columns, or "
-                "hand in an array (to_numpy)"
+                f"{name} has the label {column!r}, but its labels are {few(labels)}: select and rename the columns, or "
+                "pass an array (to_numpy)"
             )
         (k,) = matches
         if k in positions:
@@ -52,7 +52,7 @@ def match_labels(name: str, columns: Sequence[str], labels: Sequence[str]) -> di
 
 
 def array_by_label(name: str, frame: Any, labels: Sequence[str]) -> np.ndarray:
-    """Numbers of a DataFrame (N, labels) or Series (labels,) in the order of the labels. Raises InvalidInput."""
+    """Values of a DataFrame (N, labels) or Series (labels,) in the order of `labels`. Raises InvalidInput."""
     positions = match_labels(name, column_labels(frame), labels)
     if missing := [label for k, label in enumerate(labels) if k not in positions]:
         raise InvalidInput(f"{name} lacks the columns {few(missing)}")
@@ -60,7 +60,7 @@ def array_by_label(name: str, frame: Any, labels: Sequence[str]) -> np.ndarray:
 
 
 def frame_array(name: str, frame: Any) -> np.ndarray:
-    """Numbers of a DataFrame or Series in its own order; NaN for missing ones. Raises InvalidInput for other types."""
+    """Values of a DataFrame or Series in its own order, NaN if missing. Raises InvalidInput for other dtypes."""
     is_series = not hasattr(frame, "columns")
     types = [("", frame.dtype)] if is_series else zip(column_labels(frame), frame.dtypes, strict=True)
     for label, dtype in types:

@@ -1,7 +1,7 @@
-"""The table of scalar operations that graphs, programs and back ends read, their counts, and bits of the status.
+"""Table of the scalar operations for graphs, programs and back ends; operation counts and status bits.
 
-A new operation is one entry. Only three special cases are written elsewhere: graphs fold sums and products
-(`sysdyn.program.graph`), programs wrap angles, and the sine and cosine of one angle are computed together.
+A new operation is one new entry. Three special cases are implemented elsewhere: graphs fold sums and products
+(`sysdyn.program.graph`), programs wrap angles, and back ends compute the sine and cosine of an angle together.
 """
 
 from __future__ import annotations
@@ -16,36 +16,51 @@ import numpy as np
 
 from sysdyn.program import reproducible
 
-# Kinds of nodes of a graph: inputs and constants are leaves, an OPAQUE node has the value of its operand. Stored
-# programs hold these numbers, so a new kind takes the next one.
+# Node kinds. Inputs and constants are leaves. An OPAQUE node has the value of its operand. Stored programs contain
+# these numbers, so a new kind gets the next number.
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP = range(13)
 
-ANGULAR = (SIN, COS)  # Kinds that are computed together: sine and cosine of one angle count as one pair.
+ANGULAR = (SIN, COS)  # The sine and cosine of an angle are computed together and count as one pair.
 
-# Bits of the status that a run reports for each state: an input is not finite; a pivot vanishes; an output is not
-# finite; a pivot is near zero; an input is outside the range for which the program was checked.
+# Status bits of a state: input not finite; zero pivot; output not finite; pivot near zero; input outside the range for
+# which the program was checked.
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT, OUT_OF_RANGE = 1, 2, 4, 8, 16
-# Bit that a solver adds if digits are lost to covariances far from the declared ones.
+# Status bit of solvers: loss of digits since the covariances differ much from the declared ones.
 LOST_DIGITS = 32
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One kind of operation.
+    """A scalar operation.
 
-    name       name in messages
-    arity      number of operands, 1 or 2
-    number     value at floats, arrays (a batch) or symbols; floats raise the errors of `math`
-    numpy      value at floats or arrays, inf or NaN instead of errors; None where the interpreter has a function
-    partials   (value, operand, …) → partial derivatives by the operands, of the type that `number` takes
-    c          C99 of the value, a format of the operands; {f} is the suffix of math.h for their type
-    llvm       LLVM instruction, or intrinsic with a leading @; "" where the emitter has a function
-    casadi     name in CasADi; "" if `number` takes its symbols
-    symbol     operator in messages
-    counted    the count of `Flops` to which it adds; "" if it is executed and not counted
-    parity     1 if even in the last operand, −1 if odd, else 0
-    commutes   True if a ∘ b = b ∘ a
-    executed   True if programs hold it
+    Attributes
+    ----------
+    name : str
+        Name in messages.
+    arity : int
+        Number of operands, 1 or 2.
+    number : callable
+        Value for floats, arrays (a batch) or symbols. Floats raise the errors of `math`.
+    numpy : callable or None
+        Value for floats or arrays, with inf or NaN instead of errors. None if the interpreter implements it.
+    partials : callable
+        (value, operand, …) → partial derivatives with respect to the operands, of the types that `number` accepts.
+    c : str
+        C99 expression, a format string of the operands; {f} is the math.h suffix of their type.
+    llvm : str
+        LLVM instruction, or intrinsic with a leading @. "" if the emitter implements it.
+    casadi : str
+        Name in CasADi; "" if `number` accepts CasADi symbols.
+    symbol : str
+        Operator in messages.
+    counted : str
+        Field of `Flops` that counts it; "" for an operation that is not counted.
+    parity : int
+        1 if even in the last operand, −1 if odd, else 0.
+    commutes : bool
+        True if a ∘ b = b ∘ a.
+    executed : bool
+        True if it occurs in programs.
     """
 
     name: str
@@ -64,7 +79,7 @@ class Operation:
 
 
 def scalar_function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of floats, arrays or symbols, which have a method `apply_operation(kind, operand, …)`."""
+    """A function of floats, arrays or symbols. Symbols have a method `apply_operation(kind, operand, …)`."""
 
     def number(*operands: Any) -> Any:
         for x in operands:
@@ -122,7 +137,7 @@ OPERATIONS: dict[int, Operation] = {
         "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
         "copysign{f}({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
     ),
-    # Not counted, as it does the argument reduction of a sine or cosine in advance, see `wrap_angle_sums`.
+    # Not counted: part of the argument reduction of a sine or cosine, see `_wrap_angle_sums`.
     WRAP: Operation(
         "wrap", 1, reproducible.wrap_angle, reproducible.wrap_angle, lambda y, a: (1.0,), "wrapped({})", "@wrapped",
         parity=-1,
@@ -139,12 +154,11 @@ class Flops:
     mul, add, div, sqrt : int
         Products, sums and differences, quotients, square roots.
     trig : int
-        Sine and cosine pairs, one for each angle.
+        Sine and cosine pairs, one per angle.
 
     Notes
     -----
-    Changes of sign (NEG, COPYSIGN), the argument reduction of angles (WRAP) and the checks of pivots are executed, but
-    not counted.
+    Sign changes (NEG, COPYSIGN), argument reduction of angles (WRAP) and pivot checks are executed but not counted.
     """
 
     mul: int = 0
@@ -155,7 +169,7 @@ class Flops:
 
     @staticmethod
     def of(kinds: np.ndarray, lhs: np.ndarray) -> Flops:
-        """Counts of operations with these kinds (n,) and numbers of first operands (n,)."""
+        """Operation counts. kinds: (n,) node kinds; lhs: (n,) value numbers of the first operands."""
         numbers = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
         counts = {
             name: sum(int(numbers[kind]) for kind, operation in OPERATIONS.items() if operation.counted == name)

@@ -1,7 +1,7 @@
-"""Programs: straight-line scalar code with named inputs and outputs, exact counts and a digest.
+"""Programs: straight-line scalar code with named inputs and outputs, exact operation counts and a digest.
 
-The offline phase produces them, and back ends need nothing else. Values are numbered: first the inputs, one group after
-the other, then the constants, then the result of each operation in order.
+A program is the result of the offline phase and the only input of the back ends. Value numbers run over the inputs
+(group by group), then the constants, then the results of the operations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
-PROGRAM_FORMAT = 2  # Version of stored programs: it rises when the meaning of an array changes.
-# The arrays of a program and their types.
+PROGRAM_FORMAT = 2  # Format version of stored programs; increase it if the meaning of an array changes.
+# {array of a program: dtype}
 ARRAYS = {
     "constants": np.float64, "kind": np.int8, "lhs": np.int32, "rhs": np.int32, "output_values": np.int32,
     "cuts": np.int32,
@@ -30,7 +30,7 @@ ARRAYS = {
 
 @dataclass(frozen=True)
 class Guard:
-    """A pivot on whose size the results depend: below `threshold` it counts as zero, below `weak` digits are lost."""
+    """Pivot check. A pivot below `threshold` counts as zero; a pivot below `weak` loses digits."""
 
     value: int
     threshold: float
@@ -45,7 +45,7 @@ class Program:
     Attributes
     ----------
     inputs, outputs : Groups
-        Arrays that a run takes and gives; rows hold the scalars of all of them, one group after the other.
+        Input and output arrays. A row concatenates the scalars of all groups.
     constants : (nc,) array of float64
         Distinct constants.
     kind : (no,) array of int8
@@ -55,11 +55,11 @@ class Program:
     output_values : (ny,) array of int32
         Value numbers of the outputs.
     cuts : (...,) array of int32
-        Increasing operation numbers at which a new piece of work begins; equal pieces share machine code.
+        Increasing operation numbers at which code segments begin; equal segments share machine code.
     guards : tuple of Guard
         Pivots to check.
     ranges : tuple of (int, float)
-        Numbers of inputs, and the largest absolute values of them for which the program was checked.
+        (input number, largest absolute value for which the program was checked).
     """
 
     inputs: Groups
@@ -118,7 +118,7 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of everything on which results depend."""
+        """sha256 of everything that affects the results."""
         groups = [list(x.sizes.items()) for x in (self.inputs, self.outputs)]
         h = hashlib.sha256(json.dumps([PROGRAM_FORMAT, *groups]).encode())
         for array in (getattr(self, name) for name in ARRAYS):
@@ -133,16 +133,16 @@ class Program:
         outputs: Sequence[tuple[str, Sequence]],
         guards: Sequence[tuple[object, float, str, float]] = (),
     ) -> Program:
-        """The program of all nodes that outputs need, in the order in which the graph recorded them.
+        """Create a program from the nodes on which the outputs depend, in their order in the graph.
 
         Parameters
         ----------
         graph : Graph
         inputs, outputs : sequence of (str, sequence of Expr)
-            Name and scalars of each group; outputs may be floats, too.
+            Name and scalars of each group. Outputs may also be floats.
         guards : sequence of (Expr or float, float, str, float)
-            Value, threshold, label and weak threshold; those of constants and of values that no output needs are
-            omitted.
+            Value, threshold, label and weak threshold. Guards of constants, and of values on which no output depends,
+            are omitted.
 
         Returns
         -------
@@ -151,7 +151,7 @@ class Program:
         Raises
         ------
         InvalidInput
-            If an output needs an input of no group.
+            If an output depends on an input that is in no group.
         """
         flat_outputs = [x for _, group in outputs for x in group]
         live = graph.live(flat_outputs)
@@ -165,17 +165,17 @@ class Program:
         stray = [i for i in live[kinds == INPUT].tolist() if number[i] < 0]
         if stray:
             name = graph.input_names[stray[0]]
-            raise InvalidInput(f"the outputs need the input {name!r}, which is in no input group")
+            raise InvalidInput(f"the outputs depend on the input {name!r}, which is in no input group")
         const_ids = live[kinds == CONST]
         constants = [graph.constants[i] for i in const_ids.tolist()]
         number[const_ids] = n_in + np.arange(len(const_ids))
-        float_numbers: dict[float, int] = {}  # value numbers of outputs that are floats
+        float_numbers: dict[float, int] = {}  # value numbers of float outputs
         for x in flat_outputs:
             if type(x) is not Expr and float(x) not in float_numbers:
                 float_numbers[float(x)] = n_in + len(constants)
                 constants.append(float(x))
         left, right = (np.asarray(x, dtype=np.int64)[live] for x in (graph.lhs, graph.rhs))
-        place = np.where(kinds == NEG, 2 * left + 1, 2 * live)  # a change of sign follows its operand
+        place = np.where(kinds == NEG, 2 * left + 1, 2 * live)  # a sign change follows its operand
         order = np.argsort(place)
         order = order[(kinds[order] > CONST) & (kinds[order] != OPAQUE)]
         first = n_in + len(constants)
@@ -207,7 +207,7 @@ class Program:
     # ---- storage ---------------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays without Python objects, for `from_arrays`."""
+        """The program as arrays without Python objects; inverse of `from_arrays`."""
         head = {
             "format": PROGRAM_FORMAT,
             "inputs": list(self.inputs.sizes.items()),
@@ -221,7 +221,7 @@ class Program:
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> Program:
-        """The program of `to_arrays`. Raises FileError if the content is foreign, of another format or damaged."""
+        """Restore a program from `to_arrays`. Raises FileError for foreign or damaged content and other formats."""
         try:
             head = json.loads(bytes(arrays["program"]).decode())
             if head["format"] != PROGRAM_FORMAT:
@@ -244,7 +244,7 @@ class Program:
         return program
 
     def check(self) -> None:
-        """Raise FileError for a program with which a kernel would access memory outside of its arrays."""
+        """Raise FileError if a kernel of this program would access memory out of bounds."""
         for name, dtype in ARRAYS.items():
             x = getattr(self, name)
             right = x.dtype == dtype and x.ndim == 1
@@ -280,15 +280,15 @@ def _require(valid: object, problem: str) -> None:
 
 
 def _wrap_angle_sums(program: Program) -> Program:
-    """The program with inputs reduced by whole turns (WRAP) before they go into sums that are used as angles only.
+    """Insert WRAP operations: reduce angle inputs by whole turns before they enter sums that are only used as angles.
 
-    A sum of an angle of 1e8 rad and a constant keeps 8 digits; with the wrapped angle it keeps all of them. The sums go
-    into sines, cosines and further such sums only.
+    The sum of an angle of 1e8 rad and a constant has 8 correct digits; with the wrapped angle all digits are correct. A
+    sum is only used as an angle if it enters only sines, cosines and other such sums.
     """
     first, n = program.first_op, len(program)
     kind, lhs, rhs = program.kind, program.lhs.astype(np.int64), program.rhs.astype(np.int64)
     angular, additive = np.isin(kind, ANGULAR), np.isin(kind, (ADD, SUB, NEG))
-    is_angle = np.zeros(first + n, dtype=bool)  # reaches a sine or cosine, perhaps through sums
+    is_angle = np.zeros(first + n, dtype=bool)  # enters a sine or cosine, directly or through sums
     values = lhs[angular]
     while len(values):
         is_angle[values] = True
@@ -313,7 +313,7 @@ def _wrap_angle_sums(program: Program) -> Program:
         return program
     number = np.arange(first + n)  # new number of each value
     number[first:] += count
-    wrapped = number.copy()  # and as an operand of angle sums
+    wrapped = number.copy()  # new number as an operand of angle sums
     wrapped[inputs] = first + np.arange(count)
     left = np.where(angle_sums, wrapped[lhs], number[lhs])
     right = np.where(rhs < 0, -1, np.where(angle_sums, wrapped[rhs], number[rhs]))

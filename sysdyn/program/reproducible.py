@@ -1,8 +1,8 @@
-"""Arithmetic with the same bits on every processor: sums, products, quotients and roots in one order.
+"""Bitwise reproducible arithmetic: sums, products, quotients and roots in a fixed order.
 
-BLAS, NumPy and libm round differently on different processors, as they sum in another order or fuse products with sums.
-The constants of programs and the decisions at sampled states are computed with the functions below, so that a problem
-has the same program everywhere.
+BLAS, NumPy and libm round differently on different processors: they change the order of summation or use fused
+multiply-adds. The functions below compute the constants of programs and the decisions at sampled states, so a problem
+has the same program on every machine.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 
 import numpy as np
 
-# Largest angle [rad] with a sine and a cosine; both are NaN beyond it, where doubles are 1.2e-7 rad apart.
+# Largest angle [rad] of sine and cosine, where doubles are 1.2e-7 rad apart. Beyond it both are NaN.
 LARGEST_ANGLE = 1e9
-# π/2 in parts of 23 bits, whose products with integers of up to 30 bits are exact, so that angles up to LARGEST_ANGLE
-# are reduced without loss. Cody & Waite (1980).
+# π/2 in parts of 23 bits. Their products with integers of up to 30 bits are exact, so angles up to LARGEST_ANGLE are
+# reduced without loss. Cody & Waite (1980).
 HALF_PI = (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15, 3.2820036682434026e-22,
            -1.2536989931632848e-29, -2.7529963439986386e-37)  # fmt: skip
-# π/2 in parts of 53 bits, for fused multiply-adds, whose products are exact.
+# π/2 in parts of 53 bits, for fused multiply-adds with exact products.
 HALF_PI_FMA = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
-# Minimax polynomials on [−π/4, π/4] from the second term on, with errors below 1 ulp: coefficients of fdlibm's k_sin.c
-# and k_cos.c, Sun Microsystems 1993.
+# Minimax polynomials on [−π/4, π/4] with errors below 1 ulp, coefficients from the second term on. From k_sin.c and
+# k_cos.c of fdlibm, Sun Microsystems 1993.
 SIN = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
        2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10)  # fmt: skip
 COS = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
        -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
-# 1.5 · 2^52: adding and subtracting it rounds to the nearest integer.
+# 1.5 · 2^52. Adding and subtracting it rounds to the nearest integer.
 _ROUND = 6755399441055744.0
 
 
 def matmul(*factors: np.ndarray) -> np.ndarray:
-    """Product of (…, m, n) or (n,) arrays like A @ B @ … from the left, each entry summed in order.
+    """Matrix product A @ B @ … of (…, m, n) or (n,) arrays, from the left, with a fixed order of summation.
 
-    Object arrays are multiplied by `@`, which has that order.
+    Object arrays use `@`, which has this order.
     """
     result = factors[0]
     for factor in factors[1:]:
@@ -57,7 +57,7 @@ def _matmul(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> Any:
-    """Σ a_k b_k over the last axis, in order."""
+    """Σ_k a_k b_k over the last axis, in order of k."""
     terms = a * b
     total = np.zeros(terms.shape[:-1])
     for k in range(terms.shape[-1]):
@@ -71,17 +71,20 @@ def norm(x: np.ndarray) -> Any:
 
 
 def sin(x: Any) -> Any:
-    """Sine of a float or array [rad], within 1 ulp; libm's beyond LARGEST_ANGLE, NaN for infinite x."""
+    """Sine of a float or array [rad], within 1 ulp. libm computes it beyond LARGEST_ANGLE; NaN for infinite x."""
     return sincos(x)[0]
 
 
 def cos(x: Any) -> Any:
-    """Cosine, like `sin`."""
+    """Cosine of a float or array [rad], see `sin`."""
     return sincos(x)[1]
 
 
 def sincos(x: Any) -> tuple[Any, Any]:
-    """(sine, cosine) of a float or array [rad]: x = k π/2 + r, polynomials of r, swapped and negated by k mod 4."""
+    """(sine, cosine) of a float or array [rad].
+
+    Argument reduction x = k π/2 + r, then polynomials in r; k mod 4 selects the signs and swaps sine and cosine.
+    """
     dtype = np.result_type(x)
     if dtype.kind == "c" or dtype.itemsize > 8:  # complex steps, long doubles
         return np.sin(x), np.cos(x)
@@ -106,12 +109,12 @@ def sincos(x: Any) -> tuple[Any, Any]:
 
 
 def _is_below_double(dtype: np.dtype) -> bool:
-    """True for floating-point types of fewer digits than doubles, in which the reduction would lose digits."""
+    """True for floating-point types shorter than double, in which the argument reduction loses digits."""
     return dtype.kind == "f" and dtype.itemsize < 8
 
 
 def _sincos_of_remainder(x: Any) -> tuple[Any, Any, Any]:
-    """(sin r, cos r, k) of x = k π/2 + r, |r| ≤ π/4."""
+    """(sin r, cos r, k) with x = k π/2 + r and |r| ≤ π/4."""
     k = (x * (2.0 / math.pi) + _ROUND) - _ROUND
     r, error = x, 0.0 * x
     for part in HALF_PI:
@@ -128,9 +131,9 @@ def _sincos_of_remainder(x: Any) -> tuple[Any, Any, Any]:
 
 
 def wrap_angle(x: Any) -> Any:
-    """x − 2π k in [−π, π] of a float or array [rad], within 4e-16; x itself if |x| ≤ π, NaN beyond LARGEST_ANGLE.
+    """Wrap a float or array [rad] to [−π, π], within 4e-16.
 
-    Symbols are returned unchanged, as they are the same angle.
+    x is unchanged if |x| ≤ π; the result is NaN beyond LARGEST_ANGLE. Symbols are returned unchanged.
     """
     if isinstance(x, (np.ndarray, np.floating)) and _is_below_double(x.dtype):
         return wrap_angle(np.asarray(x, dtype=float)).astype(x.dtype)
@@ -145,9 +148,9 @@ def wrap_angle(x: Any) -> Any:
     return r if abs(x) <= LARGEST_ANGLE else math.nan
 
 
-@lru_cache(maxsize=4096)  # many plans need the same constant angles
+@lru_cache(maxsize=4096)  # constant angles recur
 def atan2(y: float, x: float) -> float:
-    """The angle [rad] of (x, y) in (−π, π], correctly rounded; 0 for (0, 0), NaN if either is not finite."""
+    """Angle [rad] of the point (x, y) in (−π, π], correctly rounded. 0 for (0, 0), NaN for arguments not finite."""
     if not (math.isfinite(x) and math.isfinite(y)):
         return math.nan
     with localcontext(Context(prec=40)):  # more than twice the digits of a double
@@ -164,7 +167,7 @@ def atan2(y: float, x: float) -> float:
 
 
 def _arctan(t: Decimal) -> Decimal:
-    """arctan t for 0 ≤ t ≤ 1: tan(θ/2) = t/(1 + √(1 + t²)) six times, then the series, (π/128)^24 < 1e-38."""
+    """arctan t for 0 ≤ t ≤ 1: six halvings tan(θ/2) = t/(1 + √(1 + t²)), then the series; (π/128)^24 < 1e-38."""
     for _ in range(6):
         t = t / (1 + (1 + t * t).sqrt())
     square, total = t * t, Decimal(0)
@@ -174,7 +177,7 @@ def _arctan(t: Decimal) -> Decimal:
 
 
 def log(x: np.ndarray) -> np.ndarray:
-    """ln x of positive x, to a few ulp of 1: x = m 2^k, ln m = ln 0.7 + 2 artanh z, |z| ≤ 0.18, 0.18^24 < 1e-17."""
+    """ln x for x > 0, to a few ulp of 1: x = m 2^k, ln m = ln 0.7 + 2 artanh z, |z| ≤ 0.18, 0.18^24 < 1e-17."""
     m, k = np.frexp(x)
     z = (m - 0.7) / (m + 0.7)
     square, total = z * z, np.zeros_like(z)
@@ -184,7 +187,7 @@ def log(x: np.ndarray) -> np.ndarray:
 
 
 def exp(x: np.ndarray) -> np.ndarray:
-    """e^x of moderate x, to a few ulp: x = k ln 2 + r and the series of r, (½ ln 2)^18 / 18! < 1e-24."""
+    """e^x for moderate x, to a few ulp: x = k ln 2 + r, then the series in r; (½ ln 2)^18 / 18! < 1e-24."""
     k = np.rint(x / math.log(2.0))
     r = x - k * math.log(2.0)
     total = np.ones_like(r)

@@ -1,11 +1,12 @@
-"""Algebraic simplification of graphs: n-ary sums and products are factored and share common pairs.
+"""Algebraic simplification of graphs: factoring of n-ary sums, and sharing of common pairs.
 
-A sum that is used once, by another sum, is merged into it, and likewise products. Then
+A sum with a single use in another sum is merged into it; products likewise. Then two greedy passes follow, each with
+the most frequent factor or pair first:
 
-    factoring   a b ± a c = a (b ± c), where neither product is needed otherwise;
+    factoring   a b ± a c = a (b ± c), if both products have no other use;
     sharing     a pair of terms (or factors) that occurs in several sums (products) is computed once.
 
-Both are greedy, the most frequent first. Results change by rounding only.
+Results change by rounding errors only.
 """
 
 from __future__ import annotations
@@ -19,25 +20,31 @@ import numpy as np
 from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import ADD, MUL, NEG, SUB
 
-# Largest graph to simplify, in operations: beyond, it takes most of the compile time (tuned).
+# Largest graph to simplify [operations]: for larger graphs it dominates the compile time (tuned).
 MAX_OPS = 60_000
 
-# (node, sign) of a term of a sum, or of a factor of a product, whose sign is +1.
+# (node, sign) of a term of a sum or a factor of a product. The sign of a factor is +1.
 SignedNode = tuple[int, int]
-# {sum: its terms} or {product: its factors}
+# {sum: terms} or {product: factors}
 NaryNodes = dict[int, list[SignedNode]]
 
 
 def simplify(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
-    """(new graph, outputs in it). Inputs keep their names; nodes that no output needs are omitted."""
+    """Simplify a graph. Returns (new graph, outputs in it). Input names are kept; unused nodes are omitted."""
     return _Simplifier(graph, outputs).result()
 
 
 class _Simplifier:
-    """Sums and products of a graph, which keeps its node numbers while new nodes take the next ones.
+    """N-ary sums and products of a graph. Node numbers are those of the graph; new nodes get the next numbers.
 
-    sums, products: those merged into no other. uses: number of uses of each node as an operand; outputs count twice, so
-    that they are not merged. constants: {node: value}.
+    Attributes
+    ----------
+    sums, products : dict
+        {node: terms or factors}, without nodes that were merged into others.
+    uses : list of int
+        Number of uses of each node as an operand. Outputs count twice and are thus never merged.
+    constants : dict
+        {node: value}.
     """
 
     def __init__(self, graph: Graph, outputs: Sequence):
@@ -49,13 +56,13 @@ class _Simplifier:
         self._flatten()
         self._factor_all()
         self._share(self.sums)
-        self._factor_all()  # products in a shared pair are used once now
+        self._factor_all()  # products in shared pairs now have a single use
         self._share(self.products)
 
     # ---- n-ary sums and products -----------------------------------------------------------------------------------
 
     def _flatten(self) -> None:
-        """Collect the terms of sums and the factors of products; inner ones that are used once are merged."""
+        """Collect terms of sums and factors of products. Inner sums and products with a single use are merged."""
         graph = self.graph
         live = graph.live(self.outputs)
         kind, lhs, rhs = (np.asarray(x, dtype=np.int64) for x in (graph.kind, graph.lhs, graph.rhs))
@@ -76,16 +83,16 @@ class _Simplifier:
                 self.sums[i] = self._inner(self.sums, a) + [(t, -s) for t, s in self._inner(self.sums, b)]
 
     def _inner(self, parts: NaryNodes, i: int) -> list[SignedNode]:
-        """The terms (or factors) of node i if it is a sum (or product) used once, else node i."""
+        """Terms (or factors) of node i if it is a sum (or product) with a single use, else node i itself."""
         return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
 
-    def _fresh(self) -> int:
+    def _new_node(self) -> int:
         self.uses.append(1)
         return len(self.uses) - 1
 
     def _constant(self, x: float) -> int:
         if x not in self._constant_id:
-            self._constant_id[x] = self._fresh()
+            self._constant_id[x] = self._new_node()
             self.constants[self._constant_id[x]] = x
         return self._constant_id[x]
 
@@ -97,17 +104,17 @@ class _Simplifier:
                 self._factor(i)
 
     def _factor(self, i: int) -> None:
-        """Take common factors out of sum i, the most frequent first."""
+        """Factor out the common factors of sum i, most frequent first."""
         while (factor := self._most_common_factor(self.sums[i])) is not None:
             inner, outer = self._divide(self.sums[i], factor)
             self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
 
     def _is_used_once(self, t: int, parts: NaryNodes) -> bool:
-        """True if node t is one of these sums (or products) and used once."""
+        """True if node t is one of these sums (or products) and has a single use."""
         return t in parts and self.uses[t] == 1
 
     def _most_common_factor(self, terms: Iterable[SignedNode]) -> int | None:
-        """The factor that most products of a sum have, at least two; the first of several, so that constants add up."""
+        """The factor of most products in a sum, at least two; the lowest node number if several tie. Else None."""
         products = [self.products[t] for t, _ in terms if self._is_used_once(t, self.products)]
         if len(products) < 2:
             return None
@@ -116,7 +123,7 @@ class _Simplifier:
         return factor if times > 1 else None
 
     def _divide(self, terms: Iterable[SignedNode], factor: int) -> tuple[list[SignedNode], list[SignedNode]]:
-        """(cofactor of `factor` in a sum, terms without that factor)."""
+        """Split a sum: (terms of the cofactor of `factor`, terms without this factor)."""
         inner: list[SignedNode] = []
         outer: list[SignedNode] = []
         constant = 0.0
@@ -128,7 +135,7 @@ class _Simplifier:
             factors.remove((factor, 1))
             rest, _ = factors[0]
             if len(factors) > 1:
-                rest = self._fresh()
+                rest = self._new_node()
                 self.products[rest] = factors
                 inner.append((rest, s))
             elif rest in self.constants:
@@ -142,31 +149,31 @@ class _Simplifier:
         return inner, outer
 
     def _product(self, factor: int, cofactor: list[SignedNode]) -> SignedNode:
-        """The product of a factor and a cofactor, which is factored in turn."""
+        """Create the product of a factor and a cofactor; factor the cofactor recursively."""
         if len(cofactor) == 1:
             (other, sign), *_ = cofactor
         else:
-            other, sign = self._fresh(), 1
+            other, sign = self._new_node(), 1
             self.sums[other] = cofactor
             self._factor(other)
-        new = self._fresh()
+        new = self._new_node()
         self.products[new] = [(factor, 1), (other, 1)]
         return new, sign
 
     # ---- sharing ---------------------------------------------------------------------------------------------------
 
     def _share(self, parts: NaryNodes) -> None:
-        """Replace pairs that several sums (or products) have by nodes of their own, until there are none."""
-        holders: dict[int, set[int]] = defaultdict(set)  # {term or factor: sums or products that have it}
+        """Replace pairs that occur in several sums (or products) by new nodes, until no such pair remains."""
+        containers: dict[int, set[int]] = defaultdict(set)  # {term or factor: sums or products that contain it}
         for i, part in parts.items():
             for x, _ in part:
-                holders[x].add(i)
+                containers[x].add(i)
         pairs: dict[int, set[tuple]] = {}
         where: dict[tuple, set[int]] = defaultdict(set)
         changed = set(parts)
         while changed:
             for i in changed:
-                before, pairs[i] = pairs.get(i, set()), _pairs([x for x in parts[i] if len(holders[x[0]]) > 1])
+                before, pairs[i] = pairs.get(i, set()), _pairs([x for x in parts[i] if len(containers[x[0]]) > 1])
                 for key in before - pairs[i]:
                     where[key].remove(i)
                 for key in pairs[i] - before:
@@ -176,17 +183,17 @@ class _Simplifier:
             for _, key in sorted((-len(places), key) for key, places in where.items() if len(places) > 1):
                 if not where[key] & done:
                     done |= where[key]
-                    changed |= self._extract(parts, key, where[key], holders)
+                    changed |= self._extract(parts, key, where[key], containers)
 
-    def _extract(self, parts: NaryNodes, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
-        """Replace the pair in these sums (or products); returns those whose pairs have changed."""
+    def _extract(self, parts: NaryNodes, key: tuple, places: set[int], containers: dict[int, set[int]]) -> set[int]:
+        """Replace a pair in these sums (or products). Returns the sums (or products) whose pairs changed."""
         a, b, relative = key
-        equal = [i for i in places if len(parts[i]) == 2]  # a sum that is this pair
+        equal = [i for i in places if len(parts[i]) == 2]  # sums that consist of this pair
         if equal:
             new = min(equal)
             sign_of_pair = dict(parts[new])[a]
         else:
-            new, sign_of_pair = self._fresh(), 1
+            new, sign_of_pair = self._new_node(), 1
             parts[new] = [(a, 1), (b, relative)]
         for x in (a, b):
             self.uses[x] -= len(places) - 1
@@ -197,41 +204,44 @@ class _Simplifier:
             part.remove((a, sign))
             part.remove((b, sign * relative))
             part.append((new, sign * sign_of_pair))
-        holders[new] |= places - {new}
-        return {new, *holders[new]}
+        containers[new] |= places - {new}
+        return {new, *containers[new]}
 
     # ---- the new graph ---------------------------------------------------------------------------------------------
 
     def result(self) -> tuple[Graph, list]:
-        """The new graph and the outputs in it: each node is built after its operands, depth first."""
-        new, made = Graph(self.graph.sharing), dict[int, Any](self.constants)
+        """Build the new graph, operands first. Returns (graph, outputs in it)."""
+        new, expressions = Graph(self.graph.sharing), dict[int, Any](self.constants)
         stack = [x.node for x in reversed(self.outputs) if type(x) is Expr]
         while stack:
             i = stack[-1]
-            missing = [] if i in made else [x for x, _ in self._operands(i) if x not in made]
+            missing = [] if i in expressions else [x for x, _ in self._operands(i) if x not in expressions]
             if not missing:
-                if i not in made:
-                    made[i] = self._build(new, i, made)
+                if i not in expressions:
+                    expressions[i] = self._build(new, i, expressions)
                 stack.pop()
             stack += missing
-        return new, [x if type(x) is not Expr else -made[x.node] if x.negative else made[x.node] for x in self.outputs]
+        return new, [
+            x if type(x) is not Expr else -expressions[x.node] if x.negative else expressions[x.node]
+            for x in self.outputs
+        ]
 
     def _operands(self, i: int) -> list[SignedNode]:
-        """(node, sign) of the terms of a sum, the factors of a product, or the operands of another operation."""
+        """Signed nodes of node i: terms of a sum, factors of a product, or operands of another operation."""
         for parts in (self.sums, self.products):
             if i in parts:
                 return parts[i]
         graph = self.graph
         return [(graph.lhs[k], -1) if graph.kind[k] == NEG else (k, 1) for k in graph.operands(i) if k >= 0]
 
-    def _build(self, new: Graph, i: int, made: dict[int, Any]) -> Any:
-        """Node i in the new graph."""
+    def _build(self, new: Graph, i: int, expressions: dict[int, Any]) -> Any:
+        """Create node i in the new graph from its operands `expressions`."""
         if i in self.graph.input_names:
             return new.input(self.graph.input_names[i])
         operands = self._operands(i)
-        if i in self.sums:  # by node, whatever the signs: isomorphic limbs stay isomorphic
-            return sum([made[x] if sign > 0 else -made[x] for x, sign in sorted(operands)], 0.0)
-        values = [made[x] if sign > 0 else -made[x] for x, sign in operands]
+        if i in self.sums:  # sorted by node, not by sign: isomorphic limbs stay isomorphic
+            return sum([expressions[x] if sign > 0 else -expressions[x] for x, sign in sorted(operands)], 0.0)
+        values = [expressions[x] if sign > 0 else -expressions[x] for x, sign in operands]
         if i in self.products:
             return _product(values)
         return new.apply(self.graph.kind[i], *values)
@@ -244,7 +254,7 @@ def _pairs(part: list[SignedNode]) -> set[tuple[int, int, int]]:
 
 
 def _product(factors: list) -> Any:
-    """The product of the factors, constants first."""
+    """Product of the factors, constants first."""
     total: Any = 1.0
     for x in factors:
         if type(x) is not Expr:
