@@ -39,6 +39,7 @@ class MachineCode(Backend):
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
         kernel = self.kernel(len(status) == 1)
+        inputs = {name: np.ascontiguousarray(inputs[name], self.real.dtype) for name in self.program.inputs}
         kernel.run(words(self.program, kernel.own_work(), inputs, outputs, status, start), size)
 
     def guarded(self, inputs: Arrays) -> np.ndarray:
