@@ -94,7 +94,7 @@ def store(key: str, payload: bytes) -> None:
             if _random() * limit() <= _SCANS * len(payload):
                 _evict(where)
     except (OSError, FileError) as error:
-        _warn_unusable(where, str(error))
+        _warn_unusable(where, error.strerror or str(error))
 
 
 def entries() -> list[CacheEntry]:
