@@ -1,4 +1,4 @@
-"""The command line: sysdyn info | robots | solve | diagnose | flops | plot | report | show | export | …"""
+"""The command line of sysdyn."""
 
 from __future__ import annotations
 

@@ -22,8 +22,10 @@ _GENERATORS: dict[str, tuple[str, Callable[..., Model], tuple[type, ...]]] = {
 def load_robot(
     spec: str, base: str = "fixed", folder: Path | None = None, fixed_joints: str | Sequence[str] | None = None
 ) -> Model:
-    """The model called `spec`: the path of a robot file (relative to `folder`), `auto_tree:N[,b,skew,taper]`,
-    `chain:N[,seed]`, or a name as for `sysdyn.load`, such as `icub`. fixed_joints: of a URDF, as for `load_urdf`.
+    """Model of a specification on the command line or in a problem file.
+
+    spec: the path of a robot file (relative to `folder`), `auto_tree:N[,b,skew,taper]`, `chain:N[,seed]`, or a name as
+    for `sysdyn.load`, such as `icub`. fixed_joints: of a URDF, as for `load_urdf`.
 
     Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable if the
     package of the robot is missing.

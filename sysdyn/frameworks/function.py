@@ -279,7 +279,7 @@ def _name(function: Callable) -> str:
 
 
 def _layout(result: object) -> tuple[ResultLayout, list[np.ndarray]]:
-    """(layout, arrays) of a return value; outputs without names are result, result1, …"""
+    """(layout, arrays) of a return value; outputs without names are called result, result1 and so on."""
     make: type = dict if isinstance(result, Mapping) else tuple if isinstance(result, tuple) else np.ndarray
     unnamed: Any = (result,) if make is np.ndarray else result
     named = dict(unnamed) if make is dict else {f"result{k or ''}": x for k, x in enumerate(unnamed)}

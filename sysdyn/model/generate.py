@@ -229,7 +229,7 @@ def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
 
 
 def _model(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Model:
-    """A model with bodies body0, body1, … and joints joint0, joint1, …"""
+    """A model whose bodies and joints are called body0, joint0 and so on."""
     n = len(joints)
     bodies, names = tuple(f"body{i}" for i in range(n)), tuple(f"joint{i}" for i in range(n))
     return Model(name, bodies, names, tuple(joints), tuple(parent), X_tree, I, gravity, **options)

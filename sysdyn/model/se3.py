@@ -349,7 +349,7 @@ def smooth_trig(square: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _series(t: Any, *divisors: float) -> Any:
-    """1 − t/a (1 − t/b (1 − …)) of the divisors a, b, …"""
+    """1 − t/a (1 − t/b (1 − …)) for divisors a, b and so on."""
     total: Any = 1.0
     for divisor in reversed(divisors):
         total = 1.0 - t * (1.0 / divisor) * total

@@ -61,7 +61,7 @@ class Kernel:
         return np.array(struct, dtype=np.int64), gathered, scattered
 
     def run(self, words: np.ndarray, n: int, read: np.ndarray | None = None, written: np.ndarray | None = None) -> None:
-        """Compute n states without the interpreter's lock; read, written (n,) int64: their rows, if not 0, 1, …"""
+        """Compute n states without the GIL; read, written (n,) int64: numbers of their rows, by default 0 to n − 1."""
         extension.run(self.address, words, n, read, written)
 
     def work(self) -> tuple[np.ndarray, int]:

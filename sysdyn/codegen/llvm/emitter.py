@@ -1,6 +1,7 @@
 """Textual LLVM IR of programs.
 
-One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states."""
+One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states.
+"""
 
 from __future__ import annotations
 
