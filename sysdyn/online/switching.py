@@ -42,6 +42,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.arrays import as_array, is_readable_in_place
 from sysdyn.program.groups import Groups
 from sysdyn.reference.generic import reject_large_angles
+from sysdyn.runtime.buffer_pool import BufferPool
 
 # Most modes that a solver holds: compiling one takes seconds, and its machine code megabytes (chosen).
 MOST_MODES = 64
@@ -242,7 +243,7 @@ class SwitchingSolver(Solver):
         self._solvers: dict[Mode, Solver] = {}
         self._places: dict[Mode, ColumnsByOutput] = {}
         self._spreadings: dict[tuple[Mode, tuple[Slot, ...]], Spreading] = {}  # by names of arrays
-        self._lock = RLock()
+        self._buffers, self._lock = BufferPool(), RLock()
         self._of_solutions = About(problem, self._shown, refuse=on_singular == "raise", measured=options.measured)
 
     # ---- modes --------------------------------------------------------------------------------------------------
@@ -329,8 +330,8 @@ class SwitchingSolver(Solver):
         def solved() -> dict[Mode, Part]:
             return {mode: Part(x, self._solved(mode, x, rows, on_singular, threads)) for mode, x in by_mode.items()}
 
-        dtype = self.options.numbers.dtype
-        flat = {name: np.empty((rows.n, group.size), dtype) for name, group in self._shown.items()}
+        shapes = {name: (rows.n, group.size) for name, group in self._shown.items()}
+        flat = self._buffers.arrays(shapes, self.options.numbers.dtype)
         found = Gathered(self._shown, rows.lead, [self._places[mode] for mode in by_mode], inputs, solved, flat)
         for mode, states in by_mode.items():
             left = self._spread(mode, states, rows, found, threads) if len(by_mode) > 1 and as_given else states

@@ -14,6 +14,7 @@ import numpy as np
 
 from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
+from sysdyn.runtime.buffer_pool import BufferPool
 from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.real import DOUBLE, Real
 
@@ -34,6 +35,7 @@ class Backend(ABC):
     def __init__(self, program: Program, level: int = 2, real: Real = DOUBLE):
         self.require()
         self.program, self.level, self.real = program, level, real
+        self._buffers = BufferPool()
 
     def __reduce__(self):
         return type(self), (self.program, self.level, self.real)
@@ -64,9 +66,9 @@ class Backend(ABC):
         return type(self).kernel is not Backend.kernel
 
     def allocate_results(self, n: int) -> Results:
-        """New arrays for the results at n states."""
-        arrays = {name: np.empty((n, size), self.real.dtype) for name, size in self.program.outputs.sizes.items()}
-        return arrays, np.empty(n, dtype=np.int64)
+        """Arrays for the results at n states that nothing else refers to."""
+        shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
+        return self._buffers.arrays(shapes, self.real.dtype), np.empty(n, dtype=np.int64)
 
     def cast_inputs(self, inputs: Arrays) -> Arrays:
         """Inputs of float64 in the back end's type of numbers; those that are of this type are not copied."""

@@ -35,6 +35,7 @@ from sysdyn.online import derivatives
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import is_zero
 from sysdyn.program.program import Program
+from sysdyn.runtime.buffer_pool import MIN_BYTES
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
 
 PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")
@@ -329,6 +330,27 @@ def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
             block[:] = np.nan
         step()
         np.testing.assert_allclose(step.out["tau", "q"], dtau_dq, atol=1e-12)
+
+
+def test_memory_of_results_is_used_again_if_nobody_has_them(tree):
+    """Not while a view of them is there; what a caller wrote into them is gone, zeros included."""
+    J = fast(sd.inverse_dynamics(tree.model), outputs="tau").derivatives()
+    q, qd, qdd = tree.model.random_state(seed=0, batch=2 * MIN_BYTES // (8 * tree.model.nv**2))
+    first = J(q, qd, qdd)
+    kept = {key: x.copy() for key, x in first.items()}
+    held, place = first["tau", "q"][3:5], first["tau", "q"].ctypes.data
+    del first
+    again = J(q, qd, qdd)
+    assert again["tau", "q"].ctypes.data != place
+    np.testing.assert_array_equal(held, kept["tau", "q"][3:5])
+    place = again["tau", "q"].ctypes.data
+    for x in again.values():
+        x[:] = np.nan
+    del again, x
+    third = J(q, qd, qdd)
+    assert third["tau", "q"].ctypes.data == place
+    for key, x in third.items():
+        np.testing.assert_array_equal(x, kept[key])
 
 
 def test_counts_are_those_of_the_program_that_runs(tree):
