@@ -1,4 +1,4 @@
-"""Robot models: trees of bodies and joints, their kinematics, readers of robot files and generators."""
+"""Robot models: trees of bodies and joints, kinematics, readers of robot files, generated robots."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Readers of robot files by suffix; each takes the path or the text, and options.
+# {suffix: reader of robot files}. A reader accepts a path or a text, and options.
 READERS: dict[str, Callable[..., Model]] = {".urdf": load_urdf, ".xacro": load_xacro, ".xml": load_mjcf}
-# Converters of models that other packages have loaded, by package.
+# {package: converter of its models}
 CONVERTERS: dict[str, Callable[..., Model]] = {"pinocchio": from_pinocchio, "mujoco": from_mujoco}
 
 
 def load(
     source: str | os.PathLike[str] | Any, base: str = "fixed", mappings: Mapping[str, object] | None = None, **options
 ) -> Model:
-    """Load a model from a robot file, a text, a name or another package's model.
+    """Load a robot model.
 
     Parameters
     ----------
     source : path, str, pinocchio.Model or mujoco.MjModel
-        A file: .urdf for `load_urdf`, .xml (MJCF) for `load_mjcf`, .xacro for a URDF that the package xacro expands.
-        The XML text itself. A name of `robots`, such as "talos". A model that Pinocchio or MuJoCo has loaded, for
-        `from_pinocchio` and `from_mujoco`.
+        A file (.urdf for `load_urdf`, .xml for `load_mjcf`, .xacro for `load_xacro`), the XML text of such a file, a
+        robot name of `robots` such as "talos", or a model of Pinocchio or MuJoCo (see `from_pinocchio`,
+        `from_mujoco`).
     base : {"fixed", "floating"}
-        Base of a URDF. Other sources define whether their root is free; "floating" then requires it.
+        Base of a URDF model. The other formats define the base themselves; there "floating" checks that it is floating.
     mappings : mapping, optional
-        Values of the arguments of a xacro file. Its expressions are evaluated as Python: load what you trust.
+        Arguments of a xacro file. Xacro evaluates expressions as Python code: load trusted files only.
     **options
         Options of the reader.
 
@@ -74,11 +74,11 @@ def load(
     Raises
     ------
     ModelError
-        For a suffix without a reader, for a base other than the required one, and as the readers do.
+        For an unknown suffix, for another base than the required one, and for the errors of the reader.
     InvalidInput
         For an option that the reader does not have.
     UnknownName, BackendUnavailable
-        For an unknown robot; for a package that is missing.
+        For an unknown robot name; for a missing package.
     """
     if mappings is not None:
         options["mappings"] = mappings
@@ -110,7 +110,7 @@ def load(
 
 
 def _locate(source: str | os.PathLike[str], xacro: bool) -> tuple[str | os.PathLike[str], str]:
-    """(file or text, suffix of its reader) of a file, a text or a robot's name. xacro: its arguments are given."""
+    """Resolve a path, a text or a robot name to (file or text, suffix). xacro: True if xacro arguments are passed."""
     if is_text(source):
         if xacro or "<xacro:" in str(source):
             return source, ".xacro"

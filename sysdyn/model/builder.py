@@ -1,4 +1,4 @@
-"""Builder of models for the readers of robot files: bodies are added one by one, parents first."""
+"""Model builder for the readers of robot files. Bodies are added one by one, parents first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sysdyn.program.reproducible import matmul
 
 
 class FramePlacement(NamedTuple):
-    """A frame fixed on a body (−1: the base): E (3, 3) from body to frame axes, origin r (3,) [m] in the body."""
+    """Placement of a frame on a body (−1: base): E (3, 3) from body to frame axes, origin r (3,) [m] in the body."""
 
     body: int
     E: np.ndarray
@@ -25,11 +25,11 @@ class FramePlacement(NamedTuple):
 
     @classmethod
     def on_body(cls, body: int) -> FramePlacement:
-        """The frame of the body itself."""
+        """Placement of the body frame itself."""
         return cls(body, np.eye(3), np.zeros(3))
 
     def compose(self, E: np.ndarray, r: np.ndarray) -> FramePlacement:
-        """The frame placed by E, r in this one; entries near 0 and ±1 are made exact."""
+        """Placement of a frame that E, r place in this frame. Entries near 0 and ±1 are rounded to them."""
         return FramePlacement(self.body, clean(matmul(E, self.E)), clean(self.r + matmul(self.E.T, r)))
 
     def frame(self, name: str, joint: str = "") -> Frame:
@@ -37,7 +37,7 @@ class FramePlacement(NamedTuple):
 
 
 class JointLimits(NamedTuple):
-    """Limits of each degree of freedom of a joint, in rad or m, their rates, N m or N."""
+    """Joint limits per degree of freedom: position [rad or m], velocity [rad/s or m/s], effort [N m or N]."""
 
     lower: float = -math.inf
     upper: float = math.inf
@@ -49,7 +49,7 @@ UNLIMITED = JointLimits()
 
 
 class ModelBuilder:
-    """Lists of bodies, joints and frames; `model_arguments` gives the arguments of `Model`."""
+    """Collects bodies, joints and frames; `model_arguments` returns the arguments of `Model`."""
 
     def __init__(self) -> None:
         self.body_names: list[str] = []
@@ -69,7 +69,7 @@ class ModelBuilder:
         self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, *, limits: JointLimits = UNLIMITED,
         armature: np.ndarray | None = None, damping: ArrayLike = 0.0, friction: ArrayLike = 0.0,
     ) -> int:  # fmt: skip
-        """Add a massless body on a joint called `name` and return its number."""
+        """Add a massless body with its joint. body, name: names of the body and the joint. Returns the body index."""
         self.body_names.append(body)
         self.joint_names.append(name)
         self.joints.append(joint)
@@ -83,16 +83,16 @@ class ModelBuilder:
         return len(self.parent) - 1
 
     def add_inertia(self, body: int, I: np.ndarray) -> None:
-        """Add a spatial inertia (6, 6) in body coordinates; that of the base is dropped."""
+        """Add a spatial inertia (6, 6) in body coordinates to a body. Inertias of the base (−1) are ignored."""
         if body >= 0:
             self.inertias[body] = self.inertias[body] + I
 
     def add_frame(self, name: str, placement: FramePlacement, joint: str = "") -> None:
-        """Add a named frame. joint: the fixed joint that was lumped with the link of this name."""
+        """Add a named frame. joint: name of the fixed joint if the frame is that of a lumped link."""
         self.frames[name] = placement.frame(name, joint)
 
     def model_arguments(self, gravity: ArrayLike) -> dict[str, Any]:
-        """Arguments of `Model`, with gravity (3,) [m/s²] in base coordinates."""
+        """Keyword arguments for `Model`. gravity: (3,) [m/s²] in base coordinates."""
         lower, upper, velocity, effort = np.array(self.limits, dtype=float).reshape(-1, 4).T
         return {
             "body_names": tuple(self.body_names),

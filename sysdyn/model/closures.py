@@ -1,8 +1,8 @@
-"""Closures of a tree: joints coupled to other joints, and loops of two frames that stay together; passive torques.
+"""Closures of a tree: joint couplings and kinematic loops; passive joint torques.
 
-A tree has a coordinate for each joint. A coupling makes the coordinate of its joint, the follower, a function of
-another joint's, the leader. With G = ∂q̇/∂q̇_independent, q̇ = G q̇_independent and τ_independent = G^T τ: the torque of
-a follower acts on its leader through the ratio. Problems impose couplings and loops; algorithms of trees do not.
+A coupling makes the position of its joint (the follower) a function of the position of another joint (the leader). With
+G = ∂q̇/∂q̇_independent, q̇ = G q̇_independent and τ_independent = G^T τ: the torque of a follower acts on its leader,
+scaled by the ratio. Problems impose couplings and loops; algorithms for trees (RNEA, ABA …) ignore them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LOOP_KINDS = ("fixed", "spherical")
 
 @dataclass(frozen=True)
 class Coupling:
-    """A joint whose position is a polynomial of another joint's: q = Σ_k coefficients[k] q_leader^k.
+    """Joint coupling: q = Σ_k coefficients[k] q_leader^k.
 
     Parameters
     ----------
     joint : str
-        The follower, a joint with one degree of freedom.
+        Name of the follower, a joint with one degree of freedom.
     leader : str or None
-        A joint with one degree of freedom; None holds the follower at coefficients[0].
+        Name of the leader, a joint with one degree of freedom. None fixes the follower at coefficients[0].
     coefficients : sequence of float
-        By ascending power; (offset, multiplier) of URDF's `<mimic>`. rad or m per power of the leader's unit.
+        By ascending power, in rad or m per power of the leader's unit. A URDF `<mimic>` is (offset, multiplier).
     """
 
     joint: str
@@ -41,7 +41,7 @@ class Coupling:
         object.__setattr__(self, "coefficients", tuple(float(c) for c in self.coefficients))
 
     def derivatives(self, x: Any) -> tuple[Any, Any, Any]:
-        """(p, dp/dx, d²p/dx²) of the polynomial at the leader's position x."""
+        """Value, first and second derivative of the polynomial at the leader position x."""
         value, first, second = 0.0, 0.0, 0.0
         for c in reversed(self.coefficients):
             second = second * x + (first + first)
@@ -52,16 +52,16 @@ class Coupling:
 
 @dataclass(frozen=True)
 class Loop:
-    """Two frames of the model that stay together.
+    """Kinematic loop: a constraint between two frames of the model.
 
     Parameters
     ----------
     name : str
         Name of the constraint in problems.
     frame_a, frame_b : str
-        The frames.
+        Names of the frames.
     kind : {"fixed", "spherical"}
-        "fixed" for their poses, "spherical" for their origins.
+        "fixed": the poses coincide. "spherical": the origins coincide.
     """
 
     name: str
@@ -74,7 +74,7 @@ Closure = Coupling | Loop
 
 
 class CoupledJoint(NamedTuple):
-    """A coupling with the indices of its joint and of its leader in q and q̇; leader_q, leader_v are −1 without one."""
+    """A coupling with the indices of its joint and its leader in q and q̇. Without a leader they are −1."""
 
     coupling: Coupling
     q: int
@@ -84,12 +84,12 @@ class CoupledJoint(NamedTuple):
 
 
 def closure_from_dict(data: Mapping[str, Any]) -> Closure:
-    """The closure with these fields."""
+    """Create a closure from its fields."""
     return Coupling(**data) if "joint" in data else Loop(**data)
 
 
 def check_closures(model: Any) -> None:
-    """Raise UnknownName or ModelError for closures with parts that the model lacks, and for contradictions."""
+    """Check the closures of a model. Raises UnknownName for unknown joints and frames, else ModelError."""
     followers: set[str] = set()
     for c in model.closures:
         if isinstance(c, Loop):
@@ -101,7 +101,7 @@ def check_closures(model: Any) -> None:
             i = model.joint_index(joint)
             if model.joints[i].nv != 1 or model.joints[i].nq != 1:
                 raise ModelError(
-                    f"joint {joint!r} has {model.joints[i].nv} degrees of freedom: couplings are of joints with one"
+                    f"joint {joint!r} has {model.joints[i].nv} degrees of freedom: a coupled joint needs exactly one"
                 )
         if c.joint in followers:
             raise ModelError(f"joint {c.joint!r} is coupled twice")
@@ -111,7 +111,7 @@ def check_closures(model: Any) -> None:
 
 
 def coupled_joints(model: Any) -> tuple[CoupledJoint, ...]:
-    """The couplings of a model, leaders before their followers. Raises ModelError if they form a cycle."""
+    """Couplings of a model, sorted so that leaders precede followers. Raises ModelError for a cycle."""
     by_joint = {c.joint: c for c in model.closures if isinstance(c, Coupling)}
     coupled: dict[str, CoupledJoint] = {}
     for joint in by_joint:
@@ -129,7 +129,7 @@ def coupled_joints(model: Any) -> tuple[CoupledJoint, ...]:
 
 
 def coupling_matrix(coupled: Sequence[CoupledJoint], nv: int, q: np.ndarray) -> np.ndarray:
-    """G (nv, independent degrees of freedom) at q (nq,), of the dtype of q."""
+    """G (nv, independent degrees of freedom) at q (nq,), with the dtype of q."""
     independent = np.setdiff1d(np.arange(nv), [joint.v for joint in coupled])
     G = np.full((nv, len(independent)), 0.0, dtype=q.dtype)
     G[independent, np.arange(len(independent))] = 1.0
@@ -141,7 +141,7 @@ def coupling_matrix(coupled: Sequence[CoupledJoint], nv: int, q: np.ndarray) -> 
 
 
 def coupling_bias(coupled: Sequence[CoupledJoint], q: np.ndarray, qd: np.ndarray) -> np.ndarray:
-    """γ (nv,) at q (nq,), q̇ (nv,) with q̈ = G q̈_independent + γ, of the dtype of q̇."""
+    """Bias γ (nv,) in q̈ = G q̈_independent + γ at q (nq,), q̇ (nv,), with the dtype of q̇."""
     gamma = np.full(len(qd), 0.0, dtype=qd.dtype)
     for joint in coupled:
         if joint.leader_v >= 0:
@@ -153,7 +153,7 @@ def coupling_bias(coupled: Sequence[CoupledJoint], q: np.ndarray, qd: np.ndarray
 def impose(
     coupled: Sequence[CoupledJoint], q: np.ndarray, qd: np.ndarray, qdd: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Copies of q (…, nq), q̇ and q̈ (…, nv) with followers computed from their leaders."""
+    """Copies of q (…, nq), q̇ and q̈ (…, nv) in which followers satisfy their couplings."""
     q, qd, qdd = q.copy(), qd.copy(), qdd.copy()
     for joint in coupled:
         if joint.leader_v < 0:
@@ -167,7 +167,7 @@ def impose(
 
 
 def friction_torque(damping: np.ndarray, friction: np.ndarray, qd: np.ndarray, slip: float) -> np.ndarray:
-    """damping q̇ + friction q̇/√(q̇² + slip²) (…, nv) at q̇ (…, nv), without terms of coefficient 0."""
+    """Friction torque damping·q̇ + friction·q̇/√(q̇² + slip²) (…, nv) at q̇ (…, nv). Zero coefficients add no terms."""
     total = np.full(qd.shape, 0.0, dtype=qd.dtype)
     for k in range(len(damping)):
         v = qd[..., k]

@@ -1,6 +1,6 @@
-"""Cleaning of constants: rounding errors that hide zeros, ones, right angles and equal numbers are removed.
+"""Removal of rounding errors from model constants: exact zeros, ones, right angles and equal numbers.
 
-A product with an exact 0 or ±1 costs nothing and equal constants are shared, so programs of cleaned models are shorter.
+A product with an exact 0 or ±1 costs nothing, and equal constants are shared. Cleaned models have shorter programs.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Largest rounding error of a constant, relative to its scale: some thousand operations in double precision.
+# Largest rounding error of a constant relative to its scale: some thousand operations in double precision.
 ROUNDING = 1e-12
-# Largest rounding error [rad] of a multiple of π/2 in a file: 1.57079632679 is off by 5e-12.
+# Largest rounding error [rad] of a multiple of π/2 in a file; 1.57079632679 has an error of 5e-12.
 ANGLE_ROUNDING = 1e-11
-# Largest error of the norm of a unit vector, or of R^T R − 1 of a rotation, that was written with seven digits.
+# Largest error of a unit norm, or of R^T R − 1 of a rotation, for numbers with seven digits.
 UNIT_ERROR = 1e-6
 
 
 def clean(x: ArrayLike, scale: float = 1.0) -> np.ndarray:
-    """A copy of x (floats): entries within ROUNDING·scale of 0 are 0, entries within ROUNDING of ±1 are ±1."""
+    """Copy of x (floats). Entries within ROUNDING·scale of 0 become 0, entries within ROUNDING of ±1 become ±1."""
     x = np.array(x, dtype=float)
     x[np.abs(x) <= ROUNDING * scale] = 0.0
     for unit in (1.0, -1.0):
@@ -26,22 +26,22 @@ def clean(x: ArrayLike, scale: float = 1.0) -> np.ndarray:
 
 
 def read_only(A: ArrayLike) -> np.ndarray:
-    """A read-only copy of A as floats."""
+    """Read-only float copy of A."""
     A = np.array(A, dtype=float)
     A.setflags(write=False)
     return A
 
 
 def exact_right_angles(E: np.ndarray) -> np.ndarray:
-    """The signed permutation of axes within ANGLE_ROUNDING of the rotation E (3, 3); E cleaned if there is none."""
+    """Round the rotation E (3, 3) to a signed permutation within ANGLE_ROUNDING; else return E cleaned."""
     permutation = np.round(E) + 0.0
     return permutation if np.max(np.abs(E - permutation)) <= ANGLE_ROUNDING else clean(E)
 
 
 def unify(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Copies of arrays of floats in which sizes within ROUNDING of each other, or of 1, are exactly the same.
+    """Copies of float arrays in which absolute values that differ by less than ROUNDING are made equal.
 
-    Each group of equal sizes becomes 1 if 1 is in it, else its most frequent entry, of several the least.
+    A cluster of absolute values becomes 1 if it contains 1, else its most frequent value (the smallest if several tie).
     """
     if not arrays:
         return []

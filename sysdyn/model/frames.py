@@ -1,4 +1,4 @@
-"""Named frames and sensors of a robot description, and its source file."""
+"""Named frames, sensors and the source file of a robot description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sysdyn.program.arrays import finite_array
 
 
 class Origin(NamedTuple):
-    """A robot file: its path or text, and the folder of relative paths in it."""
+    """Source of a model: path or text of the robot file, and the base folder of relative paths in it."""
 
     file: str
     folder: Path
@@ -37,7 +37,7 @@ class Frame:
     X : (6, 6) array_like
         Motion transform from the body to the frame.
     joint : str
-        The fixed joint of the robot file that was welded with the link of this name; "" for other frames.
+        For a lumped link, the name of its fixed joint in the robot file; "" for other frames.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Frame:
     joint: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "X", _checked_transform(f"X of frame {self.name!r}", self.X))
+        object.__setattr__(self, "X", _to_transform(f"X of frame {self.name!r}", self.X))
 
     @cached_property
     def r(self) -> np.ndarray:
-        """(3,) origin in the body [m], cleaned."""
+        """Origin (3,) [m] in body coordinates, cleaned of rounding errors."""
         return read_only(clean(translation(self.X)))
 
     def __repr__(self) -> str:
@@ -67,19 +67,19 @@ class Sensor:
     Parameters
     ----------
     name, type : str
-        As declared.
+        Name and type in the robot file.
     parent_kind, parent : str
-        "link" or "joint", and the name of the link or joint that carries it.
+        "link" or "joint", and the name of the link or joint that carries the sensor.
     X : (6, 6) array_like
-        Motion transform to the sensor frame from the frame of that link or of the child link of that joint.
+        Motion transform from the frame of the link, or of the child link of the joint, to the sensor frame.
     attributes : mapping of str to str
         Settings of the sensor.
     line, xml : int or None, str
-        Line of the element, and the element.
+        Line number of the XML element, and its text.
     links : sequence of str
-        Of a joint, its parent and child link.
+        Parent and child link if a joint carries the sensor.
     fault : str
-        Why the sensor cannot be used; "" if it can.
+        Reason why the sensor is unusable; "" for a valid sensor.
     """
 
     name: str
@@ -94,11 +94,11 @@ class Sensor:
     fault: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "X", _checked_transform(f"X of sensor {self.name!r}", self.X))
+        object.__setattr__(self, "X", _to_transform(f"X of sensor {self.name!r}", self.X))
         object.__setattr__(self, "attributes", dict(self.attributes))
         object.__setattr__(self, "links", tuple(self.links))
 
 
-def _checked_transform(name: str, X: ArrayLike) -> np.ndarray:
-    """A read-only copy of X (6, 6). Raises ModelError for a wrong shape or an entry that is not finite."""
+def _to_transform(name: str, X: ArrayLike) -> np.ndarray:
+    """Read-only copy of X (6, 6). Raises ModelError for a wrong shape or an entry that is not finite."""
     return read_only(finite_array(name, X, (6, 6), ModelError))

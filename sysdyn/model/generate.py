@@ -1,4 +1,4 @@
-"""Generated models: Featherstone's parametric tree, random chains and trees, Denavit-Hartenberg tables."""
+"""Generated models: Featherstone's parametric tree, random chains and trees, Denavit-Hartenberg models."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from sysdyn.model.validate import check_count
 from sysdyn.program.arrays import finite_array, is_count
 from sysdyn.program.reproducible import dot, matmul
 
-# Gravity [m/s²] of planar robots, whose joints rotate about z.
+# Gravity [m/s²] of planar robots with joint axes along z.
 ALONG_Y = (0.0, -9.81, 0.0)
-# Default joint types of `random_tree`. Not JOINTS: a seed gives the same robot whatever types are added there.
+# Default joint types of `random_tree`. A list of its own, so new entries of JOINTS do not change the robot of a seed.
 RANDOM_JOINTS = ("revolute", "prismatic", "helical", "cylindrical", "planar", "spherical", "free", "fixed")
 
 
 def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) -> Model:
     """Featherstone's parametric tree of revolute joints about z, spatial_v2's autoTree; gravity along −y.
 
-    With i = 1 … nb: λ(i) = ⌊(i − 2 + ⌈branching⌉)/branching⌋, length l_i = taper^(i−1) m, mass taper^(3(i−1)) kg, com
-    l_i [0.5, 0, 0], inertia about it m_i l_i² diag(0.0025, 1.015/12, 1.015/12), X_tree(1) = 1, else
-    X_tree(i) = rotx(skew) xlt([l_λ, 0, 0]). Bodies of the model count from 0.
+    For i = 1 … nb: parent λ(i) = ⌊(i − 2 + ⌈branching⌉)/branching⌋, length l_i = taper^(i−1) m, mass
+    m_i = taper^(3(i−1)) kg, centre of mass l_i [0.5, 0, 0], inertia about it
+    m_i l_i² diag(0.0025, 1.015/12, 1.015/12), X_tree(1) = 1 and X_tree(i) = rotx(skew) xlt([l_λ, 0, 0]) for i > 1. Body
+    i has the index i − 1 in the model.
 
     Parameters
     ----------
     nb : int
         Number of bodies.
     branching : float
-        Branching factor ≥ 1; 1 is a chain.
+        Branching factor ≥ 1; 1 generates a chain.
     skew : float
         Twist between successive axes, rad.
     taper : float
@@ -67,8 +68,8 @@ def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) 
 def chain(n: int, seed: int = 0) -> Model:
     """A random serial chain of revolute joints about z.
 
-    Placements are those of modified Denavit-Hartenberg parameters: twists uniform in ±π, lengths 0.05 … 0.4 m, offsets
-    ±0.15 m. Inertias are of random point masses around the link, hence physical.
+    Joint placements have random modified Denavit-Hartenberg parameters: twists uniform in ±π, lengths in 0.05 … 0.4 m,
+    offsets in ±0.15 m. Inertias are those of random point masses around the link, hence physically consistent.
 
     Parameters
     ----------
@@ -89,9 +90,9 @@ def chain(n: int, seed: int = 0) -> Model:
 
 
 def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = RANDOM_JOINTS) -> Model:
-    """A random tree: parents, placements, joint types, axes and physical inertias.
+    """A tree with random parents, placements, joint types, axes and physically consistent inertias.
 
-    Every other axis lies along ±x, ±y or ±z, the others in any direction.
+    On average, half of the joint axes lie along ±x, ±y or ±z; the others have random directions.
 
     Parameters
     ----------
@@ -100,12 +101,12 @@ def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = RANDOM_JOINTS) -
     seed : int
         The same seed and joint types give the same robot.
     joints : sequence of str
-        Joint types to draw from, names of `JOINTS`.
+        Names of joint types in `JOINTS` to draw from.
 
     Raises
     ------
     UnknownName, InvalidInput
-        For unknown joint types; for no joint types or bodies.
+        For unknown joint types; for an empty list of joint types or nb < 1.
     """
     _positive_count("nb", nb)
     if not joints:
@@ -138,9 +139,9 @@ def from_dh(
     name: str = "dh",
     strict: bool | None = False,
 ) -> Model:
-    """Serial robot from a table of Denavit-Hartenberg parameters.
+    """Create a serial robot from Denavit-Hartenberg parameters.
 
-    Frame "dh{i}" of the model is the DH frame of body i, from 0.
+    The model has a frame "dh{i}" for the DH frame of body i, counted from 0.
 
     Parameters
     ----------
@@ -154,23 +155,23 @@ def from_dh(
         Inertias about the centres of mass in the DH frames of the links; (n, 6) are xx, xy, xz, yy, yz, zz.
     convention : {"modified", "standard"}
         "modified" (Craig, Khalil): T_j = Rx(α_j) Tx(a_j) Rz(θ_j) Tz(d_j), and the body frame is DH frame j.
-        "standard": T_j = Rz(θ_j) Tz(d_j) Tx(a_j) Rx(α_j), where the joint axis is z of DH frame j−1; the body frame is
-        DH frame j−1 moved by the joint.
+        "standard": T_j = Rz(θ_j) Tz(d_j) Tx(a_j) Rx(α_j). The joint axis is z of DH frame j−1; the body frame is DH
+        frame j−1, moved by joint j.
     theta : (n,) array_like, rad, optional
         Offsets added to the joint angles.
     joint_types : sequence of {"R", "P"}, optional
-        "R" if θ moves, "P" if d moves. Default all "R".
+        "R": θ is the joint variable. "P": d is the joint variable. Default: all "R".
     gravity : (3,) array_like, m/s²
         In base coordinates.
     name : str
         Name of the robot.
     strict : bool or None
-        As for `Model`.
+        See `Model`.
 
     Raises
     ------
     ModelError, UnknownName
-        For wrong shapes and values; for another convention.
+        For wrong shapes and values; for an unknown convention.
     """
     alpha = finite_array("alpha", alpha, (None,), ModelError)
     n = alpha.shape[0]
@@ -217,7 +218,7 @@ def _random_inertia(rng: np.random.Generator) -> np.ndarray:
 
 
 def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
-    """A joint of this type with a random axis, in half of the cases one of coordinates, and a random pitch."""
+    """A joint of this type with a random axis and pitch. With probability ½, the axis is a coordinate axis."""
     direction = rng.standard_normal(3)
     if rng.random() < 0.5:
         direction = rng.choice((-1.0, 1.0)) * np.eye(3)[int(rng.integers(3))]
@@ -236,14 +237,14 @@ def _model(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Model
 
 
 def _positive_count(name: str, n: int) -> None:
-    """Raise InvalidInput or ModelError unless n is a possible number of bodies."""
+    """Check a number of bodies. Raises InvalidInput, or ModelError if it is too large."""
     if not is_count(n, 1):
         raise InvalidInput(f"{name} is {n!r}; the number of bodies must be an integer ≥ 1")
     check_count(int(n))
 
 
 def _rotational_inertias(name: str, value: ArrayLike, n: int) -> np.ndarray:
-    """(n, 3, 3) symmetric matrices, from (n, 3, 3) or from (n, 6) as xx, xy, xz, yy, yz, zz. Raises ModelError."""
+    """Symmetric matrices (n, 3, 3) from (n, 3, 3) or from (n, 6) xx, xy, xz, yy, yz, zz. Raises ModelError."""
     packed = np.ndim(value) == 2
     A = finite_array(f"{name} (as (n, 3, 3) or (n, 6))", value, (n, 6) if packed else (n, 3, 3), ModelError)
     if packed:

@@ -1,6 +1,6 @@
-"""Spatial inertias I = [J, h×; (h×)^T, m 1] of single bodies, their ten parameters and pseudo-inertias.
+"""Spatial inertia I = [J, h×; (h×)^T, m 1] of a body, its ten inertial parameters, and its pseudo-inertia.
 
-h = m c is the first moment of mass, J the rotational inertia about the origin of the body frame. The pseudo-inertia is
+m is the mass, h = m c the first moment of mass, J the rotational inertia about the body origin. The pseudo-inertia is
 
     P = ∫ (ρ, 1) (ρ, 1)^T dm = [Σ h; h^T m],    Σ = ½ tr(J) 1 − J
 """
@@ -25,17 +25,17 @@ def inertia(mass, com: np.ndarray, I_com: np.ndarray) -> np.ndarray:
 
 
 def transform_inertia(I: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """X^T I X (6, 6): an inertia in the child frame of X, expressed in the parent frame."""
+    """X^T I X (6, 6): transform an inertia from the child frame to the parent frame of X."""
     return matmul(X.T, I, X)
 
 
 def first_moment(I: np.ndarray) -> np.ndarray:
-    """h = m c (3,) [kg m] of a spatial inertia (6, 6) of floats or Expr, from its block h×."""
+    """First moment of mass h = m c (3,) [kg m] of a spatial inertia (6, 6) of floats or Expr."""
     return unskew(I[:3, 3:])
 
 
 def pseudo_inertia(I: np.ndarray) -> np.ndarray:
-    """P (4, 4) of a spatial inertia (6, 6)."""
+    """Pseudo-inertia P (4, 4) of a spatial inertia (6, 6)."""
     J = I[:3, :3]
     P = np.empty((4, 4))
     P[:3, :3] = np.trace(J) / 2 * np.eye(3) - J
@@ -45,7 +45,7 @@ def pseudo_inertia(I: np.ndarray) -> np.ndarray:
 
 
 def spatial_inertia(P: np.ndarray) -> np.ndarray:
-    """The spatial inertia (6, 6) of a pseudo-inertia (4, 4)."""
+    """Spatial inertia (6, 6) of a pseudo-inertia P (4, 4)."""
     h, m = P[:3, 3], P[3, 3]
     I = np.empty((6, 6))
     I[:3, :3] = np.trace(P[:3, :3]) * np.eye(3) - P[:3, :3]
@@ -53,10 +53,10 @@ def spatial_inertia(P: np.ndarray) -> np.ndarray:
     return I
 
 
-# The ten inertial parameters of a body and their units, in the order of Pinocchio's `Inertia.toDynamicParameters`.
+# Names of the ten inertial parameters of a body, in the order of Pinocchio's `Inertia.toDynamicParameters`, and units.
 PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
 PARAMETER_UNITS = ("kg", *("kg m",) * 3, *("kg m²",) * 6)
-# (row, column, sign) of the entries of the spatial inertia with each parameter.
+# {parameter: (row, column, sign) of its entries in the spatial inertia}
 _ENTRIES = {
     0: ((3, 3, 1), (4, 4, 1), (5, 5, 1)),
     1: ((1, 5, -1), (2, 4, 1), (5, 1, -1), (4, 2, 1)),
@@ -72,12 +72,12 @@ _ENTRIES = {
 
 
 def parameters(I: np.ndarray) -> np.ndarray:
-    """The parameters (10,) of a spatial inertia (6, 6), in the order of PARAMETERS."""
+    """Inertial parameters (10,) of a spatial inertia (6, 6), in the order of PARAMETERS."""
     return np.array([I[5, 5], *first_moment(I), I[0, 0], I[0, 1], I[1, 1], I[0, 2], I[1, 2], I[2, 2]])
 
 
 def with_parameters(pi: np.ndarray) -> np.ndarray:
-    """The spatial inertia (6, 6), of objects, with the parameters `pi` (10,). RBDA eq. (2.63)."""
+    """Spatial inertia (6, 6), dtype object, with the inertial parameters `pi` (10,). RBDA eq. (2.63)."""
     I = np.full((6, 6), 0.0, dtype=object)
     for k, entries in _ENTRIES.items():
         for i, j, sign in entries:

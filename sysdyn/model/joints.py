@@ -1,7 +1,7 @@
-"""Joint types: motion subspace, transform and configuration manifold of each. RBDA chapter 4.
+"""Joint types: motion subspaces, joint transforms and configuration manifolds. RBDA chapter 4.
 
-A joint connects a frame fixed in the parent, placed by X_tree, to the body frame. A new joint type is a subclass of
-`Joint` and an entry of `JOINTS`.
+A joint connects its parent-side frame, which X_tree places in the parent body, to the body frame. A new joint type is a
+subclass of `Joint` with an entry in `JOINTS`.
 """
 
 from __future__ import annotations
@@ -45,48 +45,48 @@ def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     largest = float(np.max(np.abs(a)))
     if largest == 0.0:
         raise ModelError("a joint axis is zero: give its direction, for example (0, 0, 1)")
-    # unit vectors stay as they are, so that normalising is idempotent
+    # unit vectors are returned unchanged, so normalising is idempotent
     if not 0.5 < largest <= 1.0 or abs(float(dot(a, a)) - 1.0) > 4 * np.finfo(float).eps:
         a = a / largest / norm(a / largest)
     return tuple((clean(a) + 0.0).tolist())
 
 
 def _scalars(x: ArrayLike) -> np.ndarray:
-    """x as an array of floats, or of expressions if it contains any."""
+    """Convert x to an array: dtype object if it contains expressions, else float."""
     array = np.asarray(x)
     return array if array.dtype == object else array.astype(float, copy=False)
 
 
 def _constant(q: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """A with the dtype of q; entries become Python floats."""
+    """Constant matrix A with the dtype of q. In object arrays, the entries are Python floats."""
     return A.astype(object) if q.dtype == object and A.dtype != object else A
 
 
 def _columns(columns: ArrayLike) -> np.ndarray:
-    """(6, n) read-only matrix of the given columns."""
+    """Read-only matrix (6, n) with these columns."""
     return read_only(np.array(columns, dtype=float).reshape(-1, 6).T.copy())
 
 
 @dataclass(frozen=True)
 class Joint(ABC):
-    """Base class of joint types. Subclasses with q ∈ R^n inherit the state functions.
+    """Base class of joint types. Its functions of q and v suit joints with q ∈ R^n; other types override them.
 
-    `transform`, `attitude` and `rates` take q (nq,) of floats, or an object array of Expr, floats and batches, and
-    never branch on values; their results have the dtype of q. `integrate` and `difference` take floats with leading
-    batch axes, or expressions (nq,).
+    `transform`, `attitude` and `rates` accept q (nq,) of floats, or an object array of Expr, floats and batches. They
+    never branch on values, and their results have the dtype of q. `integrate` and `difference` accept floats with
+    leading batch axes, or expressions (nq,).
 
     Attributes
     ----------
     nq, nv : int
         Numbers of position and velocity variables.
     kind : str
-        Name of the type in files.
+        Name of the joint type in files.
     S : (6, nv) array
-        Constant motion subspace in body coordinates; the velocity across the joint is S v.
+        Constant motion subspace in body coordinates. The joint velocity is S v.
     angles : tuple of int
-        Indices of q that enter `transform` through sin and cos only.
+        Indices of q that enter `transform` only through sin and cos.
     quaternion : slice or None
-        The part of q that is a unit quaternion (x, y, z, w).
+        Slice of the unit quaternion (x, y, z, w) in q.
     """
 
     nq: ClassVar[int] = 1
@@ -101,12 +101,12 @@ class Joint(ABC):
 
     @abstractmethod
     def transform(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(E (3, 3), r (3,) [m]) of the joint alone: X_J = [E 0; −E r× E], r in the parent-side frame."""
+        """(E (3, 3), r (3,) [m]) of the joint transform X_J = [E 0; −E r× E], r in the parent-side frame."""
 
     def attitude(self, q: np.ndarray) -> np.ndarray:
-        """The unit quaternion (x, y, z, w) of E^T, smooth in q (nq,); a full turn of an angle changes its sign.
+        """Unit quaternion (x, y, z, w) of E^T, smooth in q (nq,). A full turn of an angle changes its sign.
 
-        As S is constant, a joint without a quaternion rotates about one axis at most.
+        S is constant, so a joint without a quaternion rotates about at most one axis.
         """
         if self.quaternion is not None:
             return q[self.quaternion]
@@ -120,30 +120,30 @@ class Joint(ABC):
         return vector([*(a * sin(half) for a in (w / size).tolist()), cos(half)], dtype_of(q))
 
     def neutral(self) -> np.ndarray:
-        """q (nq,) at which E = 1 and r = 0."""
+        """Neutral position q (nq,), with E = 1 and r = 0."""
         return np.zeros(self.nq)
 
     def integrate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """q ⊕ v (…, nq): the exact position after the constant body velocity v (…, nv) has acted for unit time."""
+        """q ⊕ v (…, nq): exact position after unit time at the constant body velocity v (…, nv)."""
         return _scalars(q) + _scalars(v)
 
     def rates(self, q: np.ndarray) -> np.ndarray:
-        """N (nq, nv) with dq/dt = N(q) v: the derivative of `integrate` by v at 0."""
+        """N(q) (nq, nv) in dq/dt = N(q) v: the derivative of `integrate` with respect to v at v = 0."""
         return _constant(q, np.eye(self.nq))
 
     def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
-        """v (…, nv) with q0 ⊕ v = q1: of quaternions the shortest rotation, q1 up to its sign."""
+        """v (…, nv) with q0 ⊕ v = q1. For quaternions: the shortest rotation, with q1 up to its sign."""
         return _scalars(q1) - _scalars(q0)
 
     def random(self, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> np.ndarray:
-        """q (*batch, nq): angles uniform in ±π, lengths in ±1 m, attitudes uniform over SO(3)."""
+        """Random q (*batch, nq): angles uniform in ±π, lengths in ±1 m, attitudes over SO(3)."""
         high = np.array([math.pi if k in self.angles else 1.0 for k in range(self.nq)])
         return rng.uniform(-high, high, (*batch, self.nq))
 
 
 @dataclass(frozen=True)
 class AxisJoint(Joint):
-    """A joint about or along an axis, a vector in the parent-side frame that is normalised."""
+    """Base class of joints with an axis, a vector in the parent-side frame. The axis is normalised."""
 
     axis: tuple[float, float, float] = Z_AXIS
 
@@ -153,7 +153,7 @@ class AxisJoint(Joint):
 
 @dataclass(frozen=True)
 class Revolute(AxisJoint):
-    """Rotation by q [rad] about `axis`; q is not wrapped, so also for continuous joints."""
+    """Rotation by q [rad] about `axis`. q is not wrapped; continuous joints are also of this type."""
 
     kind: ClassVar[str] = "revolute"
     angles: ClassVar[tuple[int, ...]] = (0,)
@@ -182,11 +182,11 @@ class Prismatic(AxisJoint):
 
 @dataclass(frozen=True)
 class Helical(AxisJoint):
-    """Screw: rotation by q [rad] about `axis` with translation `pitch`·q along it, pitch in m/rad."""
+    """Screw motion: rotation by q [rad] about `axis` and translation by pitch·q along it, pitch in m/rad."""
 
     pitch: float = 0.1
     kind: ClassVar[str] = "helical"
-    angles: ClassVar[tuple[int, ...]] = ()  # the translation has q itself
+    angles: ClassVar[tuple[int, ...]] = ()  # q also enters the translation
 
     def __post_init__(self):
         super().__post_init__()
@@ -208,7 +208,7 @@ class Helical(AxisJoint):
 
 @dataclass(frozen=True)
 class Cylindrical(AxisJoint):
-    """Rotation q[0] [rad] about and independent translation q[1] [m] along `axis`; v = (q̇[0], q̇[1])."""
+    """Independent rotation q[0] [rad] about and translation q[1] [m] along `axis`; v = (q̇[0], q̇[1])."""
 
     nq: ClassVar[int] = 2
     nv: ClassVar[int] = 2
@@ -225,11 +225,11 @@ class Cylindrical(AxisJoint):
 
 @dataclass(frozen=True)
 class Planar(Joint):
-    """Motion in the plane with unit vector `normal`: q = (x [m], y [m], θ [rad]), v = (vx, vy, ω) in body coordinates.
+    """Planar motion: q = (x [m], y [m], θ [rad]), v = (vx, vy, ω) in body coordinates.
 
-    x and y are measured in the parent-side frame along axes that form a right-handed frame with the normal. The x axis
-    is the projection on the plane of the coordinate axis that follows (cyclically) the one nearest to the normal: for
-    normal z the axes are x and y, for x they are y and z, for y they are z and x.
+    x and y are coordinates in the parent-side frame, along two axes of the plane that form a right-handed frame with
+    the unit vector `normal`. The x axis of the plane is the projection of a coordinate axis, the cyclic successor of
+    the coordinate axis nearest to the normal. Normal z gives the axes x, y; normal x gives y, z; normal y gives z, x.
     """
 
     normal: tuple[float, float, float] = Z_AXIS
@@ -243,7 +243,7 @@ class Planar(Joint):
 
     @cached_property
     def plane(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The x and y axes of the plane, unit vectors in the parent-side frame."""
+        """x and y axes of the plane, unit vectors in the parent-side frame."""
         n = np.array(self.normal)
         e = np.eye(3)[(int(np.argmax(np.abs(n))) + 1) % 3]
         x = unit_axis(e - dot(e, n) * n)
@@ -266,9 +266,9 @@ class Planar(Joint):
         return N
 
     def integrate(self, q, v):
-        """q exp(v) on SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω/ω, k = (1 − cos ω)/ω; θ ⊕ = ω."""
+        """q exp(v) on SE(2): p + Rot(θ) [s −k; k s] (vx, vy) and θ + ω, with s = sin ω/ω, k = (1 − cos ω)/ω."""
         q, v = _scalars(q), _scalars(v)
-        w, angle = (x if x.ndim else x[()] for x in (v[..., 2], q[..., 2]))  # expressions have no axes
+        w, angle = (x if x.ndim else x[()] for x in (v[..., 2], q[..., 2]))  # scalar expressions instead of 0-d arrays
         s, k, _ = _arc(w)
         dx, dy = s * v[..., 0] - k * v[..., 1], k * v[..., 0] + s * v[..., 1]
         c0, s0 = cos(angle), sin(angle)
@@ -277,7 +277,7 @@ class Planar(Joint):
     def difference(self, q0, q1):
         """log(q0⁻¹ q1) on SE(2) with ω = θ1 − θ0, not wrapped.
 
-        Raises InvalidInput if no v exists: the angles differ by full turns and the positions differ.
+        Raises InvalidInput if v does not exist: the angles differ by full turns but the positions differ.
         """
         q0, q1 = _scalars(q0), _scalars(q1)
         d = q1 - q0
@@ -289,8 +289,8 @@ class Planar(Joint):
             full_turns = square < 1e-18
             if np.any(full_turns & ((dx != 0.0) | (dy != 0.0))):
                 raise InvalidInput(
-                    "no constant planar velocity joins two positions whose angles differ by whole turns; bring the "
-                    "angles within 2π of each other first"
+                    "no constant planar velocity connects two positions whose angles differ by whole turns; bring "
+                    "the angles within 2π of each other first"
                 )
             square = np.where(full_turns, 1.0, square)
         return np.stack([(s * dx + k * dy) / square, (s * dy - k * dx) / square, w], axis=-1)
@@ -304,7 +304,7 @@ def _arc(w: Any) -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Spherical(Joint):
-    """Ball joint: q = unit quaternion (x, y, z, w) of the body's attitude, v = ω [rad/s] in the body."""
+    """Ball joint: q is the unit quaternion (x, y, z, w) of the attitude, v = ω [rad/s] in body coordinates."""
 
     nq: ClassVar[int] = 4
     nv: ClassVar[int] = 3
@@ -336,7 +336,7 @@ class Spherical(Joint):
 
 @dataclass(frozen=True)
 class Free(Joint):
-    """A free joint: q = [p [m] on the parent side, quaternion (x, y, z, w)], v = [ω; v] in the body, S = 1."""
+    """Free joint: q = [p; quaternion (x, y, z, w)], p [m] in the parent-side frame; v = [ω; v] in the body; S = 1."""
 
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
@@ -377,7 +377,7 @@ class Free(Joint):
 
 @dataclass(frozen=True)
 class Fixed(Joint):
-    """No degree of freedom. A model contains it if the wrench across the joint shall be an unknown of its own."""
+    """Fixed joint without degrees of freedom. It makes the wrench across the joint an unknown of the problem."""
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
@@ -391,7 +391,7 @@ class Fixed(Joint):
         return _constant(q, np.eye(3)), _constant(q, np.zeros(3))
 
 
-# Joint types by their name in files.
+# {name in files: joint type}
 JOINTS: dict[str, type[Joint]] = {
     cls.kind: cls for cls in (Revolute, Prismatic, Helical, Cylindrical, Planar, Spherical, Free, Fixed)
 }

@@ -1,7 +1,7 @@
 """Position and velocity kinematics of bodies and frames.
 
-q and q̇ are arrays of floats, or object arrays of Expr, floats and batches; all results then have dtype object and their
-constants are Python floats, so that products with 0 and ±1 fold.
+q and q̇ are arrays of floats, or object arrays of Expr, floats and batches. For object arrays, the results also have
+dtype object, and their constants are Python floats, so that products with 0 and ±1 fold.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from sysdyn.model.se3 import (
 from sysdyn.program.arrays import float_array, is_scalar
 from sysdyn.program.reproducible import matmul
 
-Mark = Callable[[int], None]  # Called with i before the operations of body i begin.
-# Axes of a quantity of a frame: of the frame, of the world, or of the world with the world origin as reference point.
+Mark = Callable[[int], None]  # Callback: called with i before the operations of body i.
+# Coordinates of a frame quantity: frame axes, world axes, or world axes with the world origin as reference point.
 REFERENCES = ("local", "world", "space")
 
 
@@ -39,9 +39,9 @@ def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> l
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
     q : (nq,) array, rad and m
-        Floats, or objects.
+        Floats, or an object array of Expr, floats and batches.
     mark : callable, optional
         Called with i before the operations of body i begin.
 
@@ -70,11 +70,11 @@ def velocities(
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
     X : list of nb (6, 6) arrays
         From `joint_transforms`.
     qd : (nv,) array, rad/s and m/s
-        Floats, or objects.
+        Floats, or an object array of Expr, floats and batches.
     mark : callable, optional
         Called with i before the operations of body i begin.
 
@@ -132,7 +132,7 @@ def joint_placement(model: Model, i: int, q: np.ndarray) -> tuple[np.ndarray, np
 
 
 def path(model: Model, body: int) -> list[int]:
-    """The bodies from `body` to the child of the base that carries it."""
+    """Indices of `body` and its ancestors, without the base."""
     bodies = []
     while body >= 0:
         bodies.append(body)
@@ -141,26 +141,26 @@ def path(model: Model, body: int) -> list[int]:
 
 
 def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pose of a frame, and its Jacobian in its own coordinates.
+    """Pose of a frame and its body Jacobian.
 
-    With E, r the placement of the frame in body i, the columns of joint i are J_i = [E 0; −E r× E] S_i. Columns of
-    joints that do not carry the frame are 0.
+    The columns of joint i are J_i = [E 0; −E r× E] S_i, where E, r place the frame in body i. Columns of joints that do
+    not carry the frame are 0.
 
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
     q : (nq,) array_like, rad and m
-        Floats, or objects.
+        Floats, or an object array of Expr, floats and batches.
     frame_name : str
         Name of the frame.
 
     Returns
     -------
     T : (4, 4) array
-        T = [R p; 0 1] places the frame in the world.
+        Pose T = [R p; 0 1] of the frame in the world.
     J : (6, nv) array
-        J v = [ω; v] is the twist of the frame at its origin, in its coordinates.
+        J q̇ = [ω; v] is the twist of the frame at its origin, in frame coordinates.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.n
 
 
 def frame_placement(model: Model, q: np.ndarray, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """(E (3, 3), r (3,)) of a frame in the world at q (nq,): world to frame coordinates, and its origin."""
+    """(E (3, 3), r (3,)) of a frame in the world at q (nq,): E from world to frame axes, origin r in the world."""
     E, r = rotation(frame.X).astype(q.dtype), frame.r.astype(q.dtype)
     for i in path(model, frame.body):
         E_i, r_i = joint_placement(model, i, q)
@@ -195,15 +195,15 @@ def frame_placement(model: Model, q: np.ndarray, frame: Frame) -> tuple[np.ndarr
 
 
 def frame_pose(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
-    """Pose T = [R p; 0 1] (4, 4) of the frame called `frame_name` in the world, as of `pose_and_jacobian`."""
+    """Pose T = [R p; 0 1] (4, 4) of a frame in the world, see `pose_and_jacobian`."""
     return pose(*frame_placement(model, _values("q", q, model.nq), model.frame(frame_name)))
 
 
 def frame_quaternion(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
-    """Attitude (x, y, z, w) of the frame called `frame_name` in the world at q (nq,), as a unit quaternion.
+    """Attitude of a frame in the world at q (nq,), as a unit quaternion (x, y, z, w).
 
-    It is the product of the quaternions of joints and placements, hence smooth in q: its sign does not jump, as that of
-    a quaternion computed from R would. Raises UnknownName, InvalidInput.
+    It is the product of the quaternions of joints and placements, hence smooth in q. A quaternion computed from R would
+    have sign jumps. Raises UnknownName, InvalidInput.
     """
     frame = model.frame(frame_name)
     q = _values("q", q, model.nq)
@@ -217,19 +217,19 @@ def frame_quaternion(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
 
 
 def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str = "local") -> np.ndarray:
-    """Jacobian J (6, nv) of a frame: J v = [ω; v] is its twist at joint velocities v (nv,).
+    """Jacobian J (6, nv) of a frame: J q̇ = [ω; v] is its twist.
 
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
     q : (nq,) array_like, rad and m
-        Floats, or objects.
+        Floats, or an object array of Expr, floats and batches.
     frame_name : str
         Name of the frame.
     reference : {"local", "world", "space"}
-        "local": at the frame's origin in its coordinates, the body Jacobian. "world": at the frame's origin in world
-        coordinates. "space": of the point of the body at the world origin, in world coordinates, the space Jacobian.
+        "local": body Jacobian, the twist at the frame origin in frame coordinates. "world": the twist at the frame
+        origin in world coordinates. "space": space Jacobian, the twist at the world origin in world coordinates.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
 
 
 def _quaternion(X: np.ndarray) -> np.ndarray:
-    """The unit quaternion (x, y, z, w ≥ 0) of the attitude of a constant X."""
+    """Unit quaternion (x, y, z, w ≥ 0) of the attitude of a constant transform X."""
     w = se3_log(pose(rotation(X), np.zeros(3)))[:3]
     return clean(quaternion_step(np.array([0.0, 0.0, 0.0, 1.0]), w))
 
@@ -274,7 +274,7 @@ def _is_identity(X: np.ndarray) -> bool:
 
 
 def _values(name: str, x: ArrayLike, n: int) -> np.ndarray:
-    """x (n,) as floats, or as objects that compute like floats. Raises InvalidInput."""
+    """Convert x (n,) to floats, or to objects that support float arithmetic. Raises InvalidInput."""
     if np.asarray(x).dtype != object:
         x = float_array(name, x)
     x = np.asarray(x)
@@ -283,7 +283,7 @@ def _values(name: str, x: ArrayLike, n: int) -> np.ndarray:
             raise InvalidInput(f"{name} holds something that is not a real number: {y!r}")
     if x.shape != (n,):
         raise InvalidInput(
-            f"{name} has shape {x.shape}, but the model needs ({n},); for a batch, hand in an object array whose "
+            f"{name} has shape {x.shape}, but the model needs ({n},); for a batch, pass an object array whose "
             "entries are arrays"
         )
     return x

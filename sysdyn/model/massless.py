@@ -1,4 +1,4 @@
-"""Joints without articulated inertia at any state: no torque determines their accelerations. RBDA section 7.2."""
+"""Joints with singular articulated inertia at all states; their accelerations are undetermined. RBDA section 7.2."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.model import Model
 
-# Articulated inertia that counts as zero, relative to the composite inertia of the joint. Chosen.
+# Articulated inertia that counts as zero, relative to the composite inertia of the joint: chosen.
 RELATIVE_ZERO = 1e-10
-# Number and seed of the random states of the test. Chosen.
+# Number and seed of the random states of the test: chosen.
 STATES, SEED = 3, 11
 
 
 @dataclass(frozen=True)
 class InertialessJoint:
-    """A joint with a degree of freedom that moves no inertia at any state, and the reason in words."""
+    """A joint with a degree of freedom that moves no inertia at any state, with the reason as text."""
 
     joint: str
     reason: str
@@ -31,7 +31,8 @@ class InertialessJoint:
 def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
     """The joints whose articulated inertia S^T I^A S + A is singular at all sampled states.
 
-    Massless links are harmless if their joint moves inertia beyond them, whatever the joints there do.
+    A joint on a massless link is regular if it moves inertia further out in its subtree, independently of the joints
+    there.
     """
     if np.all(np.linalg.eigvalsh(model.inertias)[:, 0] > RELATIVE_ZERO * np.abs(model.inertias).max(axis=(1, 2))):
         return ()
@@ -39,16 +40,16 @@ def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
     tests = [_singular_freedoms(model, x) for x in q]
     singular = np.all([test[0] for test in tests], axis=0)
     parts = [model.v_slice(i) for i in range(model.nb)]
-    driven = _moved_by_partners(model, [bool(singular[part].all()) for part in parts])
+    coupled = _coupled_to_inertia(model, [bool(singular[part].all()) for part in parts])
     joints = []
     for i, (joint, body) in enumerate(zip(model.joint_names, model.body_names, strict=True)):
-        if i in driven or not singular[parts[i]].any():
+        if i in coupled or not singular[parts[i]].any():
             continue
         subtree = _subtree(model, i)
         empty = subtree if not model.inertias[subtree].any() else subtree[:1] if not model.inertias[i].any() else []
         massless = without_inertia(tuple(model.body_names[j] for j in empty)) if empty else ""
         if (tests[0][1] & singular)[parts[i]].any():  # its subtree has inertia if it is locked
-            reason = f"joints beyond joint {joint!r} can leave in place all that it moves"
+            reason = f"joints beyond joint {joint!r} can cancel the motion of all bodies that it moves"
             reason = f"{massless}, and {reason}" if massless else reason
         elif massless:
             reason = f"{massless}, joint {joint!r} moves nothing else"
@@ -59,13 +60,13 @@ def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
 
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
-    """The statement, in words, that these bodies have no inertia."""
+    """Text that states that these bodies have no inertia."""
     names = few(map(repr, bodies))
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
 
 
 def check_inertialess_joints(model: Model, strict: bool) -> None:
-    """Warn of `inertialess_joints` with PlausibilityWarning, or raise ModelError if strict; not if no body has mass."""
+    """Report `inertialess_joints`: ModelError if strict, else PlausibilityWarning. Models without any mass pass."""
     joints = inertialess_joints(model) if model.inertias.any() else ()
     if not joints:
         return
@@ -77,8 +78,8 @@ def check_inertialess_joints(model: Model, strict: bool) -> None:
     warn(f"{message}. {advice}.", PlausibilityWarning)
 
 
-def _moved_by_partners(model: Model, singular: list[bool]) -> set[int]:
-    """Joints that are coupled, also through other joints, to one that moves inertia or is held."""
+def _coupled_to_inertia(model: Model, singular: list[bool]) -> set[int]:
+    """Joints coupled, directly or through other joints, to a joint that moves inertia or is fixed."""
     groups: dict[int, set[int]] = {}
     for c in model.closures:
         if isinstance(c, Coupling):
@@ -91,7 +92,7 @@ def _moved_by_partners(model: Model, singular: list[bool]) -> set[int]:
 
 
 def _subtree(model: Model, i: int) -> list[int]:
-    """Body i and the bodies that it carries."""
+    """Body i and its descendants."""
     bodies = {i}
     for j in range(i + 1, model.nb):
         if model.parent[j] in bodies:
@@ -100,7 +101,7 @@ def _subtree(model: Model, i: int) -> list[int]:
 
 
 def _singular_freedoms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Per degree of freedom (nv,) bool: part of the null space of the articulated inertia; composite inertia > 0."""
+    """(nv,) bools: degree of freedom in the null space of the articulated inertia; composite inertia > 0."""
     X, articulated, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
     singular, moving = np.zeros(model.nv, dtype=bool), np.zeros(model.nv, dtype=bool)
     for i in reversed(range(model.nb)):

@@ -1,4 +1,4 @@
-"""The robot model: a tree of bodies joined by joints, as immutable data."""
+"""The robot model: an immutable tree of bodies and joints."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from sysdyn.program.arrays import batch_axes, broadcast_shapes, finite_array, fl
 from sysdyn.program.groups import slices
 
 GRAVITY = (0.0, 0.0, -9.81)  # Default gravity in base coordinates [m/s²].
-# Fields (nv,) with limits of joints.
+# Names of the fields (nv,) with joint limits.
 _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
-# Fields (nv,) that must be ≥ 0, with the reason.
+# {field (nv,) that must be ≥ 0: reason}
 _NONNEGATIVE = {
     "armature": "rotor inertias are ≥ 0", "damping": "it takes energy and is ≥ 0", "friction": "it is ≥ 0",
 }  # fmt: skip
-# Velocity [rad/s, m/s] at which Coulomb friction reaches 1/√2 of its full size. Chosen.
+# Velocity [rad/s, m/s] at which smoothed Coulomb friction reaches 1/√2 of its full value: chosen.
 COULOMB_VELOCITY = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """An articulated robot: a tree of bodies joined by joints, as immutable data that is validated when it is made.
+    """An articulated robot: an immutable, validated tree of bodies and joints.
 
-    Bodies are numbered 0 … nb−1; body i is moved by joint i. Arrays are read-only copies; `replace` makes a changed
-    model. Everything is in SI units, spatial quantities are angular-first in body coordinates.
+    Bodies are numbered 0 … nb−1; joint i moves body i. Arrays are read-only copies; `replace` returns a changed model.
+    All quantities are in SI units. Spatial vectors have the angular part first, in body coordinates.
 
     Parameters
     ----------
@@ -78,34 +78,34 @@ class Model:
         parent[i] < i; −1 is the base.
     X_tree : (nb, 6, 6) array_like
         Constant motion transforms from the parent body to the parent-side frame of each joint. Entries within 1e-12 of
-        0 and ±1 are made exact.
+        0 and ±1 are rounded to them.
     inertias : (nb, 6, 6) array_like, kg m², kg m and kg
         Spatial inertias at the body origins in body coordinates.
     gravity : (3,) array_like, m/s²
-        In base coordinates.
+        Gravity in base coordinates.
     armature : (nv,) array_like, kg m² or kg, optional
-        Reflected rotor inertias, added to the equations of their own degrees of freedom. Default 0.
+        Reflected rotor inertia of each degree of freedom. Default 0.
     frames : mapping of str to Frame, optional
-        By name. Each body gets a frame of its own name.
+        Named frames. Each body gets a frame with its name.
     base : {"fixed", "floating"}
-        With a floating base joint 0 is `Free`, and carries all bodies.
+        In a model with a floating base, joint 0 is `Free` and carries all bodies.
     sensors : sequence of Sensor, optional
-        As the robot file declares them.
+        Sensors of the robot file.
     lower, upper, velocity_limit, effort_limit : (nv,) array_like, optional
-        Limits of q, q̇ and τ; ±inf where there is none. lower and upper only for joints with one degree of freedom.
+        Limits of q, q̇ and τ; ±inf for no limit. lower and upper apply to joints with one degree of freedom only.
     damping, friction : (nv,) array_like, N m s/rad or N s/m, and N m or N, optional
-        ≥ 0. Only `passive_torque` and `MotorTorque(…, passive=True)` use them.
+        Damping and Coulomb friction, ≥ 0. Only `passive_torque` and `MotorTorque(…, passive=True)` use them.
     closures : sequence of Coupling or Loop, optional
-        Problems impose them, algorithms of trees do not.
+        Joint couplings and kinematic loops. Problems impose them; algorithms for trees (RNEA, ABA …) ignore them.
     source : Origin, optional
-        The robot file, for its shapes; None for a changed or stored model.
+        The robot file, needed for its shapes; None for a changed or stored model.
     strict : bool or None
-        Of inertias that no rigid body can have: True raises, False warns with PlausibilityWarning, None accepts.
+        Treatment of physically inconsistent inertias. True: ModelError, False: PlausibilityWarning, None: no check.
 
     Raises
     ------
     ModelError
-        For a field that is wrong, naming the body, joint or frame.
+        For an invalid field. The message names the body, joint or frame.
     """
 
     name: str
@@ -200,7 +200,7 @@ class Model:
 
     @cached_property
     def dof_names(self) -> tuple[str, ...]:
-        """Name of each degree of freedom (nv,): that of its joint, with [k] if the joint has several."""
+        """Names of the degrees of freedom (nv,): the joint name, with [k] if the joint has several."""
         names: list[str] = []
         for name, joint in zip(self.joint_names, self.joints, strict=True):
             names += [name] if joint.nv == 1 else [f"{name}[{k}]" for k in range(joint.nv)]
@@ -232,7 +232,7 @@ class Model:
         return self.frames[name]
 
     def lumped(self, name: str) -> str:
-        """Advice for messages if `name` is of a fixed joint that was welded, or of the link beyond it; else ""."""
+        """Advice for messages if `name` is a lumped fixed joint or its child link; else ""."""
         for f in self.frames.values():
             if f.joint and name in (f.name, f.joint):
                 body = f"body {self.body_names[f.body]!r}" if f.body >= 0 else "the base"
@@ -244,7 +244,7 @@ class Model:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """μ(i) (nb): the bodies whose parent is i."""
+        """Children μ(i) of each body i, (nb,) tuples of indices."""
         mu: list[list[int]] = [[] for _ in self.parent]
         for i, p in enumerate(self.parent):
             if p >= 0:
@@ -253,12 +253,12 @@ class Model:
 
     @cached_property
     def r_tree(self) -> np.ndarray:
-        """(nb, 3) origins of the parent-side frames of the joints in the parent bodies [m], cleaned."""
+        """Origins (nb, 3) [m] of the parent-side joint frames in the parent bodies, cleaned of rounding errors."""
         return read_only(clean([translation(X) for X in self.X_tree])).reshape(-1, 3)
 
     @cached_property
     def a0(self) -> np.ndarray:
-        """(6,) proper spatial acceleration of the base, [0, −gravity]: gravity folded in."""
+        """Proper spatial acceleration (6,) of the base, [0, −gravity]; it replaces gravity forces."""
         return read_only(np.concatenate([np.zeros(3), 0.0 - self.gravity]))
 
     @cached_property
@@ -269,7 +269,7 @@ class Model:
     # ---- states --------------------------------------------------------------------------------------------------
 
     def neutral(self) -> np.ndarray:
-        """q (nq,) at which every joint transform is the identity."""
+        """Neutral position q (nq,): every joint transform is the identity."""
         return np.concatenate([joint.neutral() for joint in self.joints] or [np.zeros(0)])
 
     def random_state(
@@ -289,7 +289,7 @@ class Model:
         Returns
         -------
         q, qd, qdd : (nq,), (nv,), (nv,) arrays, or with a leading axis of length `batch`
-            q has angles in ±π and lengths in ±1 m, whatever the limits of the joints; followers follow their leaders.
+            q has angles in ±π and lengths in ±1 m; joint limits are ignored. Followers satisfy their couplings.
         """
         rng = np.random.default_rng(seed)
         shape = () if batch is None else (batch,)
@@ -299,35 +299,38 @@ class Model:
 
     @cached_property
     def couplings(self) -> tuple[CoupledJoint, ...]:
-        """The couplings with indices in q and q̇, leaders before their followers."""
+        """Couplings with indices in q and q̇, sorted so that leaders precede followers."""
         return coupled_joints(self)
 
     @cached_property
     def followers(self) -> tuple[str, ...]:
-        """Names of the joints whose position is a function of another joint's."""
+        """Names of the coupled joints, whose position is a function of their leader."""
         return tuple(c.joint for c in self.closures if isinstance(c, Coupling))
 
     def imposed(
         self, q: ArrayLike, qd: ArrayLike | None = None, qdd: ArrayLike | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(q (…, nq), q̇ (…, nv), q̈ (…, nv)) with followers computed from their leaders; None is zero."""
+        """Impose the couplings. Returns (q (…, nq), q̇ (…, nv), q̈ (…, nv)) with followers computed from their leaders.
+
+        None means zero velocity or acceleration.
+        """
         zero = np.zeros(self.nv)
         rates = [(name, zero if x is None else x, self.nv) for name, x in (("qd", qd), ("qdd", qdd))]
         return impose(self.couplings, *self._broadcast(("q", q, self.nq), *rates))
 
     def coupling_matrix(self, q: ArrayLike) -> np.ndarray:
-        """G (nv, n) at q (nq,), a column for each degree of freedom without a leader, in order.
+        """Coupling matrix G (nv, n) at q (nq,), with a column for each independent degree of freedom.
 
         q̇ = G q̇_independent, τ_independent = G^T τ, and G^T H G is the joint-space inertia of the coupled robot.
         """
-        return coupling_matrix(self.couplings, self.nv, _checked("q", q, self.nq))
+        return coupling_matrix(self.couplings, self.nv, _to_floats("q", q, self.nq))
 
     def passive_torque(self, qd: ArrayLike, slip: float = COULOMB_VELOCITY) -> np.ndarray:
-        """−(damping q̇ + friction q̇/√(q̇² + slip²)) (…, nv) at q̇ (…, nv), to be added to the τ of motors."""
-        return 0.0 - friction_torque(self.damping, self.friction, _checked("qd", qd, self.nv), slip)
+        """Passive torque −(damping·q̇ + friction·q̇/√(q̇² + slip²)) (…, nv) at q̇ (…, nv). Add it to motor torques."""
+        return 0.0 - friction_torque(self.damping, self.friction, _to_floats("qd", qd, self.nv), slip)
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> np.ndarray:
-        """q ⊕ v dt (…, nq): exact for velocities v (…, nv) constant in body coordinates over dt [s]."""
+        """q ⊕ v dt (…, nq): exact for a velocity v (…, nv) that is constant in body coordinates during dt [s]."""
         q, v = self._broadcast(("q", q, self.nq), ("v", v, self.nv))
         result, v = np.empty(q.shape), v * dt
         for joint, iq, iv in zip(self.joints, self._q_slices, self._v_slices, strict=True):
@@ -335,7 +338,7 @@ class Model:
         return result
 
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> np.ndarray:
-        """v (…, nv) with q0 ⊕ v = q1 (quaternions up to sign, by the shortest rotation)."""
+        """v (…, nv) with q0 ⊕ v = q1. Quaternions: shortest rotation, with q1 up to its sign."""
         q0, q1 = self._broadcast(("q0", q0, self.nq), ("q1", q1, self.nq))
         result = np.empty((*q0.shape[:-1], self.nv))
         for joint, iq, iv in zip(self.joints, self._q_slices, self._v_slices, strict=True):
@@ -343,12 +346,12 @@ class Model:
         return result
 
     def normalise(self, q: ArrayLike) -> np.ndarray:
-        """q (…, nq) with its quaternions normalised; the same array if they are already.
+        """q (…, nq) with normalised quaternions; the same array if nothing changes.
 
         Raises InvalidInput for a wrong shape, and for a quaternion whose norm is NaN or differs from 1 by more than
-        1e-6, naming the joint, the norm and, in a batch, the state.
+        1e-6. The message has the joint, the norm and the index of the state in a batch.
         """
-        q = _checked("q", q, self.nq)
+        q = _to_floats("q", q, self.nq)
         result = q
         for name, part in self.quaternions:
             norm = np.linalg.norm(q[..., part], axis=-1)
@@ -364,12 +367,12 @@ class Model:
             inexact = error > 4 * np.finfo(float).eps
             if np.any(inexact):
                 result = q.copy() if result is q else result
-                result[..., part] /= np.where(inexact, norm, 1.0)[..., None]  # no state depends on the others
+                result[..., part] /= np.where(inexact, norm, 1.0)[..., None]  # independent of the other states
         return result
 
     @cached_property
     def quaternions(self) -> tuple[tuple[str, slice], ...]:
-        """(joint, slice of q) of each quaternion."""
+        """(joint name, slice of q) of each quaternion."""
         return tuple(
             (name, slice(part.start + joint.quaternion.start, part.start + joint.quaternion.stop))
             for name, joint, part in zip(self.joint_names, self.joints, self._q_slices, strict=True)
@@ -377,28 +380,28 @@ class Model:
         )
 
     def _broadcast(self, *named: tuple[str, ArrayLike, int]) -> list[np.ndarray]:
-        """Arrays (…, n) of (name, array, n), broadcast to the same leading axes."""
-        arrays = {x[0]: _checked(*x) for x in named}
+        """Broadcast the leading axes of (name, array (…, n), n)."""
+        arrays = {x[0]: _to_floats(*x) for x in named}
         lead = broadcast_shapes({name: x.shape[:-1] for name, x in arrays.items()})
         return [np.broadcast_to(x, (*lead, x.shape[-1])) for x in arrays.values()]
 
     # ---- copies and files ----------------------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> Model:
-        """A new validated model with the given fields changed. Raises UnknownName for a field that does not exist."""
+        """A validated copy with changed fields. Raises UnknownName for an unknown field."""
         known = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         for name in changes:
             if name not in known and name != "strict":
                 raise UnknownName("field of Model", name, known)
         for name in ("damping", "friction"):
             if not known[name].any():
-                changes.setdefault(name, None)  # all zero, also for joints with other degrees of freedom
+                changes.setdefault(name, None)  # default zero, with the new number of degrees of freedom
         if "inertias" not in changes:
-            changes.setdefault("strict", None)  # already warned of when this model was made
+            changes.setdefault("strict", None)  # this model has already warned
         return Model(**{**known, **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """The model as lists, strings and floats (exact); missing limits are None."""
+        """Convert the model to lists, strings and exact floats, as for JSON. Infinite limits become None."""
         data = {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if f.compare}
         return data | {
             "joints": [{"type": joint.kind, **_field_values(joint)} for joint in self.joints],
@@ -410,7 +413,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Model:
-        """The model of `to_dict`. Raises ModelError for a missing or unknown field."""
+        """Restore a model from `to_dict`. Raises ModelError for missing or unknown fields."""
         known = {f.name for f in fields(cls) if f.compare}
         if set(data) != known:
             missing, extra = sorted(known - set(data)), sorted(set(data) - known)
@@ -430,7 +433,7 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of the fields that enter the equations of motion: without names, frames and limits."""
+        """sha256 (hex) of the fields in the equations of motion, without names, frames and limits."""
         parts = ("joints", "parent", "X_tree", "inertias", "gravity", "armature")
         data = {name: value for name, value in self.to_dict().items() if name in parts}
         for name in ("X_tree", "inertias", "gravity", "armature"):
@@ -438,7 +441,7 @@ class Model:
         return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def table(self) -> TextTable:
-        """A table of the bodies with their joints, parents, masses and position limits."""
+        """Table of the bodies with joints, parents, masses and position limits."""
         rows = []
         for i, (name, joint, p) in enumerate(zip(self.body_names, self.joints, self.parent, strict=True)):
             part, limits = self.v_slice(i), ""
@@ -481,15 +484,15 @@ class Model:
         warn(f"{message}. They are used as they are; strict=True makes this an error", PlausibilityWarning)
 
 
-def _checked(name: str, x: ArrayLike, n: int) -> np.ndarray:
-    """x (…, n) as floats. Raises InvalidInput for a wrong shape."""
+def _to_floats(name: str, x: ArrayLike, n: int) -> np.ndarray:
+    """Convert x (…, n) to floats. Raises InvalidInput for a wrong shape."""
     x = float_array(name, x)
     batch_axes(name, x, (n,))
     return x
 
 
 def _field_values(x: Any) -> dict[str, Any]:
-    """The fields of a dataclass in JSON types."""
+    """Fields of a dataclass in JSON types."""
     return {f.name: to_plain(getattr(x, f.name)) for f in fields(x)}
 
 

@@ -1,4 +1,4 @@
-"""States of a model as MuJoCo has them, and back."""
+"""Conversion of states, accelerations and forces between sysdyn and MuJoCo."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sysdyn.program.arrays import finite_array
 
 
 class MujocoState:
-    """States, accelerations and forces of a `mujoco.MjModel` ↔ those of the `Model` that `from_mujoco` makes of it.
+    """Converts states, accelerations and forces between a `mujoco.MjModel` and its `Model` from `from_mujoco`.
 
         state = MujocoState(mj_model)
         q, qd = state.to_sysdyn(data.qpos, data.qvel)
         tau = state.force_to_sysdyn(data.qpos, data.qfrc_applied)
         qacc = state.acceleration_to_mujoco(q, qd, aba(model, q, qd, tau))
 
-    T (nv, nv) is 1 but for the six rows and columns of each free joint, with R the attitude of its body:
+    T (nv, nv) is the identity, except for the 6 × 6 block of each free joint. R is the attitude of its body:
 
         q̇_mj = T q̇,    τ_mj = T τ,    M = T H T^T,    T = [0 R; 1 0],    q̈_mj = T q̈ + [R (ω × v); 0]
 
@@ -32,8 +32,8 @@ class MujocoState:
         free          p, quaternion xyzw              p, quaternion wxyz
                       q̇ = [ω; v], τ = [n; f] in body  [R v; ω], [R f; n]: v and f in the world
 
-    Positions are (…, nq), vectors (…, nv), with leading batch axes that broadcast. Quaternions are normalised, as
-    MuJoCo does. All methods raise InvalidInput for a wrong shape, a number that is not finite and a zero quaternion.
+    Positions are (…, nq), vectors (…, nv); leading batch axes broadcast. Quaternions are normalised, as in MuJoCo. All
+    methods raise InvalidInput for a wrong shape, a number that is not finite and a zero quaternion.
     """
 
     def __init__(self, mj_model: Any):
@@ -41,7 +41,7 @@ class MujocoState:
         self.nq, self.nv = int(mj_model.nq), int(mj_model.nv)
         self._q0 = np.zeros(self.nq)
         self._quaternions: list[int] = []
-        self._free: list[tuple[int, int]] = []  # where the quaternion and the velocity of each Free joint begin
+        self._free: list[tuple[int, int]] = []  # Free joints: start of the quaternion in q, of the velocity in q̇
         for j, parts in enumerate(convert_joints(mj_model, joint_armature(mj_model))):
             at = int(mj_model.jnt_qposadr[j])
             if isinstance(parts[0], Free):
@@ -52,46 +52,46 @@ class MujocoState:
                 self._q0[at] = mj_model.qpos0[at]
 
     def to_sysdyn(self, qpos: ArrayLike, qvel: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """(q, q̇) of MuJoCo's (qpos, qvel)."""
+        """Convert MuJoCo's (qpos, qvel) to (q, q̇)."""
         q = self._position(qpos)
         return q, self._from_world(q, self._vector("qvel", qvel))
 
     def to_mujoco(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """(qpos, qvel) of (q, q̇)."""
-        q, qd = self._normalised("q", q), self._vector("qd", qd)
+        """Convert (q, q̇) to MuJoCo's (qpos, qvel)."""
+        q, qd = self._normalise("q", q), self._vector("qd", qd)
         qpos = q + self._q0
         for s in self._quaternions:
             qpos[..., s : s + 4] = q[..., s : s + 4][..., TO_WXYZ]
         return qpos, self._to_world(q, qd)
 
     def acceleration_to_sysdyn(self, qpos: ArrayLike, qvel: ArrayLike, qacc: ArrayLike) -> np.ndarray:
-        """q̈ of MuJoCo's qacc at (qpos, qvel)."""
+        """Convert MuJoCo's qacc at (qpos, qvel) to q̈."""
         q, qd = self.to_sysdyn(qpos, qvel)
         qdd = self._from_world(q, self._vector("qacc", qacc))
         return qdd - point_acceleration_term(qd, (k for _, k in self._free))
 
     def acceleration_to_mujoco(self, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
-        """MuJoCo's qacc of q̈ at (q, q̇)."""
-        q, qd = self._normalised("q", q), self._vector("qd", qd)
+        """Convert q̈ at (q, q̇) to MuJoCo's qacc."""
+        q, qd = self._normalise("q", q), self._vector("qd", qd)
         return self._to_world(q, self._vector("qdd", qdd) + point_acceleration_term(qd, (k for _, k in self._free)))
 
     def force_to_sysdyn(self, qpos: ArrayLike, qfrc: ArrayLike) -> np.ndarray:
-        """τ of MuJoCo's generalised force qfrc at qpos."""
+        """Convert MuJoCo's generalised force qfrc at qpos to τ."""
         return self._from_world(self._position(qpos), self._vector("qfrc", qfrc))
 
     def force_to_mujoco(self, q: ArrayLike, tau: ArrayLike) -> np.ndarray:
-        """MuJoCo's generalised force of τ at q."""
-        return self._to_world(self._normalised("q", q), self._vector("tau", tau))
+        """Convert τ at q to MuJoCo's generalised force."""
+        return self._to_world(self._normalise("q", q), self._vector("tau", tau))
 
     def inertia_to_sysdyn(self, qpos: ArrayLike, M: ArrayLike) -> np.ndarray:
-        """H (…, nv, nv) = T^T M T of MuJoCo's joint-space inertia M at qpos."""
+        """Convert MuJoCo's joint-space inertia M at qpos to H = T^T M T (…, nv, nv)."""
         q, M = self._position(qpos)[..., None, :], self._vector("M", M, rows=self.nv)
         half = np.swapaxes(self._from_world(q, M), -1, -2)
         return np.swapaxes(self._from_world(q, half), -1, -2)
 
     def inertia_to_mujoco(self, q: ArrayLike, H: ArrayLike) -> np.ndarray:
-        """MuJoCo's joint-space inertia M (…, nv, nv) = T H T^T of H at q."""
-        q, H = self._normalised("q", q)[..., None, :], self._vector("H", H, rows=self.nv)
+        """Convert H at q to MuJoCo's joint-space inertia M = T H T^T (…, nv, nv)."""
+        q, H = self._normalise("q", q)[..., None, :], self._vector("H", H, rows=self.nv)
         half = np.swapaxes(self._to_world(q, H), -1, -2)
         return np.swapaxes(self._to_world(q, half), -1, -2)
 
@@ -101,9 +101,9 @@ class MujocoState:
         q = finite_array("qpos", qpos, (..., self.nq)) - self._q0
         for s in self._quaternions:
             q[..., s : s + 4] = q[..., s : s + 4][..., TO_XYZW]
-        return self._normalised("qpos", q)
+        return self._normalise("qpos", q)
 
-    def _normalised(self, name: str, q: ArrayLike) -> np.ndarray:
+    def _normalise(self, name: str, q: ArrayLike) -> np.ndarray:
         q = finite_array(name, q, (..., self.nq))
         for s in self._quaternions:
             q = normalised(name, q, s)
@@ -113,7 +113,7 @@ class MujocoState:
         return finite_array(name, x, (..., self.nv) if rows is None else (..., rows, self.nv))
 
     def _to_world(self, q: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """T x."""
+        """T x, for x (…, nv)."""
         y = np.array(np.broadcast_to(x, (*np.broadcast_shapes(q.shape[:-1], x.shape[:-1]), self.nv)))
         for s, k in self._free:
             y[..., k : k + 3] = rotate(q[..., s : s + 4], x[..., k + 3 : k + 6])
@@ -121,7 +121,7 @@ class MujocoState:
         return y
 
     def _from_world(self, q: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """T^T y."""
+        """T^T y, for y (…, nv)."""
         x = np.array(np.broadcast_to(y, (*np.broadcast_shapes(q.shape[:-1], y.shape[:-1]), self.nv)))
         for s, k in self._free:
             back = q[..., s : s + 4] * (-1.0, -1.0, -1.0, 1.0)

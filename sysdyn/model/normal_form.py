@@ -1,15 +1,15 @@
-"""Normal form of a model: canonical frames and base inertial parameters, with which programs are shortest.
+"""Normal form of a model: canonical frames and base inertial parameters minimise the number of operations.
 
-Canonical frames: every revolute and prismatic axis is along z. The frame of such a body may be moved along the axis of
-its joint and rotated about it without a change of q. Here it is put where the common perpendicular to the axis of its
-first child meets the axis, with x along the perpendicular, so that the constant displacement between the two axes is a
-screw about x: a rotation by the twist α and a translation by the length d. A body without such a child stays at the
-foot of the perpendicular to its parent's axis. Khalil & Kleinfinger (1986), for trees.
+Canonical frames: all revolute and prismatic axes are along z. The frame of such a body can be moved along the joint
+axis and rotated about it without a change of q. Its origin is placed at the foot of the common perpendicular between
+the joint axis and the axis of the first child; x is along the perpendicular. The constant displacement between the two
+axes is then a screw about x: a rotation by the twist α and a translation by the length d. For a body without such a
+child, the origin is the foot of the perpendicular to the axis of the parent. Khalil & Kleinfinger (1986), for trees.
 
-Base parameters: a joint leaves some mass distributions where they are; a rotation about z does not move a rod on the
-z axis, and a translation rotates nothing. That part of body i is moved to its parent: τ and q̈ are the same for every
-motion, f_i is not. Gautier & Khalil (1990), numerically, in terms of the pseudo-inertia P of `sysdyn.model.inertia`:
-the move is T P T^T, T (4, 4) the pose of the body in its parent.
+Base parameters: some mass distributions are invariant under the joint motion. A rotation about z does not move a rod on
+the z axis; a translation rotates nothing. Such a part of body i is regrouped into its parent. τ and q̈ are unchanged
+for every motion, f_i changes. Gautier & Khalil (1990), computed numerically with the pseudo-inertia P of
+`sysdyn.model.inertia`: the parent receives T P T^T, with the pose T (4, 4) of the body in its parent.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from sysdyn.model.model import Model
 from sysdyn.model.se3 import X_inverse, X_motion, pose, rotation, skew, translation, unskew
 from sysdyn.program.reproducible import atan2, dot, matmul, norm
 
-# Sine of the angle between two axes below which frames are not moved to their common perpendicular: its foot may be far
-# away. Chosen.
+# Sine of the angle between two axes. Below it, frames are not moved to the common perpendicular, whose foot may be far
+# away: chosen.
 NEARLY_PARALLEL = 1e-3
-# Number of choices of `retained` in `regroup`.
+# Number of choices for `retained` in `regroup`.
 RETAINED_CHOICES = 5
-CosSin = tuple[float, float]  # (cos, sin) of a constant angle.
+CosSin = tuple[float, float]  # (cos, sin) of a constant angle
 ZERO_ANGLE: CosSin = (1.0, 0.0)
 
 
 def normal_form(model: Model, keep: Collection[int] = ()) -> tuple[Model, np.ndarray]:
-    """`canonical_frames` and `regroup`: (the model, X (nb, 6, 6) from each body's frame to its canonical frame).
+    """Apply `canonical_frames` and `regroup`. Returns (model, X (nb, 6, 6) from body frames to canonical frames).
 
-    Bodies in `keep` keep their frames and parameters. q, τ and q̈ are the same; see there for a and f.
+    Bodies in `keep` retain their frames and inertial parameters. q, τ and q̈ are unchanged; for a and f see the two
+    functions.
     """
     model, X = canonical_frames(model, keep)
     return regroup(model, keep=keep), X
@@ -51,9 +52,10 @@ def normal_form(model: Model, keep: Collection[int] = ()) -> tuple[Model, np.nda
 
 @dataclass(frozen=True)
 class Placement:
-    """X_tree as screws: rotz(θ) transz(r) rotx(α) rotz(γ) xlt(p), rightmost first, each angle as (cos, sin).
+    """X_tree as a product of screws, rotz(θ) transz(r) rotx(α) rotz(γ) xlt(p). Angles are stored as (cos, sin).
 
-    p (3,) [m]: in the parent's frame. θ and r are about and along the axis of the joint itself, and add to its q.
+    The rightmost factor is applied first. p (3,) [m] is in the parent frame. θ and r are about and along the joint axis
+    and add to q.
     """
 
     p: tuple[float, float, float]
@@ -69,29 +71,29 @@ class Placement:
 
 
 def is_axial(model: Model, i: int) -> bool:
-    """True if joint i is revolute or prismatic: the frame of body i is then free about its axis."""
+    """True if joint i is revolute or prismatic. The frame of body i can then be moved along and about its axis."""
     return isinstance(model.joints[i], (Revolute, Prismatic))
 
 
 def is_along_z(model: Model, i: int) -> bool:
-    """True if joint i is revolute or prismatic with its axis along z."""
+    """True if joint i is revolute or prismatic with axis z."""
     return is_axial(model, i) and model.joints[i].axis == Z_AXIS  # type: ignore[attr-defined]
 
 
 def placement(X: np.ndarray) -> Placement:
-    """The screws of a constant transform X (6, 6); p is along z and x only, unless the axes are nearly parallel."""
+    """Decompose a constant transform X (6, 6) into screws. p has no y component unless the axes are nearly parallel."""
     E, r = rotation(X), clean(translation(X))
     sine = float(norm(E[2, :2]))
     if not clean(sine):
-        up = 1.0 if E[2, 2] > 0.0 else -1.0  # parallel: the direction of x is free, take it along E
+        up = 1.0 if E[2, 2] > 0.0 else -1.0  # parallel axes: the direction of x is arbitrary, take that of E
         theta = _cos_sin(E[0, 0], up * E[0, 1])
         return Placement((float(r[0]), float(r[1]), 0.0), ZERO_ANGLE, (up, 0.0), theta, up * float(r[2]))
     alpha, gamma, theta = _cos_sin(E[2, 2], sine), _cos_sin(-E[2, 1], E[2, 0]), _cos_sin(E[1, 2], E[0, 2])
-    if 0.0 not in gamma or 0.0 not in theta or gamma[0] < 0.0:  # the other solution: x, α, d of opposite sign
+    if 0.0 not in gamma or 0.0 not in theta or gamma[0] < 0.0:  # use the second solution, opposite signs of x, α, d
         alpha, gamma, theta = (alpha[0], -alpha[1]), (-gamma[0], -gamma[1]), (-theta[0], -theta[1])
     if sine < NEARLY_PARALLEL:
         return Placement(tuple(r.tolist()), gamma, alpha, theta, 0.0)
-    # r = b z + d x + r0 u, u the axis of the joint: the part across x is split between the two axes
+    # r = b z + d x + r0 u, with the joint axis u: the part across x is split between the two axes
     x, u = np.array([gamma[0], gamma[1], 0.0]), E[2]
     across = r - x * dot(r, x)
     n = np.cross(x, [0.0, 0.0, 1.0])
@@ -100,7 +102,7 @@ def placement(X: np.ndarray) -> Placement:
 
 
 def placements(model: Model) -> list[Placement]:
-    """The screws of each X_tree; lengths, and cosines and sines, that differ by rounding alone are the same."""
+    """Screws of each X_tree. Lengths, cosines and sines that differ only by rounding are made equal."""
     screws = [placement(X) for X in model.X_tree]
     (lengths,) = unify(np.array([(*x.p, x.r) for x in screws]).reshape(-1, 4))
     (angles,) = unify(np.array([(x.gamma, x.alpha, x.theta) for x in screws]).reshape(-1, 3, 2))
@@ -111,13 +113,16 @@ def placements(model: Model) -> list[Placement]:
 
 
 def transform(place: Placement) -> np.ndarray:
-    """X (6, 6) of the screws."""
+    """Transform X (6, 6) of a placement."""
     E = matmul(_rotz(place.theta), _rotx(place.alpha), _rotz(place.gamma))
     return X_motion(E, np.array(place.p) + place.r * E[2])
 
 
 def axes_to_z(model: Model) -> tuple[Model, np.ndarray]:
-    """As `canonical_frames`, but frames are only rotated, by a permutation of axes where one leads to z."""
+    """Rotate the body frames so that joint axes are along z, if possible by a permutation of axes.
+
+    Returns (model, X (nb, 6, 6)) like `canonical_frames`; origins do not move.
+    """
     X = np.tile(np.eye(6), (model.nb, 1, 1))
     for i, joint in enumerate(model.joints):
         if isinstance(joint, (Revolute, Prismatic)):
@@ -126,19 +131,19 @@ def axes_to_z(model: Model) -> tuple[Model, np.ndarray]:
 
 
 def canonical_frames(model: Model, keep: Collection[int] = ()) -> tuple[Model, np.ndarray]:
-    """The model in canonical frames, and the transforms to them.
+    """Move the body frames of a model to canonical frames.
 
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
     keep : collection of int
-        Bodies that keep their frames; so do bodies on joints that are neither revolute nor prismatic.
+        Bodies that keep their frames. Bodies on joints that are neither revolute nor prismatic always do.
 
     Returns
     -------
     model : Model
-        q, τ and q̈ are the same; a becomes X a, and f becomes X⁻ᵀ f.
+        q, τ and q̈ are unchanged; a becomes X a, and f becomes X⁻ᵀ f.
     X : (nb, 6, 6) array
         Motion transforms from the frame of each body to its canonical frame.
     """
@@ -155,7 +160,7 @@ def canonical_frames(model: Model, keep: Collection[int] = ()) -> tuple[Model, n
         elif isinstance(model.joints[i], Revolute):
             parent = model.parent[i]
             before = placed[i] if parent < 0 else matmul(placed[i], X_inverse(X[parent]))
-            screw = _align_leaf(_moved(model.inertias[i], X[i]), placement(before).r)
+            screw = _align_leaf(_transform_to_child(model.inertias[i], X[i]), placement(before).r)
         else:
             continue
         X[i] = matmul(screw, X[i])
@@ -164,14 +169,14 @@ def canonical_frames(model: Model, keep: Collection[int] = ()) -> tuple[Model, n
 
 
 def changes_frames(model: Model, keep: Collection[int]) -> bool:
-    """True if canonical frames differ from those of the bodies."""
+    """True if any canonical frame differs from the body frame."""
     return bool(np.any(canonical_frames(model, keep)[1] != np.eye(6)))
 
 
 def _change_frames(model: Model, X: np.ndarray, keep: Collection[int]) -> Model:
-    """The model with the frame of body i moved by X[i] (6, 6), after which the axis of joint i is z.
+    """Move the frame of each body i by X[i] (6, 6). The axis of joint i is then z.
 
-    X is the identity for the bodies `keep`, whose joints keep their axes.
+    X is the identity for the bodies in `keep`; their joints keep their axes.
     """
     X_tree, inertias, joints = np.empty((model.nb, 6, 6)), [], []
     for i, joint in enumerate(model.joints):
@@ -179,7 +184,7 @@ def _change_frames(model: Model, X: np.ndarray, keep: Collection[int]) -> Model:
         X_tree[i] = matmul(X[i], model.X_tree[i])
         if parent >= 0:
             X_tree[i] = matmul(X_tree[i], X_inverse(X[parent]))
-        inertias.append(_moved(model.inertias[i], X[i]))
+        inertias.append(_transform_to_child(model.inertias[i], X[i]))
         joints.append(type(joint)() if is_axial(model, i) and i not in keep else joint)
     (E,) = unify(clean(X_tree[:, :3, :3]))
     (r,) = unify(clean(np.array([translation(x) for x in X_tree]).reshape(-1, 3)))
@@ -195,9 +200,9 @@ def _change_frames(model: Model, X: np.ndarray, keep: Collection[int]) -> Model:
 
 
 def _align_to_child(child: Placement, may_translate: bool) -> np.ndarray:
-    """The screw about z that makes the placement of the child shortest."""
+    """Screw about z that minimises the operations of the placement of the child."""
     angle, height = child.gamma, child.p[2] if abs(child.alpha[1]) >= NEARLY_PARALLEL else 0.0
-    if child.alpha[1] == 0.0:  # parallel axes: x towards the child, and its own frame at that height
+    if child.alpha[1] == 0.0:  # parallel axes: x points to the child, origin at the height of its frame
         d = float(norm(np.array(child.p[:2])))
         angle = _cos_sin(child.p[0] / d, child.p[1] / d) if clean(d) else ZERO_ANGLE
         height = child.alpha[0] * child.r
@@ -205,7 +210,7 @@ def _align_to_child(child: Placement, may_translate: bool) -> np.ndarray:
 
 
 def _align_leaf(I: np.ndarray, r: float) -> np.ndarray:
-    """The screw about z that removes the displacement r along z and the y component of the first moment of I (6, 6)."""
+    """Screw about z that eliminates the displacement r along z and the first moment h_y of the inertia I (6, 6)."""
     x, y = float(I[1, 5]) * -1.0, float(I[0, 5])
     size = float(norm(np.array([x, y])))
     angle = _cos_sin(x / size, y / size) if clean(size, max(1.0, abs(I[5, 5]))) else ZERO_ANGLE
@@ -213,7 +218,7 @@ def _align_leaf(I: np.ndarray, r: float) -> np.ndarray:
 
 
 def rotation_to_z(axis: np.ndarray) -> np.ndarray:
-    """E (3, 3) that rotates the unit vector `axis` onto z; a signed permutation for axes of coordinates."""
+    """Rotation E (3, 3) with E axis = z. For coordinate axes it is a signed permutation."""
     k = int(np.argmax(np.abs(axis)))
     if np.count_nonzero(axis) == 1:
         E = np.roll(np.eye(3), k + 1, axis=1)  # cyclic: row 2 is e_k
@@ -224,7 +229,7 @@ def rotation_to_z(axis: np.ndarray) -> np.ndarray:
 
 
 def _cos_sin(c: float, s: float) -> CosSin:
-    """(c, s) on the unit circle as floats; exact at multiples of π/2."""
+    """Normalise (c, s) to the unit circle; multiples of π/2 are exact."""
     size = float(norm(np.array([c, s])))
     c, s = float(c / size), float(s / size)
     if not clean(s):
@@ -242,8 +247,8 @@ def _rotx(angle: CosSin) -> np.ndarray:
     return np.array([[1.0, 0.0, 0.0], [0.0, c, s], [0.0, -s, c]])
 
 
-def _moved(I: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """X⁻ᵀ I X⁻¹: the spatial inertia in the child frame of X."""
+def _transform_to_child(I: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """X⁻ᵀ I X⁻¹: transform a spatial inertia from the parent frame to the child frame of X."""
     back = X_inverse(X)
     return matmul(back.T, I, back)
 
@@ -252,38 +257,38 @@ def _moved(I: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def inertial_parameters(model: Model) -> np.ndarray:
-    """The inertial parameters π of all bodies.
+    """Inertial parameters π of all bodies.
 
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
 
     Returns
     -------
     (10 nb,) array
-        Of each body m [kg], m c (3) [kg m] and I_xx, I_xy, I_yy, I_xz, I_yz, I_zz [kg m²] about its origin, in its
-        coordinates; the order of Pinocchio's `Inertia.toDynamicParameters`.
+        For each body m [kg], m c (3) [kg m] and I_xx, I_xy, I_yy, I_xz, I_yz, I_zz [kg m²] about the body origin in
+        body coordinates. The order is that of Pinocchio's `Inertia.toDynamicParameters`.
     """
     return np.concatenate([parameters(I) for I in model.inertias] or [np.zeros(0)])
 
 
 def regroup(model: Model, retained: Mapping[int, int] | None = None, keep: Collection[int] = ()) -> Model:
-    """The model with as many inertial parameters as possible moved towards the base; τ and q̈ are the same, f is not.
+    """Regroup inertial parameters towards the base (base inertial parameters). τ and q̈ are unchanged; f changes.
 
-    A revolute joint, with z along its axis, moves m, h_z and Σ_zz; a prismatic one Σ; a spherical one m; a fixed one
-    all. Parameters that reach the base are omitted. Other joints keep their parameters, and so do the bodies in `keep`,
-    whose f stays. Armature stays.
+    The parent body receives m, h_z and Σ_zz of a body on a revolute joint (z along its axis), Σ for a prismatic joint,
+    m for a spherical joint, and all parameters for a fixed joint. Parameters that reach the base are dropped. Bodies on
+    other joints, and the bodies in `keep`, retain their parameters. Armature is unchanged.
 
     Parameters
     ----------
     model : Model
-        Any tree.
+        Robot model.
     retained : mapping of int to int
-        {revolute body: choice} of the part of Σ_zz that stays, which makes other parameters simpler: 0 none, 1 … 4 as
-        much that Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
+        {body on a revolute joint: choice} of the part of Σ_zz that the body retains to simplify its other parameters.
+        0: none. 1 … 4: the part with Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
     keep : collection of int
-        Bodies whose parameters stay.
+        Bodies that retain their parameters; their f is unchanged.
     """
     P = [pseudo_inertia(I) for I in model.inertias]
     for i in reversed(range(model.nb)):
@@ -298,10 +303,10 @@ def regroup(model: Model, retained: Mapping[int, int] | None = None, keep: Colle
 
 
 def rescale_length(model: Model, length: float) -> Model:
-    """The model with `length` [m] as the unit of length, and a unit of mass that leaves moments the same numbers.
+    """Change the unit of length to L = `length` [m], and the unit of mass so that moments keep their values.
 
-    Useful where all degrees of freedom are rotations, since τ, q̈, the armature and Σ then are the same numbers, too: a
-    product with a length that is the unit needs no multiplication. h becomes h L, m becomes m L².
+    h becomes h L, m becomes m L². If all degrees of freedom are rotations, τ, q̈, armature and Σ keep their values, and
+    products with a length of one unit need no multiplication.
     """
     (r,) = unify(np.array([translation(X) / length for X in model.X_tree]).reshape(-1, 3))
     X_tree = np.array([X_motion(rotation(X), p) for X, p in zip(model.X_tree, r, strict=True)]).reshape(-1, 6, 6)
@@ -315,11 +320,11 @@ def rescale_length(model: Model, length: float) -> Model:
 
 
 def weld_fixed_joints(model: Model) -> Model:
-    """The model without its fixed joints: bodies are welded to their parents, or omitted if those are the base."""
+    """Remove the fixed joints: lump their bodies with the parents, or drop them if the parent is the base."""
     if not any(isinstance(joint, Fixed) for joint in model.joints):
         return model
-    number: dict[int, int] = {-1: -1}  # new number of the body that carries each body
-    X: dict[int, np.ndarray] = {-1: np.eye(6)}  # from the frame of that body to its own
+    number: dict[int, int] = {-1: -1}  # {body: new index of the body that carries it}
+    X: dict[int, np.ndarray] = {-1: np.eye(6)}  # {body: transform from the frame of its carrier to its frame}
     moving: list[int] = []
     inertias: list[np.ndarray] = []
     X_tree: list[np.ndarray] = []
@@ -353,7 +358,7 @@ def weld_fixed_joints(model: Model) -> Model:
 
 
 def _unobservable_part(model: Model, i: int, P: np.ndarray, retained: int) -> np.ndarray | None:
-    """The part (4, 4) of the pseudo-inertia of body i that joint i does not move; None if there is none."""
+    """Part (4, 4) of the pseudo-inertia of body i that is invariant under the motion of joint i, or None."""
     joint = model.joints[i]
     part = np.zeros((4, 4))
     if isinstance(joint, Revolute):
@@ -373,7 +378,7 @@ def _unobservable_part(model: Model, i: int, P: np.ndarray, retained: int) -> np
 
 
 def _clean_inertias(inertias: Iterable[np.ndarray]) -> np.ndarray:
-    """Spatial inertias (nb, 6, 6) of exactly RBDA's form; rounding errors of J and h are 0, equal numbers the same."""
+    """Remove rounding errors from spatial inertias (nb, 6, 6): exact form of RBDA eq. (2.63), zeros, equal numbers."""
     cleaned = []
     for I in inertias:
         H, m = (I[:3, 3:] + I[3:, :3].T) / 2, I[5, 5]

@@ -1,4 +1,4 @@
-"""Models from screw axes: the product of exponentials."""
+"""Models from screw axes (product of exponentials)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def from_screws(
     upper: ArrayLike | None = None,
     name: str = "screws",
 ) -> Model:
-    """A serial chain without mass by its screw axes, the product of exponentials.
+    """Create a massless serial chain from screw axes (product of exponentials).
 
-    Its frame "tool" is at T(q) = exp([S_1] q_1) … exp([S_n] q_n) M = M exp([B_1] q_1) … exp([B_n] q_n). The unit of
-    length is that of M and v.
+    The pose of its frame "tool" is T(q) = exp([S_1] q_1) … exp([S_n] q_n) M = M exp([B_1] q_1) … exp([B_n] q_n). The
+    unit of length is that of M and v.
 
     Parameters
     ----------
     home : (4, 4) array_like
-        M, the pose of the tool at q = 0.
+        Pose M of the tool at q = 0.
     space, body : (6, n) array_like
-        One of the two: a column [ω; v] for each joint at q = 0, S_i in world coordinates or B_i in tool coordinates.
-        |ω| = 1 and v = −ω × p + h ω for an axis through p with pitch h, 0 for revolute joints; ω = 0 and |v| = 1 for
-        prismatic joints.
+        Pass exactly one. A column [ω; v] is the screw axis of a joint at q = 0: S_i in world coordinates or B_i in tool
+        coordinates. Revolute and helical joints: |ω| = 1 and v = −ω × p + h ω, for an axis through p with pitch h (0 if
+        revolute). Prismatic joints: ω = 0 and |v| = 1.
     lower, upper : (n,) array_like, optional
         Limits of q.
     name : str
@@ -44,7 +44,7 @@ def from_screws(
     Raises
     ------
     InvalidInput, ModelError
-        If M is no pose; for wrong axes.
+        If M is not a pose; for invalid axes.
 
     References
     ----------
@@ -77,12 +77,12 @@ def from_screws(
 
 
 def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.ndarray]:
-    """The joint of a screw axis (6,), and the point (3,) of the axis nearest to `origin`."""
+    """(joint, point (3,)) of a screw axis (6,). The point of the axis is the one nearest to `origin`."""
     w, v = screw[:3], screw[3:]
     size, speed = float(norm(w)), float(norm(v))
     if size <= UNIT_ERROR:
         if abs(speed - 1.0) > UNIT_ERROR:
-            raise ModelError(f"screw axis {i} has ω = 0 and |v| = {speed:.9g}; a prismatic one needs |v| = 1")
+            raise ModelError(f"screw axis {i} has ω = 0 and |v| = {speed:.9g}; a prismatic joint needs |v| = 1")
         return Prismatic(tuple(v)), origin
     if abs(size - 1.0) > UNIT_ERROR:
         raise ModelError(
@@ -95,5 +95,5 @@ def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.nda
 
 
 def _screws(name: str, screws: ArrayLike | None) -> np.ndarray:
-    """(6, n) array of screw axes. Raises ModelError."""
+    """Check screw axes (6, n) and convert them to floats. Raises ModelError."""
     return finite_array(f"{name} (a column [ω; v] for each joint)", screws, (6, None), ModelError)

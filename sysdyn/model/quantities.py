@@ -1,7 +1,7 @@
-"""Physical quantities of a robot: scalars of joints, or six of each body, with shapes, names, units and meaning.
+"""Physical quantities of a robot: scalars per joint or spatial vectors per body, with shape, name, unit and meaning.
 
-`QUANTITY` is the table. A user-defined quantity is one more entry: shapes, labels, units, checks, files, exports and
-its terms in the equations of motion follow. It is an unknown of problems that state or measure it, and of no others.
+`QUANTITY` is the table. A user-defined quantity is one more entry; shapes, labels, units, checks, files, exports and
+its terms in the equations of motion are derived from the entry. It is an unknown only of problems that use it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sysdyn.program.groups import Group
 # Components of a wrench and of a spatial acceleration.
 WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
 ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
-# (Unit of the angular part, unit of the linear part).
+# (unit of the angular part, unit of the linear part)
 _POSITION, _VELOCITY = ("rad", "m"), ("rad/s", "m/s")
 MOTION, FORCE = ("rad/s²", "m/s²"), ("N m", "N")
-# Unit by the name of a component; "torque" and "force" are those of joint couplings.
+# {component: unit}; "torque" and "force" are components of joint couplings.
 UNIT_OF = {c: units[k // 3] for names, units in ((WRENCH, FORCE), (ACCELERATION, MOTION)) for k, c in enumerate(names)}
 UNIT_OF |= {"torque": FORCE[0], "force": FORCE[1]}
 
-# (model, i) → {"f": (6, n), "tau": (nv_i, n)} or one of them: coefficients, constants of the model, of the n scalars of
-# joint or body i in its equations of motion.
+# (model, i) → {"f": (6, n), "tau": (nv_i, n)} or one of them: constant coefficients of the n scalars of joint or body i
+# in its equations of motion.
 EquationTerms = Callable[[Model, int], Mapping[str, np.ndarray]]
 
 
@@ -43,16 +43,16 @@ class Quantity(ABC):
     name : str
         Name in code, files and messages.
     noun, symbol : str
-        In legends; the symbol in TeX.
+        Name and TeX symbol in legends.
     meaning : str
-        In tables and headers of exported code.
+        Description in tables and in headers of exported code.
     component_units : (str, str)
         Units of the angular and the linear part.
     zero : bool
-        A value that is known exactly but not handed in is zero.
+        True if a known value defaults to zero.
     equation_terms : callable, optional
-        Of a user-defined quantity, (model, i) → {"f": (6, n), "tau": (nv_i, n)} or one of them: its wrench on body i,
-        added to fx, and its torque at joint i, added to τ, by each of its n scalars there.
+        For a user-defined quantity: (model, i) → {"f": (6, n), "tau": (nv_i, n)} or one of them. "f" has the wrench on
+        body i per scalar, added to fx; "tau" the torque at joint i per scalar, added to τ.
     """
 
     name: str
@@ -62,15 +62,15 @@ class Quantity(ABC):
     component_units: tuple[str, str]
     zero: bool = False
     equation_terms: EquationTerms | None = None
-    owner: ClassVar[str] = "joint"  # Kind of the parts of a robot that the scalars belong to.
+    owner: ClassVar[str] = "joint"  # "joint" or "body": owner of the scalars.
 
     @abstractmethod
     def part(self, model: Model, i: int) -> slice:
-        """Slice of joint or body i in the flat array."""
+        """Slice of joint or body i in the flattened array."""
 
     @abstractmethod
     def shape(self, model: Model) -> tuple[int, ...]:
-        """Shape of the array of all joints or bodies."""
+        """Shape of the array for the whole robot."""
 
     @abstractmethod
     def units_at(self, model: Model, i: int) -> list[str]:
@@ -78,16 +78,16 @@ class Quantity(ABC):
 
     @property
     def is_force(self) -> bool:
-        """True for forces and moments, which transform as wrenches do."""
+        """True for forces and moments, which transform like wrenches."""
         return self.component_units == FORCE
 
     @property
     def unit(self) -> tuple[str, ...]:
-        """Units that a scalar may have."""
+        """Possible units of a scalar."""
         return (" or ".join(self.component_units),)
 
     def checked_terms(self, model: Model, i: int) -> dict[str, np.ndarray]:
-        """`equation_terms` as arrays, {} without any. Raises InvalidInput for a wrong name or shape."""
+        """`equation_terms` of joint or body i as arrays, or {}. Raises InvalidInput for a wrong name or shape."""
         if self.equation_terms is None:
             return {}
         terms = {x: np.asarray(C, dtype=float) for x, C in self.equation_terms(model, i).items()}
@@ -110,7 +110,7 @@ class Quantity(ABC):
         return range(self.size(model, i))
 
     def suffixes(self, model: Model, i: int) -> list[str]:
-        """Suffix of the name of each scalar of joint or body i, such as "[2]" or ".nz"; "" if it is the only one."""
+        """Name suffix of each scalar of joint or body i, such as "[2]" or ".nz"; "" for a single scalar."""
         components = self.components(model, i)
         return [""] if len(components) == 1 else [f"[{k}]" for k in components]
 
@@ -119,7 +119,7 @@ class Quantity(ABC):
         return model.joint_names
 
     def index(self, model: Model, name: str, kind: str = "", valid: Sequence[str] = ()) -> int:
-        """Index of the joint or body of this name. Raises UnknownName; `kind` and `valid` names extend its message."""
+        """Index of the joint or body called `name`. Raises UnknownName with `kind` and additional `valid` names."""
         names = self.owners(model)
         if name not in names:
             raise UnknownName(kind or self.owner, name, (*valid, *names), model.lumped(name))
@@ -130,16 +130,16 @@ class Quantity(ABC):
         return [f"{self.name}({self.owners(model)[i]}){x}" for x in self.suffixes(model, i)]
 
     def labels(self, model: Model) -> tuple[str, ...]:
-        """Column names of the flat array in files and tables, such as "tau:l_knee" or "f:l_foot.nz"."""
+        """Column names of the flattened array in files and tables, such as "tau:l_knee" or "f:l_foot.nz"."""
         owners = enumerate(self.owners(model))
         return tuple(f"{self.name}:{owner}{x}" for i, owner in owners for x in self.suffixes(model, i))
 
     def units(self, model: Model) -> tuple[str, ...]:
-        """Unit of each scalar of the flat array."""
+        """Unit of each scalar of the flattened array."""
         return tuple(unit for i in range(len(self.owners(model))) for unit in self.units_at(model, i))
 
     def group(self, model: Model) -> Group:
-        """The group of inputs or outputs of a program for the whole quantity."""
+        """Input or output group of a program for the whole quantity."""
         shape = self.shape(model)
         default = np.zeros(int(np.prod(shape))) if self.zero else None
         return Group(self.name, shape, self.labels(model), self.units(model), default, self.meaning)
@@ -147,7 +147,7 @@ class Quantity(ABC):
 
 @dataclass(frozen=True)
 class JointQuantity(Quantity):
-    """A scalar of each degree of freedom: (nv,)."""
+    """A scalar per degree of freedom: (nv,)."""
 
     def part(self, model: Model, i: int) -> slice:
         return model.v_slice(i)
@@ -179,7 +179,7 @@ class JointPositions(Quantity):
 
 @dataclass(frozen=True)
 class SpatialQuantity(Quantity):
-    """A spatial vector of each body, angular part first, in its coordinates: (nb, 6)."""
+    """A spatial vector per body in body coordinates, angular part first: (nb, 6)."""
 
     owner: ClassVar[str] = "body"
 
@@ -213,7 +213,7 @@ class SpatialQuantity(Quantity):
 
 @dataclass(frozen=True)
 class JointWrench(SpatialQuantity):
-    """The wrench across the joint of each body, in coordinates of the body; a joint's name selects it, too."""
+    """Wrench across the joint of each body, in body coordinates. Joint names are accepted as well as body names."""
 
     def index(self, model: Model, name: str, kind: str = "", valid: Sequence[str] = ()) -> int:
         if name in model.joint_names and name not in model.body_names:
@@ -223,7 +223,7 @@ class JointWrench(SpatialQuantity):
 
 @dataclass(frozen=True)
 class ConstraintWrenches(Quantity):
-    """Components w of the wrenches of constraints: (nw,). constraints: (name, components) of each constraint."""
+    """Constraint wrench components w: (nw,). constraints: (name, components) of each constraint."""
 
     owner: ClassVar[str] = "constraint"
     constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -252,9 +252,9 @@ _STATE = (
     JointPositions("q", "position", "$q$", "joint positions; quaternions (x, y, z, w) must have unit norm", _POSITION),
     JointQuantity("qd", "velocity", r"$\dot{q}$", "joint velocities", _VELOCITY),
 )
-# Position at the end of a motion from q.
+# Final position of a motion that starts at q.
 _GOAL = JointPositions("q1", "second position", "$q_1$", "second joint positions; quaternions (x, y, z, w)", _POSITION)
-# Quantities of every problem that a user can state or ask for, in the order of outputs.
+# Quantities of every problem that users can prescribe or request, in the order of outputs.
 _USER_VISIBLE = (
     JointQuantity("tau", "torque", r"$\tau$", "joint torques and forces", FORCE),
     JointQuantity("qdd", "joint acceleration", r"$\ddot{q}$", "joint accelerations", MOTION),
@@ -268,13 +268,13 @@ _USER_VISIBLE = (
     ),
     JointWrench("f", "joint wrench", "$f$", "wrenches across the joints on their bodies, in their coordinates", FORCE),
 )  # fmt: skip
-# Unknowns of some layouts only: I a + ν, X_i a_λ(i) and X_i^T f_i.
+# Additional unknowns of some matrix layouts: I a + ν, X_i a_λ(i) and X_i^T f_i.
 _AUXILIARY = (
     SpatialQuantity("fB", "net force", "$f^B$", "net forces on the bodies", FORCE),
     SpatialQuantity("Xa", "acceleration", "$X a$", "accelerations of parents in coordinates of their children", MOTION),
     SpatialQuantity("Xf", "joint wrench", "$X f$", "wrenches across the joints in coordinates of parents", FORCE),
 )
-# Wrenches of constraints, here of none; problems replace `constraints`.
+# Constraint wrenches of a problem without constraints; problems replace `constraints`.
 WRENCHES = ConstraintWrenches(
     "w",
     "constraint wrench",
@@ -283,27 +283,27 @@ WRENCHES = ConstraintWrenches(
     FORCE,
 )
 QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, _GOAL, *_USER_VISIBLE, *_AUXILIARY)}
-# Names of the quantities of every problem, known or unknown.
+# Names of the quantities of every problem.
 QUANTITIES = tuple(x.name for x in _USER_VISIBLE)
 
 
 def user_defined() -> tuple[str, ...]:
-    """Names of the user-defined quantities of the table."""
+    """Names of the user-defined quantities."""
     return tuple(name for name, x in QUANTITY.items() if x.equation_terms is not None)
 
 
 def user_visible() -> tuple[str, ...]:
-    """Names of the quantities that a user can state or ask for."""
+    """Names of the quantities that users can prescribe or request."""
     return (*QUANTITIES, *user_defined())
 
 
 def is_spatial(name: str) -> bool:
-    """True for the name of a spatial vector of the bodies."""
+    """True if `name` is a spatial quantity of bodies."""
     return isinstance(QUANTITY.get(name), SpatialQuantity)
 
 
 def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, object]]:
-    """Per tangent direction of an input, {scalar: its rate}; `values` are its scalars, on which q̇ of q depends."""
+    """Tangent basis of an input: {scalar: rate} per tangent direction. values: its scalars, since dq/dt = N(q) v."""
     if not isinstance(QUANTITY.get(name), JointPositions):
         return [{f"{name}[{k}]": 1.0} for k in range(len(values))]
     directions = []
@@ -318,7 +318,7 @@ def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, obje
 
 
 class KnownQuantities(TypedDict, total=False):
-    """Keyword arguments of calls that state quantities."""
+    """Keyword arguments for quantities in calls."""
 
     tau: ArrayLike
     qdd: ArrayLike
@@ -328,7 +328,7 @@ class KnownQuantities(TypedDict, total=False):
 
 
 class SolvedQuantities:
-    """Attributes of solutions, each by the name of a quantity."""
+    """Attributes of solutions, named by quantity."""
 
     tau: np.ndarray
     qdd: np.ndarray

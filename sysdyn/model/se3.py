@@ -1,10 +1,10 @@
 """SE(3): rotations, Plücker transforms, poses, unit quaternions, and the exponential map with its logarithm.
 
-Everything is generic over floats and `Expr` unless a docstring says "floats". Spatial vectors are angular-first, in SI
-units. `E` (3, 3) transforms coordinates of the parent frame to the child frame and `r` (3,) is the position of the
-child origin in parent coordinates, so X = [E 0; −E r× E] moves motion vectors from parent to child and X^T moves forces
-from child to parent. A pose T = [R p; 0 1] (4, 4) places the same frame: R = E^T, p = r. Twists are V = [ω; v].
-Quaternions are p = (x, y, z, w) of unit norm; p is the attitude R = E^T of the child in the parent.
+All functions accept floats and `Expr` unless a docstring says "floats". Spatial vectors have the angular part first, in
+SI units. `E` (3, 3) transforms coordinates from the parent frame to the child frame; `r` (3,) is the child origin in
+parent coordinates. X = [E 0; −E r× E] transforms motion vectors from parent to child, and X^T transforms forces from
+child to parent. The pose of the same frame is T = [R p; 0 1] (4, 4) with R = E^T, p = r. Twists are V = [ω; v]. Unit
+quaternions p = (x, y, z, w) represent the attitude R = E^T of the child in the parent.
 
 RBDA chapter 2; Lynch & Park, Modern Robotics, chapter 3.
 """
@@ -30,7 +30,7 @@ from sysdyn.program.reproducible import matmul, norm
 
 
 def dtype_of(*values):
-    """object if any value is or contains an Expr or a batch, else float."""
+    """Common dtype: object if a value is or contains an Expr or a batch, else float."""
     for v in values:
         if isinstance(v, np.ndarray):
             if v.dtype == object or v.ndim == 0:
@@ -44,12 +44,12 @@ def dtype_of(*values):
 
 
 def _dtype_of_scalar(x):
-    """dtype of an array with the scalar x as an entry: object if x is an Expr or a batch."""
+    """dtype of an array that contains the scalar x: object if x is an Expr or a batch, else float."""
     return float if isinstance(x, (float, int, np.floating)) else object
 
 
 def vector(entries: list, dtype) -> np.ndarray:
-    """(len(entries),) array; an entry that is itself an array (a batch) stays one entry."""
+    """Array (len(entries),). An entry that is an array (a batch) remains one entry."""
     if dtype is float:
         return np.array(entries, dtype=float)
     A = np.empty(len(entries), dtype=object)
@@ -62,23 +62,23 @@ def vector(entries: list, dtype) -> np.ndarray:
 
 
 def skew(v: np.ndarray) -> np.ndarray:
-    """v× (3, 3) with v× w = v × w."""
+    """Skew-symmetric matrix v× (3, 3), with (v×) w = v × w."""
     zero = 0.0
     return vector([zero, -v[2], v[1], v[2], zero, -v[0], -v[1], v[0], zero], dtype_of(v)).reshape(3, 3)
 
 
 def unskew(M: np.ndarray) -> np.ndarray:
-    """v (3,) of v×."""
+    """Vector v (3,) of the skew-symmetric matrix v×."""
     return np.array([M[2, 1], M[0, 2], M[1, 0]], dtype=M.dtype)
 
 
 def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a × b (3,), also for object arrays, where np.cross would multiply by zeros."""
+    """Cross product a × b (3,). For object arrays, np.cross would multiply by zeros."""
     return vector([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dtype_of(a, b))
 
 
 def crm(v: np.ndarray) -> np.ndarray:
-    """v× (6, 6) on motion vectors. RBDA eq. (2.31)."""
+    """Spatial cross product matrix v× (6, 6) for motion vectors. RBDA eq. (2.31)."""
     M = np.full((6, 6), 0.0, dtype=dtype_of(v))
     M[:3, :3] = M[3:, 3:] = skew(v[:3])
     M[3:, :3] = skew(v[3:])
@@ -119,7 +119,7 @@ def rotz(angle) -> np.ndarray:
 def rot_axis(axis: np.ndarray, angle) -> np.ndarray:
     """E (3, 3) of a rotation of the frame by `angle` about the unit vector `axis` (floats).
 
-    E = c (1 − a a^T) + a a^T − s a×, with the constant matrices folded, so that axes along x, y, z cost nothing.
+    E = c (1 − a a^T) + a a^T − s a×. The constant matrices are folded; axes x, y and z need no multiplication.
     """
     c, s = cos(angle), sin(angle)
     aa = np.outer(axis, axis)
@@ -132,7 +132,7 @@ def rot_axis(axis: np.ndarray, angle) -> np.ndarray:
 
 
 def quaternion_to_E(p: np.ndarray) -> np.ndarray:
-    """E (3, 3) of the unit quaternion p (4,)."""
+    """Rotation E (3, 3) of the unit quaternion p (4,)."""
     x, y, z, w = p
     x2, y2, z2 = x + x, y + y, z + z
     xx, yy, zz = x * x2, y * y2, z * z2
@@ -159,18 +159,18 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 
 def rotation(X: np.ndarray) -> np.ndarray:
-    """E (3, 3) of a Plücker transform."""
+    """Rotation part E (3, 3) of a Plücker transform."""
     return X[:3, :3]
 
 
 def translation(X: np.ndarray) -> np.ndarray:
-    """r (3,) of a Plücker transform of floats: the child origin in parent coordinates."""
+    """Translation r (3,) of a Plücker transform (floats): the child origin in parent coordinates."""
     rx = -matmul(X[:3, :3].T, X[3:, :3])
     return np.array([rx[2, 1] - rx[1, 2], rx[0, 2] - rx[2, 0], rx[1, 0] - rx[0, 1]]) / 2
 
 
 def X_inverse(X: np.ndarray) -> np.ndarray:
-    """X⁻¹ = [E^T 0; (−E r×)^T E^T] (6, 6), without an arithmetic operation."""
+    """X⁻¹ = [E^T 0; (−E r×)^T E^T] (6, 6), without arithmetic operations."""
     Y = X.copy()
     Y[:3, :3] = Y[3:, 3:] = X[:3, :3].T
     Y[3:, :3] = X[3:, :3].T
@@ -181,7 +181,7 @@ def X_inverse(X: np.ndarray) -> np.ndarray:
 
 
 def pose(E: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """T (4, 4) of the frame with the coordinate transform E (3, 3) and the origin r (3,)."""
+    """Pose T = [E^T r; 0 1] (4, 4)."""
     T = np.full((4, 4), 0.0, dtype=dtype_of(E, r))
     T[:3, :3], T[:3, 3], T[3, 3] = E.T, r, 1.0
     return T
@@ -194,7 +194,7 @@ def pose_inverse(T: np.ndarray) -> np.ndarray:
 
 
 def adjoint(T: np.ndarray) -> np.ndarray:
-    """Ad_T = [R 0; p×R R] = X_motion(R^T, p)⁻¹ (6, 6): twists from the frame at T to the frame that T is given in."""
+    """Ad_T = [R 0; p×R R] = X_motion(R^T, p)⁻¹ (6, 6): twists from the child frame of T to its parent frame."""
     R, p = T[:3, :3], T[:3, 3]
     A = np.full((6, 6), 0.0, dtype=dtype_of(T))
     A[:3, :3] = A[3:, 3:] = R
@@ -203,13 +203,13 @@ def adjoint(T: np.ndarray) -> np.ndarray:
 
 
 def rotation_error(T: np.ndarray) -> float:
-    """Largest entry of |R^T R − 1| of T = [R p; 0 1] (4, 4), floats."""
+    """Largest entry of |R^T R − 1| for a pose T = [R p; 0 1] (4, 4) of floats."""
     R = T[:3, :3]
     return float(np.abs(matmul(R.T, R) - np.eye(3)).max())
 
 
 def checked_pose(name: str, T: ArrayLike, tolerance: float = UNIT_ERROR, option: str = "") -> np.ndarray:
-    """A pose as floats, its rotation replaced by the nearest one.
+    """Check a pose and replace its rotation by the nearest orthogonal matrix.
 
     Parameters
     ----------
@@ -218,9 +218,9 @@ def checked_pose(name: str, T: ArrayLike, tolerance: float = UNIT_ERROR, option:
     T : (4, 4) array_like
         Homogeneous matrix [R p; 0 1].
     tolerance : float
-        Largest entry of |R^T R − 1| that is corrected.
+        Largest accepted entry of |R^T R − 1|.
     option : str
-        The caller's option that sets the tolerance, for the message.
+        Name of the option that sets the tolerance, for messages.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def checked_pose(name: str, T: ArrayLike, tolerance: float = UNIT_ERROR, option:
 
     References
     ----------
-    Higham (1986): Newton's iteration for the polar decomposition.
+    Higham (1986), Newton iteration for the polar decomposition.
     """
     T = np.array(finite_array(name, T, (4, 4)))
     if T[3].tolist() != [0.0, 0.0, 0.0, 1.0]:
@@ -257,25 +257,25 @@ def checked_pose(name: str, T: ArrayLike, tolerance: float = UNIT_ERROR, option:
 
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a ⊗ b (…, 4)."""
+    """Quaternion product a ⊗ b (…, 4)."""
     u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
     return np.concatenate([w * v + s * u + np.cross(u, v), w * s - (u * v).sum(axis=-1, keepdims=True)], axis=-1)
 
 
 def conjugate(p: np.ndarray) -> np.ndarray:
-    """p⁻¹ (…, 4)."""
+    """Conjugate p⁻¹ (…, 4) of a unit quaternion p."""
     return p * np.array([-1.0, -1.0, -1.0, 1.0])
 
 
 def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """R x (…, 3): body coordinates to parent coordinates by the unit quaternion p (…, 4)."""
+    """R x (…, 3): rotate x from body to parent coordinates by the unit quaternion p (…, 4)."""
     u = p[..., :3]
     t = 2 * np.cross(u, x)
     return x + p[..., 3:] * t + np.cross(u, t)
 
 
 def quaternion_rates(p: np.ndarray) -> np.ndarray:
-    """N (4, 3) with dp/dt = N ω, ω (3,) in body coordinates: the columns of ½ p ⊗ (e_k, 0)."""
+    """N (4, 3) in dp/dt = N ω, with ω (3,) in body coordinates. Column k is ½ p ⊗ (e_k, 0)."""
     x, y, z, w = 0.5 * p
     N = np.empty((4, 3), dtype=p.dtype)
     for k, row in enumerate(((w, -z, y), (z, w, -x), (-y, x, w), (-x, -y, -z))):
@@ -285,13 +285,13 @@ def quaternion_rates(p: np.ndarray) -> np.ndarray:
 
 
 def random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
-    """p (*batch, 4), uniform over SO(3)."""
+    """Random unit quaternions (*batch, 4), uniform over SO(3)."""
     p = rng.standard_normal((*batch, 4))
     return p / norm(p)[..., None]
 
 
 def normalise_quaternions(q: np.ndarray, slices: Iterable[slice]) -> np.ndarray:
-    """A copy of q, (…, nq) floats or (nq,) Expr, with the quaternions at these slices divided by their norms."""
+    """Copy of q, (…, nq) floats or (nq,) Expr, in which the quaternions at these slices are normalised."""
     result = q.copy()
     for part in slices:
         p = q[..., part]
@@ -300,18 +300,18 @@ def normalise_quaternions(q: np.ndarray, slices: Iterable[slice]) -> np.ndarray:
 
 
 def with_normalised_quaternions(program: Program, slices: Iterable[slice]) -> Program:
-    """The program with quaternions of its input group "q" normalised first."""
+    """Program that first normalises the quaternions of its input group "q"."""
     slices = tuple(slices)
     if not slices or "q" not in program.inputs:
         return program
     graph = Graph(SHARING)
     q = normalise_quaternions(graph.inputs("q", program.inputs.sizes["q"]), slices)
     symbolic = to_graph(program, graph, {"q": list(q)})
-    return symbolic.to_program({}, symbolic.outputs, program.ranges, simplified=False)  # the same rounding errors
+    return symbolic.to_program({}, symbolic.outputs, program.ranges, simplified=False)  # keeps the rounding errors
 
 
 def normalised(name: str, q: np.ndarray, first: int) -> np.ndarray:
-    """A copy of q (…, n) with the quaternion that begins at `first` normalised. Raises InvalidInput if it is zero."""
+    """Copy of q (…, n) with the quaternion q[…, first : first + 4] normalised. Raises InvalidInput if it is zero."""
     q, place = np.array(q), slice(first, first + 4)
     norms = np.linalg.norm(q[..., place], axis=-1, keepdims=True)
     if np.any(norms == 0.0):
@@ -322,21 +322,22 @@ def normalised(name: str, q: np.ndarray, first: int) -> np.ndarray:
 
 # ---- exponential map and logarithm -----------------------------------------------------------------------------------
 
-# Halvings of the angle before the series of `smooth_trig`: 10 rad come below 0.32 rad.
+# Halvings of the angle before the series in `smooth_trig`: 10 rad is reduced to 0.32 rad.
 HALVINGS = 5
-# Halvings of the half angle before the series of `so3_log_coefficients`: π/2 comes below 0.1 rad.
+# Halvings of the half angle before the series in `so3_log_coefficients`: π/2 is reduced to 0.1 rad.
 LOG_HALVINGS = 4
-# Quotients of the terms of arcsin √t/√t, from the eighth to the second.
+# Ratios of successive terms in the series of arcsin √t/√t, from the eighth to the second term.
 ARCSINE = tuple((2 * k - 1) ** 2 / (2 * k * (2 * k + 1)) for k in range(7, 0, -1))
-# Angle [rad] below which (θ − sin θ)/θ³ of floats is a series: the difference would cancel.
+# Angle [rad] below which (θ − sin θ)/θ³ of floats is computed by its series to avoid cancellation.
 SMALL_ANGLE = 0.3
 
 
 def smooth_trig(square: Any) -> tuple[Any, Any, Any, Any]:
-    """sin θ/θ, cos θ, (θ − sin θ)/θ³ and (1 − cos θ)/θ² of θ², without a branch or a root.
+    """sin θ/θ, cos θ, (θ − sin θ)/θ³ and (1 − cos θ)/θ² as functions of θ², without branches or roots.
 
-    They have derivatives of every order at θ = 0, too, and 15 digits up to 10 rad: series at θ/32, whose angle is
-    doubled by sin 2x = 2 sin x cos x, cos 2x = 1 − 2 sin² x and 2x − sin 2x = 2 (x − sin x) + 2 sin x (1 − cos x).
+    All derivatives exist at θ = 0. The results have 15 digits up to 10 rad. The series are evaluated at θ/32; then the
+    angle is doubled by sin 2x = 2 sin x cos x, cos 2x = 1 − 2 sin² x and
+    2x − sin 2x = 2 (x − sin x) + 2 sin x (1 − cos x).
     """
     t = square * 4.0**-HALVINGS
     s = _series(t, 6, 20, 42, 72, 110)
@@ -357,7 +358,7 @@ def _series(t: Any, *divisors: float) -> Any:
 
 
 def sinc(x: Any) -> Any:
-    """sin x/x of floats, arrays of floats or Expr."""
+    """sin x/x for floats, arrays of floats or Expr."""
     if not isinstance(x, (float, np.ndarray)):
         return smooth_trig(x * x)[0]
     nonzero = np.where(x == 0.0, 1.0, x)
@@ -365,13 +366,14 @@ def sinc(x: Any) -> Any:
 
 
 def so3_exp_coefficients(w: np.ndarray) -> tuple[Any, Any, Any]:
-    """sin(θ/2)/(θ/2), cos(θ/2) and (θ − sin θ)/θ³ of a rotation vector w, θ = |w|.
+    """sin(θ/2)/(θ/2), cos(θ/2) and (θ − sin θ)/θ³ for a rotation vector w with θ = |w|.
 
-    Each is (…, 1) of floats w (…, 3), exact at any angle; a scalar of expressions w (3,), see `smooth_trig`.
+    For floats w (…, 3), the results are (…, 1) and accurate at any angle. For expressions w (3,) they are scalars, see
+    `smooth_trig`.
     """
     if w.dtype == object:
         half, cosine, third, rest = smooth_trig(0.25 * (w @ w))
-        return half, cosine, 0.25 * (third + half * rest)  # of the doubled angle
+        return half, cosine, 0.25 * (third + half * rest)  # at the doubled angle
     angle = norm(w)[..., None]
     large = np.where(angle < SMALL_ANGLE, 1.0, angle)
     third = np.where(angle < SMALL_ANGLE, _series(angle * angle, 20, 42, 72, 110) / 6, (large - sin(large)) / large**3)
@@ -379,10 +381,10 @@ def so3_exp_coefficients(w: np.ndarray) -> tuple[Any, Any, Any]:
 
 
 def so3_log_coefficients(cosine: Any, sine_squared: Any) -> tuple[Any, Any]:
-    """x/sin x and (1 − x cot x)/(4 x²) of cos x ≥ 0 and sin² x, without a branch.
+    """x/sin x and (1 − x cot x)/(4 x²) as functions of cos x ≥ 0 and sin² x, without branches.
 
-    They have derivatives of every order at x = 0, too. The angle is halved by cos x/2 = √((1 + cos x)/2), then series
-    follow; x cot x = x/2 (cot x/2 − tan x/2) leads back.
+    All derivatives exist at x = 0. The angle is halved by cos x/2 = √((1 + cos x)/2), the series are evaluated, and
+    x cot x = x/2 (cot x/2 − tan x/2) reverses the halvings.
     """
     cosines, t = [], sine_squared
     for _ in range(LOG_HALVINGS):
@@ -401,7 +403,7 @@ def so3_log_coefficients(cosine: Any, sine_squared: Any) -> tuple[Any, Any]:
 
 
 def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """p ⊗ exp(ω/2) (…, 4), renormalised: the attitude after a rotation by w (…, 3) in body coordinates."""
+    """p ⊗ exp(w/2) (…, 4), normalised: the attitude after a rotation by the vector w (…, 3) in body coordinates."""
     half, cosine, _ = so3_exp_coefficients(w)
     if p.dtype == object or w.dtype == object:
         turn = np.array([*(0.5 * half * w), cosine], dtype=object)
@@ -411,7 +413,7 @@ def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ω (…, 3) in body coordinates, |ω| ≤ π, with p0 ⊗ exp(ω/2) = ±p1, and D (…, 1) of `left_jacobian_inverse`."""
+    """Rotation vector ω (…, 3), |ω| ≤ π, in body coordinates with p0 ⊗ exp(ω/2) = ±p1; D (…, 1) of V⁻¹(ω)."""
     d = normalise_quaternions(quaternion_product(conjugate(p0), p1), [slice(0, 4)])
     d = d * (np.array([copysign(1.0, d[3])]) if d.dtype == object else np.copysign(1.0, d[..., 3:]))
     ratio, rest = so3_log_coefficients(d[..., 3:], (d[..., :3] ** 2).sum(axis=-1, keepdims=True))
@@ -419,36 +421,37 @@ def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def left_jacobian(w: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """V(ω) v (…, 3), V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
+    """V(ω) v (…, 3) with V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
     half, _, third = so3_exp_coefficients(w)
     wv = np.cross(w, v)
     return v + 0.5 * half**2 * wv + third * np.cross(w, wv)
 
 
 def left_jacobian_inverse(w: np.ndarray, rest: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """V⁻¹(ω) p (…, 3), V⁻¹ = 1 − ω×/2 + D ω×², D = rest = (1 − θ/2 cot θ/2)/θ²."""
+    """V⁻¹(ω) p (…, 3) with V⁻¹ = 1 − ω×/2 + D ω×², D = rest = (1 − θ/2 cot θ/2)/θ²."""
     wp = np.cross(w, p)
     return p - 0.5 * wp + rest * np.cross(w, wp)
 
 
 def se3_exp(V: np.ndarray) -> np.ndarray:
-    """T = exp([V]) (4, 4), the pose after the constant twist V = [ω; v] (6,) acted for unit time. Floats.
+    """T = exp([V]) (4, 4): pose after unit time at the constant twist V = [ω; v] (6,). Floats.
 
-    Exact to a few units of rounding at any angle. Lynch & Park eqs. (3.51), (3.88).
+    Accurate to a few ulp at any angle. Lynch & Park eqs. (3.51), (3.88).
     """
     w, v = np.array(V[:3], dtype=float), np.array(V[3:], dtype=float)
     return pose(quaternion_to_E(quaternion_step(np.array([0.0, 0.0, 0.0, 1.0]), w)), left_jacobian(w, v))
 
 
 def se3_log(T: np.ndarray) -> np.ndarray:
-    """V = [ω; v] (6,) with exp([V]) = T (4, 4) and |ω| ≤ π; of the two at π, the one whose largest ω_i is > 0. Floats.
+    """V = [ω; v] (6,) with exp([V]) = T (4, 4) and |ω| ≤ π. Floats.
 
-    Exact to a few units of rounding at any angle; scalar arithmetic, as iterations spend their time here. Lynch & Park
-    eqs. (3.53) … (3.61), (3.91), (3.92); the quaternion by its largest entry, Shepperd (1978).
+    If |ω| = π, two solutions exist; the one with a positive largest component ω_i is returned. Accurate to a few ulp at
+    any angle. Scalar arithmetic is used since iterations spend most of their time here. Lynch & Park eqs. (3.53) …
+    (3.61), (3.91), (3.92); quaternion from its largest entry, Shepperd (1978).
     """
     (a, b, c, p), (d, e, f, q), (g, h, i, r) = T.tolist()[:3]
     trace = a + e + i
-    # (x, y, z, w): the quaternion times four times its largest entry
+    # (x, y, z, w): the quaternion, scaled by four times its largest entry
     if trace >= a and trace >= e and trace >= i:
         x, y, z, w = h - f, c - g, d - b, 1.0 + trace
     elif a >= e and a >= i:
@@ -476,14 +479,14 @@ def se3_log(T: np.ndarray) -> np.ndarray:
 
 
 def interpolate(T0: np.ndarray, T1: np.ndarray, s: float) -> np.ndarray:
-    """T0 exp(s log(T0⁻¹ T1)) (4, 4): the pose at s of the screw motion from T0 (s = 0) to T1 (s = 1)."""
+    """T0 exp(s log(T0⁻¹ T1)) (4, 4): screw motion from T0 (s = 0) to T1 (s = 1)."""
     return T0 @ se3_exp(s * se3_log(pose_inverse(T0) @ T1))
 
 
 def point_acceleration_term(qd: np.ndarray, first: Iterable[int]) -> np.ndarray:
-    """ω × v (…, nv) at the linear parts of free joints, whose velocities [ω; v] begin at the indices `first`.
+    """ω × v (…, nv) in the linear parts of free joints. first: index of each joint velocity [ω; v] in q̇.
 
-    The acceleration of the origin is v̇ + ω × v in body axes.
+    The acceleration of the body origin is v̇ + ω × v in body axes.
     """
     extra = np.zeros_like(qd)
     for k in first:

@@ -1,4 +1,4 @@
-"""Checks of the fields of a model, each with a ModelError that names the body, joint or frame."""
+"""Validation of the fields of a model. Each ModelError names the body, joint or frame."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from sysdyn.model.joints import JOINTS, Free, Joint
 from sysdyn.model.se3 import X_motion, translation
 from sysdyn.program.arrays import is_integer
 
-# Bodies of a robot: with more, its arrays and frames take gigabytes. Chosen.
+# Largest number of bodies; larger models need gigabytes for arrays and frames: chosen.
 MAX_BODIES = 100_000
-# Largest entry of placements and inertias: products of three are finite.
+# Largest entry of placements and inertias; a product of three entries is finite.
 _MAX_ENTRY = 1e100
 
 
 def check_count(bodies: int) -> None:
-    """Raise ModelError for too many bodies, before memory is allocated for them."""
+    """Raise ModelError for too many bodies, before memory is allocated."""
     if bodies > MAX_BODIES:
         raise ModelError(f"{bodies:,} bodies; a robot may have {MAX_BODIES:,}")
 
 
 def implausibility(I: np.ndarray) -> str | None:
-    """Why no rigid body can have the spatial inertia I (6, 6), within 1e-9 of its trace; None if one can."""
+    """Reason why a spatial inertia I (6, 6) is physically inconsistent (tolerance 1e-9 of its trace), or None."""
     m = float(I[5, 5])
     h = first_moment(I)
     if m == 0.0 and np.any(h != 0.0):
@@ -58,7 +58,7 @@ def check_names(kind: str, names: Sequence[str]) -> None:
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """`name` with underscores appended until it is not in `taken`, to which it is added."""
+    """Append underscores to `name` until it is not in `taken`; add the result to `taken`."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -66,7 +66,7 @@ def unique_name(name: str, taken: set[str]) -> str:
 
 
 def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
-    """The parents as Python integers. Raises ModelError unless −1 ≤ parent[i] < i."""
+    """Convert parents to Python integers. Raises ModelError unless −1 ≤ parent[i] < i."""
     for i, p in enumerate(parent):
         if not is_integer(p):
             raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
@@ -78,7 +78,7 @@ def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_tree(model: Any) -> None:
-    """Raise ModelError for wrong numbers of names and joints, repeated names and objects that are no joints."""
+    """Raise ModelError for wrong numbers of names and joints, duplicate names, and objects other than joints."""
     for name in ("body_names", "joint_names", "joints"):
         if len(getattr(model, name)) != model.nb:
             raise ModelError(f"{name} has {len(getattr(model, name))} entries, but parent has {model.nb}")
@@ -95,7 +95,7 @@ def check_tree(model: Any) -> None:
 
 
 def check_base(model: Any) -> None:
-    """Raise ModelError unless the base is fixed, or floating on a free joint that carries all bodies."""
+    """Raise ModelError unless the base is fixed, or floating with joint 0 `Free` and all bodies on body 0."""
     if model.base not in ("fixed", "floating"):
         raise ModelError(f'base is {model.base!r}; valid: "fixed", "floating"')
     if model.base == "floating":
@@ -103,7 +103,7 @@ def check_base(model: Any) -> None:
             raise ModelError("a floating-base model must have a Free joint as joint 0")
         if model.parent.count(-1) > 1:
             other = model.body_names[model.parent.index(-1, 1)]
-            raise ModelError(f"body {other!r} hangs on the base of a floating-base model; only body 0 may")
+            raise ModelError(f"body {other!r} is a child of the base in a floating-base model; only body 0 may be")
 
 
 def check_position_limits(model: Any) -> None:
@@ -111,16 +111,17 @@ def check_position_limits(model: Any) -> None:
     for i, (name, joint) in enumerate(zip(model.joint_names, model.joints, strict=True)):
         part = model.v_slice(i)
         if joint.nv > 1 and (np.any(model.lower[part] > -math.inf) or np.any(model.upper[part] < math.inf)):
-            raise ModelError(
-                f"joint {name!r} has {joint.nv} degrees of freedom: position limits are for joints with one"
-            )
+            raise ModelError(f"joint {name!r} has {joint.nv} degrees of freedom: position limits need exactly one")
     if np.any(model.lower > model.upper):
         k = int(np.argmax(model.lower > model.upper))
         raise ModelError(f"the limits of {model.dof_names[k]!r} are lower {model.lower[k]} > upper {model.upper[k]}")
 
 
 def checked_frames(model: Any) -> dict[str, Frame]:
-    """The frames of a model, placements cleaned, with one of each body's name, and "base" if no frames are given."""
+    """Validated frames of a model, with cleaned placements.
+
+    A frame is added for each body, and a frame "base" if the model has no frames. Raises ModelError.
+    """
     frames: dict[str, Frame] = {}
     names = {name: i for i, name in enumerate(model.body_names)}
     given = ({} if "base" in names else {"base": Frame("base", -1)}) if model.frames is None else model.frames
@@ -139,23 +140,23 @@ def checked_frames(model: Any) -> dict[str, Frame]:
 
 
 def check_size(what: str, A: np.ndarray) -> None:
-    """Raise ModelError for entries so large that their products are not finite."""
+    """Raise ModelError if an entry is too large, so that products could overflow."""
     if A.size and (largest := float(np.max(np.abs(A)))) > _MAX_ENTRY:
         raise ModelError(f"{what} has an entry of size {largest:.3g}, beyond {_MAX_ENTRY:g}")
 
 
 def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
-    """X (6, 6), checked to be [E 0; −E r× E]; entries that cleaning makes 0 or ±1 are exact, all others unchanged."""
+    """Check that X (6, 6) is [E 0; −E r× E]. Returns X with entries near 0 and ±1 rounded. Raises ModelError."""
     check_size(what, X)
-    error, placed = _placed(X.tobytes())
+    error, placed = _check_placement(X.tobytes())
     if not error < 1e-8:
         raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
     return placed.copy()
 
 
-@lru_cache(maxsize=4096)  # models are made of others again and again
-def _placed(content: bytes) -> tuple[float, np.ndarray]:
-    """(error, cleaned X) of the transform with these bytes."""
+@lru_cache(maxsize=4096)  # models are often derived from others
+def _check_placement(content: bytes) -> tuple[float, np.ndarray]:
+    """(error, cleaned X) of a transform X, passed as bytes."""
     X = np.frombuffer(content).reshape(6, 6)
     E, r = X[:3, :3], translation(X)
     error = max(
@@ -169,7 +170,7 @@ def _placed(content: bytes) -> tuple[float, np.ndarray]:
 
 
 def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The inertias (nb, 6, 6), exactly symmetric. Raises ModelError unless of the form of RBDA eq. (2.63)."""
+    """Symmetrise inertias (nb, 6, 6). Raises ModelError unless they have the form of RBDA eq. (2.63)."""
     result = inertias.copy()
     for i, (I, name) in enumerate(zip(inertias, names, strict=True)):
         check_size(f"the inertia of body {name!r}", I)
@@ -180,6 +181,6 @@ def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
         if m < 0.0:
             raise ModelError(f"body {name!r} has mass {m:g} kg; masses are ≥ 0")
         if np.max(np.abs(I[3:, 3:] - m * np.eye(3))) > 1e-9 * size or np.max(np.abs(H + H.T)) > 1e-9 * size:
-            raise ModelError(f"the inertia of body {name!r} has not the form [J, m c×; −m c×, m 1]")
+            raise ModelError(f"the inertia of body {name!r} does not have the form [J, m c×; −m c×, m 1]")
         result[i] = (I + I.T) / 2
     return result
