@@ -34,6 +34,7 @@ from sysdyn.program.opcodes import BAD_PIVOT, Flops
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
 from sysdyn.runtime.backend import Backend
+from sysdyn.runtime.native import extension
 from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, fast_call, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, require_disjoint
 
@@ -138,7 +139,7 @@ class Function(Differentiable["Function"]):
 
     def single_state(
         self, by_position: Sequence[str], defaults: Mapping[str, Any], quaternions: Sequence[int] = ()
-    ) -> list[Callable[[tuple, dict], Any]]:
+    ) -> list[extension.SingleStateCall]:
         """Calls of one state with these inputs by position and all others by name; see `single_state_call`."""
         by_name = [x for x in self.inputs if x not in by_position]
         names = [*by_position, *by_name, *list(self.groups)[len(self.inputs) :]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,6 +21,7 @@ from sysdyn.online.digits import FAR
 from sysdyn.program.arrays import is_readable_in_place
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
+from sysdyn.runtime.native import extension
 from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
 
@@ -73,22 +74,23 @@ def kept(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class RowLayout(Generic[Key]):
-    """Places in the row of results of a call of one state.
+    """Places (begin, shape) of outputs in the row of results of a call of one state, and of inputs among all inputs."""
 
-    outputs: the place of each, and its shape, None for one axis. inputs: the place of each group.
-    """
+    outputs: dict[Key, tuple[int, tuple[int, ...]]]
+    inputs: Mapping[str, slice]
 
-    outputs: dict[Key, tuple[slice, tuple[int, ...] | None]]
-    inputs: dict[str, slice]
-
-    def value(self, row: np.ndarray, key: Key) -> np.ndarray:
+    def value(self, row: bytes, key: Key) -> np.ndarray:
         """The array of an output: a part of the row. Raises KeyError."""
-        part, shape = self.outputs[key]
-        return row[part] if shape is None else row[part].reshape(shape)
+        return extension.row_part(row, self.outputs[key])
 
-    def results(self, row: np.ndarray) -> Results[Key]:
+    def results(self, row: bytes, call: extension.SingleStateCall) -> Results[Key]:
+        """The results in a row that a call of one state has made."""
         values = {key: self.value(row, key) for key in self.outputs}
-        return Results({name: row[part] for name, part in self.inputs.items()}, (), values, np.True_)
+        inputs = call.fields["constants"].copy()
+        inputs[: call.fields["n_inputs"]] = extension.row_part(
+            row, (call.fields["n_outputs"], (call.fields["n_inputs"],))
+        )
+        return Results({name: inputs[part] for name, part in self.inputs.items()}, (), values, np.True_)
 
 
 class Many(Generic[Key]):
@@ -160,12 +162,12 @@ class Calls(Generic[Key]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
-        self.single_state: list[Callable[[tuple, dict], Any]] = []  # by objects like those of earlier calls
-        slices, begin = executable.program.outputs.slices, executable.program.n_outputs
+        self.single_state: list[extension.SingleStateCall] = []  # by objects like those of earlier calls
+        slices = executable.program.outputs.slices
         places = [(group, *self._results[group]) for group in slices]
         self.layout = RowLayout(
-            {key: (slices[group], None if len(shape) == 1 else shape) for group, key, shape in places},
-            {name: slice(begin + x.start, begin + x.stop) for name, x in executable.program.inputs.slices.items()},
+            {key: (slices[group].start, shape) for group, key, shape in places},
+            executable.program.inputs.slices,
         )
 
     # ---- the shortest way -----------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
+from sysdyn.runtime.native import extension
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
@@ -102,7 +103,7 @@ class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
-class Solution(SolvedQuantities):
+class Solution(SolvedQuantities, extension.RowResult):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
@@ -114,11 +115,11 @@ class Solution(SolvedQuantities):
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
-    __slots__ = ("_about", "_results", "_row")
+    __slots__ = ("_results",)
 
     _about: About
     _results: Found
-    _row: Any  # array of all results of a call of one state, until more than single outputs is asked for; then None
+    _row: Any  # results of a call of one state, until more than single outputs is asked for; then None
 
     # for type checkers: solvers return an Estimate if there is noise, and `_of_estimate` raises if not
     std: Any
@@ -145,7 +146,7 @@ class Solution(SolvedQuantities):
     @property
     def _found(self) -> Found:
         if self._row is not None:
-            self._results, self._row = self._about.layout.results(self._row), None
+            self._results, self._row = self._about.layout.results(self._row, self._call), None
         return self._results
 
     @property
@@ -463,11 +464,7 @@ def _quantity(name: str) -> property:
 
     def value(solution: Solution) -> np.ndarray:
         try:
-            row = solution._row
-            if row is None:
-                return solution._results.values[name]
-            part, shape = solution._about.layout.outputs[name]  # as `RowLayout.value`, without its call
-            return row[part] if shape is None else row[part].reshape(shape)
+            return solution._value(name)
         except KeyError:
             asked = [*solution.keys()]
             raise AttributeError(
@@ -478,7 +475,7 @@ def _quantity(name: str) -> property:
     def replaced(solution: Solution, x: Any) -> None:
         solution._values[name] = x
 
-    return property(value, replaced)
+    return property(extension.output_getter(name, value), replaced)
 
 
 def _of_estimate(name: str) -> property:

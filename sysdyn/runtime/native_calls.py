@@ -46,7 +46,7 @@ class ResultLayout(NamedTuple):
     """The results of a call of one state.
 
     make: dict or tuple of arrays with these keys and shapes, ndarray for the only one of them; or, if `about` is not
-    None, a class whose objects get it as `_about`, and as `_row` all outputs and then all inputs.
+    None, a subclass of RowResult, which gets it as `_about`, and as `_row` all outputs and then inputs.
     """
 
     make: type
@@ -72,11 +72,8 @@ def fast_call(general: Function) -> Function:
 
     @functools.wraps(general)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        for single_state in self.fast_calls:
-            result = single_state(arguments, named)
-            if result is not None:
-                return result
-        return general(self, *arguments, **named)
+        result = extension.run_single_state(self.fast_calls, arguments, named)
+        return general(self, *arguments, **named) if result is None else result
 
     return cast(Function, call)
 
@@ -115,7 +112,7 @@ def prepared(
 def single_state_call(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
     pattern: CallPattern, results: ResultLayout, nan_to_zero: Sequence[int] = (),
-) -> Callable[[tuple, dict], Any] | None:  # fmt: skip
+) -> extension.SingleStateCall | None:  # fmt: skip
     """The call of one state by objects that match a pattern; None if the back end has none.
 
     arguments: those of the pattern in its order. constants (n_inputs,): inputs that no argument gives. quaternions:
@@ -137,6 +134,14 @@ def single_state_call(
     own = words(program, work, _parts(program.inputs.slices, inputs), _parts(program.outputs.slices, outputs),
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     pointers = [(2 + 2 * k, (own[2 + 2 * k] - address(row)) // row.itemsize) for k in range(len(own) // 2 - 1)]
+    # inputs behind the last group that a call writes stay in the constants
+    last = max((0, *(int(x.inputs.max()) for x in arguments if x.inputs.size), *quaternions, *nan_to_zero))
+    n_inputs = max((x.stop for x in program.inputs.slices.values() if x.start <= last), default=0)
+    constants = np.ascontiguousarray(constants, dtype=float)
+    for word, place in pointers:
+        if place >= program.n_outputs + n_inputs:
+            own[word] = address(constants) + (place - program.n_outputs) * constants.itemsize
+    pointers = [(word, place) for word, place in pointers if place < program.n_outputs + n_inputs]
     records, places, squared = [], list[int](), list[tuple[float, ...]]()
     for shape, numbers, bounds in arguments:
         how = bool((np.diff(numbers) != 1).any()) * INDEXED + bool(bounds) * BROADCAST_SCALAR
@@ -149,9 +154,9 @@ def single_state_call(
         places=_table([*places, 0], 1), constants=constants, quaternions=_table(quaternions, 1),
         nan_to_zero=_table(nan_to_zero, 1), squared=np.array(squared, dtype=float).reshape(-1, 3),
         outputs=_table([(*_axes(x), begin) for x, begin in zip(results.shapes, begins, strict=True)], AXES + 2),
-        n_outputs=program.n_outputs, by_position=pattern.by_position, by_name=pattern.by_name,
+        n_outputs=program.n_outputs, n_inputs=n_inputs, by_position=pattern.by_position, by_name=pattern.by_name,
         defaults=pattern.defaults, keys=results.keys, make=results.make, about=results.about, owner=(kernel, array),
-    ).run  # fmt: skip
+    )  # fmt: skip
 
 
 # ---- many states --------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 #include "native.h"
 
+#include <structmember.h>
+
 /* ---- bound calls ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -37,33 +39,41 @@ typedef struct {
 } Output;
 
 /* A call of a kernel at one state, by arguments that match a pattern. The row that it returns, or whose parts it returns,
-   has all outputs and then all inputs. See native_calls.py for the fields. */
+   has all outputs and then n_inputs inputs; the kernel reads further ones from the constants. See native_calls.py for the
+   fields. */
 typedef struct {
     PyObject_HEAD
     Kernel kernel;
     Table words, pointers, arguments, places, constants, quaternions, nan_to_zero, squared, outputs;
-    Py_ssize_t n_outputs;
+    Py_ssize_t n_outputs, n_inputs;
     int64_t status;
     PyObject *by_position, *by_name, *defaults, *keys, *make, *about, *fields;
 } SingleStateCall;
 
-static PyObject *row_name, *about_name;
+/* Base of results that are made of a row when they are asked for. row: NULL if they are not in one; call: made them. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *row, *about;
+    SingleStateCall *call;
+} RowResult;
+
+static PyTypeObject *call_type, *result_type;
 
 static PyObject *new_call(PyTypeObject *type, PyObject *unused, PyObject *fields)
 {
     static char *names[] = {"kernel", "words", "pointers", "arguments", "places", "constants", "quaternions",
-                            "nan_to_zero", "squared", "outputs", "n_outputs", "by_position", "by_name",
-                            "defaults", "keys", "make", "about", "owner", NULL};
+                            "nan_to_zero", "squared", "outputs", "n_outputs", "n_inputs", "by_position",
+                            "by_name", "defaults", "keys", "make", "about", "owner", NULL};
     unsigned long long kernel;
     PyObject *owner;
     SingleStateCall *self = (SingleStateCall *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            unused, fields, "KO&O&O&O&O&O&O&O&O&nO!O!O!O!OOO:SingleStateCall", names, &kernel, integers, &self->words,
+            unused, fields, "KO&O&O&O&O&O&O&O&O&nnO!O!O!O!OOO:SingleStateCall", names, &kernel, integers, &self->words,
             integers, &self->pointers, integers, &self->arguments, integers, &self->places, doubles, &self->constants,
             integers, &self->quaternions, integers, &self->nan_to_zero, doubles, &self->squared, integers,
-            &self->outputs, &self->n_outputs, &PyTuple_Type, &self->by_position, &PyDict_Type,
+            &self->outputs, &self->n_outputs, &self->n_inputs, &PyTuple_Type, &self->by_position, &PyDict_Type,
             &self->by_name, &PyDict_Type, &self->defaults, &PyTuple_Type, &self->keys, &self->make, &self->about,
             &owner)) {
         Py_DECREF(self);
@@ -208,32 +218,45 @@ static int finish_inputs(SingleStateCall *self, double *inputs)
     return 1;
 }
 
-static PyObject *view(SingleStateCall *self, PyObject *row, Py_ssize_t k)
+static Py_ssize_t row_bytes(const SingleStateCall *self)
 {
-    const Output *output = (const Output *)self->outputs.data + k;
-    double *data = (double *)PyArray_DATA((PyArrayObject *)row) + output->at;
-    PyObject *x = PyArray_SimpleNewFromData((int)output->axes, (npy_intp *)output->dims, NPY_DOUBLE, data);
+    return (self->n_outputs + self->n_inputs) * (Py_ssize_t)sizeof(double);
+}
+
+/* An array in a row of results, which it keeps alive: a bytes object that nothing else reads. */
+static PyObject *view(PyObject *row, int axes, const int64_t *dims, int64_t begin)
+{
+    double *data = (double *)PyBytes_AsString(row) + begin;
+    PyObject *x = PyArray_SimpleNewFromData(axes, (npy_intp *)dims, NPY_DOUBLE, data);
     if (x && PyArray_SetBaseObject((PyArrayObject *)x, Py_NewRef(row)) < 0)
         Py_CLEAR(x);
     return x;
+}
+
+static PyObject *view_output(const SingleStateCall *self, PyObject *row, Py_ssize_t k)
+{
+    const Output *output = (const Output *)self->outputs.data + k;
+    return view(row, (int)output->axes, output->dims, output->at);
 }
 
 /* `make` of the results: a dict or a tuple of arrays, the only one if it is `ndarray`, or an object with the row. */
 static PyObject *build_result(SingleStateCall *self, PyObject *row)
 {
     if (self->make == (PyObject *)&PyArray_Type)
-        return view(self, row, 0);
+        return view_output(self, row, 0);
     if (self->about != Py_None) {
-        PyObject *solution = PyType_GenericAlloc((PyTypeObject *)self->make, 0);
-        if (solution && (PyObject_SetAttr(solution, row_name, row) < 0 ||
-                         PyObject_SetAttr(solution, about_name, self->about) < 0))
-            Py_CLEAR(solution);
-        return solution;
+        RowResult *result = (RowResult *)PyType_GenericAlloc((PyTypeObject *)self->make, 0);
+        if (result) {
+            result->row = Py_NewRef(row);
+            result->about = Py_NewRef(self->about);
+            result->call = (SingleStateCall *)Py_NewRef((PyObject *)self);
+        }
+        return (PyObject *)result;
     }
     int is_tuple = self->make == (PyObject *)&PyTuple_Type;
     PyObject *found = is_tuple ? PyTuple_New(self->outputs.size) : PyDict_New();
     for (Py_ssize_t k = 0; found && k < self->outputs.size; k++) {
-        PyObject *x = view(self, row, k);
+        PyObject *x = view_output(self, row, k);
         if (!x)
             Py_CLEAR(found);
         else if (is_tuple)
@@ -247,20 +270,20 @@ static PyObject *build_result(SingleStateCall *self, PyObject *row)
     return found;
 }
 
-/* (arguments, named) → the results, or None if these do not match or the status is not 0. Python code may run while arguments are
-   converted, into a row that nobody else has; from then on until the kernel is done none can, as all calls of a kernel
-   share its workspace and the words. */
-static PyObject *run(SingleStateCall *self, PyObject *const *arguments, Py_ssize_t n)
+/* The results of a call, or None if its arguments do not match or the status is not 0. Python code may run while
+   arguments are converted, into a row that nobody else has; from then on until the kernel is done none can, as all calls
+   of a kernel share its workspace and the words. */
+static PyObject *run(SingleStateCall *self, PyObject *by_position, PyObject *by_name)
 {
-    npy_intp size = self->n_outputs + self->constants.size;
     Py_ssize_t next = 0;
-    PyObject *row = PyArray_SimpleNew(1, &size, NPY_DOUBLE), *found = NULL;
+    PyObject *row = PyBytes_FromStringAndSize(NULL, row_bytes(self));
+    PyObject *found = NULL;
     if (!row)
         return NULL;
-    double *outputs = PyArray_DATA((PyArrayObject *)row), *inputs = outputs + self->n_outputs;
-    memcpy(inputs, self->constants.data, self->constants.size * sizeof(double));
-    if (n == 2 && match(self, self->by_position, arguments[0], inputs, &next) &&
-        match(self, self->by_name, arguments[1], inputs, &next) && next == self->arguments.size &&
+    double *outputs = (double *)PyBytes_AsString(row), *inputs = outputs + self->n_outputs;
+    memcpy(inputs, self->constants.data, self->n_inputs * sizeof(double));
+    if (match(self, self->by_position, by_position, inputs, &next) &&
+        match(self, self->by_name, by_name, inputs, &next) && next == self->arguments.size &&
         finish_inputs(self, inputs)) {
         int64_t *words = self->words.data;
         const int64_t *pointer = self->pointers.data, *end = pointer + self->pointers.size;
@@ -276,9 +299,128 @@ static PyObject *run(SingleStateCall *self, PyObject *const *arguments, Py_ssize
     return found;
 }
 
-static PyMethodDef methods[] = {{"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL}, {NULL}};
+PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssize_t n)
+{
+    if (n != 3 || !PyList_CheckExact(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "run_single_state(calls, arguments, named)");
+        return NULL;
+    }
+    for (Py_ssize_t k = 0; k < PyList_Size(arguments[0]); k++) {
+        PyObject *call = PyList_GetItem(arguments[0], k);
+        if (Py_TYPE(call) != call_type)
+            continue;
+        Py_INCREF(call);
+        PyObject *found = run((SingleStateCall *)call, arguments[1], arguments[2]);
+        Py_DECREF(call);
+        if (found != Py_None)
+            return found;
+        Py_DECREF(found);
+    }
+    Py_RETURN_NONE;
+}
 
-static PyType_Slot slots[] = {{Py_tp_new, new_call}, {Py_tp_dealloc, delete_call}, {Py_tp_methods, methods}, {0, NULL}};
+/* ---- results in a row -------------------------------------------------------------------------------------------- */
+
+/* The array at a place (begin, shape) of a row. */
+static PyObject *view_place(PyObject *row, PyObject *place)
+{
+    int64_t dims[AXES], begin = -1, size = 1;
+    PyObject *shape = PyTuple_CheckExact(place) && PyTuple_Size(place) == 2 ? PyTuple_GetItem(place, 1) : NULL;
+    Py_ssize_t axes = shape && PyTuple_CheckExact(shape) ? PyTuple_Size(shape) : AXES + 1;
+    if (axes <= AXES) {
+        begin = PyLong_AsLongLong(PyTuple_GetItem(place, 0));
+        for (Py_ssize_t k = 0; k < axes; k++)
+            size *= dims[k] = PyLong_AsLongLong(PyTuple_GetItem(shape, k));
+    }
+    if (begin < 0 || !PyBytes_CheckExact(row) || (begin + size) * (int64_t)sizeof(double) > PyBytes_Size(row)) {
+        PyErr_SetString(PyExc_TypeError, "a row of results and a place (begin, shape) in it are needed");
+        return NULL;
+    }
+    return view(row, (int)axes, dims, begin);
+}
+
+PyObject *row_part(PyObject *module, PyObject *const *arguments, Py_ssize_t n)
+{
+    if (n == 2)
+        return view_place(arguments[0], arguments[1]);
+    PyErr_SetString(PyExc_TypeError, "row_part(row, place)");
+    return NULL;
+}
+
+/* (name, general), result → the part of its row that has the output of this name, or general(result). */
+static PyObject *output(PyObject *self, PyObject *object)
+{
+    PyObject *name = PyTuple_GetItem(self, 0);
+    const RowResult *result = (const RowResult *)object;
+    if (PyObject_TypeCheck(object, result_type) && result->call && result->row && PyBytes_CheckExact(result->row) &&
+        PyBytes_Size(result->row) == row_bytes(result->call))
+        for (Py_ssize_t k = 0; k < result->call->outputs.size; k++)
+            if (PyTuple_GetItem(result->call->keys, k) == name)
+                return view_output(result->call, result->row, k);
+    return PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), object, NULL);
+}
+
+static PyMethodDef output_method = {"output", output, METH_O, NULL};
+
+PyObject *output_getter(PyObject *module, PyObject *arguments)
+{
+    PyObject *name, *general;
+    if (!PyArg_ParseTuple(arguments, "UO:output_getter", &name, &general))
+        return NULL;
+    return PyCFunction_New(&output_method, arguments);
+}
+
+static int visit_result(RowResult *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->about);
+    return 0;
+}
+
+static int clear_result(RowResult *self)
+{
+    Py_CLEAR(self->row);
+    Py_CLEAR(self->about);
+    Py_CLEAR(self->call);
+    return 0;
+}
+
+static void delete_result(RowResult *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    clear_result(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef result_members[] = {
+    {"_row", T_OBJECT, offsetof(RowResult, row), 0, NULL},
+    {"_about", T_OBJECT, offsetof(RowResult, about), 0, NULL},
+    {"_call", T_OBJECT, offsetof(RowResult, call), READONLY, NULL},
+    {NULL},
+};
+
+static PyType_Slot result_slots[] = {
+    {Py_tp_traverse, visit_result},
+    {Py_tp_clear, clear_result},
+    {Py_tp_dealloc, delete_result},
+    {Py_tp_members, result_members},
+    {0, NULL},
+};
+
+static PyType_Spec result_spec = {
+    "sysdyn.runtime.native.extension.RowResult", sizeof(RowResult), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, result_slots,
+};
+
+/* ---- the module's part -------------------------------------------------------------------------------------------- */
+
+static PyMemberDef members[] = {{"fields", T_OBJECT, offsetof(SingleStateCall, fields), READONLY, NULL}, {NULL}};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, new_call}, {Py_tp_dealloc, delete_call}, {Py_tp_members, members}, {0, NULL},
+};
 
 static PyType_Spec spec = {
     "sysdyn.runtime.native.extension.SingleStateCall", sizeof(SingleStateCall), 0, Py_TPFLAGS_DEFAULT, slots,
@@ -286,10 +428,8 @@ static PyType_Spec spec = {
 
 int add_call_types(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
-    row_name = PyUnicode_InternFromString("_row");
-    about_name = PyUnicode_InternFromString("_about");
-    int failed = !type || !row_name || !about_name || PyModule_AddType(module, (PyTypeObject *)type) < 0;
-    Py_XDECREF(type);
-    return failed;
+    call_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+    result_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &result_spec, NULL);
+    return !call_type || !result_type || PyModule_AddType(module, call_type) < 0 ||
+           PyModule_AddType(module, result_type) < 0;
 }
