@@ -1,6 +1,7 @@
-"""Models from MJCF files, as MuJoCo compiles them: trees with several joints a body become a `Model`.
+"""Models from MJCF files.
 
-The package `mujoco` reads the file; its compiled mjModel, with inertias inferred from geoms, is converted.
+The package `mujoco` compiles the file; its mjModel, with inertias inferred from geoms, is converted to a `Model`. A
+body with several joints becomes several bodies.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from sysdyn.model.se3 import X_motion, quaternion_to_E
 from sysdyn.model.validate import check_count, unique_name
 from sysdyn.program.reproducible import matmul
 
-# Permutations of MuJoCo's quaternions (w, x, y, z) to ours (x, y, z, w), and back.
+# Permutations from MuJoCo quaternions (w, x, y, z) to sysdyn quaternions (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
-_IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])  # in MuJoCo's order
-# A free joint with armature becomes three slides and a ball; the suffixes of their names.
+_IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])  # (w, x, y, z)
+# A free joint with armature becomes three slides and a ball, with these name suffixes.
 _SUFFIXES = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
 
 
 def load_mjcf(source: str | os.PathLike[str], strict: bool = False, snap: bool = True) -> Model:
-    """Read an MJCF file: MuJoCo compiles it, `from_mujoco` converts it.
+    """Read an MJCF file into a `Model`. MuJoCo compiles the file, `from_mujoco` converts it.
 
     Parameters
     ----------
     source : path or str
         A file, or the text itself if it begins with "<".
     strict, snap : bool
-        As for `from_mujoco`.
+        See `from_mujoco`.
 
     Returns
     -------
@@ -54,7 +55,7 @@ def load_mjcf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     BackendUnavailable
         If `mujoco` is not installed.
     ModelError
-        For a file larger than 64 MiB, for what MuJoCo cannot read (with its message), and as `from_mujoco`.
+        For a file larger than 64 MiB, for errors of MuJoCo (with its message), and as in `from_mujoco`.
     """
     return _convert(compiled(source), strict, snap, origin_of(source))
 
@@ -66,54 +67,54 @@ def from_mujoco(mj_model: Any, strict: bool = False, snap: bool = True) -> Model
     ----------
     mj_model : mujoco.MjModel
     strict : bool
-        Raise for implausible inertias and joints that move no inertia, instead of warning.
+        Raise ModelError, instead of warning, for physically inconsistent inertias and joints that move no inertia.
     snap : bool
-        Make attitudes within 1e-11 rad of one of right angles exactly that (π/2 is often written 1.57079632679).
+        Round attitudes within 1e-11 rad of right angles to exact right angles (files often have 1.57079632679 for π/2).
 
     Returns
     -------
     Model
-        Joints and degrees of freedom keep MuJoCo's numbers; positions and velocities are sysdyn's, and `MujocoState`
-        converts states, accelerations and forces.
+        Joints and degrees of freedom keep the order of MuJoCo. Positions and velocities follow the conventions of
+        sysdyn; `MujocoState` converts states, accelerations and forces.
 
     Raises
     ------
     ModelError
         For flexes.
     InvalidInput
-        For anything but an MjModel.
+        For an object other than an MjModel.
 
     Warns
     -----
     IgnoredWarning
-        Once, of what acts in MuJoCo and is not part of the model: contacts, limits of balls, other equalities, tendons,
-        actuators, springs and other passive forces; and of damping and friction, which act where a problem asks for
-        them.
+        Once, for effects in MuJoCo that are not part of the model: contacts, limits of balls, other equalities,
+        tendons, actuators, springs and other passive forces. Also for damping and friction, which act only if a
+        problem requests them.
     PlausibilityWarning
         For a free joint with an armature.
 
     Notes
     -----
     Bodies
-        A MuJoCo body on n joints becomes n bodies. All but the last are massless and named "<body>@<joint>". The last
-        has the body's name if its frame is MuJoCo's; where that frame's origin is not on the last joint's axis, the
-        origin moves to the joint's anchor and the name is "<body>@<joint>", too. A body without joints is lumped with
-        its parent, or dropped if that is the world. Unnamed bodies and joints are named "body<number>" and
-        "<body>_joint<number within the body>".
+        A MuJoCo body with n joints becomes n bodies. The first n − 1 are massless and named "<body>@<joint>". The last
+        has the name of the MuJoCo body if both frames coincide. If the origin of the MuJoCo frame is not on the axis of
+        the last joint, the origin moves to the anchor of the joint, and the name is also "<body>@<joint>". A body
+        without joints is lumped with its parent, or dropped if the parent is the world. Unnamed bodies and joints get
+        the names "body<number>" and "<body>_joint<number within the body>".
     Frames
-        One per MuJoCo body, by its name, where MuJoCo has it ("world": the base), and one per named site
-        ("<site>@<body>" if the name is used).
+        One frame per MuJoCo body, at the MuJoCo frame and with its name ("world" for the base). One frame per named
+        site ("<site>@<body>" if the name is in use).
     Joints
-        Hinge → Revolute and slide → Prismatic, both zero at qpos0 (`ref`); ball → Spherical; free → Free, or three
-        slides and a ball if it has an armature, which acts on the velocity in the world. The base is "floating" if one
-        free body carries all others.
+        Hinge → Revolute and slide → Prismatic, with q = 0 at qpos0 (`ref`); ball → Spherical; free → Free. A free joint
+        with armature becomes three slides and a ball, since the armature acts on the velocity in the world. The base is
+        "floating" if one free body carries all others.
     Limits
         `lower`, `upper`: ranges of hinges and slides; `effort_limit`: the larger bound of `actuatorfrcrange`.
     Armature, damping, friction
-        Armature of the joints, plus gear² times that of actuators at joints; `damping` and `frictionloss` of joints.
+        Armature of the joints plus gear² times the armature of their actuators; `damping` and `frictionloss` of joints.
     Closures
-        Active equalities of joints become `Coupling`s, `connect` and `weld` become `Loop`s between frames named
-        "<equality>:a" and "<equality>:b", rigid where MuJoCo's are soft.
+        Active joint equalities become `Coupling`s. `connect` and `weld` become `Loop`s between the frames
+        "<equality>:a" and "<equality>:b". They are rigid, whereas those of MuJoCo are soft.
     """
     return _convert(mj_model, strict, snap)
 
@@ -125,8 +126,8 @@ def from_mujoco(mj_model: Any, strict: bool = False, snap: bool = True) -> Model
 class _BodyJoint:
     """One of the joints that connect a MuJoCo body to its parent.
 
-    origin (3,) [m]: of the frame it moves, in MuJoCo's frame of the body at qpos0. resistance: armature, damping and
-    friction by degree of freedom.
+    origin (3,) [m]: origin of the frame that the joint moves, in the MuJoCo body frame at qpos0. resistance: armature,
+    damping and friction per degree of freedom.
     """
 
     name: str
@@ -145,7 +146,7 @@ def _convert(m: Any, strict: bool, snap_angles: bool, source: Origin | None = No
         raise ModelError(f"the names in the MJCF file are not UTF-8: {error}") from None
     if m.nflex:
         raise ModelError(f"{name!r} has {m.nflex} flexes, but bodies have to be rigid: remove <flex> and <flexcomp>")
-    ignored = ", ".join(_ignored(m))
+    ignored = ", ".join(_ignored_effects(m))
     if ignored:
         warn(f"{name!r}: not part of the model, and ignored: {ignored}", IgnoredWarning)
     links, joint_names = body_and_joint_names(m)
@@ -153,13 +154,13 @@ def _convert(m: Any, strict: bool, snap_angles: bool, source: Origin | None = No
     split = [joint_names[m.body_jntadr[b]] for b in range(m.nbody) if len(joints[b]) > m.body_jntnum[b]]
     if split:
         warn(
-            f"{name!r}: free joints with an armature, as no free body has, become three slides and a ball: "
+            f"{name!r}: a free body has no armature, so free joints with an armature become three slides and a ball: "
             f"{', '.join(split)}",
             PlausibilityWarning,
         )
 
     builder, used_names = ModelBuilder(), set(links)
-    with np.errstate(over="ignore", invalid="ignore"):  # Model finds numbers that are not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # `Model` rejects numbers that are not finite
         places = _add_bodies(builder, m, links, joints, used_names, snap_angles)
     _add_sites(builder, m, links, places, used_names, snap_angles)
     _add_closures(builder, m, joint_names, places, used_names, snap_angles)
@@ -179,11 +180,11 @@ def _add_bodies(
     builder: ModelBuilder, m: Any, links: Sequence[str], joints: Sequence[Sequence[_BodyJoint]], used_names: set[str],
     snap_angles: bool,
 ) -> list[FramePlacement]:  # fmt: skip
-    """Add a body for each joint of each MuJoCo body; returns the placements of MuJoCo's frames."""
+    """Add a body for each joint of each MuJoCo body. Returns the placements of the MuJoCo body frames."""
     places: list[FramePlacement] = []
     for b, link in enumerate(links):
         place = places[m.body_parentid[b]] if b else FramePlacement.on_body(-1)
-        if not _is_free(m, b):  # such a body is placed by its joint alone
+        if not _is_free(m, b):  # a free body is placed by its joint only
             place = place.compose(_attitude(m.body_quat[b], snap_angles), m.body_pos[b])
         for joint in joints[b]:
             keeps_name = joint is joints[b][-1] and not joint.origin.any()
@@ -215,7 +216,7 @@ def _add_sites(
 
 
 def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: bool) -> tuple[Sensor, ...]:
-    """The sensors of the file, typed by MuJoCo's names, on links or joints; others have no parent."""
+    """Sensors of the file, with MuJoCo's type names. Sensors on other objects than links and joints have no parent."""
     kinds, objects = imported().mjtSensor, imported().mjtObj
     poses = {
         int(objects.mjOBJ_SITE): (m.site_bodyid, m.site_quat, m.site_pos),
@@ -255,9 +256,9 @@ def _add_closures(
     used_names: set[str],
     snap_angles: bool,
 ) -> None:
-    """Add couplings and loops for the equalities that are imposed."""
+    """Add couplings and loops for the supported equalities."""
     kinds, names = imported().mjtEq, {c.name for c in builder.closures if isinstance(c, Loop)}
-    for e in _imposed(m):
+    for e in _closure_equalities(m):
         one, other, data = m.eq_obj1id[e], m.eq_obj2id[e], m.eq_data[e]
         if m.eq_type[e] == kinds.mjEQ_JOINT:
             leader = None if other < 0 else joints[other]
@@ -278,14 +279,14 @@ def _add_closures(
 
 
 def _ends(m: Any, e: int) -> list[tuple[int, int]]:
-    """(body, site or −1) of both ends of a connect or weld."""
+    """(body, site or −1) of the two ends of a connect or weld equality."""
     ids = m.eq_obj1id[e], m.eq_obj2id[e]
     sites = m.eq_objtype[e] == imported().mjtObj.mjOBJ_SITE
     return [(int(m.site_bodyid[k]), int(k)) if sites else (int(k), -1) for k in ids]
 
 
-def _imposed(m: Any) -> list[int]:
-    """Numbers of the equalities that become closures: per joint the first that does not make it follow itself."""
+def _closure_equalities(m: Any) -> list[int]:
+    """Indices of the equalities that become closures. Per joint, the first one that creates no cycle is used."""
     if _is_disabled(m, "CONSTRAINT", "EQUALITY"):
         return []
     kinds, found = imported().mjtEq, []
@@ -307,7 +308,7 @@ def _imposed(m: Any) -> list[int]:
 
 
 def body_and_joint_names(m: Any) -> tuple[list[str], list[str]]:
-    """Names of MuJoCo's bodies and joints; unnamed ones get generated names."""
+    """Names of the MuJoCo bodies and joints. Unnamed ones get generated names."""
     bodies, joints = [m.body(b).name for b in range(m.nbody)], [m.joint(j).name for j in range(m.njnt)]
     used_names = set(bodies)
     bodies = [name or unique_name(f"body{b}", used_names) for b, name in enumerate(bodies)]
@@ -346,7 +347,7 @@ def _body_joints(m: Any, names: Sequence[str]) -> list[list[_BodyJoint]]:
 
 
 def convert_joints(m: Any, armature: np.ndarray) -> list[tuple[Joint, ...]]:
-    """The joints that each joint of MuJoCo becomes."""
+    """For each MuJoCo joint, the equivalent joints of sysdyn."""
     kind = imported().mjtJoint
     converted: list[tuple[Joint, ...]] = []
     for j in range(m.njnt):
@@ -367,7 +368,7 @@ def _is_free(m: Any, b: int) -> bool:
 
 
 def joint_armature(m: Any) -> np.ndarray:
-    """Armature (nv,) of the joints, plus gear² times that of their actuators."""
+    """Armature (nv,) of the joints plus gear² times the armature of their actuators."""
     armature = np.array(m.dof_armature)
     rotors = getattr(m, "actuator_armature", np.zeros(0))  # MuJoCo 3.5 and newer
     at_joint = (int(imported().mjtTrn.mjTRN_JOINT), int(imported().mjtTrn.mjTRN_JOINTINPARENT))
@@ -379,10 +380,11 @@ def joint_armature(m: Any) -> np.ndarray:
 
 
 def _origins(m: Any, joints: Sequence[tuple[Joint, ...]], numbers: range) -> list[np.ndarray]:
-    """Origins of the frames that the joints of a body move, in MuJoCo's frame of the body at qpos0.
+    """Origins of the frames that the joints of a body move, in the MuJoCo body frame at qpos0.
 
-    An origin is on the axis of its hinge or at the centre of its ball. Where the next origin (the last one: MuJoCo's)
-    is such a point, it is taken, which saves a translation; else the joint's anchor.
+    An origin must be on the hinge axis or at the centre of the ball. The next origin (for the last joint: that of the
+    MuJoCo frame) is reused if it satisfies this condition, which saves a translation. Otherwise the anchor of the joint
+    is used.
     """
     origins: list[np.ndarray] = []
     origin = np.zeros(3)
@@ -407,31 +409,31 @@ def _limits(m: Any, j: int) -> JointLimits:
 
 
 def _attitude(quat: np.ndarray, snap_angles: bool) -> np.ndarray:
-    """E (3, 3) of MuJoCo's quaternion (w, x, y, z).
+    """Rotation E (3, 3) of a MuJoCo quaternion (w, x, y, z).
 
-    snap_angles: make a rotation within 1e-11 of a permutation of axes exactly that.
+    snap_angles: round a rotation within 1e-11 of a permutation of axes to this permutation.
     """
     return (exact_right_angles if snap_angles else clean)(quaternion_to_E(quat[TO_XYZW]))
 
 
 def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray, snap_angles: bool) -> np.ndarray:
-    """Spatial inertia (6, 6) of MuJoCo's body b in a frame; E, r place MuJoCo's frame of the body in it."""
+    """Spatial inertia (6, 6) of MuJoCo body b in the frame in which E, r place the MuJoCo body frame."""
     axes = clean(matmul(_attitude(m.body_iquat[b], snap_angles), E))
     I_com = matmul(axes.T * m.body_inertia[b], axes)
-    I_com = clean(I_com, np.trace(I_com))  # rounding of MuJoCo's principal axes
+    I_com = clean(I_com, np.trace(I_com))  # rounding errors of MuJoCo's principal axes
     return inertia(float(m.body_mass[b]), clean(r + matmul(E.T, m.body_ipos[b])), I_com)
 
 
-# ---- what is ignored -------------------------------------------------------------------------------------------------
+# ---- ignored effects -------------------------------------------------------------------------------------------------
 
 
 def _is_disabled(m: Any, *flags: str) -> bool:
-    """True if one of the flags is disabled in <option>."""
+    """True if <option> disables one of the flags."""
     return any(m.opt.disableflags & getattr(imported().mjtDisableBit, f"mjDSBL_{flag}", 0) for flag in flags)
 
 
-def _ignored(m: Any) -> list[str]:
-    """Names of what acts on the bodies in MuJoCo and is not part of a Model."""
+def _ignored_effects(m: Any) -> list[str]:
+    """Names of the effects in MuJoCo that are not part of a `Model`."""
 
     def nonzero(*names: str) -> bool:
         return any(np.any(getattr(m, name, 0.0)) for name in names)
@@ -442,8 +444,8 @@ def _ignored(m: Any) -> list[str]:
     constrained = on("CONSTRAINT")
     kinds = imported().mjtEq
     loops = np.isin(m.eq_type, [int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)])
-    # Loops that are not imposed connect welded bodies and are satisfied.
-    not_imposed = set(np.flatnonzero(m.eq_active0 & ~loops).tolist()) - set(_imposed(m))
+    # Loops without a closure connect bodies that are welded anyway.
+    not_imposed = set(np.flatnonzero(m.eq_active0 & ~loops).tolist()) - set(_closure_equalities(m))
     balls = m.jnt_type == imported().mjtJoint.mjJNT_BALL
     acts = {
         "contacts": constrained and on("CONTACT") and _may_touch(m),
@@ -463,7 +465,7 @@ def _ignored(m: Any) -> list[str]:
 
 
 def _may_touch(m: Any) -> bool:
-    """True if a contact pair is declared, or the contact masks of geoms on two moving bodies match."""
+    """True if contact is possible: a declared pair, or matching contact masks of geoms on two moving bodies."""
     kinds = np.column_stack([m.geom_contype, m.geom_conaffinity, m.body_weldid[m.geom_bodyid]])
     contype, conaffinity, body = np.unique(kinds, axis=0).T
     return bool(m.npair or np.any((contype[:, None] & conaffinity) * (body[:, None] != body)))

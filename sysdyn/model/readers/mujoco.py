@@ -1,4 +1,4 @@
-"""MJCF files compiled by MuJoCo (the package `mujoco`)."""
+"""Compilation of MJCF files by MuJoCo (package `mujoco`)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from sysdyn.errors import InvalidInput, ModelError, install, optional
 from sysdyn.model.readers.source import read_text
 
-# The first element of an XML text, behind declarations and comments.
+# First element of an XML text, after declarations and comments.
 _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
 
 
 def imported() -> Any:
-    """The module mujoco. Raises BackendUnavailable."""
+    """Import the module mujoco. Raises BackendUnavailable."""
     return optional(
         "mujoco", f"MJCF files are compiled by MuJoCo, which is not available ({{error}}): {install('mujoco')}"
     )
 
 
 def root_element(text: str) -> str | None:
-    """The tag of the first element of an XML text; None if there is none."""
+    """Tag of the root element of an XML text, or None."""
     found = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
     return None if found is None else found[1]
 
@@ -35,7 +35,7 @@ def check_type(m: Any) -> None:
 
 
 def compiled(source: str | os.PathLike[str]) -> Any:
-    """The mjModel of an MJCF file or text; see `sysdyn.model.readers.mjcf.load_mjcf`."""
+    """Compile an MJCF file or text to an mjModel. Errors as in `load_mjcf`."""
     raw, shown = read_text(source)
     text = raw.decode(errors="replace")
     root = root_element(text)

@@ -1,8 +1,8 @@
-"""Conversion of Pinocchio's models, states, accelerations, forces and Jacobians to sysdyn's and back.
+"""Conversion of models, states, accelerations, forces and Jacobians between Pinocchio and sysdyn.
 
-Pinocchio puts linear parts first, stores unbounded and planar angles as (cos, sin), and has no variables for joints
-that mimic others. Apart from that both agree: frames of joints, attitudes as quaternions (x, y, z, w), velocities and
-spatial accelerations of free joints in the body.
+In Pinocchio, spatial vectors have the linear part first, unbounded and planar angles are stored as (cos, sin), and
+mimic joints have no variables. The other conventions agree: joint frames, quaternions (x, y, z, w), and velocities and
+spatial accelerations of free joints in body coordinates.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from sysdyn.model.se3 import X_motion, normalised, point_acceleration_term
 from sysdyn.model.validate import check_count, unique_name
 from sysdyn.program.arrays import finite_array
 
-# Pinocchio's limits beyond this size mean no limit.
+# Limits of Pinocchio with a larger absolute value mean no limit.
 UNBOUNDED = 1e300
-# Pinocchio's arrays by degree of freedom.
+# Names of Pinocchio's arrays per degree of freedom.
 DOF_ARRAYS = ("armature", "damping", "friction", "velocityLimit", "effortLimit")
-# Unit vectors by the letter at the end of a type's name.
+# {last letter of a joint type: axis}
 AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 # Indices that swap the angular and linear halves of a spatial vector.
 SWAPPED = (3, 4, 5, 0, 1, 2)
 
 
 class JointPart(NamedTuple):
-    """One of the joints that a joint of Pinocchio becomes, with its frame (E, r) in the previous frame.
+    """A sysdyn joint that represents a Pinocchio joint or a part of it. (E, r) place its frame in the previous frame.
 
-    angle_index: index in q of an angle that Pinocchio stores as (cos, sin), or None.
+    angle_index: index in q of the angle that Pinocchio stores as (cos, sin), or None.
     """
 
     joint: Joint
@@ -47,11 +47,11 @@ class JointPart(NamedTuple):
 
     @property
     def nq(self) -> int:
-        """Number of positions in Pinocchio."""
+        """Number of position variables in Pinocchio."""
         return self.joint.nq + (self.angle_index is not None)
 
     def normalised(self, q: np.ndarray) -> np.ndarray:
-        """Positions (…, nq) with the quaternion normalised. Raises InvalidInput."""
+        """Normalise the quaternion in positions (…, nq). Raises InvalidInput if it is zero."""
         return q if self.joint.quaternion is None else normalised("q", q, self.joint.quaternion.start)
 
 
@@ -62,28 +62,28 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
     ----------
     pin_model : pinocchio.Model
     strict : bool
-        Raise for implausible inertias and joints that move no inertia, instead of warning.
+        Raise ModelError, instead of warning, for physically inconsistent inertias and joints that move no inertia.
 
     Returns
     -------
     Model
-        Joints keep Pinocchio's order and names; `PinocchioState` converts their states. Bodies are at the joints'
-        frames and named as the first frame of type BODY there, else as the joint. A joint that is several of sysdyn's
-        (SphericalZYX, Translation, Universal, composites) becomes these, "<joint>_0" and so on, all but the last
-        massless. Joints that mimic others get a `Coupling`. All frames are kept ("<name>_" if a name is used), and so
-        are gravity, armature, damping, friction and limits; reflected rotors (rotorInertia) are not.
+        Joints keep their order and names; `PinocchioState` converts states. Body frames coincide with joint frames. A
+        body has the name of the first BODY frame at its joint, else the joint name. SphericalZYX, Translation,
+        Universal and composite joints become several joints "<joint>_0", "<joint>_1" …; their bodies are massless,
+        except for the last one. Mimic joints get a `Coupling`. Frames ("<name>_" if the name is in use), gravity,
+        armature, damping, friction and limits are converted. Rotor inertias (rotorInertia) are ignored.
 
     Raises
     ------
     ModelError
-        For ellipsoid joints, and gravity with an angular part.
+        For ellipsoid joints, and for gravity with an angular part.
     InvalidInput
-        For anything but a pinocchio.Model.
+        For an object other than a pinocchio.Model.
     """
     m = checked(pin_model)
     check_count(m.njoints - 1)
     if np.any(m.gravity.angular):
-        raise ModelError("the gravity of the model has an angular part, but gravity has no angular part")
+        raise ModelError("the gravity vector of the model has a nonzero angular part; it must be zero")
     state, builder, last = PinocchioState(m), ModelBuilder(), [-1]
     bodies = _body_names(m)
     joint_names, body_names = set(m.names), set(bodies)
@@ -103,13 +103,13 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
         by_dof["velocityLimit"],
         by_dof["effortLimit"],
     )
-    builder.limits = [JointLimits(*x) for x in zip(*(_unbounded(x).tolist() for x in bounds), strict=True)]
+    builder.limits = [JointLimits(*x) for x in zip(*(_to_infinite(x).tolist() for x in bounds), strict=True)]
     for follower, leader in _leaders(m).items():
         x = m.joints[follower].extract()
         builder.closures.append(Coupling(m.names[follower], m.names[leader], (x.offset, x.scaling)))
     used_names = set(builder.body_names)
     for frame in m.frames:
-        if not frame.parentJoint or frame.name != bodies[frame.parentJoint]:  # the body's own is there
+        if not frame.parentJoint or frame.name != bodies[frame.parentJoint]:  # `Model` adds body frames
             T = frame.placement
             builder.add_frame(
                 unique_name(frame.name, used_names),
@@ -125,27 +125,26 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
 
 
 class PinocchioState:
-    """States, accelerations, forces, inertias and Jacobians of a `pinocchio.Model` ↔ those of its `from_pinocchio`.
+    """Converts states, accelerations, forces, inertias and Jacobians between Pinocchio and `from_pinocchio` models.
 
         state = PinocchioState(pin_model)
         q, qd = state.to_sysdyn(q_pin, v_pin)
         a_pin = state.acceleration_to_pinocchio(sd.aba(model, q, qd, state.force_to_sysdyn(tau_pin)))
 
-    G (nv, nv of Pinocchio) has a 1 for each degree of freedom, and the factor of those that mimic others:
+    G (nv, nv of Pinocchio) has a 1 for each independent degree of freedom and the factor of each mimic joint:
 
         q̇ = G v,    q̈ = G a,    τ_pin = G^T τ,    M_pin = G^T H G,    J_pin = P J G
 
                            sysdyn                         Pinocchio
-        free, q            p, quaternion xyzw             the same
+        free, q            p, quaternion xyzw             p, quaternion xyzw
         free, q̇, q̈, τ      [ω; v], [n; f] in the body     [v; ω], [f; n] in the body; q̈ is spatial in both
         unbounded          angle                          (cos, sin)
         planar             x, y, angle                    x, y, cos, sin
-        6-vectors          angular part first             linear part first: P exchanges the halves
+        6-vectors          angular part first             linear part first; P swaps the parts
 
-    Positions are (…, nq), vectors (…, nv) with leading batch axes. All methods raise InvalidInput for a wrong shape, a
-    number that is not finite, and quaternions or (cos, sin) that are zero.
-
-    bodies: numbers of the bodies that Pinocchio's joints carry, the first joint's first.
+    Positions are (…, nq), vectors (…, nv), with leading batch axes. All methods raise InvalidInput for a wrong shape, a
+    number that is not finite, and a zero quaternion or (cos, sin). `bodies` has the body index of each Pinocchio joint,
+    without the universe.
     """
 
     def __init__(self, pin_model: Any):
@@ -157,7 +156,7 @@ class PinocchioState:
         self.follows = bool(leaders)
         self._entries: list[tuple[JointPart, slice, slice, tuple[float, float] | None]] = []
         self.bodies: list[int] = []
-        self._free: list[int] = []  # places of velocities of free joints
+        self._free: list[int] = []  # start of the velocity of each free joint in q̇
         at, number, column, factor = 0, -1, list[int](), list[float]()
         for j, parts in enumerate(self.parts, 1):
             joint = m.joints[leaders.get(j, j)]
@@ -189,11 +188,11 @@ class PinocchioState:
     # ---- states ------------------------------------------------------------------------------------------------
 
     def to_sysdyn(self, q: ArrayLike, v: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """(q, q̇) of Pinocchio's (q, v)."""
+        """Convert Pinocchio's (q, v) to (q, q̇)."""
         return self._positions(finite_array("q", q, (..., self._pin_nq))), self.velocity_to_sysdyn(v)
 
     def to_pinocchio(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Pinocchio's (q, v) of (q, q̇); joints that mimic others are omitted."""
+        """Convert (q, q̇) to Pinocchio's (q, v). Mimic joints are omitted."""
         q = finite_array("q", q, (..., self.nq))
         found = np.zeros((*q.shape[:-1], self._pin_nq))
         for part, slice_q, pin_slice, law in self._entries:
@@ -207,61 +206,61 @@ class PinocchioState:
         return found, self.velocity_to_pinocchio(qd)
 
     def velocity_to_sysdyn(self, v: ArrayLike) -> np.ndarray:
-        """q̇ of Pinocchio's v."""
+        """Convert Pinocchio's v to q̇."""
         return finite_array("v", v, (..., self._pin_nv))[..., self._column] * self._factor
 
     def velocity_to_pinocchio(self, qd: ArrayLike) -> np.ndarray:
-        """Pinocchio's v of q̇."""
+        """Convert q̇ to Pinocchio's v."""
         return finite_array("qd", qd, (..., self.nv))[..., self._leader_dofs]
 
     def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
-        """q̈ of Pinocchio's a; v: its velocity, if the linear part of a free joint is classical, that of the point."""
+        """Convert Pinocchio's a to q̈. If v is passed, the linear part of a free joint is a classical acceleration."""
         found = finite_array("a", a, (..., self._pin_nv))[..., self._column] * self._factor
         return found if v is None else found - point_acceleration_term(self.velocity_to_sysdyn(v), self._free)
 
     def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
-        """Pinocchio's a of q̈; qd: q̇, if the linear part of a free joint shall be classical."""
+        """Convert q̈ to Pinocchio's a. If qd is passed, the linear part of a free joint is a classical acceleration."""
         qdd = finite_array("qdd", qdd, (..., self.nv))
         extra = 0.0 if qd is None else point_acceleration_term(finite_array("qd", qd, (..., self.nv)), self._free)
         return (qdd + extra)[..., self._leader_dofs]
 
     def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
-        """τ of Pinocchio's generalised force; none on joints that mimic others, whose leaders have it all."""
+        """Convert Pinocchio's generalised force to τ. It is 0 at mimic joints; their leaders have the whole torque."""
         tau = finite_array("tau", tau, (..., self._pin_nv))
         found = np.zeros((*tau.shape[:-1], self.nv))
         found[..., self._leader_dofs] = tau
         return found
 
     def force_to_pinocchio(self, tau: ArrayLike) -> np.ndarray:
-        """Pinocchio's generalised force of τ."""
+        """Convert τ to Pinocchio's generalised force."""
         return finite_array("tau", tau, (..., self.nv)) @ self._G
 
     def inertia_to_sysdyn(self, M: ArrayLike) -> np.ndarray:
-        """H (…, nv, nv) of Pinocchio's joint-space inertia M. Raises InvalidInput if joints mimic others."""
+        """Convert Pinocchio's joint-space inertia M to H (…, nv, nv). Raises InvalidInput for mimic joints."""
         self._reject_followers("an inertia")
         return finite_array("M", M, (..., self._pin_nv, self._pin_nv))[..., self._column[:, None], self._column]
 
     def inertia_to_pinocchio(self, H: ArrayLike) -> np.ndarray:
-        """Pinocchio's joint-space inertia of H (…, nv, nv)."""
+        """Convert H (…, nv, nv) to Pinocchio's joint-space inertia."""
         return self._G.T @ finite_array("H", H, (..., self.nv, self.nv)) @ self._G
 
     def jacobian_to_sysdyn(self, J: ArrayLike) -> np.ndarray:
-        """Jacobian (…, 6, nv), angular part first, of Pinocchio's. Raises InvalidInput if joints mimic others."""
+        """Convert Pinocchio's Jacobian to J (…, 6, nv), angular part first. Raises InvalidInput for mimic joints."""
         self._reject_followers("a Jacobian")
         return finite_array("J", J, (..., 6, self._pin_nv))[..., SWAPPED, :][..., self._column]
 
     def jacobian_to_pinocchio(self, J: ArrayLike) -> np.ndarray:
-        """Pinocchio's Jacobian of J (…, 6, nv)."""
+        """Convert the Jacobian J (…, 6, nv) to Pinocchio's, linear part first."""
         return (finite_array("J", J, (..., 6, self.nv)) @ self._G)[..., SWAPPED, :]
 
     @staticmethod
     def exchanged(x: ArrayLike) -> np.ndarray:
-        """A spatial velocity, acceleration or force (…, 6) with its halves exchanged, either way."""
+        """Swap the linear and angular parts of spatial vectors (…, 6)."""
         return finite_array("x", x, (..., 6))[..., SWAPPED]
 
     def wrenches_to_pinocchio(self, fx: ArrayLike) -> Any:
-        """External forces `StdVec_Force` on Pinocchio's joints of wrenches fx (nb, 6) on the bodies, in their axes."""
-        pin, fx = _imported(), finite_array("fx", fx, (..., sum(map(len, self.parts)), 6))
+        """Convert wrenches fx (nb, 6) on bodies, in body coordinates, to Pinocchio's joint forces `StdVec_Force`."""
+        pin, fx = _pinocchio(), finite_array("fx", fx, (..., sum(map(len, self.parts)), 6))
         if fx.ndim != 2:
             raise InvalidInput(f"fx has shape {fx.shape}: wrenches of one state are needed")
         found = pin.StdVec_Force()
@@ -269,7 +268,7 @@ class PinocchioState:
         return found
 
     def wrenches_to_sysdyn(self, forces: Sequence[Any]) -> np.ndarray:
-        """Wrenches fx (nb, 6) on the bodies of forces on Pinocchio's joints, one for each with the universe."""
+        """Convert Pinocchio's joint forces (with an entry for the universe) to wrenches fx (nb, 6) on bodies."""
         if len(forces) != len(self.bodies) + 1:
             raise InvalidInput(f"{len(forces)} forces were given for {len(self.bodies) + 1} joints with the universe")
         fx = np.zeros((sum(map(len, self.parts)), 6))
@@ -280,13 +279,13 @@ class PinocchioState:
     # ---- parts ---------------------------------------------------------------------------------------------------
 
     def _spread_to_dofs(self, x: np.ndarray) -> np.ndarray:
-        """Values (nv,) from values by Pinocchio's degrees of freedom; 0 for joints that mimic others."""
+        """Reorder values per Pinocchio degree of freedom to (nv,). Mimic joints get 0."""
         found = np.zeros(self.nv)
         found[self._leader_dofs] = x
         return found
 
     def _bounds(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper), each (nv,), from Pinocchio's limits (nq,); infinite for joints with several velocities."""
+        """(lower, upper), each (nv,), from Pinocchio's limits (nq,). Infinite for joints with nv > 1."""
         found, at = (np.full(self.nv, -np.inf), np.full(self.nv, np.inf)), 0
         for part, _, pin_slice, law in self._entries:
             if part.joint.nv == 1 and part.angle_index is None and law is None:
@@ -295,14 +294,14 @@ class PinocchioState:
         return found
 
     def _positions(self, q: np.ndarray) -> np.ndarray:
-        """q (…, nq) of Pinocchio's positions."""
+        """Convert Pinocchio's positions to q (…, nq)."""
         found = list[np.ndarray]()
         for part, _, pin_slice, law in self._entries:
             x = q[..., pin_slice]
             if part.angle_index is not None:
                 k = part.angle_index
                 if not np.all(np.hypot(x[..., k], x[..., k + 1]) > 0.0):
-                    raise InvalidInput("a pair (cos, sin) of q is zero and gives no angle")
+                    raise InvalidInput("a pair (cos, sin) in q is zero and gives no angle")
                 x = np.concatenate([x[..., :k], np.arctan2(x[..., k + 1], x[..., k])[..., None]], axis=-1)
             x = part.normalised(x)
             found.append(x if law is None else law[0] * x + law[1])
@@ -310,44 +309,44 @@ class PinocchioState:
 
     def _reject_followers(self, what: str) -> None:
         if self.follows:
-            raise InvalidInput(f"{what} of Pinocchio does not separate joints that mimic others from their leaders")
+            raise InvalidInput(f"{what} of Pinocchio does not separate mimic joints from their leaders")
 
 
 def checked(m: Any) -> Any:
-    """m, if it is a pinocchio.Model. Raises InvalidInput, BackendUnavailable."""
-    pin = _imported()
+    """Return m if it is a pinocchio.Model. Raises InvalidInput, BackendUnavailable."""
+    pin = _pinocchio()
     if not isinstance(m, pin.Model):
         raise InvalidInput(f"a pinocchio.Model is needed, not {type(m).__name__}; a RobotWrapper has it as .model")
     return m
 
 
-def _imported() -> Any:
+def _pinocchio() -> Any:
     return optional("pinocchio", f"Pinocchio is not available ({{error}}): {install('pin')}")
 
 
 def _leaders(m: Any) -> dict[int, int]:
-    """{mimicking joint: mimicked joint} by number; empty for versions of Pinocchio without such joints."""
+    """{mimic joint: leader} by index. Empty for Pinocchio versions without mimic joints."""
     return dict(zip(getattr(m, "mimicking_joints", ()), getattr(m, "mimicked_joints", ()), strict=True))
 
 
 def _parts(m: Any, j: int) -> list[JointPart]:
-    """The joints that joint j of Pinocchio becomes."""
+    """Sysdyn joints that represent Pinocchio joint j."""
     T = m.jointPlacements[j]
     E, r = np.array(T.rotation).T, np.array(T.translation)
     if (leader := _leaders(m).get(j)) is not None:
-        return [JointPart(_followed(m, j), E, r, *(part.angle_index for part in _parts(m, leader)))]
+        return [JointPart(_mimic_joint(m, j), E, r, *(part.angle_index for part in _parts(m, leader)))]
     return _of_type(m, m.joints[j], m.names[j], E, r)
 
 
 def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[JointPart]:
-    """The joints that a joint of Pinocchio with frame (E, r) becomes, by its type. Raises ModelError."""
+    """Sysdyn joints for a Pinocchio joint with frame (E, r), by joint type. Raises ModelError."""
     kind, x = joint.shortname().removeprefix("JointModel"), joint.extract() if hasattr(joint, "extract") else joint
     here, still = (E, r), (np.eye(3), np.zeros(3))
 
     def chain(*joints: Joint) -> list[JointPart]:
         return [JointPart(y, *(still if k else here)) for k, y in enumerate(joints)]
 
-    if kind.startswith(("R", "P", "H")) and kind != "Planar":  # revolute, prismatic, helical, each about any axis
+    if kind.startswith(("R", "P", "H")) and kind != "Planar":  # revolute, prismatic and helical, with any axis
         if kind.startswith("RU") or "Unbounded" in kind:
             return [JointPart(_single(m, joint), E, r, angle_index=0)]
         return chain(_single(m, joint))
@@ -374,9 +373,9 @@ def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> lis
 
 
 def _single(m: Any, joint: Any, factor: float = 1.0) -> Joint:
-    """The joint with one degree of freedom whose motion subspace is Pinocchio's over a factor."""
+    """Joint with one degree of freedom. Its motion subspace is that of the Pinocchio joint, divided by `factor`."""
     data = joint.createData()
-    joint.calc(data, _imported().neutral(m), np.zeros(m.nv))
+    joint.calc(data, _pinocchio().neutral(m), np.zeros(m.nv))
     linear, angular = np.split(np.array(data.S).ravel() / factor, [3])
     if not angular.any():
         return Prismatic(unit_axis(linear))
@@ -384,17 +383,17 @@ def _single(m: Any, joint: Any, factor: float = 1.0) -> Joint:
     return Helical(axis, float(linear @ angular)) if linear.any() else Revolute(axis)
 
 
-def _followed(m: Any, j: int) -> Joint:
-    """The joint that a mimicking joint becomes. Raises ModelError."""
+def _mimic_joint(m: Any, j: int) -> Joint:
+    """Sysdyn joint for a mimic joint. Raises ModelError for a factor of 0."""
     factor = float(m.joints[j].extract().scaling)
     if factor == 0.0:
-        raise ModelError(f"joint {m.names[j]!r} mimics another with a factor of 0: make it fixed")
+        raise ModelError(f"joint {m.names[j]!r} mimics another joint with a factor of 0: make it a fixed joint")
     return _single(m, m.joints[j], factor)
 
 
 def _body_names(m: Any) -> list[str]:
-    """Names of the bodies on Pinocchio's joints; the universe is first."""
-    pin, found = _imported(), dict[int, str]()
+    """Names of the bodies on Pinocchio's joints, with the universe first."""
+    pin, found = _pinocchio(), dict[int, str]()
     for frame in m.frames:
         if frame.type == pin.FrameType.BODY and frame.placement.isIdentity(0.0):
             found.setdefault(int(frame.parentJoint), frame.name)
@@ -402,6 +401,6 @@ def _body_names(m: Any) -> list[str]:
     return [unique_name(found.get(j, m.names[j]), used_names) for j in range(m.njoints)]
 
 
-def _unbounded(x: np.ndarray) -> np.ndarray:
-    """Limits, infinite where Pinocchio has none."""
+def _to_infinite(x: np.ndarray) -> np.ndarray:
+    """Replace Pinocchio's code for no limit by ±inf."""
     return np.where(np.abs(x) > UNBOUNDED, np.copysign(np.inf, x), x)

@@ -1,4 +1,4 @@
-"""Robots by name: the URDF and MJCF files of installed packages."""
+"""Robots by name: URDF and MJCF files in installed packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 from sysdyn.files.shipped import shipped
 
-# Packages that contain robots, with patterns of their robot files.
+# {package with robots: pattern of its robot files}
 PACKAGES: dict[str, re.Pattern] = {
     "icub-models": re.compile(r".*/iCub/robots/(?P<name>[^/]+)/model\.urdf"),
     "example-robot-data": re.compile(r".*/example-robot-data/robots/.*/(?P<name>[^/]+)\.urdf"),
@@ -19,9 +19,9 @@ PACKAGES: dict[str, re.Pattern] = {
     "dm_control": re.compile(r"dm_control/suite/(?P<name>[^/]+)\.xml"),
     "gymnasium": re.compile(r"gymnasium/envs/mujoco/assets/(?P<name>[^/]+)\.xml"),
 }
-# Name of this package in front of a robot of its own.
+# Package prefix of the robots of this package.
 OWN = "sysdyn"
-# Names that mean the file of one package, whatever other packages are installed.
+# {well-known name: robot of one package}. Independent of the other installed packages.
 ALIASES = {
     "icub": ("icub-models", "iCubGazeboV2_5"),
     "talos": ("example-robot-data", "talos_reduced"),
@@ -36,12 +36,12 @@ ALIASES = {
 
 
 def robots() -> dict[str, Path]:
-    """{name: file} of the robots in installed packages, each a `source` of `sysdyn.load`.
+    """{name: file} of the robots in installed packages. The names are valid sources for `sysdyn.load`.
 
-    Of icub-models, example-robot-data, pybullet (URDF), robosuite, dm_control and gymnasium (MJCF), and small ones of
-    this package. The names biped, delta, four_bar, leg and quadruped of this package, and well-known names such as
-    icub, talos and panda, mean the same robot whatever is installed. Other robots with these names, and those whose
-    name is in several packages, are listed with their package: "pybullet:quadruped".
+    The packages are icub-models, example-robot-data, pybullet (URDF), robosuite, dm_control, gymnasium (MJCF) and
+    sysdyn. The names biped, delta, four_bar, leg and quadruped (robots of sysdyn) and well-known names such as icub,
+    talos and panda are unique, independently of the installed packages. Other robots with these names, and robots whose
+    name occurs in several packages, are listed with a package prefix: "pybullet:quadruped".
     """
     qualified, plain = _all_files()
     named = {name: files[0] for name, files in plain.items() if len(files) == 1}
@@ -52,10 +52,10 @@ def robots() -> dict[str, Path]:
 
 
 def find(name: str) -> Path:
-    """The file of the robot of that name, "package:name" or as in `robots`.
+    """File of a robot. name: "package:name", or a name listed by `robots`.
 
-    Raises InvalidInput for a name that several packages have, BackendUnavailable if the package of a well-known robot
-    is missing, UnknownName.
+    Raises InvalidInput for an ambiguous name, BackendUnavailable if the package of a well-known robot is missing,
+    UnknownName for other names.
     """
     qualified, plain = _all_files()
     if name in qualified:
@@ -76,7 +76,7 @@ def find(name: str) -> Path:
 
 
 def _all_files() -> tuple[dict[str, Path], dict[str, list[str]]]:
-    """({"package:name": file}, {name without a package: all "package:name" that it may mean})."""
+    """({"package:name": file}, {name: all "package:name" with this name})."""
     qualified: dict[str, Path] = {}
     plain: dict[str, list[str]] = {}
     for package in (OWN, *PACKAGES):
@@ -93,7 +93,7 @@ def _all_files() -> tuple[dict[str, Path], dict[str, list[str]]]:
 def _files(package: str) -> dict[str, Path]:
     """{name: file} of the robots in a package; empty if it is not installed.
 
-    Files of one name are called "folder/name".
+    Files with the same name are listed as "folder/name".
     """
     if package == OWN:
         folder = shipped("problems")

@@ -1,4 +1,4 @@
-"""Robot files and texts: what a reader is given, read into memory."""
+"""Sources of robot models, files or texts, and their content."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.frames import Origin
 
-# Longest robot file in bytes (chosen: the elements of a longer one would not fit into memory).
+# Largest robot file [bytes], chosen: the elements of a larger file would not fit into memory.
 MAX_BYTES = 64 * 2**20
-# Longest file name that a message quotes in full (chosen).
+# Longest file name that messages quote in full: chosen.
 MAX_QUOTED = 200
 
 
 class GeneratedText(str):
-    """Text of a robot file generated from another file, such as a xacro file.
+    """Text of a robot file that was generated from another file, such as a xacro file.
 
     Attributes
     ----------
     name : str
         Name of the text in messages.
     folder : Path
-        Folder of the other file, from which relative paths start.
+        Folder of the other file, the base of relative paths.
     """
 
     name: str
@@ -30,12 +30,12 @@ class GeneratedText(str):
 
 
 def is_text(source: str | os.PathLike[str]) -> bool:
-    """True for the text of a robot file, False for its path."""
+    """True if `source` is the text of a robot file, False if it is a path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
 def origin_of(source: str | os.PathLike[str]) -> Origin:
-    """The `Origin` of a path or a text."""
+    """`Origin` of a path or a text."""
     if is_text(source):
         return Origin(str(source), source.folder if isinstance(source, GeneratedText) else Path.cwd())
     path = Path(source).absolute()
@@ -43,7 +43,7 @@ def origin_of(source: str | os.PathLike[str]) -> Origin:
 
 
 def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
-    """(bytes of the robot file or text, its name in messages). Raises ModelError, InvalidInput."""
+    """Read a robot file or text. Returns (bytes, name in messages). Raises ModelError, InvalidInput."""
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(f"a robot file is a path or the text itself, not {type(source).__name__}")
     if isinstance(source, str) and is_text(source):

@@ -1,9 +1,9 @@
-"""URDF files as dataclasses with line numbers; `urdf_model` converts them to a `Model`.
+"""Parser of URDF files: dataclasses with line numbers; `urdf_model` converts them to a `Model`.
 
-`<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and extensions of other tools are ignored; those
-that act on the robot are listed in `UrdfRobot.ignored`. `<sensor>` elements become `Model.sensors`, and so do those in
-`<gazebo reference=…>` with unused names. Input that violates the format but that other tools accept is read and
-listed in `UrdfRobot.deviations`.
+`<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and extensions of other tools are ignored;
+`UrdfRobot.ignored` lists ignored elements that affect the motion in other tools. `<sensor>` elements become
+`Model.sensors`; those in `<gazebo reference=…>` only if their names are unused. Violations of the format that other
+tools accept are tolerated and listed in `UrdfRobot.deviations`.
 
 Reference: https://wiki.ros.org/urdf/XML; http://sdformat.org/spec for sensors.
 """
@@ -30,11 +30,11 @@ from sysdyn.model.se3 import X_inverse, X_motion, rotation, translation
 from sysdyn.model.validate import MAX_BODIES
 from sysdyn.program.reproducible import matmul
 
-# Joint types of the format, and those with one degree of freedom.
+# Joint types of URDF, and those with one degree of freedom.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
 _SINGLE_DOF = JOINT_TYPES[:3]
 _MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
-# How many numbers a `<pose>` has in each rotation format, and their meaning.
+# {rotation format of a `<pose>`: (number of values, their meaning)}
 _POSE_FORMATS = {
     "euler_rpy": (6, "six numbers: x y z roll pitch yaw"),
     "quat_xyzw": (7, "seven numbers: x y z and qx qy qz qw"),
@@ -49,8 +49,9 @@ class UrdfLink:
     ----------
     name : str
     inertia : (6, 6) array
-        Spatial inertia at the origin of the link in link coordinates; zero without `<inertial>`.
+        Spatial inertia at the link origin in link coordinates; zero without `<inertial>`.
     line : int
+        Line number in the file.
     """
 
     name: str
@@ -65,18 +66,19 @@ class UrdfJoint:
     Attributes
     ----------
     name, type, parent, child : str
-        Type as in the file; names of the joint, its parent link and its child link.
+        Joint name, URDF joint type, names of the parent link and the child link.
     E, r : (3, 3) array, (3,) array in m
         Rotation and origin of the joint frame in the parent link.
     axis : tuple of 3 floats
         Unit vector in the joint frame.
     lower, upper, velocity, effort : float
-        Limits, ±inf if absent (lower and upper too, which the format sets to 0).
+        Limits, ±inf if absent. (In the URDF specification, lower and upper default to 0.)
     damping, friction : float
-        In N s/m or N m s/rad; in N or N m.
+        Damping in N s/m or N m s/rad, friction in N or N m.
     mimic : (str, float, float) or None
-        Joint that this one follows, multiplier, and offset in rad or m.
+        Leader joint, multiplier, and offset in rad or m.
     line : int
+        Line number in the file.
     """
 
     name: str
@@ -98,21 +100,21 @@ class UrdfJoint:
 
 @dataclass(frozen=True, eq=False)
 class UrdfRobot:
-    """The contents of a URDF file, checked to be one tree.
+    """The content of a URDF file, validated to be a tree.
 
     Attributes
     ----------
     name, source : str
         Name of the robot; path of the file, or "<string>".
     links, joints : mapping of names to `UrdfLink`, `UrdfJoint`
-        In document order.
+        Links and joints in document order.
     sensors : tuple of Sensor
     root : str
         Name of the root link.
     deviations : tuple of str
-        Violations of the format, with file, line, element and how they were read.
+        Violations of the format: file, line, element and interpretation.
     ignored : tuple of str
-        Elements that act on the robot in other tools only, with their lines.
+        Ignored elements that affect the motion in other tools, with their lines.
     """
 
     name: str
@@ -133,9 +135,9 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     source : path or str
         A file, or the text itself if it begins with "<".
     strict : bool
-        Raise for deviations from the format instead of listing them.
+        Raise ModelError for deviations from the format instead of listing them.
     snap : bool
-        As for `load_urdf`.
+        See `load_urdf`.
 
     Returns
     -------
@@ -144,7 +146,7 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     Raises
     ------
     ModelError
-        With file, line and element, for what cannot be read.
+        For invalid input, with file, line and element.
     """
     robot = open_urdf(source, strict, snap)
     robot.document.check_names(robot)
@@ -171,7 +173,7 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
 
 
 def _by_name(items: list) -> dict:
-    """{name: item} of (element, item). Raises ModelError for a name that occurs twice."""
+    """{name: item} of (element, item) pairs. Raises ModelError for duplicate names."""
     unique: dict = {}
     for element, item in items:
         first = unique.setdefault(item.name, item)
@@ -266,7 +268,7 @@ def _number(element: Element | None, key: str, default: float) -> float:
 
 
 def _resistance(dynamics: Element | None, key: str) -> float:
-    """Damping or friction, ≥ 0."""
+    """Damping or friction, with negative values replaced by 0."""
     value = _number(dynamics, key, 0.0)
     if dynamics is not None and value < 0.0:
         dynamics.deviation(f"negative {key} {value:g}", "read as 0")
@@ -274,7 +276,7 @@ def _resistance(dynamics: Element | None, key: str) -> float:
 
 
 def _drop_invalid_mimics(joints: dict[str, UrdfJoint], elements: Mapping[str, Element]) -> None:
-    """Make joints independent that follow a joint without exactly one degree of freedom, or themselves in a cycle."""
+    """Remove invalid `<mimic>` elements: leaders without exactly one degree of freedom, and cycles."""
     for j in list(joints.values()):
         if j.mimic is None:
             continue
@@ -292,7 +294,7 @@ def _drop_invalid_mimics(joints: dict[str, UrdfJoint], elements: Mapping[str, El
 
 
 def _root_link(robot: Element, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> str:
-    """The only link that is no child. Raises ModelError for loops, cycles and several roots."""
+    """Name of the root link. Raises ModelError for loops, cycles and several roots."""
 
     def reject(kind: str, item: UrdfLink | UrdfJoint, message: str) -> NoReturn:
         raise robot.document.error(item.line, f'<{kind} name="{item.name}">', message)
@@ -303,9 +305,9 @@ def _root_link(robot: Element, links: Mapping[str, UrdfLink], joints: Mapping[st
         if first is not j:
             reject("joint", j, f"link {j.child!r} already has a parent, by joint {first.name!r} in line {first.line}; "
                    "a URDF is a tree: remove one and close the loop with a constraint")  # fmt: skip
-    rooted: set[str] = set()  # links whose path to the root ends
+    rooted: set[str] = set()  # links with a finite path to the root
     for link in links:
-        path: dict[str, None] = {}  # in walking order
+        path: dict[str, None] = {}  # ordered set
         while link in above and link not in rooted:
             if link in path:
                 cycle = " → ".join([link, *reversed(list(path)[list(path).index(link) :])])
@@ -325,14 +327,14 @@ def _root_link(robot: Element, links: Mapping[str, UrdfLink], joints: Mapping[st
 
 
 class _Sensors:
-    """Reads the `<sensor>` elements of a robot with these links and joints."""
+    """Reader of `<sensor>` elements, for a robot with these links and joints."""
 
     def __init__(self, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]):
         self.links, self.joints = links, joints
         self.joint_above = {j.child: j for j in joints.values()}
 
     def read(self, robot: Element) -> tuple[Sensor, ...]:
-        """Sensors of `<robot>`, then those of `<gazebo>` with unused names; a faulty one has its `fault` set."""
+        """Sensors of `<robot>`, then those of `<gazebo>` with unused names. Invalid sensors have a `fault`."""
         sensors = [self._sensor_or_fault(e, None) for e in robot.children("sensor")]
         sensors += self._gazebo_sensors(robot, {s.name for s in sensors})
         unique: dict[tuple[str, str], Sensor] = {}
@@ -362,7 +364,7 @@ class _Sensors:
             return Sensor(name, element.node.get("type", ""), "link", "", line=element.line, fault=str(error))
 
     def _sensor(self, element: Element, carrier: str | None) -> Sensor:
-        """A sensor on `carrier`, the reference of its `<gazebo>`; None: on the link or joint of its `<parent>`."""
+        """Read a sensor. carrier: the `reference` of its `<gazebo>`; None: use the `<parent>` of the sensor."""
         from lxml import etree  # see UrdfDocument.root
 
         name, type = element.text("name"), element.node.get("type", "")
@@ -390,10 +392,10 @@ class _Sensors:
         )
 
     def _pose(self, element: Element, link: str) -> np.ndarray:
-        """X (6, 6) from the link to its sensor, by `<origin>` or by SDFormat's `<pose>`.
+        """Transform X (6, 6) from the link frame to the sensor frame, from `<origin>` or SDFormat's `<pose>`.
 
-        A pose is x y z roll pitch yaw, or x y z and a quaternion x y z w, in the frame of the link. `relative_to`
-        (before SDFormat 1.7: `frame`) names another link, or a joint for its child link, at its position at q = 0.
+        A pose is x y z roll pitch yaw, or x y z and a quaternion x y z w, in the link frame. The attribute
+        `relative_to` (before SDFormat 1.7: `frame`) selects another link, or the child link of a joint, at q = 0.
         """
         pose = element.child("pose")
         if pose is None:
@@ -425,7 +427,7 @@ class _Sensors:
         return X_motion(clean(rotation(X)), clean(translation(X)))
 
     def _from_root(self, link: str) -> np.ndarray:
-        """X (6, 6) from the root to a link at q = 0."""
+        """Transform X (6, 6) from the root link to a link at q = 0."""
         X = np.eye(6)
         while link in self.joint_above:
             j = self.joint_above[link]

@@ -1,4 +1,4 @@
-"""XML of URDF files: `Element` gives typed access to attributes and children; errors have file, line and element."""
+"""XML of URDF files: typed access to attributes and children. Errors have file, line and element."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from sysdyn.model.readers.urdf_schema import Fault, unknown_names
 from sysdyn.model.se3 import quaternion_to_E, rotx, roty, rotz
 from sysdyn.program.reproducible import matmul, norm
 
-# Largest mass, moment and length (chosen: their products are finite).
+# Largest mass, moment and length, chosen: products remain finite.
 MAX_VALUE = 1e30
-# Elements whose numbers may be larger: they limit or resist motions.
+# Elements with values above MAX_VALUE: limits and resistance.
 _UNBOUNDED = ("limit", "dynamics")
-# Largest deviation of the norm of a quaternion from 1 (chosen).
+# Largest error of the norm of a quaternion: chosen.
 _QUATERNION_TOLERANCE = 1e-3
 _XACRO = "this is a xacro file, which sysdyn.load expands if its name ends in .xacro"
-# The XML declaration, also after blanks, and the version it states.
+# XML declaration with its version, also after blanks.
 _DECLARATION = re.compile(rb"(\s*)<\?xml\s([^>]*)\?>")
 _VERSION = re.compile(rb"version\s*=\s*[\"']([^\"']*)[\"']")
 
 
 class UrdfDocument:
-    """A URDF file while it is read: its name in messages and its deviations from the format.
+    """A URDF file during parsing. source: its name in messages; collects deviations from the format.
 
-    strict: a deviation raises ModelError instead of being collected. snap: as for `load_urdf`.
+    strict: raise ModelError for a deviation instead of collecting it. snap: see `load_urdf`.
     """
 
     def __init__(self, source: str, strict: bool = False, snap: bool = True):
@@ -39,7 +39,7 @@ class UrdfDocument:
         self.deviations: list[str] = []
 
     def deviation(self, fault: str, treatment: str) -> None:
-        """Record a fault (with its location) and how it is read; if strict, raise it."""
+        """Record a deviation: fault with location, and its treatment. Raises ModelError if strict."""
         if self.strict:
             raise ModelError(fault)
         self.deviations.append(f"{fault}; {treatment}")
@@ -48,8 +48,8 @@ class UrdfDocument:
         return ModelError(f"{self.source}:{line}: {element}: {message}")
 
     def root(self, text: bytes) -> Element:
-        """Parse the file and return its element `<robot>`. Raises ModelError."""
-        from lxml import etree  # imported with the first robot file: most programs read none
+        """Parse the XML text and return the element `<robot>`. Raises ModelError."""
+        from lxml import etree  # imported lazily: most programs read no robot file
 
         # No network, no external DTD, no entity expansion: a robot file is untrusted input.
         options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False}
@@ -82,7 +82,7 @@ class UrdfDocument:
         return Element(root, self)
 
     def check_names(self, root: Element) -> None:
-        """Record unknown attributes and elements as deviations; equal ones once, with all their lines."""
+        """Record unknown attributes and elements as deviations. Equal deviations are merged, with all their lines."""
         names = [e.get("name") for e in root.children("link", "joint")]
         faults = [*unknown_names(root.node)]
         for e in root.children("gazebo"):
@@ -96,7 +96,7 @@ class UrdfDocument:
             Element(first.element, self).deviation(first.message, f"not read{also}")
 
     def _repair_declaration(self, text: bytes) -> bytes:
-        """Move the XML declaration to the start and set its version to 1.x; line numbers stay."""
+        """Move the XML declaration to the start of the text and set its version to 1.x. Line numbers are preserved."""
         match = _DECLARATION.match(text)
         if not match:
             return text
@@ -116,15 +116,15 @@ class UrdfDocument:
 
 
 def open_urdf(source: Any, strict: bool = False, snap: bool = True) -> Element:
-    """The element `<robot>` of a URDF file or text. Raises ModelError, InvalidInput."""
+    """Parse a URDF file or text. Returns the element `<robot>`. Raises ModelError, InvalidInput."""
     text, name = read_text(source)
     return UrdfDocument(name, strict, snap).root(text)
 
 
 class Element:
-    """An element of a `UrdfDocument`, with typed access to its attributes and children.
+    """An element of a `UrdfDocument` with typed access to attributes and children. node: the lxml element.
 
-    node: the lxml element. Missing and malformed attributes and children raise ModelError.
+    Missing and malformed attributes and children raise ModelError.
     """
 
     __slots__ = ("node", "document")
@@ -142,7 +142,7 @@ class Element:
 
     @property
     def location(self) -> str:
-        """File, line and element; an element without a name is given with its parents up to the first named one."""
+        """File, line and element. An unnamed element is shown with its ancestors up to the first named one."""
         name, owner = self.node.get("name"), self.node.getparent()
         text = _start_tag(self.tag, name)
         while not name and owner is not None and owner.tag != "robot":
@@ -155,7 +155,7 @@ class Element:
         return ModelError(f"{self.location}: {message}")
 
     def deviation(self, message: str, treatment: str) -> None:
-        """Record a deviation from the format; if strict, raise it."""
+        """Record a deviation from the format. Raises ModelError if strict."""
         self.document.deviation(f"{self.location}: {message}", treatment)
 
     # ---- children ------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Element:
         return [Element(node, self.document) for node in self.node.iterchildren(*tags)]
 
     def child(self, tag: str) -> Element | None:
-        """The child of this tag, or None. Raises ModelError if there are several."""
+        """The child with this tag, or None. Raises ModelError for several."""
         children = self.children(tag)
         if len(children) > 1:
             raise children[1].error(f"a second <{tag}>; only one is allowed")
@@ -177,7 +177,7 @@ class Element:
         return child
 
     def first_child(self, tag: str) -> Element | None:
-        """The first child of this tag, or None; further ones are a deviation."""
+        """The first child with this tag, or None. Further children with the tag are a deviation."""
         children = self.children(tag)
         if len(children) > 1:
             children[1].deviation(f"a second <{tag}>; only one is allowed", "the first is taken")
@@ -186,7 +186,7 @@ class Element:
     # ---- attributes ----------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> str:
-        """The attribute without blanks around it, or an empty text."""
+        """The attribute without surrounding blanks; "" if it is missing."""
         return self.node.get(key, "").strip()
 
     def text(self, key: str) -> str:
@@ -216,7 +216,7 @@ class Element:
         except ValueError:
             value = math.nan
             fault = "not a number"
-        if "_" in part:  # a separator of digits in Python alone
+        if "_" in part:  # a digit separator in Python, invalid in XML
             fault = "not a number"
         elif not fault and not math.isfinite(value):
             fault = "not finite"
@@ -229,7 +229,7 @@ class Element:
     # ---- placements ----------------------------------------------------------------------------------------------
 
     def origin(self) -> tuple[np.ndarray, np.ndarray]:
-        """(E (3, 3), r (3,) [m]) of the child `<origin>`, E = (Rz(y) Ry(p) Rx(r))^T; identity if there is none."""
+        """(E (3, 3), r (3,) [m]) of the child `<origin>`, with E = (Rz(y) Ry(p) Rx(r))^T; identity if it is missing."""
         origin = self.first_child("origin")
         if origin is None:
             return np.eye(3), np.zeros(3)
@@ -242,7 +242,7 @@ class Element:
         return origin.attitude(np.array(origin.numbers("quat_xyzw", 4))), r
 
     def attitude(self, quaternion: np.ndarray) -> np.ndarray:
-        """E (3, 3) of a quaternion x y z w of this element, normalised. Raises ModelError unless its norm is near 1."""
+        """Rotation E (3, 3) of a quaternion x y z w, normalised. Raises ModelError unless its norm is near 1."""
         size = float(norm(quaternion))
         if abs(size - 1.0) > _QUATERNION_TOLERANCE:
             raise self.error(f"quat_xyzw has norm {size:.6g}, not 1")
@@ -250,9 +250,9 @@ class Element:
 
 
 def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
-    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T of angles [rad].
+    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T for angles (roll, pitch, yaw) [rad].
 
-    right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
+    right: round angles within 1e-11 rad of multiples of π/2 to these multiples.
     """
     cleaned = exact_right_angles if right else clean
     rotations = [cleaned(about(angle)) for about, angle in zip((rotx, roty, rotz), angles, strict=True) if angle]

@@ -1,4 +1,4 @@
-"""Models of URDF files."""
+"""Conversion of URDF files to models."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sysdyn.model.readers.source import origin_of
 from sysdyn.model.readers.urdf import UrdfJoint, UrdfRobot, read_urdf
 from sysdyn.model.se3 import X_motion
 
-# The name of the free joint of a floating base.
+# Name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
-# Deviations from the format in one warning (chosen).
+# Largest number of deviations in a warning: chosen.
 MAX_DEVIATIONS = 20
 
 
@@ -42,47 +42,49 @@ def load_urdf(
     base : {"fixed", "floating"}
         "fixed": the root link is the base. "floating": the root link is body 0 on a Free joint "root_joint".
     fixed_joints : {"lump", "keep", "sensors"} or collection of str
-        "lump" adds the inertia of a link on a fixed joint to the body that carries it (drops it if that is the base)
-        and keeps its frame. "keep" makes each fixed joint a `Fixed` joint with its own body, so that the force through
-        it is an unknown. "sensors" keeps those with a force/torque sensor; a collection keeps the joints it names.
+        "lump": add the inertia of a link on a fixed joint to its parent body (drop it if the parent is the base), and
+        keep the frame. "keep": convert each fixed joint to a `Fixed` joint with a body, so that the wrench across it is
+        an unknown. "sensors": keep only fixed joints with a force/torque sensor. A collection: keep the joints with
+        these names.
     strict : bool
-        Raise for implausible inertias, joints that move no inertia, and deviations from the format, instead of warning.
+        Raise ModelError, instead of warning, for physically inconsistent inertias, joints that move no inertia, and
+        deviations from the format.
     gravity : (3,) array, m/s²
-        In base coordinates.
+        Gravity in base coordinates.
     snap : bool
-        Make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that (π/2 is often written
-        1.57079632679). Torques differ by as much from those of tools that take the digits verbatim.
+        Round roll, pitch and yaw within 1e-11 rad of multiples of π/2 to these multiples (files often have
+        1.57079632679 for π/2). Torques differ accordingly from those of tools without rounding.
 
     Returns
     -------
     Model
-        Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0
-        and ±1 are exact. A `<mimic>` joint becomes a `Coupling` in `closures`, which problems impose; `<dynamics>`
-        become damping and friction, which act where a problem asks for them.
+        Bodies have the names of their links and are ordered depth first, siblings in document order. Entries of
+        placements within 1e-12 of 0 and ±1 are rounded to them. A `<mimic>` joint becomes a `Coupling` in `closures`,
+        which problems impose. `<dynamics>` becomes damping and friction, which act only if a problem requests them.
 
     Raises
     ------
     ModelError
-        With file, line and element, for what cannot be read.
+        For invalid input, with file, line and element.
     UnknownName
-        For a joint name in `fixed_joints`.
+        For an unknown joint name in `fixed_joints`.
 
     Warns
     -----
     FormatWarning
-        Once, with line and element of each deviation from the format that leaves the robot unambiguous: blanks before
-        the XML declaration or an unknown XML version; undeclared namespace prefixes; `<inertial>` without `<mass>` (no
-        inertia) or `<inertia>` (a point mass); a second `<inertial>`, `<mass>`, `<inertia>`, `<origin>` or `<axis>`
-        (the first is taken); a lower limit above the upper (no limits); negative damping or friction (zero); `<mimic>`
-        of a joint without exactly one degree of freedom (none); duplicate and malformed sensors (an error where one is
-        asked for by name); `<gazebo reference=>` to an unknown link or joint; unknown attributes, and child elements
-        that are misplaced or resemble a known one (not read). Extensions of other tools cause no warning.
+        Once, with line and element of each unambiguous deviation from the format (treatment in parentheses): blanks
+        before the XML declaration or an unknown XML version; undeclared namespace prefixes; `<inertial>` without
+        `<mass>` (no inertia) or `<inertia>` (point mass); a second `<inertial>`, `<mass>`, `<inertia>`, `<origin>` or
+        `<axis>` (first one used); a lower limit above the upper limit (no limits); negative damping or friction (zero);
+        `<mimic>` of a joint without exactly one degree of freedom (ignored); duplicate and malformed sensors (an error
+        if one is requested by name); `<gazebo reference=>` to an unknown link or joint; unknown attributes, and
+        misplaced or misspelt child elements (ignored). Extensions of other tools cause no warning.
     IgnoredWarning
-        Once, with lines, for elements that act on the robot in other tools only, if their values have an effect:
+        Once, with lines, for ignored elements that affect the motion in other tools, if their values have an effect:
         `motorInertia` and `mechanicalReduction` of transmissions; joints and links in `<gazebo>`, `springStiffness`,
         `turnGravityOff`, `gravity`, `kinematic`, `static`, `dampingFactor`, `velocity_decay`, the plugin of a
         `mimicJoint`; `rotor_inertia`, `gear_ratio`, bushings, springs and constraints of Drake; `inertia_scaling` of
-        Bullet. Contacts, limits and controllers are not named.
+        Bullet. Contacts, limits and controllers are ignored without a warning.
     """
     robot = read_urdf(source, strict, snap)
     if robot.deviations:
@@ -126,7 +128,7 @@ def load_urdf(
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
-    """The joints depth first from the root; those on one link in document order."""
+    """Joints depth first from the root, siblings in document order."""
     below: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
     for j in robot.joints.values():
         below[j.parent].append(j)
@@ -138,7 +140,7 @@ def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
 
 
 def _separate_joints(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
-    """Names of the fixed joints that become joints of the model."""
+    """Names of the fixed joints that become `Fixed` joints of the model."""
     fixed = [j.name for j in robot.joints.values() if j.type == "fixed"]
     if isinstance(fixed_joints, str):
         carriers = {s.parent for s in robot.sensors if s.type == "force_torque"}
@@ -151,7 +153,7 @@ def _separate_joints(fixed_joints: str | Collection[str], robot: UrdfRobot) -> s
 
 
 def _limits(j: UrdfJoint) -> JointLimits:
-    """The limits of a joint with one degree of freedom; unlimited for others."""
+    """Limits of a joint with one degree of freedom; other joints have no limits."""
     return JointLimits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
 
 

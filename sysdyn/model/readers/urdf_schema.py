@@ -1,4 +1,4 @@
-"""Schema of URDF: the attributes and children of each element, and elements of other tools that act on the robot.
+"""Schema of URDF: attributes and children of each element, and elements of other tools that affect the motion.
 
 References: https://wiki.ros.org/urdf/XML and urdfdom's `urdf.xsd`; http://sdformat.org/spec for `<pose>` and
 `<force_torque>` of sensors; http://classic.gazebosim.org/tutorials?tut=ros_urdf for `<gazebo>`.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sysdyn.errors import UnknownName
 
-# Attributes and children of each element.
+# {element: (attributes, children)}
 _ELEMENTS = {
     "robot": ("name version", "link joint material transmission gazebo sensor"),
     "link": ("name type", "inertial visual collision"),
@@ -52,31 +52,31 @@ _ELEMENTS = {
 }
 ATTRIBUTES = {tag: attributes.split() for tag, (attributes, _) in _ELEMENTS.items()}
 CHILDREN = {tag: children.split() for tag, (_, children) in _ELEMENTS.items()}
-# Elements with text.
+# Elements with text content.
 _TEXT = ("pose", "frame", "measure_direction", "update_rate")
-# Elements whose content belongs to other tools.
+# Elements with content for other tools.
 _FOREIGN = ("transmission", "gazebo")
-# Elements without extensions: any other child is an error of the author.
+# Elements without extensions: an unknown child is a mistake.
 _CLOSED = ("inertial", *(tag for tag, children in CHILDREN.items() if not children and tag not in _FOREIGN))
-# Similarity of a misspelt element to a known one (chosen: "intertial" has 0.94, "axes" 0.75, other tools' less).
+# Similarity from which an element counts as misspelt, chosen: "intertial" has 0.94, "axes" 0.75, extensions less.
 _SIMILARITY = 0.7
 
-# Elements and attributes that act on the bodies in other tools: {(parent, None for any; name): neutral value, without
-# effect; None if every value acts}.
+# Elements and attributes that affect the motion in other tools: {(parent or None for any, name): neutral value}. A
+# neutral value has no effect; None: every value has an effect.
 ACTING: dict[tuple[str | None, str], float | None] = {
     (None, "mechanicalReduction"): 1.0,
     (None, "mechanical_reduction"): 1.0,  # ros2_control
     (None, "motorInertia"): 0.0,
     (None, "rotorInertia"): 0.0,
-    (None, "gear_ratio"): 1.0,  # Drake, as the next ones
+    (None, "gear_ratio"): 1.0,  # Drake, also the next ones
     (None, "rotor_inertia"): 0.0,
     ("robot", "linear_bushing_rpy"): None,
     ("robot", "linear_spring_damper"): None,
     ("robot", "ball_constraint"): None,
     ("robot", "loop_joint"): None,
-    ("robot", "deformable"): None,  # Bullet, as the next one
+    ("robot", "deformable"): None,  # Bullet, also the next one
     (None, "inertia_scaling"): 1.0,
-    (None, "springStiffness"): 0.0,  # Gazebo, as the next ones
+    (None, "springStiffness"): 0.0,  # Gazebo, also the next ones
     (None, "mimicJoint"): None,
     ("gazebo", "joint"): None,
     ("gazebo", "link"): None,
@@ -94,7 +94,7 @@ ACTING: dict[tuple[str | None, str], float | None] = {
 
 
 class Fault(NamedTuple):
-    """An element of the file that violates the schema, and how; faults with equal `kind` are reported together."""
+    """A violation of the schema by an element. Faults with the same `kind` are reported together."""
 
     element: Any
     message: str
@@ -102,10 +102,10 @@ class Fault(NamedTuple):
 
 
 def unknown_names(root: Any) -> Iterator[Fault]:
-    """Faults of a file in document order: attributes, children and text that its elements must not have.
+    """Unknown attributes, children and text in a file, in document order.
 
-    Extensions of other tools (names with a prefix, unknown elements that resemble no known one) are skipped with all
-    their contents.
+    Extensions of other tools (names with a prefix, unknown elements that resemble no known element) are skipped with
+    their content.
     """
     pending = [root]
     while pending:
@@ -129,7 +129,7 @@ def unknown_names(root: Any) -> Iterator[Fault]:
 
 
 def acting_elements(root: Any) -> dict[str, list[int]]:
-    """{name: lines} of the elements and attributes in `ACTING` whose values have an effect."""
+    """{name: lines} of elements and attributes in `ACTING` with values that have an effect."""
     found: dict[str, list[int]] = {}
 
     def note(parent: str, name: str, value: str, line: int, shown: str) -> None:
@@ -149,7 +149,7 @@ def acting_elements(root: Any) -> dict[str, list[int]]:
 
 
 def _is_plain(name: str) -> bool:
-    """True for a name without a namespace."""
+    """True for names without a namespace."""
     return "}" not in name and ":" not in name
 
 
@@ -158,14 +158,14 @@ def _local(name: str) -> str:
 
 
 def _is_misplaced(parent: str, tag: str) -> bool:
-    """True for a child that is a mistake, not an extension: its name is in the schema, or resembles a valid child."""
+    """True if a child is a mistake and not an extension: its name is in the schema or resembles a valid child."""
     if parent in _CLOSED or tag in CHILDREN or any(tag in keys for keys in ATTRIBUTES.values()):
         return True
     return bool(difflib.get_close_matches(tag.casefold(), CHILDREN[parent], 1, _SIMILARITY))
 
 
 def _unknown(parent: str, kind: str, name: str, valid: list[str]) -> str:
-    """The message on an unknown attribute or child element, with the place where this name belongs."""
+    """Message for an unknown attribute or child element, with the correct parent of this name."""
     note = ""
     if name in CHILDREN[parent]:
         note = f"It is an element: <{name}>."

@@ -1,4 +1,4 @@
-"""Xacro files, expanded by the package `xacro` to the text of a URDF."""
+"""Xacro files: the package `xacro` expands them to URDF text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from sysdyn.model.model import Model
 from sysdyn.model.readers.source import GeneratedText, is_text, origin_of
 from sysdyn.model.readers.urdf_model import load_urdf
 
-# xacro keeps its state in module variables: one file at a time.
+# xacro keeps its state in module variables, so files are expanded one at a time.
 _LOCK = threading.Lock()
 
 
 def load_xacro(source: str | os.PathLike[str], mappings: Mapping[str, object] | None = None, **options: Any) -> Model:
-    """Model of a xacro file (or text); mappings: values of its arguments. Options and errors as of `load_urdf`."""
+    """Read a xacro file (or text) into a `Model`.
+
+    mappings: {argument of the file: value}. Options and errors as in `load_urdf`.
+    """
     return load_urdf(expand(source, mappings), **options)
 
 
 def expand(source: str | os.PathLike[str], mappings: Mapping[str, object] | None) -> GeneratedText:
-    """The XML that xacro makes of a file (or of the text `source`), with values of its arguments.
+    """Expand a xacro file (or text) to URDF text. mappings: {argument of the file: value}.
 
-    Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
-    Raises BackendUnavailable if xacro is missing, ModelError with what it finds wrong.
+    Xacro evaluates expressions as Python code and can include any file: expand trusted files only. Raises
+    BackendUnavailable if xacro is missing, ModelError for errors of xacro.
     """
     missing = f"xacro files are expanded by the package xacro, which is not available ({{error}}): {install('xacro')}"
     xacro = optional("xacro", missing)
@@ -40,9 +43,9 @@ def expand(source: str | os.PathLike[str], mappings: Mapping[str, object] | None
                 xacro.process_doc(document, mappings=values)
             else:
                 document = xacro.process_file(os.fspath(source), mappings=values)
-        except Exception as error:  # whatever its expressions raise
+        except Exception as error:  # expressions can raise any exception
             reason = " ".join(str(error).split()) or type(error).__name__
-            if "ament_index_python" in reason:  # how xacro resolves $(find package)
+            if "ament_index_python" in reason:  # xacro resolves $(find package) with it
                 reason += (
                     ". $(find package) needs ROS: expand the file where ROS is (xacro robot.xacro > robot.urdf) and "
                     "load the result, or write paths relative to the file, as ../package/urdf/arm.xacro"
