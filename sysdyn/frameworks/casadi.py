@@ -1,4 +1,4 @@
-"""A program as a CasADi function, for optimal control and differentiation there (an extra)."""
+"""Export of programs as CasADi functions, for optimal control (an extra)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sysdyn.program.program import Program
 
 
 def function(program: Program, name: str):
-    """A casadi.Function of SX with the same operations; each group of inputs and outputs is a column.
+    """Convert a program to a casadi.Function of SX. Each input and output group is a column.
 
-    An input that has the name of an output is called known_NAME. Raises BackendUnavailable.
+    An input with the name of an output is renamed to known_NAME. Raises BackendUnavailable.
     """
     casadi = optional("casadi", f"CasADi is not installed: pip install casadi, or {install('casadi')}")
     functions = {kind: getattr(casadi, x.casadi) if x.casadi else x.number for kind, x in OPERATIONS.items()}

@@ -1,6 +1,6 @@
-"""Export of compiled objects: their programs as C, and as functions of CasADi, JAX and PyTorch.
+"""Export of compiled objects to C, CasADi, JAX and PyTorch.
 
-A translator is a function of an `ExportedProgram`, or of a `FrameworkFunction`, and a method of `Exportable`.
+A new target is a function of an `ExportedProgram` or a `FrameworkFunction`, and a method of `Exportable`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sysdyn.runtime.runner import Runner
 
 Product = TypeVar("Product")
 
-# Candidates for test vectors, some of which may be singular: eight for each (chosen).
+# Number of candidate states for test vectors: chosen, eight per test vector, since some may be singular.
 SAMPLED_STATES = 64
 
 
 class ExportedProgram(NamedTuple):
-    """A program as translators read it.
+    """A program with the data that exporters need.
 
-    description: comments of its groups. states: samples {group: (N, size)} for test vectors.
+    description: comments on its groups. states: samples {group: (N, size)} for test vectors.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Exportable(ABC):
 
     @abstractmethod
     def exported_program(self, name: str | None = None) -> ExportedProgram:
-        """The program for translators, under this name or a default one."""
+        """The program with the data for exporters. name: function name; None for a default name."""
 
     @abstractmethod
     def framework_function(self, on_singular: str) -> FrameworkFunction:
-        """The program for frameworks that trace functions. on_singular: "nan" or "raise"."""
+        """The program with the data for JAX and PyTorch. on_singular: "nan" or "raise"."""
 
     def export_c(
         self, folder: str | os.PathLike, name: str | None = None, real: str = "float64",
@@ -57,40 +57,40 @@ class Exportable(ABC):
     ) -> Path:  # fmt: skip
         """Write a C99 project without dependencies: NAME.h, NAME.c, main.c, test_vectors.h and CMakeLists.txt.
 
-        `NAME_run(in, out, work)` computes one state and returns the status bits of the kernel. The header names the
-        entries of the structs `in` and `out`; blocks of derivatives are members such as `dqdd_dq`, row by row.
-        The caller provides the workspace. `main` checks test vectors computed here. Files of an earlier export are
-        replaced.
+        `NAME_run(in, out, work)` computes one state and returns the status bits of the kernel. The caller provides the
+        workspace. The header documents the members of the structs `in` and `out`; blocks of derivatives are members
+        such as `dqdd_dq`, in row-major order. `main` checks test vectors that are computed during the export. Files of
+        an earlier export are replaced.
 
         Parameters
         ----------
         folder
-            Where to write; created if it does not exist.
+            Output folder; created if it does not exist.
         name
-            A C identifier, but no keyword, header of C or POSIX, or CMake target. By default the name of the function,
-            or one made from the robot and the problem.
+            C identifier; keywords and names of C or POSIX headers and CMake targets are rejected. Default: the function
+            name, or a name derived from robot and problem.
         real
-            Floating-point type, "float64" or "float32". The header of a "float32" export reports the greatest
-            difference from float64.
+            Floating-point type, "float64" or "float32". The header of a "float32" export reports the largest difference
+            from float64.
         states : {input: (N, ...) array}, optional
-            Candidates for the test vectors, by default random.
+            Candidate states for the test vectors. Default: random states.
 
         Returns
         -------
         Path
-            The folder.
+            The output folder.
 
         Raises
         ------
         InvalidInput
-            For the name, or if `states` lacks an input.
+            For an invalid name, or if an input is missing in `states`.
         UnknownName
-            For the type.
+            For an unknown floating-point type.
         FileError
             If the folder cannot be written.
         SingularState
-            If no state has finite results, or rounding errors exceed 1e-7 ("float64") or 0.01 ("float32") of the
-            greatest entry of a result. The tolerance of the exported test is ten times the rounding error.
+            If no state has finite results, or if rounding errors exceed 1e-7 ("float64") or 0.01 ("float32") relative
+            to the largest entry of a result. The tolerance of the exported test is ten times the rounding error.
         """
         exported = self.exported_program(name)
         if states is None:
@@ -99,23 +99,23 @@ class Exportable(ABC):
             groups = exported.executable.program.inputs.sizes.items()
             missing = [group for group, _ in groups if group not in states]
             if missing:
-                raise InvalidInput(f"states has no values of {', '.join(missing)}: give (N, …) arrays for all inputs")
+                raise InvalidInput(f"states has no values of {', '.join(missing)}: pass (N, …) arrays for all inputs")
             samples = {group: np.reshape(np.asarray(states[group], dtype=float), (-1, size)) for group, size in groups}
         return c_project.export(folder, exported.name, exported.executable, exported.description, samples, real)
 
     def to_casadi(self, name: str | None = None) -> Any:
-        """The program as a CasADi function.
+        """Convert the program to a CasADi function.
 
         Parameters
         ----------
         name
-            As for `export_c`.
+            See `export_c`.
 
         Returns
         -------
         casadi.Function
-            Inputs and results by name, each a column of its entries, row by row. It has no status: results at singular
-            states are inf or NaN.
+            Function with named inputs and outputs. Each is a column with its entries in row-major order. There is no
+            status: results at singular states are inf or NaN.
 
         Raises
         ------
@@ -126,41 +126,41 @@ class Exportable(ABC):
         return casadi.function(exported.executable.program, exported.name)
 
     def to_jax(self, on_singular: str = "nan") -> Callable:
-        """The program as a JAX function for `jit`, `vmap`, `grad`, `jacfwd`, `scan` and others, on CPUs.
+        """Convert the program to a JAX function on CPUs, for `jit`, `vmap`, `grad`, `jacfwd`, `scan` and others.
 
-        The function takes the arguments of a call, concrete or traced; leading axes are batch axes. It returns the
-        results by name, as a call does. A solver with ``real="float32"`` computes in float32, derivatives included.
+        The JAX function has the arguments of a call, concrete or traced; leading axes are batch axes. It returns the
+        results by name, like a call. A solver with ``real="float32"`` computes in float32, including derivatives.
 
         Parameters
         ----------
         on_singular
-            States that cannot be solved: "nan" gives NaN, "raise" makes the call fail.
+            Treatment of states that cannot be solved: "nan" returns NaN, "raise" raises an error.
 
         Raises
         ------
         BackendUnavailable
             If JAX is not installed.
         InvalidInput
-            During tracing, for wrong shapes, and for float32 arguments of a float64 program unless JAX has
-            `jax_enable_x64`.
+            During tracing, for wrong shapes, and for float32 arguments of a float64 program if `jax_enable_x64` is off.
 
         Notes
         -----
-        Derivatives of any order are programs, compiled when they are first traced. Derivatives by q are by its entries,
-        with quaternions divided by their norms. States whose pivots fail are solved again as in calls.
+        Derivatives of any order are programs that are compiled at the first trace. Derivatives with respect to q are
+        with respect to its entries, after normalisation of quaternions. States with failed pivots use the fallback of
+        calls.
         """
         return jax.function(self.framework_function(_checked(on_singular)))
 
     def to_torch(self, on_singular: str = "nan") -> Callable:
-        """The program as a PyTorch function for autograd, `torch.func` and `torch.compile`, on CPUs.
+        """Convert the program to a PyTorch function on CPUs, for autograd, `torch.func` and `torch.compile`.
 
-        The function takes the arguments of a call as tensors; leading axes are batch axes. It returns the results by
-        name, as a call does. Tensors of float64 are read in place, others are converted.
+        The PyTorch function has the arguments of a call, as tensors; leading axes are batch axes. It returns the
+        results by name, like a call. float64 tensors are read in place, others are converted.
 
         Parameters
         ----------
         on_singular
-            As for `to_jax`, whose notes on derivatives apply, too.
+            See `to_jax`. The notes on derivatives also apply.
 
         Raises
         ------
@@ -178,16 +178,16 @@ class Exportable(ABC):
 
 
 class Differentiable(Exportable, Generic[Product]):
-    """A compiled function whose products of derivatives with vectors can be compiled."""
+    """A compiled function with compiled Jacobian-vector, vector-Jacobian and Hessian-vector products."""
 
     @abstractmethod
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
     ) -> Product:  # fmt: skip
-        """Compile a product. kind: "jvp", "vjp" or "hvp"."""
+        """Compile a derivative product. kind: "jvp", "vjp" or "hvp"."""
 
     def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
-        """Compile the product J v of the derivatives J of results by arguments with tangents v of the arguments.
+        """Compile the Jacobian-vector product J v, with J = ∂(results)/∂(arguments) and tangents v of the arguments.
 
             push = sd.kinematics(model, ["com", "energy"]).jvp(wrt="q")
             push(q, qd, tangents=dq)["com"]                 # (…, 3); dq (…, nv)
@@ -197,45 +197,46 @@ class Differentiable(Exportable, Generic[Product]):
         Parameters
         ----------
         of
-            Names of results, by default all.
+            Names of results. Default: all.
         wrt
-            Names of arguments, by default all; of a solver all but fx.
+            Names of arguments. Default: all; for a solver all except fx.
 
         Returns
         -------
         callable
-            It takes the arguments of the function and ``tangents={argument: (…, shape) array}``, or one array for a
-            single argument, and returns results as the function does. It needs about twice the operations of the
-            function. Tangents of q are (…, nv), in the tangent space of `Model.integrate`.
+            Function with the arguments and results of this function and the additional argument
+            ``tangents={argument: (…, shape) array}``; a single argument also accepts one array. It needs about twice
+            the operations of this function. Tangents of q are (…, nv), in the tangent space of `Model.integrate`.
 
         Raises
         ------
         UnknownName
-            For the names.
+            For unknown names.
         InvalidInput
-            If the function is a product itself.
+            If this function is already a derivative product.
         """
         return self.product("jvp", of, wrt)
 
     def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
-        """Compile the product wᵀ J of cotangents w of the results with the derivatives J: gradients of any cost.
+        """Compile the vector-Jacobian product wᵀ J, with cotangents w of the results, for gradients of scalar costs.
 
             pull = sd.kinematics(model, ["com", "energy"]).vjp(wrt="q")
             pull(q, qd, cotangents={"com": w, "energy": 1.0})["q"]      # ∂(wᵀ com + energy)/∂q (…, nv)
 
-        A call takes the arguments of the function and ``cotangents={result: (…, shape) array}``, and returns
-        {argument: array}. Parameters and errors are those of `jvp`.
+        The compiled function has the additional argument ``cotangents={result: (…, shape) array}`` and returns
+        {argument: array}. Parameters and errors as in `jvp`.
         """
         return self.product("vjp", of, wrt)
 
     def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
-        """Compile the derivative of wᵀ J along tangents v of the arguments: products with the Hessian of wᵀ f.
+        """Compile the Hessian-vector product of wᵀ f: the derivative of wᵀ J along tangents v of the arguments.
 
             bend = sd.kinematics(model, "potential_energy").hvp()
             bend(q, cotangents=1.0, tangents=dq)["q"]
 
-        A call takes cotangents and tangents, and returns {argument: array}. By q it is the derivative of the gradient
-        in the tangent space as q moves by `Model.integrate`. Parameters and errors are those of `jvp`.
+        The compiled function has the additional arguments cotangents and tangents, and returns {argument: array}. For
+        q, it is the derivative of the gradient in the tangent space of `Model.integrate`. Parameters and errors as in
+        `jvp`.
         """
         return self.product("hvp", of, wrt)
 

@@ -1,4 +1,4 @@
-"""Compiled functions: algorithms written over `Expr`, as machine code."""
+"""Compiled functions: algorithms that run on `Expr` are compiled to machine code."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def compile_function(
     Parameters
     ----------
     function
-        It is called once, with object arrays of `Expr`; its branches are taken then. It returns an array, a tuple of
-        arrays or a dict of arrays, of `Expr` and numbers.
+        Python function, called once with object arrays of `Expr`; branches are evaluated in this call. It returns an
+        array, a tuple of arrays or a dict of arrays, with entries `Expr` and numbers.
     inputs
-        Shapes of the arguments by name, in their order, or a `Group` of that name.
+        {argument name: shape or `Group`}, in the order of the arguments.
     sharing
-        Which equal expressions are computed once: "algebraic", "structural" or "none"; see `Graph`.
+        Common subexpression elimination: "algebraic", "structural" or "none"; see `Graph`.
     level
-        Of code generation, 0 (compiles fast) to 3.
+        Optimisation level of code generation, 0 (fast compilation) to 3.
     backend
         "llvm" (machine code, cached on disk) or "python" (NumPy; without `bind`).
 
     Raises
     ------
     InvalidInput
-        If the results hold other things than numbers and `Expr` made of the arguments.
+        If a result contains anything except numbers and `Expr` of the arguments.
     UnknownName, BackendUnavailable
-        For the back end.
+        For an unknown or unavailable back end.
     """
     make = backend_named(backend)
     graph = Graph(sharing)
@@ -93,11 +93,20 @@ def compile_function(
 
 
 class Function(Differentiable["Function"]):
-    """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
+    """A compiled function. `function(*arrays)` calls it, `bind` prepares calls without checks. Thread-safe.
 
-    inputs: name → shape, in the order of the arguments; shapes: those of the results. flops: exact counts of the
-    program. executable: the program on a back end. vectors: groups of the tangents and cotangents that a product takes,
-    by these words and by name.
+    Attributes
+    ----------
+    inputs : dict
+        {argument: shape}, in the order of the arguments.
+    shapes : dict
+        {result: shape}.
+    flops : Flops
+        Exact operation counts of the program.
+    executable : Runner
+        The program on a back end.
+    vectors : dict
+        {"tangents" or "cotangents": {name: Group}} of a derivative product.
     """
 
     def __init__(
@@ -126,10 +135,10 @@ class Function(Differentiable["Function"]):
 
     @fast_call
     def __call__(self, *arrays: ArrayLike, threads: int | None = None, **by_name: ArrayLike) -> Any:
-        """The results as float arrays; leading axes are batch axes and broadcast.
+        """Evaluate the function. Arguments are positional or keyword; leading axes are batch axes and broadcast.
 
-        Arrays go by position or by name. Raises InvalidInput for missing values, wrong shapes and values that are not
-        finite, SingularState where a result is not.
+        Returns the results as float arrays. Raises InvalidInput for missing values, wrong shapes and values that are
+        not finite, SingularState if a result is not finite.
         """
         rows, head = self.groups.normalise_inputs(self.bind_arguments(*arrays, **by_name))
         outputs, status = self.executable.results(rows, math.prod(head), threads)
@@ -140,7 +149,7 @@ class Function(Differentiable["Function"]):
     def single_state(
         self, by_position: Sequence[str], defaults: Mapping[str, Any], quaternions: Sequence[int] = ()
     ) -> list[extension.SingleStateCall]:
-        """Calls of one state with these inputs by position and all others by name; see `single_state_call`."""
+        """Fast calls for single states: these inputs by position, all others by name. See `single_state_call`."""
         by_name = [x for x in self.inputs if x not in by_position]
         names = [*by_position, *by_name, *list(self.groups)[len(self.inputs) :]]
         places, numbers = self.groups.slices, np.arange(self.program.n_inputs)
@@ -158,35 +167,35 @@ class Function(Differentiable["Function"]):
         return [call for call in calls if call is not None]
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> BoundCall:
-        """A call bound to arrays of one state: `step()` reads them in place and writes `step.out`.
+        """Bind a call to the arrays of one state: `step()` reads them in place and writes `step.out`.
 
         Parameters
         ----------
         *arrays, **by_name : C-contiguous float64 arrays
-            The arguments, each of its full shape.
+            The arguments with their full shapes.
 
         Returns
         -------
         BoundCall
-            `out` has the structure of the function's results. `status` is not zero if a value was not finite.
+            `out` has the structure of the results. `status` is nonzero if a value was not finite.
 
         Raises
         ------
         InvalidInput
-            For other arrays.
+            For arrays of another type, shape or memory layout.
         ProblemError
-            If the back end has no bound calls.
+            If the back end does not support bound calls.
         """
         rows, head = self.groups.check_in_place(self.bind_arguments(*arrays, **by_name))
         if head:
-            raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
+            raise InvalidInput(f"{self.name} is bound to one state, but the arrays have {head[0]} states")
         require_disjoint(rows)
         outputs = {name: np.zeros((1, size)) for name, size in self.program.outputs.sizes.items()}
         out = self._pack(self._reshape(outputs, ()))
         return self.executable.bind(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
-        """See `Exportable`. Samples are standard normal."""
+        """Program for exporters, see `Exportable`. Sample states are standard normal."""
         name = self.name if name is None else name
         title = f"{name}, from {', '.join(f'{group.display_name} {group.shape}' for group in self.groups.values())}"
 
@@ -212,12 +221,17 @@ class Function(Differentiable["Function"]):
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,
         outputs: Mapping[str, str] | None = None, along: TangentBasis = unit_directions,
     ) -> Function:  # fmt: skip
-        """See `Differentiable`. outputs: {name of a result: its group}; along: see `ProgramDerivatives`."""
+        """Compile a derivative product, see `Differentiable`.
+
+        outputs: {result: output group}. along: tangent basis, see `ProgramDerivatives`.
+        """
         outputs = outputs or {x: x for x in self.shapes}
         of = select_names("result", of, tuple(outputs), outputs)
         wrt = select_names("argument to differentiate by", wrt, tuple(self.inputs), self.inputs)
         if self.vectors:
-            raise InvalidInput(f"{self.name} is a product already: hvp gives second derivatives, and to_jax any order")
+            raise InvalidInput(
+                f"{self.name} is a product already: use hvp for second derivatives, to_jax for higher orders"
+            )
         backend, before = self.executable.backend, len(self.groups)
         derivatives = ProgramDerivatives(self.program, [outputs[x] for x in of], wrt, along)
         program = derivatives.product(kind)
@@ -237,7 +251,7 @@ class Function(Differentiable["Function"]):
         return Function(f"{self.name}_{kind}", compiled, self.groups, layout, vectors)
 
     def bind_arguments(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
-        """{group: value} of the arguments of a call."""
+        """Bind the arguments of a call. Returns {group: value}."""
         vectors = [split_vector_argument(role, x, by_name.pop(role, None)) for role, x in self.vectors.items()]
         bound = bind_arguments(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
         return functools.reduce(operator.or_, vectors, bound)
@@ -270,7 +284,7 @@ class Function(Differentiable["Function"]):
 
 
 def _tangent_group(group: Group, n: int) -> Group:
-    """The group of tangents of an input with n directions."""
+    """Group of the tangents of an input with n tangent directions."""
     return group if n == group.size else replace(group, shape=(n,), labels=())
 
 

@@ -1,4 +1,4 @@
-"""A program as a JAX function: one primitive, whose kernels XLA calls on CPUs without Python (an extra)."""
+"""Export of programs as JAX functions (an extra): one primitive; on CPUs, XLA calls its kernels without Python."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sysdyn.program.groups import Arrays
 from sysdyn.runtime.kernel import ALIGN
 from sysdyn.runtime.native import extension
 
-# By key. Compiled JAX functions refer to kernels, which live as long as the process.
+# {key: kernel}. Compiled JAX functions refer to kernels, so these are never freed.
 _KERNELS: dict[int, object] = {}
 
 
 def function(exported: FrameworkFunction) -> Callable:
-    """A program as a JAX function. Raises BackendUnavailable if JAX is not installed."""
+    """Convert a program to a JAX function. Raises BackendUnavailable if JAX is not installed."""
     jax = library()
     node = JaxNode.root(exported)
 
@@ -38,7 +38,7 @@ def function(exported: FrameworkFunction) -> Callable:
 
 
 def _as_array(name: str, x: Any, dtype: np.dtype) -> Any:
-    """A JAX array of this dtype. Raises InvalidInput."""
+    """Convert x to a JAX array of this dtype. Raises InvalidInput."""
     jnp = library().numpy
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):
@@ -48,21 +48,21 @@ def _as_array(name: str, x: Any, dtype: np.dtype) -> Any:
     x = x.astype(dtype)
     if x.dtype != dtype:
         raise InvalidInput(
-            f"{name} is of {x.dtype}, but the program computes in {dtype}: call jax.config.update('jax_enable_x64', "
-            "True) before arrays are made, or compile a solver with real='float32'"
+            f"{name} is of {x.dtype}, but the program computes in {dtype}: call "
+            "jax.config.update('jax_enable_x64', True) before arrays are made, or compile a solver with real='float32'"
         )
     return x
 
 
 class JaxNode(Node):
-    """A program as parameter of the primitive."""
+    """A program as a parameter of the JAX primitive."""
 
     @functools.cached_property
     def _keys(self) -> dict[bool, int]:
         return {}
 
     def key(self, single: bool) -> int:
-        """Key of the kernel of one state, or of many, in xla.c: the same in every process, as JAX caches it."""
+        """Key of the kernel in xla.c, for one state (single) or many. It is reproducible, since JAX caches it."""
         if single not in self._keys:
             of = self.function
             content = f"{self.program.digest} {single} {of.level} {of.cache_tag} {self.kind} {of.real.name}"
@@ -76,15 +76,15 @@ class JaxNode(Node):
         return self._keys[single]
 
     def _on_failure(self, address: int, n: int) -> str | None:
-        """Handle a block of n states, some of which failed. address: of its words. Returns a message if that fails."""
+        """Handle failed states in a block of n states at `address`. Returns an error message or None."""
         try:
             self.on_failure(self.program, *self._block(address, n))
-        except Exception as error:  # exceptions must not cross XLA, which raises its own with this message
+        except Exception as error:  # exceptions must not cross XLA; XLA raises an error with this message
             return str(error) if isinstance(error, SysdynError) else repr(error)
         return None
 
     def _block(self, address: int, n: int) -> tuple[Arrays, Arrays, np.ndarray]:
-        """(inputs, outputs, status) of n states as views of XLA's memory. address: of words as of `runtime.kernel`."""
+        """(inputs, outputs, status) of n states as views of XLA memory. address: block as in `runtime.kernel`."""
         number, program = np.ctypeslib.as_ctypes_type(self.function.real.dtype), self.program
         sizes = [*program.inputs.sizes.items(), *program.outputs.sizes.items()]
         words = (ctypes.c_int64 * (2 + 2 * len(sizes))).from_address(address)
@@ -102,7 +102,7 @@ class JaxNode(Node):
 
 @functools.cache
 def library() -> ModuleType:
-    """JAX with its foreign function interface. Raises BackendUnavailable."""
+    """Import JAX with its foreign function interface. Raises BackendUnavailable."""
     missing = f"functions of JAX need JAX 0.5 or later, which is not installed: pip install jax, or {install('jax')}"
     optional("jax.ffi", missing)
     return optional("jax", missing)
@@ -110,7 +110,7 @@ def library() -> ModuleType:
 
 @functools.cache
 def _primitive() -> Any:
-    """The primitive of all programs, with its rules. Operands are (size,) or (N, size), with one N."""
+    """The JAX primitive of all programs, with its rules. Operands are (size,) or (N, size), with a common N."""
     jax = library()
     ad, batching, mlir = (importlib.import_module(f"jax.interpreters.{x}") for x in ("ad", "batching", "mlir"))
     jnp = jax.numpy
@@ -125,7 +125,7 @@ def _primitive() -> Any:
 
     @primitive.def_abstract_eval
     def _(*args: Any, node: JaxNode) -> list:
-        # in shard_map, results vary over the axes of the mesh as the operand that varies over most of them
+        # in shard_map, results vary over the same mesh axes as the operand with the most varying axes
         rank = 1 + len(lead(args))
         like = max((x for x in args if len(x.shape) == rank), key=varying)
         return [
@@ -155,7 +155,7 @@ def _primitive() -> Any:
         return results, rates
 
     def transpose(cotangents: list, *args: Any, node: JaxNode) -> list:
-        """Cotangents of the operands in which a derivative is linear: of v in J v, of w in wᵀ J."""
+        """Transpose a linear derivative program: cotangents of v in J v, or of w in wᵀ J."""
         parent, linear = node.parent, [ad.is_undefined_primal(x) for x in args]
         assert parent is not None and node.kind
         n = len(parent.inputs)

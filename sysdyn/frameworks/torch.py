@@ -1,7 +1,7 @@
-"""A program as a PyTorch function, for autograd of any order, vmap and torch.compile (an extra).
+"""Export of programs as PyTorch functions (an extra), for autograd of any order, vmap and torch.compile.
 
-Tensors on the CPU are read in place. A call that nothing differentiates runs as a plain call; other calls are one
-operation of autograd. torch.compile sees one opaque operation, without graph breaks.
+CPU tensors are read in place. A call without differentiation or transformation runs as a plain call. Other calls are a
+single autograd operation. For torch.compile it is one opaque operation without graph breaks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install, optional
 from sysdyn.frameworks.traced import FrameworkFunction, Node, flatten_batch_axes
 
-# Custom operations refer to nodes by their index here. Nodes live as long as the process, as compiled code does.
+# Nodes of custom operations, by index. They are never freed, since compiled code refers to them.
 _NODES: list[TorchNode] = []
 
 
 def function(exported: FrameworkFunction) -> Callable:
-    """A program as a PyTorch function. Raises BackendUnavailable if PyTorch is not installed."""
+    """Convert a program to a PyTorch function. Raises BackendUnavailable if PyTorch is not installed."""
     torch = library()
     node = TorchNode.root(exported)
     apply, forward_mode = _operation(), torch.autograd.forward_ad
@@ -42,12 +42,12 @@ def function(exported: FrameworkFunction) -> Callable:
         if type(x) is dict:
             return {name: as_array(y) for name, y in x.items()}
         if x.is_complex() or x.dtype == torch.bool:
-            raise TypeError  # `as_float64` names it
+            raise TypeError  # `as_float64` raises the error with its name
         return x.numpy()
 
     def as_arrays(args: tuple, kwargs: dict) -> tuple[list, dict] | None:
-        """The arguments as NumPy arrays, or None if some are no tensors, have gradients, or are being transformed."""
-        # at a level of forward mode (−1 outside) the tensors may have tangents, which arrays would lose
+        """Arguments as NumPy arrays; None if some are not tensors, need gradients, or are being transformed."""
+        # in forward mode (level ≥ 0), tensors may have tangents, which NumPy arrays would drop
         if torch.compiler.is_compiling() or getattr(forward_mode, "_current_level", 0) >= 0:
             return None
         try:
@@ -66,7 +66,7 @@ def function(exported: FrameworkFunction) -> Callable:
             try:
                 return as_tensors(exported.eager_call(*arrays[0], **arrays[1]))
             except SysdynError:
-                pass  # plain calls check norms and finiteness; traced ones normalise quaternions and return NaN
+                pass  # plain calls reject invalid norms and NaN; traced calls normalise quaternions and return NaN
         tensors, lead = exported.flatten_arguments(args, kwargs, as_float64, torch.broadcast_to)
         return exported.results(apply(node, tensors), lead)
 
@@ -75,7 +75,7 @@ def function(exported: FrameworkFunction) -> Callable:
 
 
 class TorchNode(Node):
-    """A program as a PyTorch operation. number: index in `_NODES`."""
+    """A program as a PyTorch operation. number: its index in `_NODES`."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -88,14 +88,14 @@ class TorchNode(Node):
 
 @functools.cache
 def library() -> ModuleType:
-    """PyTorch. Raises BackendUnavailable."""
+    """Import PyTorch. Raises BackendUnavailable."""
     missing = f"functions of PyTorch need it, and it is not installed: pip install torch, or {install('torch')}"
     return optional("torch", missing)
 
 
 @functools.cache
 def _operation() -> Callable[[TorchNode, list], tuple]:
-    """apply(node, operands (size,) or (N, size)) → outputs of the node, as an operation of autograd."""
+    """Autograd operation of all programs: apply(node, operands (size,) or (N, size)) → outputs of the node."""
     torch = library()
 
     def run(tensors: Any, node: TorchNode) -> tuple:
@@ -123,7 +123,7 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
     opaque.register_autograd(backward, setup_context=setup)
 
     def cotangents(ctx: Any, weights: Any, needed: list[bool], apply: Callable) -> list:
-        """Cotangents of the operands that need them, None for others."""
+        """Cotangents of the operands with `needed`; None for the others."""
         operands = ctx.saved_tensors
         names = tuple(name for name, need in zip(ctx.node.inputs, needed, strict=True) if need)
         many = lead(operands)
@@ -137,7 +137,7 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
         return result
 
     class Call(torch.autograd.Function):  # type: ignore[name-defined, misc]
-        """The operation of autograd and vmap."""
+        """The operation for autograd and vmap."""
 
         @staticmethod
         def forward(node: TorchNode, *tensors: Any) -> Any:
@@ -167,7 +167,7 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
             results = Call.apply(node, *flat)
             return tuple(x.reshape((*inside, x.shape[-1])) for x in results), (0,) * len(results)
 
-    # PyTorch asks for the signature in every call: cache it
+    # PyTorch inspects the signature in every call, so cache it
     vars(Call.forward)["__signature__"] = inspect.signature(Call.forward)
 
     def apply(node: TorchNode, tensors: list) -> tuple:

@@ -1,6 +1,6 @@
-"""Programs in frameworks that trace, differentiate and batch functions: what JAX and PyTorch have in common.
+"""Common parts of the JAX and PyTorch exports: programs as functions with tracing, differentiation and batching.
 
-Derivatives in forward and reverse mode, of any order, are programs, compiled when they are first traced.
+Derivatives of any order, in forward and reverse mode, are programs that are compiled at the first trace.
 """
 
 from __future__ import annotations
@@ -20,18 +20,33 @@ from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
 from sysdyn.runtime.runner import Runner
 
-# on_failure(program, inputs, outputs, status (N,)): fix the failed states in place, set them to NaN, or raise.
+# on_failure(program, inputs, outputs, status (N,)) corrects failed states in place, sets them to NaN, or raises.
 FailureHandler = Callable[[Program, Arrays, Arrays, np.ndarray], None]
 
 
 class FrameworkFunction(NamedTuple):
-    """A program with its arguments and results, for a framework.
+    """A program and the calling convention of its function, for a framework.
 
-    program: normalises quaternions. groups: of its inputs. bind_arguments: {group: value} of a call's arguments, which
-    may be traced. shapes: of the results of one state, by group. pack_results: results by group → what a call returns.
-    on_failure, on_derivative_failure: of the program, and of its derivatives of any order. eager_call: a call with
-    concrete arrays. derivative: (kind, groups) → first derivative, by default that of the program. cache_tag: what
-    `on_failure` depends on besides the program.
+    Attributes
+    ----------
+    program : Program
+        Includes the normalisation of quaternions.
+    groups : Groups
+        Input groups.
+    bind_arguments : callable
+        Arguments of a call, which may be traced → {group: value}.
+    shapes : dict
+        {group: shape of the result of one state}.
+    pack_results : callable
+        {group: result} → return value of a call.
+    on_failure, on_derivative_failure : FailureHandler
+        Handlers for the program and for its derivatives.
+    eager_call : callable
+        Call with concrete arrays.
+    derivative : callable or None
+        (kind, groups) → program of the first derivative. None: differentiate the program.
+    cache_tag : str
+        Everything besides the program that affects `on_failure`.
     """
 
     name: str
@@ -51,7 +66,7 @@ class FrameworkFunction(NamedTuple):
     def flatten_arguments(
         self, args: tuple, kwargs: Mapping[str, Any], convert: Callable[[str, Any], Any], broadcast: Callable
     ) -> tuple[list, tuple[int, ...]]:
-        """(inputs (size,) or (N, size) by group, batch axes) of a call.
+        """Flatten the arguments of a call. Returns (input (size,) or (N, size) of each group, batch axes).
 
         convert: (name, argument) → array of the framework. broadcast: (array, shape) → array. Raises InvalidInput for
         missing values and wrong shapes.
@@ -69,15 +84,15 @@ class FrameworkFunction(NamedTuple):
         return inputs, lead
 
     def results(self, outputs: Any, lead: tuple[int, ...]) -> Any:
-        """What a call returns, from the outputs of the program in their order."""
+        """Return value of a call. outputs: program outputs in order; lead: batch axes."""
         by_group = zip(self.program.outputs, outputs, strict=True)
         return self.pack_results({name: x.reshape(lead + self.shapes[name]) for name, x in by_group})
 
 
 class Node:
-    """A program in traced functions: that of a `FrameworkFunction`, or the derivative of a parent node.
+    """A program in traced functions: the program of a `FrameworkFunction`, or a derivative of the parent node.
 
-    kind: of derivative, "jvp" or "vjp"; wrt: the groups of the parent's inputs that it is taken by.
+    kind: type of the derivative, "jvp" or "vjp". wrt: input groups of the parent with respect to which it is taken.
     """
 
     def __init__(
@@ -91,17 +106,17 @@ class Node:
 
     @classmethod
     def root(cls, function: FrameworkFunction) -> Self:
-        """The node of a function itself."""
+        """Node of the function itself, without differentiation."""
         return cls(function, function.program, function.on_failure)
 
     def derivative(self, kind: str, wrt: tuple[str, ...]) -> Self:
-        """The node of J v (jvp) or wᵀ J (vjp) by these groups of inputs; v or w are its further inputs."""
+        """Node of J v (jvp) or wᵀ J (vjp) with respect to the input groups `wrt`. v or w are additional inputs."""
         if (kind, wrt) not in self._derivatives:
             special = self.function.derivative if self.parent is None else None
             outputs = list(self.program.outputs)
             program = special(kind, wrt) if special else ProgramDerivatives(self.program, outputs, wrt).product(kind)
-            made = type(self)(self.function, program, self.function.on_derivative_failure, self, kind, wrt)
-            self._derivatives[kind, wrt] = made
+            node = type(self)(self.function, program, self.function.on_derivative_failure, self, kind, wrt)
+            self._derivatives[kind, wrt] = node
         return self._derivatives[kind, wrt]
 
     @cached_property
@@ -109,7 +124,7 @@ class Node:
         return MachineCode(self.program, self.function.level, real=self.function.real)
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Outputs (size,) or (N, size), from inputs of such shapes, in order. Raises what `on_failure` raises."""
+        """Run the program. Inputs and outputs are (size,) or (N, size), in order. Raises the errors of `on_failure`."""
         n = next((len(x) for x in arrays if x.ndim > 1), None)
         inputs = dict(zip(self.inputs, arrays, strict=True))
         outputs, status = Runner(self.machine_code).results(inputs, 1 if n is None else n)
@@ -119,7 +134,7 @@ class Node:
 
 
 def fill_nan(outputs: Arrays, states: Any) -> None:
-    """Set outputs of these states to NaN. states: a mask (N,), indices, or `...`."""
+    """Set the outputs of these states to NaN. states: mask (N,), indices, or `...`."""
     for x in outputs.values():
         x[states] = np.nan
 
@@ -127,13 +142,13 @@ def fill_nan(outputs: Arrays, states: Any) -> None:
 def flatten_batch_axes(
     operands: Sequence, axes: Sequence[int | None], to_front: Callable, broadcast: Callable
 ) -> tuple[list, tuple[int, ...]]:
-    """Merge the axis that a framework maps over with the state axis: (operands (size,) or (N, size), merged axes).
+    """Merge the mapped axis of vmap with the state axis. Returns (operands (size,) or (N, size), merged axes).
 
-    axes: the mapped axis of each operand, or None. to_front: (array, axis) → array; broadcast: (array, shape) → array.
+    axes: mapped axis of each operand, or None. to_front: (array, axis) → array; broadcast: (array, shape) → array.
     """
     flat = [x if axis is None else to_front(x, axis) for x, axis in zip(operands, axes, strict=True)]
     outer = [axis is not None for axis in axes]
-    inner = [x.ndim - out > 1 for x, out in zip(flat, outer, strict=True)]  # has a state axis
+    inner = [x.ndim - out > 1 for x, out in zip(flat, outer, strict=True)]  # operand has a state axis
     count = next(len(x) for x, out in zip(flat, outer, strict=True) if out)
     if not any(inner):
         return flat, (count,)

@@ -325,7 +325,7 @@ def split_vector_argument(role: str, groups: Mapping[str, Group], values: Any) -
     if not isinstance(values, Mapping):
         if len(groups) != 1:
             valid = ", ".join(map(repr, groups))
-            raise InvalidInput(f"{role} must be {{name: value}}, of {valid}" if groups else f"the call has no {role}")
+            raise InvalidInput(f"{role} is {{name: value}}, of {valid}" if groups else f"no {role} are taken here")
         values = {next(iter(groups)): values}
     for name in values:
         check_among(f"name in {role}:", name, groups)
