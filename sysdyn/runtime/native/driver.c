@@ -126,8 +126,8 @@ static void do_nothing(void *context) { (void)context; }
 
 /* Copies numbers of one state, each as a CHUNK, four at a time, so that four sums are added in parallel. Returns the sum of
    0 · number. */
-#define COPY(NAME, CHUNK, NUMBER)                                                                         \
-    static inline NUMBER NAME(const NUMBER *restrict from, int64_t size, NUMBER *restrict to)             \
+#define COPY(NAME, CHUNK, NUMBER, TARGET)                                                                 \
+    TARGET static inline NUMBER NAME(const NUMBER *restrict from, int64_t size, NUMBER *restrict to)             \
     {                                                                                                     \
         enum { WIDTH = sizeof(CHUNK) / sizeof(NUMBER) };                                                  \
         CHUNK a, b, c, d, p = {0}, q = {0}, r = {0}, s = {0};                                             \
@@ -148,6 +148,11 @@ static void do_nothing(void *context) { (void)context; }
             memcpy(to + j + 3 * WIDTH, &d, sizeof d);                                                     \
         }                                                                                                 \
         p += q + (r + s);                                                                                 \
+        for (; WIDTH > 1 && j + WIDTH <= size; j += WIDTH) {                                              \
+            memcpy(&a, from + j, sizeof a);                                                               \
+            p += a * 0;                                                                                   \
+            memcpy(to + j, &a, sizeof a);                                                                 \
+        }                                                                                                 \
         for (int i = 0; i < WIDTH; i++)                                                                   \
             sum += ((const NUMBER *)&p)[i];                                                               \
         for (; j < size; j++) {                                                                           \
@@ -159,10 +164,10 @@ static void do_nothing(void *context) { (void)context; }
 
 typedef double Doubles __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
-COPY(copy_d1, Doubles, double)
-COPY(copy_f1, Floats, float)
-COPY(copy_singly_d1, double, double)
-COPY(copy_singly_f1, float, float)
+COPY(copy_d1, Doubles, double, )
+COPY(copy_f1, Floats, float, )
+COPY(copy_singly_d1, double, double, )
+COPY(copy_singly_f1, float, float, )
 
 #define LANES 1
 #define NUMBER double
@@ -179,6 +184,22 @@ COPY(copy_singly_f1, float, float)
 #define NAME(x) x##_f1
 #define FLAG(sum, bit) ((sum) != (sum) ? (bit) : 0)
 #include "driver_lanes.h"
+
+#if defined(__x86_64__)
+
+/* Copies of one state in registers of 32 bytes. */
+typedef double WideDoubles __attribute__((vector_size(32)));
+#define LANES 1
+#define NUMBER double
+#define INTEGER int64_t
+#define TARGET __attribute__((target("avx,prfchw")))
+#define NAME(x) x##_wide_d1
+#define FLAG(sum, bit) ((sum) != (sum) ? (bit) : 0)
+COPY(copy_wide_d1, WideDoubles, double, TARGET)
+COPY(copy_singly_wide_d1, double, double, TARGET)
+#include "driver_lanes.h"
+
+#endif
 
 #define ADD_PRODUCT(sum, x) ((sum) + (x) * 0)
 /* Keeps compilers from loading a vector repeatedly, as an operand of each instruction. */
@@ -300,7 +321,15 @@ void run_kernel_at(Kernel kernel, const int64_t *words, int64_t n, const Places 
     places = places ? places : &all;
     int single = kernel->bytes == sizeof(float);
     switch (kernel->width * (single ? -1 : 1)) {
-    case 1: run_d1(kernel, words, n, places); break;
+    case 1:
+#if defined(__x86_64__)
+        if (__builtin_cpu_supports("avx")) {
+            run_wide_d1(kernel, words, n, places);
+            break;
+        }
+#endif
+        run_d1(kernel, words, n, places);
+        break;
     case -1: run_f1(kernel, words, n, places); break;
     case 2: run_d2(kernel, words, n, places); break;
     case -4: run_f4(kernel, words, n, places); break;
