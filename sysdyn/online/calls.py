@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -70,27 +69,6 @@ class Results(NamedTuple, Generic[Key]):
 def kept(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Copies of inputs, to be kept by a result: callers may overwrite their arrays."""
     return {name: x.copy() for name, x in inputs.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class RowLayout(Generic[Key]):
-    """Places (begin, shape) of outputs in the row of results of a call of one state, and of inputs among all inputs."""
-
-    outputs: dict[Key, tuple[int, tuple[int, ...]]]
-    inputs: Mapping[str, slice]
-
-    def value(self, row: bytes, key: Key) -> np.ndarray:
-        """The array of an output: a part of the row. Raises KeyError."""
-        return extension.row_part(row, self.outputs[key])
-
-    def results(self, row: bytes, call: extension.SingleStateCall) -> Results[Key]:
-        """The results in a row that a call of one state has made."""
-        values = {key: self.value(row, key) for key in self.outputs}
-        inputs = call.fields["constants"].copy()
-        inputs[: call.fields["n_inputs"]] = extension.row_part(
-            row, (call.fields["n_outputs"], (call.fields["n_inputs"],))
-        )
-        return Results({name: inputs[part] for name, part in self.inputs.items()}, (), values, np.True_)
 
 
 class Many(Generic[Key]):
@@ -163,12 +141,6 @@ class Calls(Generic[Key]):
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, Batches | None] = {}
         self.single_state: list[extension.SingleStateCall] = []  # by objects like those of earlier calls
-        slices = executable.program.outputs.slices
-        places = [(group, *self._results[group]) for group in slices]
-        self.layout = RowLayout(
-            {key: (slices[group].start, shape) for group, key, shape in places},
-            executable.program.inputs.slices,
-        )
 
     # ---- the shortest way -----------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from sysdyn.model.se3 import rotation
 from sysdyn.offline.pivoted_solves import refined_twice
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
+from sysdyn.online.calls import Results
 from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
@@ -61,12 +62,12 @@ class Found(Protocol):
 class About:
     """Facts that all solutions of a solver share, and estimates alone; see `sysdyn.online.estimate.Estimate`.
 
-    layout: of the row of results of a call of one state, None if the solver makes none.
+    inputs: the place of each group in a row of all inputs.
     """
 
     problem: Problem
     outputs: Groups
-    layout: Any = None
+    inputs: Mapping[str, slice] = field(default_factory=dict)
     posterior: Any = None
     refuse: bool = True
     measured: tuple[Measurement, ...] = ()
@@ -146,7 +147,9 @@ class Solution(SolvedQuantities, extension.RowResult):
     @property
     def _found(self) -> Found:
         if self._row is not None:
-            self._results, self._row = self._about.layout.results(self._row, self._call), None
+            values, inputs = self._row_arrays()
+            parts = {name: inputs[part] for name, part in self._about.inputs.items()}
+            self._results, self._row = Results(parts, (), values, np.True_), None
         return self._results
 
     @property
@@ -172,8 +175,7 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     def _value(self, name: str) -> np.ndarray:
         """The array of an output. Raises KeyError."""
-        row = self._row
-        return self._results.values[name] if row is None else self._about.layout.value(row, name)
+        return self._results.values[name] if self._row is None else self._row_output(name)
 
     @property
     def _values(self) -> dict[str, np.ndarray]:

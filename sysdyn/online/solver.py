@@ -106,7 +106,7 @@ class Solver(Differentiable[DerivativeProduct]):
         self._resolver = Resolver(problem, options, self.executable, self._calls, self.posterior)
         self._solution = Estimate if problem.noisy else Solution
         self._about = About(
-            problem, outputs, self._calls.layout, posteriors, on_singular == "raise", measured=options.measured
+            problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured
         )
 
     # ---- calling ------------------------------------------------------------------------------------------------

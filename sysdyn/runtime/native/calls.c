@@ -223,51 +223,50 @@ static Py_ssize_t row_bytes(const SingleStateCall *self)
     return (self->n_outputs + self->n_inputs) * (Py_ssize_t)sizeof(double);
 }
 
-/* An array in a row of results, which it keeps alive: a bytes object that nothing else reads. */
-static PyObject *view(PyObject *row, int axes, const int64_t *dims, int64_t begin)
+/* An output in a row of results, which it keeps alive: a bytes object that nothing else reads. */
+static PyObject *view(const SingleStateCall *self, PyObject *row, Py_ssize_t k)
 {
-    double *data = (double *)PyBytes_AsString(row) + begin;
-    PyObject *x = PyArray_SimpleNewFromData(axes, (npy_intp *)dims, NPY_DOUBLE, data);
+    const Output *output = (const Output *)self->outputs.data + k;
+    double *data = (double *)PyBytes_AsString(row) + output->at;
+    PyObject *x = PyArray_SimpleNewFromData((int)output->axes, (npy_intp *)output->dims, NPY_DOUBLE, data);
     if (x && PyArray_SetBaseObject((PyArrayObject *)x, Py_NewRef(row)) < 0)
         Py_CLEAR(x);
     return x;
 }
 
-static PyObject *view_output(const SingleStateCall *self, PyObject *row, Py_ssize_t k)
+/* The outputs in a row, as a dict or a tuple. */
+static PyObject *build_arrays(const SingleStateCall *self, PyObject *row, int is_tuple)
 {
-    const Output *output = (const Output *)self->outputs.data + k;
-    return view(row, (int)output->axes, output->dims, output->at);
+    PyObject *arrays = is_tuple ? PyTuple_New(self->outputs.size) : PyDict_New();
+    for (Py_ssize_t k = 0; arrays && k < self->outputs.size; k++) {
+        PyObject *x = view(self, row, k);
+        if (!x)
+            Py_CLEAR(arrays);
+        else if (is_tuple)
+            PyTuple_SetItem(arrays, k, x);
+        else {
+            if (PyDict_SetItem(arrays, PyTuple_GetItem(self->keys, k), x) < 0)
+                Py_CLEAR(arrays);
+            Py_DECREF(x);
+        }
+    }
+    return arrays;
 }
 
 /* `make` of the results: a dict or a tuple of arrays, the only one if it is `ndarray`, or an object with the row. */
 static PyObject *build_result(SingleStateCall *self, PyObject *row)
 {
     if (self->make == (PyObject *)&PyArray_Type)
-        return view_output(self, row, 0);
-    if (self->about != Py_None) {
-        RowResult *result = (RowResult *)PyType_GenericAlloc((PyTypeObject *)self->make, 0);
-        if (result) {
-            result->row = Py_NewRef(row);
-            result->about = Py_NewRef(self->about);
-            result->call = (SingleStateCall *)Py_NewRef((PyObject *)self);
-        }
-        return (PyObject *)result;
+        return view(self, row, 0);
+    if (self->about == Py_None)
+        return build_arrays(self, row, self->make == (PyObject *)&PyTuple_Type);
+    RowResult *result = (RowResult *)PyType_GenericAlloc((PyTypeObject *)self->make, 0);
+    if (result) {
+        result->row = Py_NewRef(row);
+        result->about = Py_NewRef(self->about);
+        result->call = (SingleStateCall *)Py_NewRef((PyObject *)self);
     }
-    int is_tuple = self->make == (PyObject *)&PyTuple_Type;
-    PyObject *found = is_tuple ? PyTuple_New(self->outputs.size) : PyDict_New();
-    for (Py_ssize_t k = 0; found && k < self->outputs.size; k++) {
-        PyObject *x = view_output(self, row, k);
-        if (!x)
-            Py_CLEAR(found);
-        else if (is_tuple)
-            PyTuple_SetItem(found, k, x);
-        else {
-            if (PyDict_SetItem(found, PyTuple_GetItem(self->keys, k), x) < 0)
-                Py_CLEAR(found);
-            Py_DECREF(x);
-        }
-    }
-    return found;
+    return (PyObject *)result;
 }
 
 /* The results of a call, or None if its arguments do not match or the status is not 0. Python code may run while
@@ -321,42 +320,54 @@ PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssiz
 
 /* ---- results in a row -------------------------------------------------------------------------------------------- */
 
-/* The array at a place (begin, shape) of a row. */
-static PyObject *view_place(PyObject *row, PyObject *place)
+static int has_row(const RowResult *self)
 {
-    int64_t dims[AXES], begin = -1, size = 1;
-    PyObject *shape = PyTuple_CheckExact(place) && PyTuple_Size(place) == 2 ? PyTuple_GetItem(place, 1) : NULL;
-    Py_ssize_t axes = shape && PyTuple_CheckExact(shape) ? PyTuple_Size(shape) : AXES + 1;
-    if (axes <= AXES) {
-        begin = PyLong_AsLongLong(PyTuple_GetItem(place, 0));
-        for (Py_ssize_t k = 0; k < axes; k++)
-            size *= dims[k] = PyLong_AsLongLong(PyTuple_GetItem(shape, k));
-    }
-    if (begin < 0 || !PyBytes_CheckExact(row) || (begin + size) * (int64_t)sizeof(double) > PyBytes_Size(row)) {
-        PyErr_SetString(PyExc_TypeError, "a row of results and a place (begin, shape) in it are needed");
-        return NULL;
-    }
-    return view(row, (int)axes, dims, begin);
+    return self->call && self->row && PyBytes_CheckExact(self->row) && PyBytes_Size(self->row) == row_bytes(self->call);
 }
 
-PyObject *row_part(PyObject *module, PyObject *const *arguments, Py_ssize_t n)
+static PyObject *row_output(RowResult *self, PyObject *name)
 {
-    if (n == 2)
-        return view_place(arguments[0], arguments[1]);
-    PyErr_SetString(PyExc_TypeError, "row_part(row, place)");
+    Py_ssize_t n = has_row(self) ? self->call->outputs.size : 0;
+    for (Py_ssize_t k = 0; k < n; k++) {
+        PyObject *key = PyTuple_GetItem(self->call->keys, k);
+        if (key == name || (PyUnicode_CheckExact(name) && PyUnicode_Compare(key, name) == 0))
+            return view(self->call, self->row, k);
+    }
+    PyErr_SetObject(PyExc_KeyError, name);
     return NULL;
 }
 
-/* (name, general), result → the part of its row that has the output of this name, or general(result). */
+/* (outputs by name, a new array of all inputs). */
+static PyObject *row_arrays(RowResult *self, PyObject *unused)
+{
+    if (!has_row(self)) {
+        PyErr_SetString(PyExc_ValueError, "this result has no row");
+        return NULL;
+    }
+    npy_intp size = self->call->constants.size;
+    PyObject *outputs = build_arrays(self->call, self->row, 0);
+    PyObject *inputs = outputs ? PyArray_SimpleNew(1, &size, NPY_DOUBLE) : NULL;
+    if (inputs) {
+        double *to = PyArray_DATA((PyArrayObject *)inputs);
+        const double *row = (const double *)PyBytes_AsString(self->row);
+        memcpy(to, self->call->constants.data, size * sizeof(double));
+        memcpy(to, row + self->call->n_outputs, self->call->n_inputs * sizeof(double));
+    }
+    PyObject *arrays = inputs ? PyTuple_Pack(2, outputs, inputs) : NULL;
+    Py_XDECREF(outputs);
+    Py_XDECREF(inputs);
+    return arrays;
+}
+
+/* (name, general), result → the output of this name in its row, or general(result). */
 static PyObject *output(PyObject *self, PyObject *object)
 {
     PyObject *name = PyTuple_GetItem(self, 0);
-    const RowResult *result = (const RowResult *)object;
-    if (PyObject_TypeCheck(object, result_type) && result->call && result->row && PyBytes_CheckExact(result->row) &&
-        PyBytes_Size(result->row) == row_bytes(result->call))
+    RowResult *result = (RowResult *)object;
+    if (PyObject_TypeCheck(object, result_type) && has_row(result))
         for (Py_ssize_t k = 0; k < result->call->outputs.size; k++)
             if (PyTuple_GetItem(result->call->keys, k) == name)
-                return view_output(result->call, result->row, k);
+                return view(result->call, result->row, k);
     return PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), object, NULL);
 }
 
@@ -397,7 +408,12 @@ static void delete_result(RowResult *self)
 static PyMemberDef result_members[] = {
     {"_row", T_OBJECT, offsetof(RowResult, row), 0, NULL},
     {"_about", T_OBJECT, offsetof(RowResult, about), 0, NULL},
-    {"_call", T_OBJECT, offsetof(RowResult, call), READONLY, NULL},
+    {NULL},
+};
+
+static PyMethodDef result_methods[] = {
+    {"_row_output", (PyCFunction)row_output, METH_O, NULL},
+    {"_row_arrays", (PyCFunction)row_arrays, METH_NOARGS, NULL},
     {NULL},
 };
 
@@ -406,6 +422,7 @@ static PyType_Slot result_slots[] = {
     {Py_tp_clear, clear_result},
     {Py_tp_dealloc, delete_result},
     {Py_tp_members, result_members},
+    {Py_tp_methods, result_methods},
     {0, NULL},
 };
 
@@ -416,11 +433,7 @@ static PyType_Spec result_spec = {
 
 /* ---- the module's part -------------------------------------------------------------------------------------------- */
 
-static PyMemberDef members[] = {{"fields", T_OBJECT, offsetof(SingleStateCall, fields), READONLY, NULL}, {NULL}};
-
-static PyType_Slot slots[] = {
-    {Py_tp_new, new_call}, {Py_tp_dealloc, delete_call}, {Py_tp_members, members}, {0, NULL},
-};
+static PyType_Slot slots[] = {{Py_tp_new, new_call}, {Py_tp_dealloc, delete_call}, {0, NULL}};
 
 static PyType_Spec spec = {
     "sysdyn.runtime.native.extension.SingleStateCall", sizeof(SingleStateCall), 0, Py_TPFLAGS_DEFAULT, slots,

@@ -3,7 +3,7 @@
    prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
    SingleStateCall(…)       a call at one state by the arguments of a Python call, if they match a pattern
    run_single_state(calls, arguments, named) → the results of the first of these calls that matches; None if none does
-   row_part(row, (begin, shape)) → an array in a row of results
+   RowResult                base of results of such calls, whose arrays are made when they are asked for
    output_getter(name, general) → the function solution → an output in its row, or general(solution)
    run(kernel, words, n, read, written)  runs a kernel without the interpreter's lock
    batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
@@ -27,7 +27,6 @@
 static PyMethodDef functions[] = {
     {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL},
     {"run_single_state", (PyCFunction)(void (*)(void))run_single_state, METH_FASTCALL, NULL},
-    {"row_part", (PyCFunction)(void (*)(void))row_part, METH_FASTCALL, NULL},
     {"output_getter", output_getter, METH_VARARGS, NULL},
     {"run", run_states, METH_VARARGS, NULL},
     {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL},
