@@ -29,7 +29,7 @@ LOG_STATES = ("auto", *STATES)
 PAGES = (".html", ".htm")
 _ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name as icub"
 
-Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
+RobotArgument = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
     str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
 ]
@@ -42,7 +42,7 @@ Outputs = Annotated[
     option("Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem."),
 ]
 OnSingular = Annotated[str | None, option("If the order fails at a state: raise (default), nan, or repivot.")]
-Force = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
+Overwrite = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
 Seconds = Annotated[float | None, option("Search for a program of fewer operations until so many seconds are over.")]
 # ---- of states and logs
 StatesFile = Annotated[

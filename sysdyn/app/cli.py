@@ -17,17 +17,17 @@ from sysdyn.app.arguments import (
     Base,
     ColumnNames,
     Coupled,
-    Force,
     Missing,
     MotionOrder,
     OnSingular,
     Ordering,
     Outputs,
+    Overwrite,
     Picture,
     ProblemKind,
     Random,
     ResultsFile,
-    Robot,
+    RobotArgument,
     Scheduler,
     Seconds,
     Seed,
@@ -80,7 +80,7 @@ def _root(version: Annotated[bool, option("Show the version and exit.", "--versi
 
 
 @app.command()
-def info(robot: Robot, base: Base = None) -> None:
+def info(robot: RobotArgument, base: Base = None) -> None:
     """Show a robot: its bodies, joints and sensors.
 
     Freedoms, mass and frames too; warns of inertias that no rigid body can have.
@@ -111,7 +111,7 @@ def solve(
     random: Random = None, seed: Seed = 0, out: ResultsFile = None, outputs: Outputs = None, ordering: Ordering = None,
     on_singular: OnSingular = None, log: AnyLog = None, missing: Missing = "raise", columns: ColumnNames = None,
     velocities: Velocities = "logged", scheduler: Scheduler = None, coupled: Coupled = False, order: MotionOrder = None,
-    picture: Picture = None, force: Force = False, seconds: Seconds = None,
+    picture: Picture = None, force: Overwrite = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
     """Solve a problem at states, or for each row of a log.
 
@@ -241,7 +241,7 @@ def flops(
 def plot(
     subject: Subject, out: Annotated[Path, option("The picture: .png, .pdf or .svg.")], base: Base = None,
     kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
-    force: Force = False, seconds: Seconds = None,
+    force: Overwrite = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
     """Draw the matrix before and after permutation.
 
@@ -263,7 +263,7 @@ def report(
     subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     ordering: Ordering = None, seconds: Seconds = None,
     out: Annotated[Path | None, option("Write a page (.html) instead, which loads nothing.")] = None,
-    log: UnknownLog = None, coupled: Coupled = False, order: MotionOrder = None, force: Force = False,
+    log: UnknownLog = None, coupled: Coupled = False, order: MotionOrder = None, force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Show the decisions of the offline phase, and their reasons.
 
@@ -306,7 +306,7 @@ def show_robot(
     ] = None,
     visuals: Annotated[Path | None, option("A URDF or MJCF file with the shapes; default: that of the robot.")] = None,
     html: Annotated[Path | None, option("Write the page to this file and open no browser.")] = None,
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Show a robot in three dimensions, in the browser or as a file.
 
@@ -334,7 +334,7 @@ def export(
     base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     ordering: Ordering = None,
     real: Annotated[str, option("Type of its numbers: float64 (default) or float32.")] = "float64",
-    force: Force = False, seconds: Seconds = None,
+    force: Overwrite = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
     """Write a solver as C99 that needs nothing but math.h.
 
@@ -354,7 +354,7 @@ def export(
 @app.command("problems")
 def write_problems(
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")] = Path("problems"),
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Write example problems with their robots and a log.
 
@@ -383,7 +383,7 @@ def reproduce(
         option("Folder of the files; default: experiments/results in a source tree, else results."),
     ] = None,
     quick: Annotated[bool, option("Reduced sizes, in less than a minute.", "--quick")] = False,
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Reproduce the claims and figures of the paper.
 
@@ -413,7 +413,7 @@ def reproduce(
 @app.command()
 def demo(
     out: Annotated[Path | None, option("Folder for the pictures; default: demo, where they are renewed.")] = None,
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Run the main job on the iCub humanoid.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.codegen.partition import CONSTANT, LOCAL
-from sysdyn.codegen.slp import Operation
+from sysdyn.codegen.slp import LaneOperation
 from sysdyn.program.opcodes import ADD, ANGULAR, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
 
@@ -74,7 +74,7 @@ class Instruction(NamedTuple):
     reads: distinct operands that are no constants; writes: whether other segments read the result.
     """
 
-    operations: tuple[Operation, ...]
+    operations: tuple[LaneOperation, ...]
     reads: tuple[int, ...]
     writes: bool
 
@@ -83,7 +83,7 @@ class Instruction(NamedTuple):
         return self.operations[-1].result
 
 
-def contract(operations: Iterable[Operation], exported: Collection[int]) -> list[Instruction]:
+def contract(operations: Iterable[LaneOperation], exported: Collection[int]) -> list[Instruction]:
     """Instructions in the order of the operations. exported: operations of the segment whose results others read.
 
     Of two products that only this sum reads, the one at the end of the longer chain is contracted: the other one is
@@ -92,8 +92,8 @@ def contract(operations: Iterable[Operation], exported: Collection[int]) -> list
     operations = list(operations)
     uses = Counter(x for operation in operations for x in operation.operands)
     depth: dict[int, int] = {}
-    products: dict[int, Operation] = {}
-    parts: dict[int, tuple[Operation, ...]] = {}
+    products: dict[int, LaneOperation] = {}
+    parts: dict[int, tuple[LaneOperation, ...]] = {}
     for operation in operations:
         result, kind, operands, lanes, defines = operation
         depth[result] = 1 + max((depth.get(x, 0) for x in operands), default=0)
@@ -110,7 +110,7 @@ def contract(operations: Iterable[Operation], exported: Collection[int]) -> list
     return [_instruction(part, exported) for part in parts.values()]
 
 
-def _instruction(operations: tuple[Operation, ...], exported: Collection[int]) -> Instruction:
+def _instruction(operations: tuple[LaneOperation, ...], exported: Collection[int]) -> Instruction:
     inner = {operation.result for operation in operations[:-1]}
     reads = dict.fromkeys(x for operation in operations for x in operation.operands if x % 4 != CONSTANT)
     return Instruction(

@@ -25,7 +25,7 @@ MIN_REPEATED = 0.25
 # An operand of a segment is one of its results, a constant, or a value from outside.
 LOCAL, CONSTANT, EXTERNAL = 0, 1, 2
 
-Kind = Literal["inline", "outlined", "trig", "packed"]
+SegmentKind = Literal["inline", "outlined", "trig", "packed"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Segment:
     constants: list[float]
     reads: list[int]
     writes: list[int]
-    kind: Kind = "inline"
+    kind: SegmentKind = "inline"
     packed_with: tuple[Segment, ...] = ()
 
     @property

@@ -22,10 +22,10 @@ INSERT, EXTRACT_HIGH = "insert", "extract high"
 # its second value is used by itself (chosen).
 MAX_PACK_COST = 1.5
 
-Constant = float | tuple[float, float]  # of one lane, or of two
+LaneConstant = float | tuple[float, float]  # of one lane, or of two
 
 
-class Operation(NamedTuple):
+class LaneOperation(NamedTuple):
     """An operation on `lanes` lanes. Operands are codes as in the template, and new ones of that form.
 
     defines: the operations of the segment whose results these are, lane by lane; −1 for none.
@@ -38,17 +38,17 @@ class Operation(NamedTuple):
     defines: tuple[int, ...] = ()
 
 
-def scalar_operations(template: SegmentTemplate) -> list[Operation]:
+def scalar_operations(template: SegmentTemplate) -> list[LaneOperation]:
     """The operations of a template, each by itself."""
     return [
-        Operation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
+        LaneOperation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
         for k, (kind, *pair) in enumerate(zip(template.kind, template.lhs, template.rhs, strict=True))
     ]
 
 
-def slp_vectorise(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
+def slp_vectorise(segment: Segment) -> tuple[list[LaneOperation], list[LaneConstant]] | None:
     """(operations with isomorphic halves in two lanes, their constants); None if there are no such halves."""
-    pairs = Pairs(segment.template, IsomorphicHalves(segment.template).mapping)
+    pairs = TwinPairs(segment.template, IsomorphicHalves(segment.template).mapping)
     pairs.drop_expensive()
     pairs.drop_cyclic()
     return _Vectoriser(segment, pairs).run() if pairs.second else None
@@ -57,7 +57,7 @@ def slp_vectorise(segment: Segment) -> tuple[list[Operation], list[Constant]] | 
 # ---- pairs ---------------------------------------------------------------------------------------------------------
 
 
-class Pairs:
+class TwinPairs:
     """Pairs of operations of a template. second: {first operation: second operation}."""
 
     def __init__(self, template: SegmentTemplate, mapping: dict[int, int]):
@@ -169,7 +169,7 @@ class Pairs:
 # ---- signs ---------------------------------------------------------------------------------------------------------
 
 
-def _sum_signs(pairs: Pairs, u: int) -> tuple[int, int]:
+def _sum_signs(pairs: TwinPairs, u: int) -> tuple[int, int]:
     """(β γ δ, γ) as bits, for x + β y in one lane and γ x' + δ y' in the other.
 
     The signs of the operands have to differ by the former, and the result's differs from that of x by the latter.
@@ -179,7 +179,7 @@ def _sum_signs(pairs: Pairs, u: int) -> tuple[int, int]:
     return beta ^ minus, int(gamma)  # β γ δ, as either γ or δ is the sign of the second sum
 
 
-def _solve_signs(pairs: Pairs, order: list[int], stored: set[int]) -> dict[tuple[int, int], int]:
+def _solve_signs(pairs: TwinPairs, order: list[int], stored: set[int]) -> dict[tuple[int, int], int]:
     """{(first operation, number of the operand): bit}: signs of the second numbers of constants, which are free.
 
     A sign is a sum over {0, 1} of unknowns, each a bit of an integer, and of one, bit 0. stored: operations whose
@@ -259,31 +259,31 @@ class Value(NamedTuple):
 class _Vectoriser:
     """Operations of a segment with pairs in two lanes, in an order in which they can be executed."""
 
-    def __init__(self, segment: Segment, pairs: Pairs):
+    def __init__(self, segment: Segment, pairs: TwinPairs):
         template = segment.template
-        self._pairs, self._scalars, self._constants = pairs, segment.constants, list[Constant](segment.constants)
+        self._pairs, self._scalars, self._constants = pairs, segment.constants, list[LaneConstant](segment.constants)
         self._stored = {*template.exported, *(k for k, *_ in template.guards)}
         self._order = pairs.order()
         self._signs = _solve_signs(pairs, self._order, self._stored)
-        self._operations: dict[int, Operation] = {}  # by code of the result
+        self._operations: dict[int, LaneOperation] = {}  # by code of the result
         self._next = len(template.kind)  # number of the next new value
         self._pair_of: dict[int, Value] = {}  # operations of both lanes
         self._packed: dict[tuple[int, int], Value] = {}
         self._extracted: dict[int, int] = {}  # second values by themselves
 
-    def run(self) -> tuple[list[Operation], list[Constant]]:
+    def run(self) -> tuple[list[LaneOperation], list[LaneConstant]]:
         for u in self._order:
             if u in self._pairs.second:
                 self._add_pair(u, self._pairs.second[u])
             else:
                 operands, code = tuple(self._scalar(x) for x in self._pairs.local[u]), u * 4 + LOCAL
-                self._operations[code] = Operation(code, self._pairs.template.kind[u], operands, 1, (u,))
+                self._operations[code] = LaneOperation(code, self._pairs.template.kind[u], operands, 1, (u,))
         return list(self._operations.values()), self._constants
 
     def _add(self, kind: int | str, operands: tuple[int, ...], lanes: int, sign: int = 0) -> Value:
         code = self._next * 4 + LOCAL
         self._next += 1
-        self._operations[code] = Operation(code, kind, operands, lanes)
+        self._operations[code] = LaneOperation(code, kind, operands, lanes)
         return Value(code, lanes, sign)
 
     def _constant(self, a: float, b: float, sign: int) -> Value:

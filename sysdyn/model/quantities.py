@@ -212,7 +212,7 @@ class SpatialQuantity(Quantity):
 
 
 @dataclass(frozen=True)
-class JointWrench(SpatialQuantity):
+class JointWrenchQuantity(SpatialQuantity):
     """Wrench across the joint of each body, in body coordinates. Joint names are accepted as well as body names."""
 
     def index(self, model: Model, name: str, kind: str = "", valid: Sequence[str] = ()) -> int:
@@ -266,7 +266,9 @@ _USER_VISIBLE = (
         "a", "acceleration", "$a$",
         "proper spatial accelerations of the bodies, gravity folded in, in their coordinates", MOTION,
     ),
-    JointWrench("f", "joint wrench", "$f$", "wrenches across the joints on their bodies, in their coordinates", FORCE),
+    JointWrenchQuantity(
+        "f", "joint wrench", "$f$", "wrenches across the joints on their bodies, in their coordinates", FORCE
+    ),
 )  # fmt: skip
 # Additional unknowns of some matrix layouts: I a + ν, X_i a_λ(i) and X_i^T f_i.
 _AUXILIARY = (

@@ -20,7 +20,7 @@ from sysdyn.runtime.threads import THREADS
 BLOCK = 2**18
 
 
-class _Group(NamedTuple):
+class _StateGroup(NamedTuple):
     """A group of inputs that arguments give. pieces: (number of an argument, its entries, the columns they are)."""
 
     columns: np.ndarray  # their numbers among the inputs
@@ -108,7 +108,7 @@ class Batches:
         )
 
     @cached_property
-    def _groups(self) -> list[_Group]:
+    def _groups(self) -> list[_StateGroup]:
         groups, begin = [], 0
         for size in self._executable.program.inputs.sizes.values():
             end, pieces = begin + size, []
@@ -119,7 +119,7 @@ class Batches:
                     pieces.append((k, _part(entries), _part(numbers[entries] - begin)))
             if pieces:
                 turning = any(begin <= x < end for x in self._quaternions)
-                groups.append(_Group(np.arange(begin, end), turning, pieces))
+                groups.append(_StateGroup(np.arange(begin, end), turning, pieces))
             begin = end
         return groups
 
@@ -146,7 +146,7 @@ class Batches:
         def space(rows: int) -> list[np.ndarray]:
             return [np.tile(self._constants[group.columns], (rows, 1)) for group in groups]
 
-        def filled(group: _Group, x: np.ndarray, own: slice) -> np.ndarray:
+        def filled(group: _StateGroup, x: np.ndarray, own: slice) -> np.ndarray:
             for k, entries, columns in group.pieces:
                 rows = arrays[k][own] if many[k] else arrays[k][None]
                 x[:, columns] = rows.reshape(len(rows), -1)[:, entries]

@@ -144,7 +144,7 @@ def judge_of(rows: tuple[int, ...], relaxed: bool) -> Function:
     )
 
 
-class Loop:
+class ConeLoop:
     """Calls of a step on n states, with arrays of its own: for one thread."""
 
     def __init__(self, step: Runner, n: int):

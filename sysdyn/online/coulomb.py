@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.online.cone_steps import NO_FORCE, Loop, judge_of, scales, step_of
+from sysdyn.online.cone_steps import NO_FORCE, ConeLoop, judge_of, scales, step_of
 from sysdyn.program.arrays import broadcast_shapes, finite_array, is_count
 from sysdyn.program.groups import slices
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES
@@ -196,12 +196,12 @@ class Coulomb:
             return self.judged(w, b, mu, kept["forces"])
         return PointForces(*(np.asarray(x)[None] for x in self.judged(w[0], b[0], mu[0], kept["forces"][0])))
 
-    def _loop(self, method: str, n: int) -> Loop:
+    def _loop(self, method: str, n: int) -> ConeLoop:
         """The loop of this thread over n states; those of one state and of the last batch are kept."""
         loops = self._own.__dict__.setdefault("loops", {})
         kept = method, min(n, 2)
         if kept not in loops or loops[kept].n != n:
-            loops[kept] = Loop(step_of(self.rows, method, self.relaxed), n)
+            loops[kept] = ConeLoop(step_of(self.rows, method, self.relaxed), n)
         return loops[kept]
 
     def _prepared(

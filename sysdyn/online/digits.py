@@ -18,7 +18,7 @@ from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
 from sysdyn.online.states import States
 from sysdyn.program.groups import Arrays
-from sysdyn.runtime.backend import Results
+from sysdyn.runtime.backend import RunResults
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
 FAR = 1e4
@@ -35,7 +35,7 @@ KEPT = 3e-9
 class Runs(Protocol):
     """A source of results: a `Runner`, or several behind each other."""
 
-    def results(self, inputs: Arrays, n: int) -> Results: ...
+    def results(self, inputs: Arrays, n: int) -> RunResults: ...
 
 
 class Distance:

@@ -42,7 +42,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_PIVOT
 from sysdyn.program.program import Program
-from sysdyn.runtime.backend import Results
+from sysdyn.runtime.backend import RunResults
 from sysdyn.runtime.runner import Runner
 from sysdyn.sparse.information import product
 
@@ -75,7 +75,7 @@ class Posterior:
 
     choice: the order of the mean, whose passes these programs have as well. key: the key of the solver in the cache,
     under which programs are stored, too; None if they are not stored. progress: called while programs are made.
-    Results are checked if covariances are far from the declared ones, see `Distance`.
+    RunResults are checked if covariances are far from the declared ones, see `Distance`.
     """
 
     def __init__(
@@ -418,7 +418,7 @@ class Ready:
 
     def results(
         self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
-    ) -> Results:
+    ) -> RunResults:
         """({output: (n, size)}, status (n,)) as of a `Runner`. solved, again (n,) bool: see `States`."""
         return self.executable.results(inputs, n)
 
@@ -462,7 +462,7 @@ class AfterFactors(Ready):
 
     def results(
         self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
-    ) -> Results:
+    ) -> RunResults:
         """As of any program; the status is zero also for states that pivoting solves."""
         (outputs, status), failed = self.executable.run_after(self.factors.executable, inputs, n)
         status |= failed

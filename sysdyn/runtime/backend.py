@@ -18,7 +18,7 @@ from sysdyn.runtime.buffer_pool import BufferPool
 from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.real import DOUBLE, Real
 
-Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, status (N,))
+RunResults = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, status (N,))
 
 
 class Backend(ABC):
@@ -65,7 +65,7 @@ class Backend(ABC):
         """True if there is machine code for calls without checks, whether it is made already or not."""
         return type(self).kernel is not Backend.kernel
 
-    def allocate_results(self, n: int) -> Results:
+    def allocate_results(self, n: int) -> RunResults:
         """Arrays for the results at n states that nothing else refers to."""
         shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
         return self._buffers.arrays(shapes, self.real.dtype), np.empty(n, dtype=np.int64)

@@ -45,14 +45,14 @@ class ProgramCall(NamedTuple):
 
 
 Array = StridedArray | np.ndarray
-Argument = Array | str | int | float
+ListArgument = Array | str | int | float
 
 
 class CallList:
     """Calls of one time step, in order. calls: routines with their arguments, and runs of programs."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, Sequence[Argument]] | ProgramCall] = []
+        self.calls: list[tuple[str, Sequence[ListArgument]] | ProgramCall] = []
         self._rows: list[list[int]] = []
         self._references: list[Any] = []
 
@@ -82,7 +82,7 @@ class CallList:
         self._references += [kernel, work, status, begin, steps, current, inputs, outputs]
         self.calls.append(ProgramCall(program, first[0], first[1]))
 
-    def call(self, name: str, *arguments: Argument) -> None:
+    def call(self, name: str, *arguments: ListArgument) -> None:
         """Add a call of a routine. Matrices are by columns in BLAS and LAPACK, by rows in routines.h.
 
         Arguments: arrays of float64 or of C's int, characters, whole numbers, and floats.
@@ -112,7 +112,8 @@ class CallList:
         self._rows.append(row)
 
     def spmm(
-        self, columns: int, rows: int, places: np.ndarray, A: Argument, x: Argument, y: Argument, add: bool = False
+        self, columns: int, rows: int, places: np.ndarray, A: ListArgument, x: ListArgument, y: ListArgument,
+        add: bool = False,
     ) -> None:  # fmt: skip
         """Add y (rows, columns) = A x, or y + A x; A by its entries at places (…, 2), rows and columns."""
         order = np.argsort(places[:, 0], kind="stable").astype(np.intc)

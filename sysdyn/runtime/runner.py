@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime import native_calls
-from sysdyn.runtime.backend import Backend, Results
+from sysdyn.runtime.backend import Backend, RunResults
 from sysdyn.runtime.kernel import Kernel, words
 from sysdyn.runtime.threads import MOST_THREADS, THREADS, cores
 
@@ -70,13 +70,13 @@ class Runner:
         worth = min(CORES, n * operations // THREAD_OPERATIONS)
         return worth if worth > 1 and THREADS.has_idle_cores() else 1
 
-    def results(self, inputs: Arrays, n: int, threads: int | None = None) -> Results:
+    def results(self, inputs: Arrays, n: int, threads: int | None = None) -> RunResults:
         """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`."""
         outputs, status = self.backend.allocate_results(n)
         self.run(inputs, outputs, status, threads)
         return outputs, status
 
-    def run_after(self, first: Runner, inputs: Arrays, n: int) -> tuple[Results, np.ndarray]:
+    def run_after(self, first: Runner, inputs: Arrays, n: int) -> tuple[RunResults, np.ndarray]:
         """(results at n states of this program, whose inputs are the outputs of another; status (n,) of the latter).
 
         Block by block, so that the arrays between the two stay in the cache. inputs: of `first`.
@@ -96,7 +96,7 @@ class Runner:
             run(0, n)
         return found
 
-    def _run_after(self, first: Runner, inputs: Arrays, results: Results, failed: np.ndarray, block: int) -> None:
+    def _run_after(self, first: Runner, inputs: Arrays, results: RunResults, failed: np.ndarray, block: int) -> None:
         outputs, status = results
         for start in range(0, len(status), block):
             own = slice(start, min(start + block, len(status)))
@@ -105,7 +105,7 @@ class Runner:
             self.run(between, {name: x[own] for name, x in outputs.items()}, status[own])
 
     def _run_after_by_kernels(
-        self, first: Runner, one: Kernel, two: Kernel, inputs: Arrays, results: Results, failed: np.ndarray,
+        self, first: Runner, one: Kernel, two: Kernel, inputs: Arrays, results: RunResults, failed: np.ndarray,
         block: int, start: int, size: int,
     ) -> None:  # fmt: skip
         between, _ = first.backend.allocate_results(block)

@@ -25,7 +25,7 @@ Controller = Callable[[float, np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Job:
+class SimulationTask:
     """A simulation of N robots as it is asked for.
 
     given: inputs of the solver by group, (size,) or (N, size), q and q̇ of all robots among them. law: torques, in which
@@ -62,14 +62,14 @@ class Record:
     lost: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, job: Job) -> Record:
+    def of(cls, job: SimulationTask) -> Record:
         model, outputs = job.steps.model, job.steps.outputs
         sizes = {"q": model.nq, "qd": model.nv} | {name: outputs[name] for name in job.wanted}
         shape = (job.count // job.every + 1, job.robots)
         return cls({name: np.full((*shape, size), np.nan) for name, size in sizes.items()})
 
 
-def run(job: Job, threads: int | None) -> Record:
+def run(job: SimulationTask, threads: int | None) -> Record:
     """The simulation. Raises as the solver does at a state, with the time."""
     record, steps, n = Record.of(job), job.steps, job.robots
     row = 16 * (sum(steps.kept.values()) + sum(steps.outputs.values()))
@@ -88,7 +88,7 @@ def run(job: Job, threads: int | None) -> Record:
 class _Part:
     """Robots first … last − 1 of a job."""
 
-    def __init__(self, job: Job, record: Record, first: int, last: int):
+    def __init__(self, job: SimulationTask, record: Record, first: int, last: int):
         self.job, self.record, self.first, self.n = job, record, first, last - first
         self.own, self.stages = slice(first, last), len(job.steps.integrator.coefficients(job.step))
 

@@ -24,7 +24,7 @@ from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Groups
 from sysdyn.simulation import adaptive, fixed, grounded
 from sysdyn.simulation.events import Margins
-from sysdyn.simulation.fixed import Controller, Job
+from sysdyn.simulation.fixed import Controller, SimulationTask
 from sysdyn.simulation.result import Simulation
 from sysdyn.simulation.steps import INTEGRATORS, Steps
 from sysdyn.simulation.torques import Feedback, Law, law_of
@@ -116,7 +116,7 @@ def simulate(
         controller = _controller(model, tau, lead)
     else:
         law = law_of(model, tau, count, lead)
-    job = Job(
+    job = SimulationTask(
         _steps(solver, integrator, bool(law.gains)), arrays, law, controller, float(step), count,
         every, asked, on_singular, tolerance,
     )  # fmt: skip

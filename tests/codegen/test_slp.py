@@ -20,7 +20,7 @@ from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.segments import BLOCK_LENGTH
 from sysdyn.codegen.llvm.target import host_processor
 from sysdyn.codegen.partition import Segment, partition
-from sysdyn.codegen.slp import INSERT, Operation, slp_vectorise
+from sysdyn.codegen.slp import INSERT, LaneOperation, slp_vectorise
 from sysdyn.program.graph import Graph, copysign, sin, sqrt
 from sysdyn.program.opcodes import BAD_PIVOT, MUL, SIN, WEAK_PIVOT
 from sysdyn.program.program import Program
@@ -150,7 +150,7 @@ def only_segment(program: Program) -> Segment:
     return segment
 
 
-def vectorised(segment: Segment) -> list[Operation]:
+def vectorised(segment: Segment) -> list[LaneOperation]:
     both = slp_vectorise(segment)
     assert both is not None
     return both[0]

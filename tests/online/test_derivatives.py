@@ -384,7 +384,7 @@ def test_what_is_wrong_is_named(tree):
         solver.derivatives(wrt="accelerometr")
     with pytest.raises(UnknownName, match="Valid names: tau, qdd, fx, a, f"):
         solver.derivatives(of="q")
-    with pytest.raises(InvalidInput, match="no output is named"):
+    with pytest.raises(InvalidInput, match="no output is selected"):
         solver.derivatives(of=())
     q, qd, tau = tree.model.random_state(seed=0)
     with pytest.raises(InvalidInput, match="tau"):

@@ -24,7 +24,7 @@ from sysdyn.codegen.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.codegen.llvm.target import Processor, host_processor
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import MAX_OPS, Segment, SegmentTemplate, partition
-from sysdyn.codegen.slp import Operation, scalar_operations, slp_vectorise
+from sysdyn.codegen.slp import LaneOperation, scalar_operations, slp_vectorise
 from sysdyn.program.opcodes import ANGULAR, OUT_OF_RANGE, WRAP
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
@@ -182,7 +182,7 @@ class Emitter(Types):
             code.functions.append(self._copying(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             code.call(f"copies_{k}")
 
-    def _computing(self, name: str, access: OperandAccess, what: list[Operation]) -> str:
+    def _computing(self, name: str, access: OperandAccess, what: list[LaneOperation]) -> str:
         free = (self.status_slot + 1) * self.width
         instructions, registers = contract(what, access.written), self.processor.registers
         if self.level:

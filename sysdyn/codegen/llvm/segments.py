@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.codegen.instruction_order import Instruction, belady_spills
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, SegmentTemplate
-from sysdyn.codegen.slp import EXTRACT_HIGH, INSERT, Constant
+from sysdyn.codegen.slp import EXTRACT_HIGH, INSERT, LaneConstant
 from sysdyn.program.opcodes import ANGULAR, BAD_PIVOT, SIN, WEAK_PIVOT
 
 # Instructions of a basic block: LLVM's time grows faster than linearly with the length of a block. Blocks four times as
@@ -63,7 +63,7 @@ class InlineAccess(OperandAccess):
     """
 
     def __init__(
-        self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[Constant],
+        self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[LaneConstant],
         pivot_slots: Sequence[int], table: list[float],
     ):  # fmt: skip
         writes = [*zip(segment.template.exported, slot[segment.writes].tolist(), strict=True)]
@@ -74,7 +74,7 @@ class InlineAccess(OperandAccess):
         for k, place in writes:
             self._writes[k].append(place * types.width)
         self._constants, self._table = constants, table
-        self._numbers: dict[Constant, int] = {}
+        self._numbers: dict[LaneConstant, int] = {}
 
     def read(self, k: int, to: str) -> list[str]:
         return self.types.load(to, f"{to}p", self._reads[k])

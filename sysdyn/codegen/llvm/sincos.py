@@ -11,7 +11,7 @@ from sysdyn.program.reproducible import COS, SIN
 _NEAR = 64.0
 
 
-class _Lines:
+class _IRFunction:
     """Lines of a function, with new names for its values."""
 
     def __init__(self, types: Types):
@@ -32,7 +32,7 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
     fuses: the processor multiplies and adds with one rounding.
     """
     vec, ints, c, i = types.vec, types.ints, types.constant, types.integer
-    made = _Lines(types)
+    made = _IRFunction(types)
     new, fma = made.new, made.fma
 
     def polynomial(x: str, coefficients: tuple[float, ...]) -> str:
@@ -59,7 +59,7 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
     return made.lines, signed(sine, quadrant), signed(cosine, new(f"add {ints} {quadrant}, {i(1)}"))
 
 
-def _reduced(made: _Lines, x: str, turn: float, fuses: bool, parts: int | None = None) -> tuple[str, str]:
+def _reduced(made: _IRFunction, x: str, turn: float, fuses: bool, parts: int | None = None) -> tuple[str, str]:
     """(k + `rint_magic`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
 
     parts: of π/2 that are used at most; None: all.
@@ -77,7 +77,7 @@ def _reduced(made: _Lines, x: str, turn: float, fuses: bool, parts: int | None =
 
 def wrapped_function(types: Types, fuses: bool) -> str:
     """@wrapped.…: an angle reduced by whole turns; that of one state, only if it is beyond _NEAR."""
-    vec, made = types.vec, _Lines(types)
+    vec, made = types.vec, _IRFunction(types)
     _, r = _reduced(made, "%x", 4.0, fuses, 2 if fuses else 4)  # to 1e-23 and 1e-19 beyond: r is not near 0
     head = [f"define internal {vec} @wrapped.{types.suffix}({vec} %x) alwaysinline #0 {{"]
     if types.width > 1:
