@@ -275,8 +275,9 @@ static PyObject *build_result(SingleStateCall *self, PyObject *row)
 static PyObject *run(SingleStateCall *self, PyObject *by_position, PyObject *by_name)
 {
     Py_ssize_t next = 0;
-    PyObject *row = PyBytes_FromStringAndSize(NULL, row_bytes(self));
-    PyObject *found = NULL;
+    if (!PyTuple_CheckExact(by_position) || PyTuple_Size(by_position) != PyTuple_Size(self->by_position))
+        return Py_NewRef(Py_None);
+    PyObject *row = PyBytes_FromStringAndSize(NULL, row_bytes(self)), *found = NULL;
     if (!row)
         return NULL;
     double *outputs = (double *)PyBytes_AsString(row), *inputs = outputs + self->n_outputs;
