@@ -1,1 +1,1 @@
-"""The application: command line, problem files, views and plots."""
+"""The command-line application: commands, problem files, reports and plots."""

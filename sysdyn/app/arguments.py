@@ -1,4 +1,4 @@
-"""Arguments and options that the commands share, the job that they state, and the care for existing files."""
+"""Common arguments and options of the commands, job creation from them, and checks of output files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sysdyn.online.solver import ON_SINGULAR
 
 
 def option(text: str, *names: str, **settings: Any) -> Any:
-    """An option with this help text, which names the default where it matters."""
+    """A command-line option. text: help text, including the default value where relevant."""
     return typer.Option(*names, help=text, **{"show_default": False, **settings})
 
 
-# How `sysdyn solve --log` treats q and q̇: "auto" takes them as unknown if sensors of the problem determine them.
+# Treatment of q and q̇ by `sysdyn solve --log`. "auto": unknown if sensors of the problem determine them.
 LOG_STATES = ("auto", *STATES)
 PAGES = (".html", ".htm")
-_ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name as icub"
+_ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name such as icub"
 
 RobotArgument = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
@@ -43,8 +43,8 @@ Outputs = Annotated[
 ]
 OnSingular = Annotated[str | None, option("If the order fails at a state: raise (default), nan, or repivot.")]
 Overwrite = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
-Seconds = Annotated[float | None, option("Search for a program of fewer operations until so many seconds are over.")]
-# ---- of states and logs
+Seconds = Annotated[float | None, option("Time limit in seconds of the search for a program with fewer operations.")]
+# ---- options for states and logs
 StatesFile = Annotated[
     str | None,
     option(
@@ -64,23 +64,23 @@ AnyLog = Annotated[
 ]
 Missing = Annotated[str, option("Missing values: raise (default), skip the state, or go on without the sensor.")]
 ColumnNames = Annotated[
-    Path | None, option("A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out.")
+    Path | None, option("A TOML file that renames columns: '/imu/x' = 'imu: a_x'; '' ignores a column.")
 ]
-Velocities = Annotated[str, option("q̇ that a log lacks: logged (default, an error), or difference (smoothed) of q.")]
+Velocities = Annotated[str, option("q̇ of a log: logged (default; error if missing), or difference (smoothed) of q.")]
 Scheduler = Annotated[str | None, option("Address of a Dask scheduler, whose workers estimate the files of a log.")]
 Picture = Annotated[
     Path | None, option("Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).", "--plot")
 ]
-# ---- of logs with unknown states
-UnknownLog = Annotated[Path | None, option("A log whose states are unknown, as of `sysdyn solve`.", "--log")]
+# ---- options for logs with unknown states
+UnknownLog = Annotated[Path | None, option("A log with unknown states, as in `sysdyn solve`.", "--log")]
 Coupled = Annotated[
     bool,
-    option("Of unknown states: estimate states and forces together, which takes longer.", "--coupled"),
+    option("For unknown states: estimate states and forces together, which takes longer.", "--coupled"),
 ]
 MotionOrder = Annotated[
     int | None,
     option(
-        "Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
+        "For unknown states: motion model, white noise on jerk (3) or snap (4). Default: the likelier one.",
         min=3,
         max=4,
     ),
@@ -88,7 +88,7 @@ MotionOrder = Annotated[
 
 
 def stated_job(subject: str, base: str | None, kind: str | None, torque: str | None) -> Job:
-    """The job of a .toml file, which leaves no room for options, or of a robot and these options."""
+    """Create the job from a problem file (.toml, no further options), or from a robot and these options."""
     if subject.lower().endswith(".toml"):
         refuse_options({"--base": base, "--problem": kind, "--torque": torque}, f"the problem file {subject} states it")
         return load_job(subject)
@@ -99,7 +99,7 @@ def stated_job(subject: str, base: str | None, kind: str | None, torque: str | N
 
 
 def changed_job(job: Job, ordering: str | None, outputs: str | None, on_singular: str | None = None) -> Job:
-    """The job with the options of the command line in place of its own."""
+    """Replace options of the job by options of the command line."""
     if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
         raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
     if on_singular is not None and on_singular not in ON_SINGULAR:
@@ -114,7 +114,7 @@ def changed_job(job: Job, ordering: str | None, outputs: str | None, on_singular
 
 
 def check_output(path: Path, force: bool, inputs: Sequence[Path] = (), suffixes: Sequence[str] = ()) -> None:
-    """Raise InvalidInput before the work is done, not after, for an output that cannot or must not be written."""
+    """Check an output file before the computation. Raises InvalidInput if it cannot or must not be written."""
     if suffixes and path.suffix.lower() not in suffixes:
         raise InvalidInput(f"{str(path)!r} must end in {', '.join(suffixes)}")
     if not path.absolute().parent.is_dir():
@@ -127,13 +127,13 @@ def check_output(path: Path, force: bool, inputs: Sequence[Path] = (), suffixes:
 
 
 def refuse_options(options: Mapping[str, object], why: str) -> None:
-    """Raise InvalidInput for the first of these options that is set."""
+    """Raise InvalidInput for the first option in `options` that is set. why: reason in the message."""
     for name, value in options.items():
         if value:
             raise InvalidInput(f"{name} cannot be given: {why}")
 
 
-# Options of `sysdyn solve` that are not for all of its modes: {modes: options}.
+# {modes of `sysdyn solve`: options that only these modes accept}
 _LOGS = ("--log of exact states", "--log of unknown states")
 _SOLVERS = ("--random N", "--states FILE", _LOGS[0])
 _MODES = {
@@ -147,7 +147,7 @@ _MODES = {
 
 
 def refuse_other_modes(mode: str, options: Mapping[str, object]) -> None:
-    """Raise InvalidInput for options of `sysdyn solve` that are set, but not for this mode."""
+    """Raise InvalidInput for options of `sysdyn solve` that this mode does not accept."""
     for modes, names in _MODES.items():
         if mode not in modes:
             refuse_options({name: options[name] for name in names}, f"it is for {', '.join(modes)}; this is {mode}")

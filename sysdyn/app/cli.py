@@ -71,8 +71,8 @@ app = typer.Typer(
 def _root(version: Annotated[bool, option("Show the version and exit.", "--version")] = False) -> None:
     """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
 
-    Each command shows examples with --help; their files are those that `sysdyn problems` writes. Exit codes: 0 done, 1
-    some state not solved or problem ill posed, 2 wrong input, or an output that cannot be written.
+    Each command shows examples with --help; `sysdyn problems` writes the files of the examples. Exit codes: 0 success,
+    1 unsolved states or ill-posed problem, 2 invalid input or an output that cannot be written.
     """
     if version:
         output().print(f"sysdyn {VERSION}")
@@ -83,7 +83,7 @@ def _root(version: Annotated[bool, option("Show the version and exit.", "--versi
 def info(robot: RobotArgument, base: Base = None) -> None:
     """Show a robot: its bodies, joints and sensors.
 
-    Freedoms, mass and frames too; warns of inertias that no rigid body can have.
+    Also its degrees of freedom, mass and frames. Warns about physically inconsistent inertias.
 
     Example: sysdyn info biped --base floating
     """
@@ -93,9 +93,9 @@ def info(robot: RobotArgument, base: Base = None) -> None:
 
 @app.command("robots")
 def list_robots() -> None:
-    """List the robots that installed packages bring.
+    """List the robots of installed packages.
 
-    By the names that other commands and sysdyn.load take.
+    Other commands and sysdyn.load accept these names.
 
     Example: sysdyn robots
     """
@@ -113,18 +113,19 @@ def solve(
     velocities: Velocities = "logged", scheduler: Scheduler = None, coupled: Coupled = False, order: MotionOrder = None,
     picture: Picture = None, force: Overwrite = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
-    """Solve a problem at states, or for each row of a log.
+    """Solve a problem at states, or for each sample of a log.
 
-    A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
-    q:JOINT[0], q:JOINT[1] … where a joint has several variables, and 'MEASUREMENT: COMPONENT'. fx is zero where it is
-    missing; columns of other names are left out with a warning. Results of states have the same columns (and
-    w:CONTACT.fz of contacts and loop joints), so that they can be the states of another problem.
+    A CSV file has a header with the columns q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz) and
+    'MEASUREMENT: COMPONENT'. A joint with several variables has the columns q:JOINT[0], q:JOINT[1] and so on. Missing
+    fx are zero; unknown columns are ignored with a warning. The results have the same columns (and w:CONTACT.fz for
+    contacts and loop joints), so they can be the states of another problem.
 
-    A log has the time t, too, and may be of any length; its results are estimates, tau:JOINT and so on, and their
-    standard deviations std:tau:JOINT.
+    A log also has a column for the time t. It may have any length. Its results are estimates, such as tau:JOINT, with
+    their standard deviations, such as std:tau:JOINT.
 
-    If sensors of the problem determine the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and
-    q̇, and any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from all measurements.
+    If sensors of the problem determine the states (JointPosition, Gyroscope, Stance …), a log needs no columns for q
+    and q̇, and any sensor may be missing in any sample. q, q̇, q̈, biases and the results are estimated from all
+    measurements.
 
     Example: sysdyn solve biped --base floating --problem forward --random 5 --out result.csv
 
@@ -181,10 +182,10 @@ def diagnose(
     subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, log: UnknownLog = None,
     coupled: Coupled = False, order: MotionOrder = None,
 ) -> None:  # fmt: skip
-    """Say whether a problem is well posed.
+    """Check whether a problem is well posed.
 
-    Names the unknowns that are not determined and the equations that are redundant; for a log, positions and biases
-    that are not observable. Exit code 1 where there are any.
+    Lists undetermined unknowns and redundant equations; for a log, unobservable positions and biases. The exit code is
+    1 if there are any.
 
     Example: sysdyn diagnose problems/load_cells.toml
 
@@ -208,16 +209,16 @@ def flops(
     subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     orders: Annotated[
         str | None,
-        option("Only these orders, separated by commas; default: all, for estimation symmetric.", "--ordering"),
+        option("Orders to count, separated by commas. Default: all; for estimation problems: symmetric.", "--ordering"),
     ] = None,
     seconds: Seconds = None,
 ) -> None:  # fmt: skip
-    """Count the operations of every order exactly.
+    """Count the operations of every elimination order exactly.
 
-    And of what `sysdyn.compile` may take instead, the system after its passes and, where only τ and q̈ are wanted, a
-    recursion; and textbook RNEA and ABA.
+    Also counts the alternatives of `sysdyn.compile` (the system after its passes and, if only τ and q̈ are requested,
+    a recursion), and textbook RNEA and ABA.
 
-    solve: given the transforms X, the velocities and the bias terms; end to end: from q and q̇ on.
+    solve: without the transforms X, velocities and bias terms. end to end: from q and q̇.
 
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """
@@ -245,7 +246,7 @@ def plot(
 ) -> None:  # fmt: skip
     """Draw the matrix before and after permutation.
 
-    Entries are coloured by the kind of their block; fill-in has a colour of its own.
+    The colour of an entry shows the kind of its block; fill-in has a separate colour.
 
     Example: sysdyn plot biped --problem forward --ordering aba --out matrix.png
     """
@@ -262,15 +263,15 @@ def plot(
 def report(
     subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     ordering: Ordering = None, seconds: Seconds = None,
-    out: Annotated[Path | None, option("Write a page (.html) instead, which loads nothing.")] = None,
+    out: Annotated[Path | None, option("Write a self-contained page (.html) instead.")] = None,
     log: UnknownLog = None, coupled: Coupled = False, order: MotionOrder = None, force: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Show the decisions of the offline phase, and their reasons.
+    """Show the decisions of the offline phase with their reasons.
 
-    Counts, fill-in, safety of the pivots, and the orders considered. The page of --out has the robot, what is known
-    and asked, the matrix before and after, counts compared with textbook algorithms, times on this machine and, of
-    estimates, standard deviations, leverage and what each sensor contributes, too. That of a log has its trajectories
-    and outputs with ±2 σ, contacts, biases, and the outliers.
+    Operation counts, fill-in, pivot safety, and the orders that were compared. The page of --out also shows the robot,
+    the known and requested quantities, the matrix before and after permutation, a comparison with textbook algorithms,
+    times on this machine and, for estimation, standard deviations, leverage and the contribution of each sensor. The
+    page of a log shows trajectories and outputs with ±2 σ, contacts, biases and outliers.
 
     Example: sysdyn report biped --problem inverse
 
@@ -302,17 +303,17 @@ def show_robot(
     subject: Subject, base: Base = None,
     log: Annotated[
         list[Path] | None,
-        option("States to go through: a file with q:JOINT, and t, tau:JOINT, fx:BODY.nz … where known."),
+        option("States to show: a file with q:JOINT and, if known, t, tau:JOINT, fx:BODY.nz …"),
     ] = None,
-    visuals: Annotated[Path | None, option("A URDF or MJCF file with the shapes; default: that of the robot.")] = None,
-    html: Annotated[Path | None, option("Write the page to this file and open no browser.")] = None,
+    visuals: Annotated[Path | None, option("URDF or MJCF file with the shapes. Default: that of the robot.")] = None,
+    html: Annotated[Path | None, option("Write the page to this file instead of opening a browser.")] = None,
     force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Show a robot in three dimensions, in the browser or as a file.
 
-    The file is one page of HTML that needs no network. Torques colour the links, external wrenches are arrows, a slider
-    goes through the states and can be played. What several files hold, --log LOG --log OTHER, is put together by time.
-    Needs the extra "show".
+    The file is a self-contained HTML page. The colour of a link shows the torque of its joint, arrows show external
+    wrenches. A slider selects the state; the motion can be played. Several files, --log LOG --log OTHER, are merged by
+    time. Needs the extra "show".
 
     Example: sysdyn show biped --base floating --html biped.html --force
     """
@@ -330,15 +331,16 @@ def show_robot(
 @app.command()
 def export(
     subject: Subject, out: Annotated[Path, option("Folder of the C project; created if it does not exist.")],
-    name: Annotated[str | None, option("Name of files and functions; default: robot and problem.")] = None,
+    name: Annotated[str | None, option("Name of files and functions. Default: from robot and problem.")] = None,
     base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     ordering: Ordering = None,
-    real: Annotated[str, option("Type of its numbers: float64 (default) or float32.")] = "float64",
+    real: Annotated[str, option("Floating-point type: float64 (default) or float32.")] = "float64",
     force: Overwrite = False, seconds: Seconds = None,
 ) -> None:  # fmt: skip
-    """Write a solver as C99 that needs nothing but math.h.
+    """Write a solver as C99 code that depends only on math.h.
 
-    NAME.h and NAME.c with one function; main.c, which shows its use and checks test vectors; and CMakeLists.txt. Then:
+    The folder has NAME.h and NAME.c with one function, main.c with an example and test vectors, and CMakeLists.txt.
+    Build and test:
     cmake -S FOLDER -B FOLDER/build && cmake --build FOLDER/build && ctest --test-dir FOLDER/build
 
     Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
@@ -366,7 +368,7 @@ def write_problems(
     check_output(out, force)
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
     write_folder(out, files)
-    output().print(f"wrote {out}: {len(files)} files; {out / 'README.md'} says what they are", soft_wrap=True)
+    output().print(f"wrote {out}: {len(files)} files; {out / 'README.md'} describes them", soft_wrap=True)
 
 
 @app.command()
@@ -376,18 +378,18 @@ def reproduce(
     ] = None,
     bodies: Annotated[
         str | None,
-        option("Lengths of the chains of fig1 and fig2, as 5 7 9 or 5,7,9, in place of theirs."),
+        option("Lengths of the chains in fig1 and fig2, such as 5 7 9 or 5,7,9."),
     ] = None,
     out: Annotated[
         Path | None,
-        option("Folder of the files; default: experiments/results in a source tree, else results."),
+        option("Output folder. Default: experiments/results in a source tree, else results."),
     ] = None,
-    quick: Annotated[bool, option("Reduced sizes, in less than a minute.", "--quick")] = False,
+    quick: Annotated[bool, option("Reduced sizes; takes less than a minute.", "--quick")] = False,
     force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Reproduce the claims and figures of the paper.
 
-    Each as CSV and picture, and a page of findings. Results in the folder that is taken without --out are renewed.
+    Writes a CSV file and a picture for each, and a page of findings. Files in the default folder are replaced.
 
     Example: sysdyn reproduce fig1 --quick
 
@@ -397,7 +399,7 @@ def reproduce(
     from sysdyn.papers.nori.experiments import reproduce as run
 
     console, chosen, sizes = output(), list(experiments or []), []
-    if bodies is not None:  # all that follow the option belong to it, though the parser takes only the first
+    if bodies is not None:  # the parser assigns only the first number to the option; the others are in `experiments`
         listed = [*bodies.split(","), *(name for name in chosen if name.isdecimal())]
         chosen = [name for name in chosen if not name.isdecimal()]
         if wrong := [x for x in listed if not x.strip().isdecimal()]:
@@ -412,13 +414,13 @@ def reproduce(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, option("Folder for the pictures; default: demo, where they are renewed.")] = None,
+    out: Annotated[Path | None, option("Folder of the pictures. Default: demo, which is overwritten.")] = None,
     force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Run the main job on the iCub humanoid.
 
-    Or on a tree of bodies where icub-models is not installed. Solves inverse and forward dynamics, counts, checks and
-    times them, and draws the matrices.
+    Uses a generated tree if icub-models is not installed. Solves inverse and forward dynamics, counts operations,
+    checks results, measures times and draws the matrices.
 
     Example: sysdyn demo --out pictures
     """
@@ -427,7 +429,7 @@ def demo(
     try:
         model, urdf = load_robot("icub"), str(robots()["icub"])
     except BackendUnavailable as error:
-        output().print(f"{error}. Until then a tree of 30 bodies takes its place.", soft_wrap=True)
+        output().print(f"{error}. A tree of 30 bodies is used instead.", soft_wrap=True)
         model, urdf = load_robot("auto_tree:30,1.5,1.5,0.9").replace(name="tree"), ""
     for path in pictures(model, out).values() if out is not None else ():
         if path.exists():
@@ -437,12 +439,12 @@ def demo(
 
 @app.command("cache")
 def show_cache(
-    clear: Annotated[bool, option("Delete the entries: solvers are compiled again when needed.", "--clear")] = False,
+    clear: Annotated[bool, option("Delete all entries. Solvers are then recompiled when needed.", "--clear")] = False,
 ) -> None:  # fmt: skip
     """Show the cache of compiled solvers and its size.
 
-    SYSDYN_CACHE is another folder, or nothing or off for no cache. SYSDYN_CACHE_LIMIT is the greatest size in MiB (1024
-    if not set): beyond it the least recently used entries are deleted.
+    The variable SYSDYN_CACHE sets another folder; an empty value or off disables the cache. SYSDYN_CACHE_LIMIT is the
+    size limit in MiB (default 1024). Beyond it, the least recently used entries are deleted.
 
     Example: sysdyn cache
     """
@@ -458,5 +460,5 @@ def show_cache(
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script `sysdyn`."""
     run_program(partial(app, prog_name="sysdyn"))

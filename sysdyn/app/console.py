@@ -1,4 +1,4 @@
-"""The program on the console: its errors, warnings and exit codes, and output that cannot be written."""
+"""Console behaviour: errors, warnings, exit codes, and output streams that cannot be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sysdyn.errors import SingularState, SysdynError
 
 
 class Commands(TyperGroup):
-    """Print errors of sysdyn as one line and warnings as a note, both on standard error."""
+    """Command group that prints sysdyn errors and warnings as single lines on standard error."""
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
@@ -30,12 +30,12 @@ class Commands(TyperGroup):
                 print_labelled("error:", "red", error)
                 raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
             except (MemoryError, RecursionError) as error:
-                print_labelled("error:", "red", f"more memory is needed than there is: {error or type(error).__name__}")
+                print_labelled("error:", "red", f"out of memory: {error or type(error).__name__}")
                 raise typer.Exit(WRONG) from error
 
 
 def run(program: Callable[[], object]) -> None:
-    """Run the program as a console script: output may be ASCII only, full or closed, and SIGTERM may come."""
+    """Run a console script. Handles SIGTERM and output streams that are ASCII only, full or closed."""
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -46,7 +46,7 @@ def run(program: Callable[[], object]) -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest goes nowhere at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the remaining output at exit
         if isinstance(error, BrokenPipeError):
             sys.exit(UNREAD)
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The demonstration: reports about inverse and forward dynamics of a humanoid, compared with Pinocchio."""
+"""Demonstration: inverse and forward dynamics of a humanoid, compared with Pinocchio."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from sysdyn.errors import FileError, SysdynError
 from sysdyn.model import Model
 from sysdyn.online.solver import Solver
 
-# Kinds of problems with their names in prose.
+# {kind of problem: name in text}
 _NAMES = {"inverse": "inverse dynamics", "forward": "forward dynamics"}
-# Calls of Pinocchio in a timed loop: tuned to seconds.
+# Number of Pinocchio calls in a timed loop: tuned to seconds.
 _CALLS = 2000
 
 
 class Pinocchio(ReferenceAlgorithm):
-    """rnea and aba of pin on the same URDF; joints are matched by name. Raises ImportError."""
+    """Reference algorithms rnea and aba of Pinocchio (package pin) on the same URDF. Raises ImportError.
+
+    Joints are matched by name.
+    """
 
     def __init__(self, model: Model, kind: str, urdf: str):
         import pinocchio as pin
@@ -40,14 +43,14 @@ class Pinocchio(ReferenceAlgorithm):
         return result
 
     def _forces(self, fx: np.ndarray) -> list:
-        """External wrenches (nb, 6) of bodies as pin's forces by joint, the linear part first."""
+        """Convert external wrenches (nb, 6) on bodies to Pinocchio's joint forces, linear part first."""
         forces = [self.pin.Force(np.zeros(6))] * self.pin_model.njoints
         for k, i in enumerate(self.order, start=1):
             forces[k] = self.pin.Force(fx[i, 3:], fx[i, :3])
         return forces
 
     def seconds(self) -> float:
-        """Seconds of a call in a Python loop."""
+        """Time [s] per call in a Python loop."""
         states = [x[:, self.order] for x in self.model.random_state(seed=2, batch=_CALLS)]
         rows, call, model, data = list(zip(*states, strict=True)), self.call, self.pin_model, self.data
 
@@ -59,14 +62,14 @@ class Pinocchio(ReferenceAlgorithm):
 
 
 def pictures(model: Model, folder: Path) -> dict[str, Path]:
-    """{kind of problem: its picture}."""
+    """{kind of problem: path of its picture}."""
     return {kind: folder / f"{model.name.lower()}_{kind}.png" for kind in _NAMES}
 
 
 def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
-    """Print the demonstration on `console` and leave two pictures in `folder`. Raises SysdynError.
+    """Print the demonstration on `console` and write two pictures to `folder`. Raises SysdynError.
 
-    urdf: the path of the model's file, which pin reads, too; empty where it has none.
+    urdf: path of the model file for Pinocchio; "" if the model has no file.
     """
     begin = time.perf_counter()
     try:
@@ -77,20 +80,20 @@ def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
         f"{model.name}{', read from its URDF' if urdf else ''}: {model.nb} moving bodies, {model.nv} joints, "
         f"{model.mass:.1f} kg, {model.base} base. Each body has a spatial acceleration a, a wrench f through its "
         "joint, an external wrench fx, a joint torque τ and a joint acceleration q̈. The Newton-Euler equations are "
-        "linear in all of these: D(q) d + b(q, q̇) = 0 with a sparse matrix D. Some are known, the others are solved "
-        "for: by elimination, or by a recursion if only τ or q̈ is wanted."
+        "linear in all of these: D(q) d + b(q, q̇) = 0 with a sparse matrix D. Some are known; elimination computes "
+        "the others, or a recursion if only τ or q̈ is requested."
     )
     for kind in _NAMES:
         _report(console, Job(make_problem(model, kind), kind), urdf, pictures(model, folder)[kind])
     console.print(
-        "\nTextbook RNEA and ABA are our own implementations, counted by the same rules: products with 0 and ±1, "
-        "changes and copies of signs, the reduction of angles by whole turns and the checks of pivots are not counted. "
+        "\nTextbook RNEA and ABA are implementations in sysdyn, counted by the same rules: products with 0 and ±1, "
+        "sign changes, argument reduction of angles and pivot checks are not counted. "
         f"\nDone in {time.perf_counter() - begin:.0f} s. Next: README.md, and sysdyn --help."
     )
 
 
 def _report(console: Console, job: Job, urdf: str, picture: Path) -> None:
-    """Compile a problem by elimination and as a recursion, count, check, time and draw it."""
+    """Compile a problem by elimination and by recursion. Print counts, errors and times; draw the matrix."""
     from sysdyn.app.matrix_plot import plot_matrix, save_figure  # matplotlib takes half a second to import
 
     console.print(f"\n{_NAMES[job.kind]}".upper(), style="bold")
@@ -99,7 +102,7 @@ def _report(console: Console, job: Job, urdf: str, picture: Path) -> None:
         begin = time.perf_counter()
         solvers[label] = job.compile(formulation=formulation)
         console.print(f"{label}, {time.perf_counter() - begin:.2f} s: {solvers[label]!r}", soft_wrap=True)
-    console.print(f"orders of elimination tried: {', '.join(_tried(solvers['elimination']))}")
+    console.print(f"elimination orders compared: {', '.join(_order_families(solvers['elimination']))}")
     print_table(operations(job, solvers))
     reference: ReferenceAlgorithm = ReferenceAlgorithm(job.problem.model, job.kind)
     try:
@@ -118,8 +121,8 @@ def _report(console: Console, job: Job, urdf: str, picture: Path) -> None:
                   soft_wrap=True)  # fmt: skip
 
 
-def _tried(solver: Solver) -> list[str]:
-    """Families of orders that were tried, with the number of starts if there are several."""
+def _order_families(solver: Solver) -> list[str]:
+    """Families of elimination orders in the search, with the number of starts if there are several."""
     count: dict[str, int] = {}
     for name, result in solver.compiled.considered:
         if "not available" not in result:

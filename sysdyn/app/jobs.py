@@ -1,4 +1,4 @@
-"""Jobs: a problem with options of compiling and solving, run at states or over a log, with results in files."""
+"""Jobs: a problem with options for compilation and solution, applied to states or a log; results go to files."""
 
 from __future__ import annotations
 
@@ -28,21 +28,33 @@ from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_d
 from sysdyn.reference import aba, rnea
 from sysdyn.sparse.orderings import ORDERINGS
 
-# Kinds of problems with a name; any other problem is a list of measurements.
+# Kinds of problems with a name. Other problems are lists of measurements.
 KINDS = ("inverse", "forward", "hybrid")
-# Orders that a user may ask for, besides "auto", which tries them.
+# Valid elimination orders, besides "auto".
 ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
-# Outputs by kind of problem: the quantity that RNEA or ABA returns.
+# {kind of problem: outputs}, the quantity that RNEA or ABA returns.
 DEFAULT_OUTPUTS = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
-# Textbook algorithms with which solvers of a kind are compared.
+# {kind of problem: textbook algorithm for comparison}
 REFERENCES = {"inverse": rnea, "forward": aba}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A problem with options of compiling and solving; kind: inverse, forward, hybrid, or measurements.
+    """A problem with options for compilation and solution.
 
-    values {measurement: (m,)}: constants, the same in every state. columns {name in a log: name here}, as of `Log`.
+    Attributes
+    ----------
+    problem : Problem
+    kind : {"inverse", "forward", "hybrid", "measurements"}
+    title : str
+    ordering, on_singular : str
+        See `sysdyn.compile`.
+    outputs : tuple or None
+        Requested outputs; None for the default of the kind.
+    values : mapping
+        {measurement: (m,)} with constant values, the same in every state.
+    columns : mapping
+        {column name in a log: name in the problem}, see `Log`.
     """
 
     problem: Problem
@@ -56,26 +68,26 @@ class Job:
 
     @property
     def requested(self) -> tuple[Output, ...]:
-        """The requested outputs, by default those of the kind of problem."""
+        """Requested outputs. Default: the outputs of the kind of problem."""
         return self.outputs or DEFAULT_OUTPUTS.get(self.kind) or self.problem.quantities
 
     @property
     def log_outputs(self) -> tuple[Output, ...]:
-        """Outputs of a log of unknown states, by default torques, and external wrenches if any are unknown."""
+        """Outputs for a log with unknown states. Default: torques, and external wrenches if any are unknown."""
         if self.outputs is not None:
             return self.outputs
         all_known = len(self.problem.knows("fx")) == 6 * self.problem.model.nb
         return ("tau",) if all_known else ("tau", "fx")
 
     def compile(self, **options: Any) -> Solver:
-        """The compiled problem, with a progress bar; options and errors as of `sysdyn.compile`."""
+        """Compile the problem with a progress bar. Options and errors as in `sysdyn.compile`."""
         with Bar("compiling") as bar:
             return compile(
                 self.problem, self.ordering, self.requested, on_singular=self.on_singular, progress=bar, **options
             )
 
     def unknown_log(self, path: Path) -> Log:
-        """A log whose states are unknown. Raises ProblemError if no sensor determines them."""
+        """Open a log with unknown states. Raises ProblemError if no sensor determines them."""
         if not self.problem.state_sensors:
             raise ProblemError(
                 "no sensor of the problem determines the states of a log: add encoders (JointPosition) or other "
@@ -84,7 +96,7 @@ class Job:
         return Log(path, self.problem, self.values, columns=self.columns, states=STATES[1])
 
     def smooth(self, log: Log, coupled: bool, order: int | None) -> Any:
-        """The `Run` over a log of unknown states, with a progress bar."""
+        """Smooth a log with unknown states, with a progress bar. Returns a `Run`."""
         from sysdyn.trajectories.smooth import smooth  # scipy.stats takes most of a second to import
 
         with Bar("log") as bar:
@@ -92,7 +104,7 @@ class Job:
 
 
 def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem:
-    """Inverse, forward or hybrid dynamics of the model; torque: joints whose torque is known (hybrid only)."""
+    """Create an inverse, forward or hybrid dynamics problem. torque: joints with known torque (hybrid only)."""
     check_among("problem", kind, KINDS)
     if kind == "hybrid":
         if not torque:
@@ -104,7 +116,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
 
 
 def solve_states(job: Job, states: States, out: Path | None, seconds: float | None, random: bool = False) -> None:
-    """Solve at states; print and write the results. random: contacts need not be at rest."""
+    """Solve at states; print and write the results. random: random states, in which contacts may move."""
     arrays: dict[str, Any] = dict(states.arrays)
     q, qd = arrays.pop("q"), arrays.pop("qd")
     warn_of_gaps(job.problem, q)
@@ -130,7 +142,7 @@ def solve_log(
     job: Job, log: Log, path: Path, out: Path | None, picture: Path | None, scheduler: str | None,
     seconds: float | None,
 ) -> None:  # fmt: skip
-    """Estimate the states of a log with exact q and q̇; write and draw the estimates."""
+    """Estimate the outputs of a log with exact q and q̇; write and draw the estimates."""
     solver = job.compile(seconds=seconds)
     bands = _bands(job.problem.model, solver.outputs, picture)
     _print_title(job)
@@ -149,7 +161,7 @@ def smooth_log(
     job: Job, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
 ) -> None:
     """Estimate states, biases and outputs of a log with unknown states; write and draw them."""
-    from sysdyn.trajectories.smooth import Request, checked_outputs, smooth_into  # as in `Job.smooth`
+    from sysdyn.trajectories.smooth import Request, checked_outputs, smooth_into  # lazy import, see `Job.smooth`
 
     bands, begin = _bands(job.problem.model, job.log_outputs, picture), time.perf_counter()
     notes = []
@@ -179,7 +191,7 @@ def smooth_log(
 
 
 def _bands(model: Model, outputs: Sequence[Output], picture: Path | None) -> Any:
-    """Bands of τ or else of q̈ for a picture, None without one."""
+    """`Bands` of τ (or q̈ if τ is not an output) for a picture; None without a picture."""
     if picture is None:
         return None
     from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
@@ -195,7 +207,7 @@ def _print_title(job: Job) -> None:
 def _print_notes(
     job: Job, log: Log, path: Path, n: int, notes: Sequence[str], bands: Any, picture: Path | None
 ) -> None:  # fmt: skip
-    """Print what was read and written, and draw the bands."""
+    """Print a summary of inputs and outputs, and draw the bands."""
     words = [f"{n:,} states of {path}"]
     words += [f"{log.summary.missing:,} values of sensors were missing"] if log.summary.missing else []
     if picture is not None:
@@ -206,7 +218,7 @@ def _print_notes(
 
 
 def _require_solved(failed: int, n: int, numbers: str = "") -> None:
-    """End the program with an error if states were not solved."""
+    """Exit with an error if states were not solved. numbers: text with their indices."""
     if failed:
         print_labelled("error:", "red", f"{failed} of {n} states were not solved{numbers}")
         raise typer.Exit(NOT_SOLVED)

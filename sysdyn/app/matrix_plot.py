@@ -1,4 +1,4 @@
-"""Plots of a problem's matrix before and after permutation, with the fill-in of the elimination."""
+"""Plots of the matrix of a problem before and after permutation, with fill-in."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Blocks, Pattern, matrix_pattern, raster
 from sysdyn.online.solver import Solver
 
-# Suffixes of pictures.
+# Valid suffixes of pictures.
 SUFFIXES = (".png", ".pdf", ".svg")
-# Symbols of the kinds of entries at brackets, and their names in the legend, in its order.
+# {kind of entry: symbol at brackets}, and {kind: name} in the order of the legend.
 SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()}
 SYMBOLS |= {"w": "$w$", KNOWN: KNOWN, MULTIPLIER: r"$\lambda$", FURTHER: FURTHER}
 LEGEND = {
@@ -32,22 +32,23 @@ LEGEND = {
     "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FURTHER: "further quantity", FILL: "fill-in of L + U",
 }  # fmt: skip
-# Side of a matrix in inches, and least length of a bracket with a label in points: tuned for print.
+# Side of a matrix [inch], and minimum length of a labelled bracket [pt]: tuned for print.
 _INCHES, _LEAST_LABEL = 5.3, 7.5
-# More bodies are labelled by chains, more groups of equal kinds not at all: tuned to be readable.
+# Above these numbers, labels are per chain of bodies, and brackets are omitted: tuned for legibility.
 _MANY_BODIES, _MANY_GROUPS = 12, 8
 
 
 def pattern(solver: Solver) -> Pattern:
-    """The pattern that `plot_matrix` draws. Raises ProblemError if the solver eliminates no matrix."""
+    """Sparsity pattern for `plot_matrix`. Raises ProblemError if the solver is a recursion without a matrix."""
     return matrix_pattern(solver.problem, solver.options, solver.choice)
 
 
 def plot_matrix(solver: Solver) -> Figure:
-    """D in its natural layout, and P D Q in the order of the solver's pivots with the fill-in marked.
+    """Plot D in its natural layout and P D Q in pivot order, with the fill-in.
 
-    Each entry has the colour of its unknown; the strips along the matrix repeat it for columns (top) and equations
-    (left), the brackets name bodies or chains of bodies. No global state of matplotlib is touched.
+    The colour of an entry shows the kind of its unknown. The strips along the matrix show the kinds of the columns
+    (top) and equations (left); the brackets name bodies or chains of bodies. The global state of matplotlib is not
+    changed.
     """
     p, model = pattern(solver), solver.model
     figure = Figure(figsize=(2 * _INCHES + 3.6, _INCHES + 2.6))
@@ -82,7 +83,7 @@ def plot_matrix(solver: Solver) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
-    """Write the picture in one step, in the format of its suffix (.png, .pdf, .svg), with its title as metadata.
+    """Write a picture atomically, with its title as metadata. The suffix (.png, .pdf, .svg) selects the format.
 
     Raises InvalidInput, FileError.
     """
@@ -90,7 +91,7 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
     if suffix not in SUFFIXES:
         raise InvalidInput(f"picture {str(path)!r} must end in {', '.join(SUFFIXES)}")
     buffer = io.BytesIO()
-    undated = {".pdf": "CreationDate", ".svg": "Date"}.get(suffix)  # one figure, one file
+    undated = {".pdf": "CreationDate", ".svg": "Date"}.get(suffix)  # without a date, equal figures give equal files
     metadata: dict[str, str | None] = {undated: None} if undated else {}
     if figure.texts:
         metadata["Title"] = figure.texts[0].get_text()
@@ -99,13 +100,13 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
 
 
 def save_pictures(figure: Figure, path: Path, dpi: int = 150) -> None:
-    """Write the picture for screens, path + ".png", and for print, path + ".pdf". Raises FileError."""
+    """Write a picture as path + ".png" (screen) and path + ".pdf" (print). Raises FileError."""
     for suffix in (".png", ".pdf"):
         save_figure(figure, path.with_name(path.name + suffix), dpi)
 
 
 def _palette(png: io.BytesIO) -> bytes:
-    """The picture with a table of 256 colours: a third of the size, and no difference to the eye."""
+    """Reduce a PNG to a palette of 256 colours: a third of the size without visible difference."""
     out, words = io.BytesIO(), PngInfo()
     with Image.open(png) as image:
         if "Title" in image.info:
@@ -116,13 +117,13 @@ def _palette(png: io.BytesIO) -> bytes:
 
 
 def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> list[tuple[int, int]]:
-    """(start, stop) of each run of values with equal keys."""
+    """(start, stop) of each run of consecutive values with equal keys."""
     edges = [k for k in range(len(values)) if k == 0 or key(values[k]) != key(values[k - 1])]
     return list(zip(edges, [*edges[1:], len(values)], strict=True))
 
 
 def _strips(ax: Axes, n: int, rows: Blocks, cols: Blocks) -> None:
-    """Strips in the colours of rows and columns, at the left and at the top."""
+    """Draw strips with the kinds of rows (left) and columns (top)."""
     point = n / (72 * _INCHES)
     begin, thick = -0.5 - 6.5 * point, 4.5 * point
     for blocks, left in ((rows, True), (cols, False)):
@@ -137,7 +138,7 @@ def _strips(ax: Axes, n: int, rows: Blocks, cols: Blocks) -> None:
 
 
 class _Span(NamedTuple):
-    """Successive rows or columns of a body, or of the bodies of a chain, with these kinds."""
+    """Consecutive rows or columns of a body, or of a chain of bodies first … last, with their kinds."""
 
     start: int
     stop: int
@@ -147,7 +148,7 @@ class _Span(NamedTuple):
 
 
 def _spans(blocks: Blocks, model: Model) -> list[_Span]:
-    """Runs of one body; in large models those of a chain of bodies, upwards or downwards, are merged."""
+    """Split blocks into spans, one per body. In large models, spans of a chain of bodies are merged."""
     spans: list[_Span] = []
     for start, stop in _runs(blocks, lambda block: block[1]):
         kinds, body = tuple(dict.fromkeys(kind for kind, _ in blocks[start:stop])), blocks[start][1]
@@ -162,7 +163,7 @@ def _spans(blocks: Blocks, model: Model) -> list[_Span]:
 
 
 def _brackets(ax: Axes, n: int, blocks: Blocks, model: Model, side: str) -> float:
-    """Inner brackets of bodies or chains of bodies, outer ones of the quantities there; returns their width [pt]."""
+    """Draw inner brackets for bodies or chains and outer brackets for quantities. Returns their total width [pt]."""
     point = n / (72 * _INCHES)
     spans, names = _spans(blocks, model), model.body_names
     groups = [list(group) for _, group in groupby(spans, key=lambda span: span.kinds)]
@@ -188,7 +189,7 @@ def _brackets(ax: Axes, n: int, blocks: Blocks, model: Model, side: str) -> floa
 def _bracket(
     ax: Axes, start: int, stop: int, offset: float, point: float, text: str, side: str, size: float, turned: bool
 ) -> None:
-    """A bracket along one side of the matrix, `offset` away from it, with its text outside; lengths in entries."""
+    """Draw a bracket with text along one side of the matrix, at distance `offset`. Lengths in matrix entries."""
     depth, gap = 2.5 * point, min(0.08 * (stop - start), 2.0 * point)
     a, b, out = start - 0.5 + gap, stop - 0.5 - gap, -0.5 - offset
     x, y, at = [a, a, b, b], [out + depth, out, out, out + depth], ((a + b) / 2, out - 0.8 * depth)

@@ -1,4 +1,4 @@
-"""Motions from files: logs, their estimates and results of states, as arguments of `show`."""
+"""Motions from files (logs, estimates, results) as arguments of `show`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sysdyn.problem import Problem
 
 
 def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.ndarray]:
-    """Arguments q, tau, fx and t of `show` from the files of a log and of its estimates; see `log_columns`.
+    """Read arguments q, tau, fx and t for `show` from files, for example a log and its estimates; see `log_columns`.
 
-    States of several files are those with the same t. States with missing values are left out. Raises FileError, and
+    Several files are merged at their common times t. States with missing values are dropped. Raises FileError, and
     InvalidInput if no file has q.
     """
     motion: dict[str, np.ndarray] = {}
@@ -47,14 +47,14 @@ def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.nda
 
 
 def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
-    """{t, q, tau, fx: (N, columns)} of a file, or of all files that a pattern names."""
+    """Read {"t", "q", "tau", "fx": (N, columns)} from a file, or from all files that match a pattern."""
     problem = Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
     columns = LogColumns(problem, ("tau", "fx"), timed=None, free=("q", "qd"))
     parts: list[dict[str, np.ndarray]] = []
     for file in files_of(source):
         table = read_table(file, columns.of_array)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LogWarning)  # of columns that are not shown
+            warnings.simplefilter("ignore", LogWarning)  # ignored columns
             used, numbers = columns.matched(table, str(file))
         x = np.vstack([np.empty((0, len(used))), *table.chunks(columns.kinds(used, numbers))])
         part = {}
@@ -62,7 +62,7 @@ def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
             every = [n for n, (g, _) in enumerate(columns.group) if g == group]
             at = {columns.group[n][1]: k for k, n in enumerate(numbers) if n in every}
             missing = [columns.names[n] for n in every if columns.group[n][1] not in at]
-            if at and missing and name != "fx":  # wrenches that are not named are zero
+            if at and missing and name != "fx":  # missing wrenches are zero
                 raise InvalidInput(f"{file} lacks the columns {few(missing, 12)}")
             if at:
                 part[name] = np.zeros((len(x), len(every)))

@@ -1,4 +1,4 @@
-"""Problem files: jobs in TOML, that is a robot, measurements and options of compiling (`problems/`)."""
+"""Problem files (`problems/*.toml`): robot, measurements and options of a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem
 
 _NUMBERS = int | float | list
-# Keys of a file, of a [[measurement]] in addition to the arguments of its class, and of a frame, with their types.
+# {key: type} of a file, of a [[measurement]] besides the arguments of its class, and of a frame.
 _FILE_KEYS = {
     "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": str | list, "problem": str,
     "torque": list, "ordering": str, "outputs": str | list, "on_singular": str, "measurement": list, "units": dict,
@@ -40,31 +40,32 @@ _MEASUREMENT_KEYS = {
     "switchable": bool, "unless": str,
 }  # fmt: skip
 _FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
-_BLOCK_KEYS = {"quantity", "on", "matrix"}  # of Linear
+_BLOCK_KEYS = {"quantity", "on", "matrix"}  # of the measurement Linear
 _TYPE_NAMES = {str: "a string", list: "a list", dict: "a table", bool: "true or false", float: "a number"}
-# Type of a sensor of the robot description.
+# Measurement type for sensors of the robot file.
 _DECLARED = "declared"
 
 
 def load_job(path: str | Path) -> Job:
-    """The job in a TOML file.
+    """Read a job from a TOML file.
 
-    robot = "icub"            as for `load_robot`; paths are relative to the file
+    robot = "icub"            see `load_robot`; paths are relative to the file
     base = "fixed"            or "floating"; gravity = [x, y, z]
-    fixed_joints = "lump"     as for `load_urdf`; default: lumped, except those with a declared sensor of the file
-    problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; without it: only the measurements below
-    ordering, outputs, on_singular   as for `sysdyn.compile`; an output is a name, or a table as of a [[measurement]],
-                              {type = "Accelerometer", frame = "head", name = "imu"}: its value is computed
-    [[measurement]]           type = "LoadCells" or another of `MEASUREMENTS`, with the arguments of its class, or
-                              type = "declared", sensor = "l_foot_ft", of the robot description, with components,
-                              noise, reference; except = [names] of a raw one: all targets except these
+    fixed_joints = "lump"     see `load_urdf`; default: lump all except those with a sensor that the file uses
+    problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; default: measurements only
+    ordering, outputs, on_singular   see `sysdyn.compile`; an output is a name, or a table like a [[measurement]] with
+                              a value to compute: {type = "Accelerometer", frame = "head", name = "imu"}
+    [[measurement]]           type = a name in `MEASUREMENTS`, such as "LoadCells", with the arguments of its class
+                              type = "declared", sensor = "l_foot_ft": a sensor of the robot file, with components,
+                              noise, reference
+                              except = [names]: all targets except these, for raw measurements
                               frames: a name, or {body = "l_foot", xyz = […], rpy = […]}, or {body, matrix = 4 × 4}
-                              prior = true or switchable = true, this with unless = "STANCE" for logs; mean (of a
-                              prior) or value: numbers that are the same in every state and need no column
-    [units]                   measurement (or q, qd) = unit, or one for each component: must be those of sysdyn
-    [columns]                 name in files of states and logs = name here: "/joint_states/position[0]" = "q.elbow"
+                              prior = true, or switchable = true; unless = "STANCE" for a switchable one in logs
+                              value (for a prior: mean): constant values, which need no column
+    [units]                   measurement (or q, qd) = unit, or a list per component; must be the units of sysdyn
+    [columns]                 column name in files = name in sysdyn: "/joint_states/position[0]" = "q.elbow"
 
-    Errors name file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and the
+    Errors have file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and the
     errors of the model and the problem.
     """
     try:
@@ -101,7 +102,7 @@ def load_job(path: str | Path) -> Job:
 
 
 def load_renames(path: str | Path, problem: Problem) -> dict[str, str]:
-    """{name in files of states and logs: name here}, the content of a TOML file. Raises FileError, UnknownName."""
+    """Read a TOML file with {column name in files: name in sysdyn}. Raises FileError, UnknownName."""
     doc = Document(path)
     return _renames(doc, (), doc.data, problem)
 
@@ -115,7 +116,7 @@ def _renames(doc: Document, place: KeyPath, table: Mapping[str, Any], problem: P
 
 
 def _check_keys(doc: Document, place: KeyPath, table: Mapping[str, object], types: Mapping[str, Any]) -> None:
-    """Raise UnknownName for keys other than those of `types`, FileError for values of other types."""
+    """Check keys and value types against `types`. Raises UnknownName for keys, FileError for types."""
     for key, value in table.items():
         if key not in types:
             error = UnknownName("key", key, types)
@@ -127,7 +128,7 @@ def _check_keys(doc: Document, place: KeyPath, table: Mapping[str, object], type
 
 
 def _model(doc: Document) -> Model:
-    """The robot of the file, with the fixed joints that its declared sensors need."""
+    """Load the robot of the file. Fixed joints are kept if a declared sensor of the file needs them."""
     data = doc.data
     tables = [*data.get("measurement", ()), *(data["outputs"] if isinstance(data.get("outputs"), list) else ())]
     sensors = [x["sensor"] for x in tables if isinstance(x, Mapping) and "sensor" in x]
@@ -146,7 +147,7 @@ def _model(doc: Document) -> Model:
 
 
 def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
-    """(problem with the measurements of the file, {measurement: (m,)} of the constant values stated there)."""
+    """Add the measurements of the file. Returns (problem, {measurement: (m,) constant values})."""
     values: dict[str, np.ndarray] = {}
     added: list[tuple[KeyPath, Measurement]] = []
     for k, table in enumerate(doc.data.get("measurement", ())):
@@ -162,7 +163,7 @@ def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[st
                     n = len(m.components(problem.model))
                     x = table[key] if isinstance(table[key], list) else np.full(n, table[key], dtype=float)
                     values[m.name] = numbers(f"the value of {m.name!r}", x, (n,))
-    partial_problem = problem  # stances last, as they may name measurements that follow them
+    partial_problem = problem  # stances last, since they may refer to later measurements
     for place, m in sorted(added, key=lambda x: getattr(x[1].of, "when", None) is not None):
         with doc.errors_at(place):
             partial_problem = partial_problem + m
@@ -170,7 +171,7 @@ def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[st
 
 
 def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
-    """The outputs of the file, by name or as tables of measurements; None if it asks for none."""
+    """Outputs of the file, names or tables of measurements; None if the file has none."""
     if "outputs" not in doc.data:
         return None
     place, entries = ("outputs",), doc.data["outputs"]
@@ -189,7 +190,7 @@ def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
 
 
 def _measurement(doc: Document, place: KeyPath, table: Mapping[str, Any], model: Model) -> Measurement:
-    """The measurement that a table states, checked against the robot: unknown names are errors here."""
+    """Create the measurement of a table and check it against the robot. Raises UnknownName for unknown names."""
     kind = table.get("type")
     if kind is None:
         doc.fail(place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')
@@ -222,7 +223,7 @@ def _measurement(doc: Document, place: KeyPath, table: Mapping[str, Any], model:
 def _arguments(
     doc: Document, place: KeyPath, table: Mapping[str, Any], model: Model, kind: str, make: Callable[..., Measurement]
 ) -> dict[str, Any]:
-    """Arguments of the class of a measurement, by its signature."""
+    """Arguments for the class of a measurement, checked against its signature."""
     parameters = dict(inspect.signature(make).parameters)
     if kind == _DECLARED:
         parameters = {"sensor" if key == "name" else key: x for key, x in parameters.items()}
@@ -243,15 +244,15 @@ def _arguments(
             doc.fail((*place, "except"), "except is from all; targets names others")
         names = [table["except"]] if isinstance(table["except"], str) else table["except"]
         quantity = QUANTITY[arguments.get("quantity", RAW_NAMES[kind].quantity)]
-        left_out = [quantity.index(model, name) for name in names]
-        arguments["targets"] = [name for i, name in enumerate(quantity.owners(model)) if i not in left_out]
+        excluded = [quantity.index(model, name) for name in names]
+        arguments["targets"] = [name for i, name in enumerate(quantity.owners(model)) if i not in excluded]
     if kind == _DECLARED:
         arguments["name"] = arguments.pop("sensor")
     return arguments
 
 
 def _argument(doc: Document, place: KeyPath, value: Any) -> Any:
-    """An argument of a class from TOML: frames as (body, T (4, 4)), blocks of Linear by (quantity, name)."""
+    """Convert an argument from TOML: frames to (body, T (4, 4)), blocks of Linear to {(quantity, name): matrix}."""
     key = place[-1]
     if key in ("frame", "frame_a", "frame_b") and isinstance(value, Mapping):
         _check_keys(doc, place, value, _FRAME_KEYS)

@@ -1,4 +1,4 @@
-"""Reports about compiled problems: operation counts, differences from references, times, and a page of all of them."""
+"""Reports on compiled problems: operation counts, errors against reference algorithms, times, HTML page."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from sysdyn.passes import PAPER
 from sysdyn.program.opcodes import Flops
 from sysdyn.reference.flops import count_flops
 
-# Numbers of random states: compared with references, of the timed batch, of estimates; tuned to seconds.
+# Numbers of random states for the comparison, the timed batch and the uncertainties: tuned to seconds.
 CHECKED, TIMED_BATCH, _ESTIMATED = 1000, 10_000, 50
-# Calls of a timed loop, and repetitions, of which the fastest counts: tuned to seconds.
+# Calls per timed loop, and repetitions of the loop (the minimum is reported): tuned to seconds.
 _CALLS, _REPETITIONS = 2000, 7
-# Factor on the standard deviation of a sensor that removes its contribution: tuned.
+# Factor on the standard deviation of a sensor that makes its contribution negligible: tuned.
 _INFLATION = 1e3
 
 
 class ReferenceAlgorithm:
-    """RNEA or ABA of this package, as a textbook has them, for problems of one kind."""
+    """Textbook RNEA or ABA of this package, the reference for inverse or forward dynamics."""
 
     def __init__(self, model: Model, kind: str):
         self.model, self.algorithm = model, REFERENCES[kind]
@@ -47,12 +47,12 @@ class ReferenceAlgorithm:
         return count_flops(self.algorithm, self.model, fx=True)
 
     def solve(self, q: np.ndarray, qd: np.ndarray, x: np.ndarray, fx: np.ndarray) -> np.ndarray:
-        """(N, nv) τ or q̈ by q, q̇, q̈ or τ (N, nv), and external wrenches (N, nb, 6)."""
+        """τ or q̈ (N, nv). x: q̈ or τ (N, nv); fx: external wrenches (N, nb, 6)."""
         return self.algorithm(self.model, q, qd, x, fx)
 
 
 def reference_of(job: Job) -> ReferenceAlgorithm | None:
-    """The textbook algorithm for the problem, if there is one."""
+    """Textbook algorithm for the problem, or None."""
     applies = job.kind in REFERENCES and not job.problem.model.couplings
     return ReferenceAlgorithm(job.problem.model, job.kind) if applies else None
 
@@ -61,13 +61,30 @@ def reference_of(job: Job) -> ReferenceAlgorithm | None:
 
 
 def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[dict[str, list], dict[str, str]]:
-    """({scope: rows of counts} of these orders and of other forms, {order that does not apply: why}).
+    """Count the operations of elimination orders and of other forms.
 
-    orders: separated by commas; None: all that take seconds. Raises UnknownName.
+    Parameters
+    ----------
+    job : Job
+    orders : str or None
+        Names of orders, separated by commas. None: all orders that take at most seconds.
+    seconds : float or None
+        Time limit for the search, see `sysdyn.compile`.
+
+    Returns
+    -------
+    counts : dict
+        {scope: table rows}.
+    refused : dict
+        {order that is not applicable: reason}.
+
+    Raises
+    ------
+    UnknownName
     """
     if orders is not None:
         names = orders.replace(" ", "").split(",")
-    else:  # "mixed" takes minutes, as the others do to fail on noise
+    else:  # "mixed" takes minutes, and so do the other orders until they fail for noisy problems
         names = ["symmetric"] if job.problem.noisy else [name for name in ALL_ORDERINGS if name != "mixed"]
     for name in names:
         check_among("ordering", name, ALL_ORDERINGS)
@@ -77,7 +94,7 @@ def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[d
         try:
             solver = replace(job, ordering=name).compile(backend="python", seconds=seconds)
         except SysdynError as error:
-            lines = str(error).splitlines()  # the first one, with the next one if it only leads to that
+            lines = str(error).splitlines()  # first line, and the second one if the first ends with a colon
             refused[name] = " ".join(line.strip() for line in lines[: 1 + lines[0].endswith(":")])
             continue
         remark = "triangular" if solver.triangular else ""
@@ -93,7 +110,7 @@ def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[d
 
 
 def other_forms(job: Job, seconds: float | None = None) -> dict[str, Solver]:
-    """{label: solver} of the elimination with passes and of the recursion, if they apply."""
+    """{label: solver} for elimination with passes and for recursion, if applicable."""
     forms = {}
     for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
         with contextlib.suppress(SysdynError):
@@ -104,13 +121,13 @@ def other_forms(job: Job, seconds: float | None = None) -> dict[str, Solver]:
 
 
 def operations(job: Job, solvers: Mapping[str, Solver]) -> TextTable:
-    """Counts of solvers by label, and of textbook algorithms."""
+    """Table of operation counts of solvers {label: solver} and of textbook algorithms."""
     rows = []
     for label, solver in solvers.items():
         rows.append((f"{label}, {solver.ordering}", *count_cells(solver.flops.end_to_end)))
         if solver.flops.solve is not None:
             rows.append(("  of these, the linear solve", *count_cells(solver.flops.solve)))
-    for kind in () if job.problem.model.couplings else REFERENCES:  # which do not know couplings
+    for kind in () if job.problem.model.couplings else REFERENCES:  # they ignore couplings
         if job.kind not in REFERENCES or kind == job.kind:
             reference = ReferenceAlgorithm(job.problem.model, kind)
             rows.append((f"textbook {reference.name} of this robot", *count_cells(reference.flops())))
@@ -121,7 +138,7 @@ def operations(job: Job, solvers: Mapping[str, Solver]) -> TextTable:
 
 
 def differences(job: Job, solvers: Mapping[str, Solver], reference: ReferenceAlgorithm) -> dict[str, np.ndarray]:
-    """{label: (N,) greatest difference from the reference at random states, relative to the greatest entry there}."""
+    """{label: (N,) largest relative error against the reference at each of N random states}."""
     arrays, output = random_states(job.problem, CHECKED, seed=1).arrays, DEFAULT_OUTPUTS[job.kind][0]
     x = arrays["q"], arrays["qd"], arrays["qdd" if job.kind == "inverse" else "tau"], arrays["fx"]
     expected = reference.solve(*x)
@@ -131,20 +148,20 @@ def differences(job: Job, solvers: Mapping[str, Solver], reference: ReferenceAlg
 
 
 def accuracy(name: str, errors: Mapping[str, np.ndarray]) -> TextTable:
-    """The table of `differences` from the algorithm of this name."""
+    """Table of `differences` from the reference algorithm `name`."""
     rows = [(label, f"{x.max():.1e}", f"{np.median(x):.1e}") for label, x in errors.items()]
     return TextTable(f"relative difference from {name} at {CHECKED:,} random states", ("", "largest", "median"), rows)
 
 
 def call_times(job: Job, solver: Solver) -> dict[str, float]:
-    """{kind of call: seconds} of a plain call, a bound one, and a state of a batch on one thread."""
+    """{kind of call: seconds} for a plain call, a bound call, and a state of a batch on one thread."""
     problem = solver.problem
     batch: dict[str, Any] = dict(random_states(problem, TIMED_BATCH, seed=2, values=job.values).arrays)
     state: dict[str, Any] = {
         name: {key: y[0].copy() for key, y in x.items()} if isinstance(x, Mapping) else x[0].copy()
         for name, x in batch.items()
     }
-    # `bind` reads known quantities whole: zero if only measurements of them are given
+    # `bind` needs complete known quantities; they are zero if only measurements of them exist
     bindable = {x: np.zeros(problem.inputs[x].shape) for x in problem.known_quantities} | state
     y = {m.name: state["y"][m.name] for m in problem.custom if m.name in state.get("y", {})}
     bound = solver.bind(**{**{name: x for name, x in bindable.items() if name != "y"}, **({"y": y} if y else {})})
@@ -158,13 +175,13 @@ def call_times(job: Job, solver: Solver) -> dict[str, float]:
 
 
 def fastest(call: Callable[[], object], n: int) -> float:
-    """Seconds of a call in the fastest of several loops of n."""
+    """Time [s] per call, the minimum over several loops of n calls."""
     call()
     return min(timeit.repeat(call, number=n, repeat=_REPETITIONS)) / n
 
 
 def times(seconds: Mapping[str, float]) -> TextTable:
-    """The table of times by kind of call."""
+    """Table of times {kind of call: seconds}."""
     rows = [(name, f"{1e6 * x:.3g} µs") for name, x in seconds.items()]
     return TextTable(f"{platform.machine()}, Python {platform.python_version()}", ("call", "time"), rows)
 
@@ -173,10 +190,10 @@ def times(seconds: Mapping[str, float]) -> TextTable:
 
 
 def report_page(job: Job, solver: Solver) -> str:
-    """The page of a job and its solver, one HTML document that loads nothing. It measures times on this machine."""
+    """Report on a job and its solver as self-contained HTML. Times are measured on this machine."""
     model, problem = solver.model, solver.problem
     title = job.title or f"{model.name}: {', '.join(solver.outputs)}"
-    summary = solver.report().partition("\n  orders considered")[0]  # which have a table
+    summary = solver.report().partition("\n  orders considered")[0]  # the orders have a table of their own
     solvers, reference = {"this program": solver}, reference_of(job)
     compared = differences(job, solvers, reference) if reference and not problem.custom else {}
     considered = TextTable("what each came to", ("order", ""), solver.considered, 2)
@@ -197,7 +214,7 @@ def report_page(job: Job, solver: Solver) -> str:
 
 
 def _matrix(job: Job, solver: Solver) -> str:
-    """The matrix that is eliminated; for a recursion that of the paper, in an order that is found quickly."""
+    """Pictures of the eliminated matrix. For a recursion: the matrix of the paper, with a quick ordering."""
     eliminated, note = solver, ""
     if solver.choice.is_recursion:
         eliminated = job.compile(formulation="paper", level="fast", backend="python")
@@ -211,7 +228,7 @@ def _matrix(job: Job, solver: Solver) -> str:
 
 
 def _uncertainty(job: Job, solver: Solver) -> list[TextTable]:
-    """By noisy measurement its leverage and the standard deviations without it; standard deviations of outputs."""
+    """Tables of leverage and of standard deviations without each noisy measurement, and of all outputs."""
     arrays: dict[str, Any] = dict(random_states(solver.problem, _ESTIMATED, seed=3, values=job.values).arrays)
     estimate = solver(**arrays)
     assert isinstance(estimate, Estimate)
@@ -243,14 +260,14 @@ def _uncertainty(job: Job, solver: Solver) -> list[TextTable]:
 
 
 def _mean_std(solver: Solver, estimate: Any) -> dict[str, dict[str, float]]:
-    """{output: {label: standard deviation, mean over the states}}."""
+    """{output: {label: standard deviation}}, averaged over the states."""
     groups = solver.problem.outputs(solver.options.outputs)
     std = {name: np.reshape(estimate.std(name), (_ESTIMATED, -1)).mean(axis=0) for name in solver.outputs}
     return {name: dict(zip(groups[name].labels, x.tolist(), strict=True)) for name, x in std.items()}
 
 
 def _growth(name: str, std: Mapping[str, float], without: Mapping[str, float]) -> str:
-    """Factors by which the standard deviations of an output grow without a measurement: median and greatest."""
+    """Text with the growth of the standard deviations of an output without a measurement: median and maximum."""
     factors = {label: without[label] / x for label, x in std.items() if x > 0.0}
     worst = max(factors, key=factors.__getitem__)
     return f"× {np.median([*factors.values()]):.3g} (median of {name}), × {factors[worst]:.3g} ({worst})"

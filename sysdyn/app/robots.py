@@ -1,4 +1,4 @@
-"""Robots by specification: a file, a generator, or a name."""
+"""Robots for the command line: a file, a generator such as chain:5, or a name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.model import Model, auto_tree, chain, load
 
-# Text of a generated robot: the name of its generator and numbers after a colon.
+# Syntax of a generated robot: generator name, colon, numbers.
 GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
-# Form, function, and types of the arguments of generators.
+# {generator: (syntax, function, argument types)}
 _GENERATORS: dict[str, tuple[str, Callable[..., Model], tuple[type, ...]]] = {
     "auto_tree": ("auto_tree:N[,branching[,skew[,taper]]]", auto_tree, (int, float, float, float)),
     "chain": ("chain:N[,seed]", chain, (int, int)),
@@ -22,13 +22,27 @@ _GENERATORS: dict[str, tuple[str, Callable[..., Model], tuple[type, ...]]] = {
 def load_robot(
     spec: str, base: str = "fixed", folder: Path | None = None, fixed_joints: str | Sequence[str] | None = None
 ) -> Model:
-    """Model of a specification on the command line or in a problem file.
+    """Load the robot of a specification on the command line or in a problem file.
 
-    spec: the path of a robot file (relative to `folder`), `auto_tree:N[,b,skew,taper]`, `chain:N[,seed]`, or a name as
-    for `sysdyn.load`, such as `icub`. fixed_joints: of a URDF, as for `load_urdf`.
+    Parameters
+    ----------
+    spec : str
+        Path of a robot file, `auto_tree:N[,b,skew,taper]`, `chain:N[,seed]`, or a name for `sysdyn.load`, such as
+        `icub`.
+    base : {"fixed", "floating"}
+    folder : Path or None
+        Base folder of a relative path.
+    fixed_joints : str or sequence of str, optional
+        Option for URDF files, see `load_urdf`.
 
-    Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable if the
-    package of the robot is missing.
+    Raises
+    ------
+    ModelError
+        For a file that cannot be read.
+    InvalidInput
+        For an invalid specification.
+    BackendUnavailable
+        If the package of the robot is missing.
     """
     check_among("base", base, ("fixed", "floating"))
     if generator := GENERATOR.fullmatch(spec):

@@ -1,4 +1,4 @@
-"""The terminal: its consoles and exit codes, and views of tables, models and solutions."""
+"""Terminal output: consoles, exit codes, and printing of tables, models and solutions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
 from sysdyn.program.opcodes import Flops
 
-# Exit codes: some state could not be solved; the input is wrong; nobody reads the output, as of SIGPIPE.
+# Exit codes: unsolved states; invalid input; closed output pipe (as for SIGPIPE).
 NOT_SOLVED, WRONG, UNREAD = 1, 2, 141
-# Width in characters of output that goes to no terminal: tuned.
+# Width [characters] of output to files and pipes: tuned.
 _PIPED_WIDTH = 120
 
 
@@ -28,7 +28,7 @@ class _Console(Console):
 
 
 def output(stderr: bool = False) -> Console:
-    """Standard output or standard error as it is now; text is printed verbatim, without markup."""
+    """Console for the current standard output or standard error. Text is printed verbatim, without markup."""
     console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
@@ -36,12 +36,12 @@ def output(stderr: bool = False) -> Console:
 
 
 def print_labelled(label: str, style: str, text: object) -> None:
-    """Print a line on standard error that begins with a label in a style, such as "error:"."""
+    """Print a line with a styled label, such as "error:", on standard error."""
     output(stderr=True).print(Text.assemble((label, style), f" {text}"), soft_wrap=True)
 
 
 def new_table(*columns: str, left: int = 1) -> Table:
-    """A table without lines whose first `left` columns are text and the others numbers."""
+    """A table without rules. The first `left` columns are left-aligned, the others right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for k, name in enumerate(columns):
         table.add_column(name, justify="left" if k < left else "right", overflow="fold")
@@ -49,7 +49,7 @@ def new_table(*columns: str, left: int = 1) -> Table:
 
 
 def print_table(table: TextTable, titled: bool = True) -> None:
-    """Print a table, below its title if it is titled."""
+    """Print a table. titled: with its title."""
     if titled:
         output().print(f"\n{table.title}", style="bold")
     rows = new_table(*table.columns, left=table.left)
@@ -59,7 +59,7 @@ def print_table(table: TextTable, titled: bool = True) -> None:
 
 
 def count_cells(flops: Flops | None) -> list[str]:
-    """mul, add, div, total and sin/cos pairs as cells of a table; dashes if nothing was counted."""
+    """Table cells for mul, add, div, total and sin/cos pairs; dashes for None."""
     if flops is None:
         return ["–"] * 5
     div = f"{flops.div:,}" + (f" + {flops.sqrt:,} sqrt" if flops.sqrt else "")
@@ -67,7 +67,7 @@ def count_cells(flops: Flops | None) -> list[str]:
 
 
 def print_model(model: Model) -> None:
-    """Print the bodies of a model with their joints, then its frames and sensors by the body that carries them."""
+    """Print the bodies and joints of a model, then frames by body and sensors by type."""
     output().print(f"{model}\n")
     print_table(model.table(), titled=False)
     frames: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def print_model(model: Model) -> None:
 
 
 def print_solution(solver: Solver, solution: Solution) -> None:
-    """Print the values of one state; of several the range of each quantity, and the residual if all was computed."""
+    """Print a solution: values of a single state, or ranges of several states with the largest backward error."""
     output().print(repr(solver), soft_wrap=True)
     for table in solution.tables():
         print_table(table, titled=False)

@@ -1,4 +1,4 @@
-"""Plots of estimates over time, with bands of two standard deviations."""
+"""Plots of estimates over time with ±2 σ bands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sysdyn.views.curves import POINTS, Panel, bands, most_changing
 
 
 class Bands:
-    """Collects a joint quantity over a log of any length: every 2^k-th state, so that at most `POINTS` are stored."""
+    """Collects a joint quantity over a log of any length. It stores every 2^k-th state, at most `POINTS` states."""
 
     def __init__(self, model: Model, quantity: str):
         if not isinstance(QUANTITY.get(quantity), JointQuantity):
@@ -24,7 +24,7 @@ class Bands:
         self._step, self._count = 1, 0
 
     def add(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Add successive states: t (N,), the quantity (N, nv) and, if it is noisy, std:QUANTITY (N, nv)."""
+        """Append states. arrays: t (N,), the quantity (N, nv) and, if noisy, std:QUANTITY (N, nv)."""
         t, values = arrays["t"], arrays[self.quantity]
         std = arrays.get(f"std:{self.quantity}", np.full_like(values, np.nan))
         first = -self._count % self._step
@@ -34,9 +34,9 @@ class Bands:
             self._points, self._step = self._points[::2], 2 * self._step
 
     def figure(self, title: str = "") -> Figure:
-        """A panel for each of the joints that change most: the estimate and ±2 σ. Raises InvalidInput without states.
+        """Plot the estimates with ±2 σ bands, one panel per joint, for the joints that change most.
 
-        Joints that are known and constant have none.
+        Known constant joints are omitted. Raises InvalidInput if there are no states.
         """
         if not len(self._points):
             raise InvalidInput("there is no state to draw")
