@@ -380,7 +380,7 @@ class Model:
         )
 
     def _broadcast(self, *named: tuple[str, ArrayLike, int]) -> list[np.ndarray]:
-        """Broadcast the leading axes of (name, array (…, n), n)."""
+        """Convert (name, array, n) to float arrays (…, n) with common leading axes."""
         arrays = {x[0]: _to_floats(*x) for x in named}
         lead = broadcast_shapes({name: x.shape[:-1] for name, x in arrays.items()})
         return [np.broadcast_to(x, (*lead, x.shape[-1])) for x in arrays.values()]

@@ -272,7 +272,7 @@ class ProgramDerivatives:
         return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.symbolic.inputs[name]))]
 
     def project(self, gradients: PartialsByScalar, weight: Callable[[Any], Any] = lambda rate: rate) -> ScalarsByGroup:
-        """Project the gradient on each tangent direction of the inputs. weight: function applied to each rate."""
+        """Project the gradient on each tangent direction of the inputs. weight: maps each rate to its factor."""
         return {
             name: [
                 sum((weight(rate) * gradients.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)

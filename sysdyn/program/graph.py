@@ -281,7 +281,7 @@ class Graph:
         return node
 
     def _number(self, x: float) -> Expr:
-        """The constant x as ± the node of |x|."""
+        """The constant x as an expression: the node of |x| with the sign of x."""
         return self.constant(x) if x >= 0.0 else -self.constant(-x)
 
     def exact_constant(self, x):
@@ -538,7 +538,7 @@ def _field_of(x: float) -> int:
 
 
 def is_zero(x) -> bool:
-    """True for the float 0. Results that are 0 for all inputs fold to it."""
+    """True for the float 0. The graph folds results that are 0 for all inputs to the float 0."""
     return type(x) is not Expr and x == 0.0
 
 
