@@ -143,7 +143,8 @@ def schedule_instructions(
         order = ordered(_bottom_up(operands, users, sorted(given, key=middle.__getitem__), registers))
         if (len(order) + memory_traffic(order, registers)) * INSTRUCTION_BYTES <= code_cache:
             return order
-    orders = (given, _bottom_up(operands, users, given, registers), _depth_first(operands, users))
+    deep = _depth_first(operands, users)
+    orders = (given, deep, *(_bottom_up(operands, users, base, registers) for base in (given, deep)))
     return min(map(ordered, orders), key=lambda order: memory_traffic(order, registers))
 
 

@@ -16,9 +16,9 @@
 enum { BAD_INPUT = 1, BAD_OUTPUT = 4 };
 /* Most outputs of one state that are copied singly, as a wide load has to wait for narrow stores (chosen). */
 enum { ONE_BY_ONE = 16 };
-/* Bytes of a batch beyond which rows are prefetched, about the size of the first-level cache, unless those of a block
+/* Bytes of a batch beyond which rows are prefetched, about the size of the second-level cache, unless those of a block
    would drive out the workspace (chosen). */
-enum { CACHED = 1 << 15, MOST_FETCHED = 64000 };
+enum { CACHED = 1 << 19, MOST_FETCHED = 64000 };
 /* Inputs are prefetched at most so many blocks ahead (measured: two and four take a tenth less time than one). */
 enum { BLOCKS_AHEAD = 4 };
 enum { CACHE_LINE = 64 };
