@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from estimates import FAST
+from robots import floating_tree
 from typer.testing import CliRunner
 
 import sysdyn as sd
@@ -23,7 +24,6 @@ from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, LogWarning, SingularState, UnknownName
-from tests.robots import floating_tree
 
 N = 23
 FORMATS = [".csv", ".npz", ".parquet"]

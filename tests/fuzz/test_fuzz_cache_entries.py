@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mutants import COUNT, bytes_changed
+from fuzz.mutants import COUNT, bytes_changed
 
 import sysdyn as sd
 from sysdyn.files import cache

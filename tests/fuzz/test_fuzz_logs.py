@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mutants import COUNT, bytes_changed, refused
+from fuzz.mutants import COUNT, bytes_changed, refused
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mutants import COUNT, bytes_changed, refused
+from fuzz.mutants import COUNT, bytes_changed, refused
 
 import sysdyn as sd
 

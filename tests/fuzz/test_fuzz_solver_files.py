@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from mutants import COUNT, array_changed, bytes_changed, json_changed
+from fuzz.mutants import COUNT, array_changed, bytes_changed, json_changed
 
 import sysdyn as sd
 from sysdyn.errors import SysdynError

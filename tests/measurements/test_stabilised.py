@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_contacts import POSE, close, state, tree
-from test_loops import bar, branched, framed
+from measurements.test_contacts import POSE, close, state, tree
+from measurements.test_loops import bar, branched, framed
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job

@@ -7,9 +7,9 @@ import pickle
 
 import numpy as np
 import pytest
+from estimates import FAST, dense, random_problem, small
 
 import sysdyn as sd
-from tests.estimates import FAST, dense, random_problem, small
 
 SEEDS = range(12)
 

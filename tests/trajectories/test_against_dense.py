@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from robots import floating_tree
+from trajectories.dense import Dense
 
 import sysdyn as sd
-from tests.robots import floating_tree
-from tests.trajectories.dense import Dense
 
 # Differences in units of the standard deviation, and of that relative: what is left of differences and wide priors.
 MEAN, STD = 1e-3, 2e-4

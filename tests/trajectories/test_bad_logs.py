@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.errors import FileError, InvalidInput, LogWarning, ProblemError, UnknownName
-from tests.robots import floating_tree
 
 N = 40
 

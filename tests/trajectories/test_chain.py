@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from estimates import dense_inverse
 
 from sysdyn.errors import SingularState
 from sysdyn.trajectories import chain
 from sysdyn.trajectories.motion import covariance, transition
-from tests.estimates import dense_inverse
 
 
 def dense(x: chain.Linear):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.errors import FileError, InvalidInput, UnknownName
-from tests.robots import floating_tree
 
 COMPILER = next((x for x in ("gcc", "clang") if shutil.which(x)), "")
 FLAGS = "-std=c99 -O1 -Wall -Wextra -pedantic -Werror -Wshadow -Wconversion -Wmissing-prototypes".split()

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, UnknownName
-from tests.robots import floating_tree
 
 STEP, ROWS = 4e-3, 80
 ENCODERS, TORQUES = 1e-3, 0.3

@@ -6,6 +6,8 @@ import functools
 
 import numpy as np
 import pytest
+from estimates import dense
+from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.codegen.registry import backend_named
@@ -15,8 +17,6 @@ from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
 from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories import instants
 from sysdyn.trajectories.instants import StoredInstant
-from tests.estimates import dense
-from tests.robots import floating_tree
 
 # Step of central differences.
 H = 1e-5

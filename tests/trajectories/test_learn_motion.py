@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trajectories.test_bad_logs import floating
 
 import sysdyn as sd
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
@@ -19,7 +20,6 @@ from sysdyn.trajectories.quantisation import quantisation_noise
 from sysdyn.trajectories.readings import Survey, read
 from sysdyn.trajectories.smooth import with_motion
 from sysdyn.trajectories.smoothing import Smoother
-from tests.trajectories.test_bad_logs import floating
 
 ENCODERS, TACHOMETERS, DRIFT, JERK = 1e-3, 0.1, 0.3, 500.0
 

@@ -6,11 +6,11 @@ import functools
 
 import numpy as np
 import pytest
+from trajectories.test_bad_logs import UNTOLD, N, arm, floating
 
 import sysdyn as sd
 from sysdyn.diagnosis.observability import biases_untold
 from sysdyn.errors import InvalidInput, ProblemError
-from tests.trajectories.test_bad_logs import UNTOLD, N, arm, floating
 
 WALK = sd.RandomWalk(1e-5)  # nothing is known of its start
 

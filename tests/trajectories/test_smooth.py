@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.errors import LogWarning
@@ -17,7 +18,6 @@ from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.path import Path as States
 from sysdyn.trajectories.smoothing import Smoother
 from sysdyn.trajectories.statement import Trajectory
-from tests.robots import floating_tree
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "trajectories"))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from trajectories.test_motion import KINDS, ORDERS
 
 import sysdyn as sd
 from sysdyn.model.closures import Coupling
@@ -13,7 +14,6 @@ from sysdyn.trajectories.equations import EXACT_SHARE, FAR_SQUARED, Readings
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.statement import Trajectory
 from sysdyn.trajectories.step import Step
-from tests.trajectories.test_motion import KINDS, ORDERS
 
 
 def trajectory(model: sd.Model, order: int, *further: sd.Measurement) -> Trajectory:
