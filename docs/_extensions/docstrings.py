@@ -14,6 +14,10 @@ NAME = r"[\w*]+(?::[A-Z]+)?(?: \([^)]*\)| \[[^\]]*\])*"
 ENTRY = re.compile(rf"(?P<head>{NAME}(?:, {NAME})*(?: \"[^:]*)?)(?:: |\s{{2,}})(?P<meaning>\S.*)")
 
 
+# NumPy sections of entries `name : type` with an indented meaning; others are text.
+ENTRY_SECTIONS = ("Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns", "Other Parameters")
+
+
 def code(text: str) -> str:
     """Code as reStructuredText; a public name, or one of its members, as a link to where it is described."""
     name = re.fullmatch(r"(?:sysdyn\.|sd\.)?((\w+)(?:\.\w+)?)", text)
@@ -75,9 +79,44 @@ def written(block: list[str]) -> list[str]:
     return [*found, ""]
 
 
+def sections(lines: list[str]) -> list[tuple[str, list[str]]]:
+    """(title, lines) of the text before the first section, whose title is empty, and of each NumPy section."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    for k, line in enumerate(lines):
+        if k + 1 < len(lines) and line.strip() and re.fullmatch(r"-{3,}", lines[k + 1]):
+            found.append((line.strip(), []))
+        elif not (k and found[-1][0] == lines[k - 1].strip() and re.fullmatch(r"-{3,}", line)):
+            found[-1][1].append(line)
+    return found
+
+
+def section(title: str, lines: list[str]) -> list[str]:
+    """A NumPy section as reStructuredText: its title, and its text or a list of its entries `name : type`."""
+    heading = ["", f".. rubric:: {title}", ""]
+    if title not in ENTRY_SECTIONS:
+        return [*heading, *(line for block in blocks(lines) for line in written(block))]
+    entries: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if line.startswith(" ") and entries:
+            entries[-1][1].append(line.strip())
+        elif line.strip():
+            entries.append((line.strip(), []))
+    for head, meaning in entries:
+        name, _, kind = head.partition(" : ")
+        text = f"**{marked(name)}**" + (f" ({marked(kind)})" if kind else "")
+        heading.append(f"* {text}" + (f": {marked(' '.join(meaning))}" if meaning else ""))
+    return [*heading, ""]
+
+
 def process(app, what, name, obj, options, lines: list[str]) -> None:
     """The docstring; of data there is none, as Python has that of its type."""
-    lines[:] = [] if what == "data" else [line for block in blocks(lines) for line in written(block)]
+    if what == "data":
+        lines[:] = []
+        return
+    (_, text), *rest = sections(lines)
+    lines[:] = [line for block in blocks(text) for line in written(block)]
+    for title, content in rest:
+        lines += section(title, content)
 
 
 def signature(app, what, name, obj, options, args, returned) -> tuple[str, str] | None:
