@@ -17,9 +17,9 @@ from sysdyn.problem import Problem
 
 # Parts of the package whose code decides the program of a problem: a change of one changes every key.
 DECIDING = (
-    "passes.py", "problem.py", "program", "model", "sparse", "runtime/native_calls.py", "codegen/interpreter.py",
-    "runtime/kernel.py", "codegen/double_double.py", "runtime/real.py", "reference", "recursions", "measurements",
-    "equations", "diagnosis", "offline", "online/posterior.py",
+    "passes.py", "problem.py", "program", "model", "sparse", "runtime/kernel.py", "runtime/native_calls.py",
+    "runtime/real.py", "runtime/spans.py", "codegen/double_double.py", "codegen/interpreter.py", "reference",
+    "recursions", "measurements", "equations", "diagnosis", "offline", "online/posterior.py",
 )  # fmt: skip
 
 

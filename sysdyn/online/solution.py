@@ -129,6 +129,7 @@ class Solution(SolvedQuantities, extension.RowResult):
     normalised_residuals: Any
     leverage: Any
     chi2: Any
+    redundancy: Any
     log_likelihood: Any
     expected_noise: Any
     noise_moments: Any

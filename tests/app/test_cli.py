@@ -369,7 +369,7 @@ def test_outputs_that_exist_are_kept(tmp_path):
 
 SHAPES = {
     "q": ({"q": np.zeros((1, 3)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "array 'q' has shape (1, 3)"),
-    "states": ({"q": np.zeros((4, 2)), "qd": np.zeros((3, 2)), "tau": np.zeros((4, 2))}, "do not fit"),
+    "states": ({"q": np.zeros((4, 2)), "qd": np.zeros((3, 2)), "tau": np.zeros((4, 2))}, "qd 3"),
 }
 
 

@@ -186,7 +186,7 @@ WRONG = {
     "part of a sensor": (lambda: {**without("gyro"), "gyro: omega_x": T}, InvalidInput, "the columns gyro: omega_y"),
     "infinite": (lambda: {**arrays(), "cells": np.full(N, np.inf)}, FileError, "row 1, column 'cells: fy': inf"),
     "exact and missing": (lambda: {**arrays(), "fx": np.full((N, 12), np.nan)}, FileError, "'fx' is exact: give it n"),
-    "rows": (lambda: {**arrays(), "cells": np.zeros(3)}, FileError, "do not fit together"),
+    "rows": (lambda: {**arrays(), "cells": np.zeros(3)}, FileError, "cells 3"),
     "shape": (lambda: {**arrays(), "gyro": np.zeros((N, 2))}, FileError, r"array 'gyro' has shape \(12, 2\)"),
     "texts": (lambda: {**arrays(), "cells": np.array(["a"] * N)}, FileError, "real numbers are needed"),
     "switch": (lambda: {**arrays(), "active: foot": np.full(N, 2)}, FileError, "active:foot is 2; it must be 0 or 1"),

@@ -52,7 +52,7 @@ def sizes(system: LinearSystem, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for c, (quantity, body) in zip(system.columns, system.col_blocks, strict=True):
         part = (c - system.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
         vectors.append((quantity, body, part))
-        kinds.append((QUANTITY[quantity].parts if quantity in QUANTITY else quantity, body))
+        kinds.append((QUANTITY[quantity].component_units if quantity in QUANTITY else quantity, body))
     size = np.abs(x)
     own = [max(size[k] for k, other in enumerate(vectors) if other == vector) for vector in vectors]
     natural = [max(size[k] / units[k] for k, other in enumerate(kinds) if other == kind) for kind in kinds]

@@ -127,8 +127,7 @@ def test_types_that_are_no_real_numbers(kind, name):
 @of(CALLS)
 def test_values_that_are_not_finite(kind, name):
     call = CALLS[kind]
-    wrong = np.zeros(shape(name))
-    wrong.flat[1] = np.nan
+    wrong = np.full(shape(name), np.nan)  # entries that no result depends on are not checked
     fails(call.make(), state(call) | {name: wrong}, f"{name} is nan at entry ")
     several = np.stack([np.zeros(shape(name)), wrong, wrong])
     fails(call.make(), state(call) | {name: several}, f"{name} is nan at state 1, entry ")

@@ -152,7 +152,7 @@ def test_bad_input_is_named(kin):
         pull(q, qd, tangents={"q": qd}, cotangents=1.0)
     with pytest.raises(InvalidInput, match=r"cotangents\['E'\] has shape \(2, 2\)|do not fit together"):
         pull(np.stack([q] * 3), qd, cotangents=np.ones(2))
-    with pytest.raises(InvalidInput, match="cotangents is {name: value}, of 'E', 'place', 'H'"):
+    with pytest.raises(InvalidInput, match="cotangents .*'E', 'place', 'H'"):
         kin.vjp()(q, qd, cotangents=1.0)
 
 
