@@ -26,7 +26,7 @@ def code(text: str) -> str:
 
 def marked(text: str) -> str:
     """Text as reStructuredText, with nothing in it marked up but `code`."""
-    parts = re.split(r"`([^`\n]+)`", text)
+    parts = re.split(r"``?([^`\n]+)``?", text)
     words = (re.sub(r"([\\*|_`])", r"\\\1", part) for part in parts[::2])
     codes = (f"\\ {code(part)}\\ " for part in parts[1::2])  # an escaped blank, so that letters may follow
     return "".join(word + next(codes, "") for word in words)
