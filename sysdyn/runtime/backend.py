@@ -1,7 +1,7 @@
-"""The contract of a back end: a program, and a way to run it on some states of a batch.
+"""Abstract base class of back ends, which run a program on some states of a batch.
 
-Arrays are C-contiguous, of the back end's type of numbers, by name of the program's groups: inputs (N, size), or
-(size,) for what all states share; outputs (N, size). status (N,) int64 receives for each state the bits of
+Arrays are C-contiguous, of the back end's floating-point type, and named after the program's groups: inputs (N, size),
+or (size,) if all states share them; outputs (N, size). status (N,) int64 receives the status bits of each state, see
 `sysdyn.program.opcodes`.
 """
 
@@ -22,9 +22,9 @@ RunResults = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, s
 
 
 class Backend(ABC):
-    """A program made ready to run. A back end is a subclass, and a line in `sysdyn.codegen.registry.BACKENDS`.
+    """A program that is ready to run. Each back end is a subclass, registered in `sysdyn.codegen.registry.BACKENDS`.
 
-    level: of code generation, 0 (fast to compile) to 3, for those that generate code. real: type of the numbers.
+    level: code generation level, 0 (fast to compile) to 3; others ignore it. real: floating-point type.
     Several threads may run it at the same time.
     """
 
@@ -42,7 +42,7 @@ class Backend(ABC):
 
     @classmethod
     def require(cls) -> None:
-        """Raise BackendUnavailable, with the remedy, unless all that the back end needs is installed."""
+        """Raise BackendUnavailable, saying what to install, if the back end lacks a package."""
         return None
 
     @abstractmethod
@@ -51,27 +51,27 @@ class Backend(ABC):
 
     @abstractmethod
     def guarded(self, inputs: Arrays) -> np.ndarray:
-        """(N, guards): the values that the program guards."""
+        """Values (N, guards) of the pivots that the program checks."""
 
     def kernel(self, single: bool) -> Kernel | None:
-        """Machine code for calls without checks, for one state (`single`) or for many; None if there is none.
+        """The kernel for one state (`single`) or for batches; None for a back end without machine code.
 
-        Each is compiled when it is first asked for; callers whose first call must not wait ask beforehand.
+        Compiled on first use.
         """
         return None
 
     @property
     def kernels(self) -> bool:
-        """True if there is machine code for calls without checks, whether it is made already or not."""
+        """True if the back end has kernels, compiled or not."""
         return type(self).kernel is not Backend.kernel
 
     def allocate_results(self, n: int) -> RunResults:
-        """Arrays for the results at n states that nothing else refers to."""
+        """Unreferenced arrays for the results at n states."""
         shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
         return self._buffers.arrays(shapes, self.real.dtype), np.empty(n, dtype=np.int64)
 
     def cast_inputs(self, inputs: Arrays) -> Arrays:
-        """Inputs of float64 in the back end's type of numbers; those that are of this type are not copied."""
+        """Convert float64 inputs to the back end's floating-point type; inputs of this type are not copied."""
         if self.real is DOUBLE:
             return inputs
         with np.errstate(over="ignore"):  # the kernel finds infinite numbers

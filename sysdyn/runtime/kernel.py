@@ -2,7 +2,7 @@
 
 `words` are 64-bit numbers: the addresses of a workspace and of the status (n,), then for each group of inputs, and then
 for each group of outputs, the address of its first row and the numbers from row to row. The distance 0 repeats one row
-for all states; outputs at address 0 are left out. native/driver.h describes the same for C.
+for all states; outputs at address 0 are not written. native/driver.h describes the same for C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Kernel:
-    """Machine code of a program, which is called by many threads, each with a workspace of its own.
+    """Machine code of a program. Several threads may call it, each with its own workspace.
 
     body: address of the code body(workspace), which computes `width` states. n_slots: numbers of each state in a
     workspace; status_slot: that of its status. owner: of the code. cached: the code was loaded from the disk cache.
@@ -71,7 +71,7 @@ class Kernel:
 
     @cached_property
     def shared_work(self) -> tuple[np.ndarray, int]:
-        """The workspace of all calls that hold the interpreter's lock."""
+        """The workspace of all calls that hold the GIL."""
         return self.work()
 
     def own_work(self) -> int:
@@ -87,7 +87,7 @@ def words(
     program: Program, work: int, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray],
     status: np.ndarray, start: int = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Words for the states of these arrays from `start` on; arrays as in `sysdyn.runtime.backend`."""
+    """Words for the states from `start` on; arrays as in `sysdyn.runtime.backend`."""
     found = [work, address(status) + status.itemsize * start]
     for name, size in program.inputs.sizes.items():
         x = inputs[name]

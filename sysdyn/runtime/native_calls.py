@@ -31,10 +31,10 @@ Function = TypeVar("Function", bound=Callable)
 
 
 class Argument(NamedTuple):
-    """An array of a call: its shape at one state, and for each entry the number of the program's input.
+    """An array argument: its shape at one state, and the number of the program's input for each entry.
 
-    std_bounds: (least, greatest), each of the array's size, of standard deviations whose squares are the inputs; a
-    float may stand for all of them.
+    std_bounds: for standard deviations, whose squares are the inputs: their (lower, upper) bounds, each of the array's
+    size. One float may replace the array.
     """
 
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class Argument(NamedTuple):
 
 
 class ResultLayout(NamedTuple):
-    """The results of a call of one state.
+    """Form of the results of a call of one state.
 
     make: dict or tuple of arrays with these keys and shapes, ndarray for the only one of them; or, if `about` is not
     None, a subclass of RowResult, which gets it as `_about`, and as `_row` all outputs and then inputs.
@@ -56,10 +56,10 @@ class ResultLayout(NamedTuple):
 
 
 class CallPattern(NamedTuple):
-    """Objects by position and by name that a call of one state takes; defaults: of further names.
+    """Positional and keyword arguments of a call of one state; defaults: values of further keywords.
 
-    Ellipsis stands for the next argument: an array, or lists and tuples of numbers. Dicts have values for each name;
-    texts are compared, and all else has to be the same object.
+    Ellipsis represents the next array argument (also lists and tuples of numbers). Dicts are matched name by name,
+    texts by value, other objects by identity.
     """
 
     by_position: tuple[Any, ...]
@@ -68,7 +68,7 @@ class CallPattern(NamedTuple):
 
 
 def fast_call(general: Function) -> Function:
-    """`__call__` that tries the calls of one state in the list `fast_calls`, then goes the general way."""
+    """Decorate `__call__`: it first tries the native calls of one state in the list `fast_calls`."""
 
     @functools.wraps(general)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -79,7 +79,7 @@ def fast_call(general: Function) -> Function:
 
 
 def runs_under_gil(program: Program) -> bool:
-    """True if calls of one state hold the interpreter's lock: of programs so short that no thread waits long for it."""
+    """True if calls of one state keep the GIL: the program is so short that other threads do not wait long."""
     return len(program) <= MAX_OPS_UNDER_GIL
 
 
@@ -89,9 +89,9 @@ def runs_under_gil(program: Program) -> bool:
 def prepared(
     backend: Backend, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
 ) -> tuple[Callable[[], None], object]:
-    """(a call without arguments that runs these states, the objects that have to live as long as the call).
+    """(call without arguments that runs these states, objects that must live as long as the call).
 
-    single: there is one state; the call holds the interpreter's lock if `runs_under_gil`.
+    single: one state; the call then keeps the GIL if `runs_under_gil`.
     """
     kernel = backend.kernel(single)
     assert kernel, "the back end has machine code"
@@ -113,11 +113,11 @@ def single_state_call(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
     pattern: CallPattern, results: ResultLayout, nan_to_zero: Sequence[int] = (),
 ) -> extension.SingleStateCall | None:  # fmt: skip
-    """The call of one state by objects that match a pattern; None if the back end has none.
+    """Native call of one state for arguments that match a pattern; None for a back end without kernels.
 
-    arguments: those of the pattern in its order. constants (n_inputs,): inputs that no argument gives. quaternions:
-    numbers of the inputs at which unit quaternions begin; those of norm 1 within 1e-6 are normalised. nan_to_zero:
-    numbers of the inputs that are 0 unless they are finite.
+    arguments: array arguments in the order of the pattern. constants (n_inputs,): values of all other inputs.
+    quaternions: numbers of the inputs at which unit quaternions begin; norms within 1e-6 of 1 are normalised.
+    nan_to_zero: numbers of the inputs that are replaced by 0 if they are not finite.
 
     The call returns None if an object does not match, a quaternion has another norm, or the status is not 0.
     """
@@ -165,8 +165,8 @@ def single_state_call(
 class IndexedRows(NamedTuple):
     """Rows and columns of larger arrays that a batch reads and writes.
 
-    total: states of the arrays; rows (n,): those of the batch. widths: columns of each array of outputs, 0 for one that
-    is left out; columns: the one that each output goes to, output by output.
+    total: number of rows of the arrays. rows (n,): rows of the batch. widths: number of columns of each output array, 0
+    if it is not written. columns: column of each output, output by output.
     """
 
     total: int
@@ -176,10 +176,10 @@ class IndexedRows(NamedTuple):
 
 
 class Batch:
-    """A call of N states that reads the arrays of its caller in place.
+    """Native call of N states that reads the caller's arrays in place.
 
-    words: of the kernel, with constants where no argument gives an input. quaternions: (word, first entry in a row) of
-    each. keep: object that has to live as long.
+    words: of the kernel; inputs without an argument point to constants. quaternions: (word, first entry in a row) of
+    each. keep: object that must live as long.
     """
 
     def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
@@ -204,7 +204,7 @@ class Batch:
 def batch(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
 ) -> Batch | None:
-    """The call of many states that takes these arrays as they are; None if there is none.
+    """Native call of many states without copies of the arguments; None for a back end without kernels.
 
     constants and quaternions as for `single_state_call`.
     """
@@ -242,7 +242,7 @@ def twice(program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: n
 
 
 class Doubt(NamedTuple):
-    """When results in double precision are replaced by those in twice the precision, see `sysdyn.online.again`.
+    """Acceptance test for results in double-double arithmetic, see `sysdyn.online.again`.
 
     others: constants of a second run, as many as the program's, or none. guards: numbers of the guarded values. ends:
     of the outputs in a row of all. units: group of each number of the row, below the number of these. settings,
@@ -263,7 +263,7 @@ class Doubt(NamedTuple):
 def again(
     program: Program, doubt: Doubt, inputs: np.ndarray, states: np.ndarray, outputs: Arrays, status: np.ndarray
 ) -> int:
-    """Number of states that count in twice the precision, whose outputs are written and whose status is 0 then.
+    """Rerun states in double-double arithmetic; return how many are accepted (outputs written, status 0).
 
     states (n,): their numbers among all N; inputs (n, n_inputs). outputs {group: (N, size)}, status (N,).
     """
@@ -275,7 +275,7 @@ def again(
 
 
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Groups of numbers in a row."""
+    """Spans of numbers in a row."""
     return {name: row[part] for name, part in places.items()}
 
 

@@ -1,4 +1,4 @@
-"""A program ready to run: on one state or on many, by any back end, from several threads at a time."""
+"""Runner of a program: one state or a batch, any back end, one or several threads."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
 class Runner:
-    """Runs a program on states, with arrays as `sysdyn.runtime.backend` says; inputs of float64 are rounded."""
+    """Runs a program on states; arrays as in `sysdyn.runtime.backend`, float64 inputs are converted."""
 
     def __init__(self, backend: Backend):
         self.backend, self.program = backend, backend.program
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
-        """Run all states. threads: as many as the batch is worth if None, at most `cores`. Raises InvalidInput."""
+        """Run all states. threads: by default as many as pay off, at most `cores`. Raises InvalidInput."""
         n, backend = len(status), self.backend
         threads, inputs = self.choose_threads(n, threads), self.backend.cast_inputs(inputs)
         run = partial(backend.run, inputs, outputs, status)
@@ -49,14 +49,14 @@ class Runner:
             run(0, n)
 
     def run_work_stealing(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
-        """`call(queue)` of a `Batch` of n states on each thread: None if one gives None, else True if all do."""
+        """Run `call(queue)` of a `Batch` on each thread. Returns None if one call does, else whether all are True."""
         _, share = _shares(n, KERNEL_PARTS * threads, self.backend.width)[0]
         queue, solved = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
         THREADS.run([lambda: solved.append(call(queue))] * threads)
         return None if None in solved else all(solved)
 
     def choose_threads(self, n: int, asked: int | None = None) -> int:
-        """Number of threads for n states: as asked for, at most one for each register of states, or as they are worth.
+        """Number of threads for n states: `asked`, at most one per register of states; by default as many as pay off.
 
         Raises InvalidInput unless `asked` is a number of threads.
         """
@@ -66,20 +66,20 @@ class Runner:
         return self._worthwhile_threads(n, len(self.program))
 
     def _worthwhile_threads(self, n: int, operations: int) -> int:
-        """Number of threads that n states of so many operations are worth."""
+        """Number of threads that pay off for n states of so many operations."""
         worth = min(CORES, n * operations // THREAD_OPERATIONS)
         return worth if worth > 1 and THREADS.has_idle_cores() else 1
 
     def results(self, inputs: Arrays, n: int, threads: int | None = None) -> RunResults:
-        """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`."""
+        """Run n states and return ({output: (n, size)}, status (n,)); threads as for `run`."""
         outputs, status = self.backend.allocate_results(n)
         self.run(inputs, outputs, status, threads)
         return outputs, status
 
     def run_after(self, first: Runner, inputs: Arrays, n: int) -> tuple[RunResults, np.ndarray]:
-        """(results at n states of this program, whose inputs are the outputs of another; status (n,) of the latter).
+        """Run two programs in turn: `first`, and this one on its outputs. Returns (results, status (n,) of `first`).
 
-        Block by block, so that the arrays between the two stay in the cache. inputs: of `first`.
+        Works in blocks whose intermediate arrays fit into the cache. inputs: of `first`.
         """
         found = self.backend.allocate_results(n), np.empty(n, dtype=np.int64)
         width, row = self.backend.width, max(1, 8 * first.program.n_outputs)
@@ -127,9 +127,9 @@ class Runner:
     def bind(
         self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1
     ) -> BoundCall:
-        """The run with these arrays as a call without arguments; `out` is shown as its results.
+        """Bind the run to these arrays; `out` becomes the results of the bound call.
 
-        single: of one state, by the kernel of one state. Raises ProblemError if the back end has no prepared calls.
+        single: use the kernel of one state. Raises ProblemError if the back end has no bound calls.
         """
         self.require_binding()
         made = [
@@ -144,21 +144,20 @@ class Runner:
         return BoundCall(parts[0] if len(parts) == 1 else partial(THREADS.run, parts), out, status, keep)
 
     def require_binding(self) -> None:
-        """Raise ProblemError unless the back end has prepared calls."""
+        """Raise ProblemError if the back end has no bound calls."""
         if not self.backend.kernels:
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
 
     def guarded(self, inputs: Arrays) -> np.ndarray:
-        """(N, guards): the values that the program guards."""
+        """Values (N, guards) of the pivots that the program checks."""
         return self.backend.guarded(inputs)
 
 
 class BoundCall:
-    """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
+    """A bound call: `step()` computes the results for the current contents of the bound arrays.
 
-    out: the arrays that it writes; status (N,) int64: bits of `sysdyn.program.opcodes`, zero if all went well. Its
-    arrays belong to one thread at a time: threads that work side by side bind a step each. Raises SysdynError if it is
-    running on another thread.
+    out: the arrays that it writes. status (N,) int64: bits of `sysdyn.program.opcodes`, zero for success. Each of
+    several threads needs its own bound call: SysdynError is raised if this one is running on another thread.
     """
 
     __slots__ = ("_keep", "_run", "out", "status")
@@ -181,7 +180,7 @@ class BoundCall:
 
 
 def _shapes(out: Any) -> str:
-    """Shapes of what a step writes: an array, several, or a mapping or result that has them by name."""
+    """Shapes of the arrays that a bound call writes."""
     if isinstance(out, np.ndarray):
         return f"out {out.shape}"
     named = out.items() if isinstance(out, Mapping) else ((f"out[{k}]", x) for k, x in enumerate(out))
@@ -205,20 +204,20 @@ def check_threads(threads: object) -> None:
 
 
 def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
-    """(first state, number of states) of each part: whole registers, but for the last."""
+    """(first state, number of states) of each part; all but the last are whole registers."""
     share = -(-n // (parts * width)) * width
     return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
 
 
 def _byte_strides(own: np.ndarray) -> np.ndarray:
-    """Bytes from state to state at the words that hold addresses of rows and of the status, 0 at all others."""
+    """Distance in bytes from state to state for words that are addresses of rows or of the status; 0 for others."""
     found = np.zeros_like(own)
     found[1], found[2::2] = 8, 8 * own[3::2]
     return found
 
 
 def _exclusive(lock: Lock, call: Callable[[], None], keep: object) -> None:
-    """Run a part of a step, unless another thread does: they would share its workspace."""
+    """Run a part of a bound call. Raises SysdynError if another thread is running it: they would share a workspace."""
     if not lock.acquire(blocking=False):
         raise SysdynError("this step is running on another thread: bind one for each thread")
     try:

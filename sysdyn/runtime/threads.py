@@ -1,4 +1,4 @@
-"""Threads that wait for work: handing it over costs less than to a pool of futures."""
+"""Thread pool with less overhead per task than `concurrent.futures`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 class ThreadPool:
-    """Runs functions side by side; the caller's thread does its share of the work.
+    """Runs functions in parallel; the calling thread takes part.
 
-    Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
-    Where other programs use the cores, `has_idle_cores` is False for one call, and for twice as many each further time.
-    clock, own_clock [s]: the time, and the processor time of the calling thread. thread: their kind.
+    Threads start on first use and then wait for work. Several callers may share the pool. If other programs occupy the
+    cores, `has_idle_cores` is False for one call, and for twice as many calls each further time. clock, own_clock [s]:
+    wall time, and CPU time of the calling thread. thread: class of the threads.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ThreadPool:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all threads, for in a forked process there are none."""
+        """Drop all threads (they do not exist in a forked process)."""
         self._lock = Lock()
         self._todo: SimpleQueue[tuple[deque[Callable[[], object]], Callable[[BaseException | None], object]]] = (
             SimpleQueue()
@@ -48,18 +48,17 @@ class ThreadPool:
         self._size = self._pause = self._resting = 0
 
     def has_idle_cores(self) -> bool:
-        """True if threads are expected to get cores."""
+        """True if idle cores are expected."""
         if self._resting:
             self._resting -= 1
             return False
         return True
 
     def run(self, parts: Sequence[Callable[[], object]], threads: int | None = None) -> None:
-        """Call all parts and return when the last one is done. Raises the error of a part.
+        """Call all parts and return when the last one has finished. Raises the error of a part.
 
-        threads: that call them, each the next one as soon as it is free; one for each part if None, and never more than
-        parts or `MOST_THREADS`. A thread that comes too late finds nothing left to do, and nobody waits for it; threads
-        that cannot be started are done without.
+        threads: number of threads, by default one per part, at most `MOST_THREADS`; each takes the next part when it is
+        free. A late thread finds no work, and the call does not wait for it. Threads that fail to start are omitted.
         """
         others = min(len(parts), MOST_THREADS, len(parts) if threads is None else threads) - 1
         if self._size < others:
@@ -91,7 +90,7 @@ def _work(todo: SimpleQueue) -> None:
 
 
 def _drain(pending: deque[Callable[[], object]], done: Callable[[BaseException | None], object]) -> None:
-    """Call one part after another until none is left; `done` is told of each."""
+    """Call one part after another until none is left; put an entry into `done` for each."""
     with contextlib.suppress(IndexError):
         while True:
             done(_outcome(pending.popleft()))
@@ -106,9 +105,9 @@ def _outcome(part: Callable[[], object]) -> BaseException | None:
 
 
 def cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP, available: int | None = None) -> int:
-    """Number of threads that can run at a time: cores that the process may use, within its cgroup's share of cores.
+    """Number of threads that can run in parallel: available cores, limited by the CPU quota of the cgroup.
 
-    available: the former, as the system says if None.
+    available: by default the cores of the process's CPU affinity.
     """
     if available is None:
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -116,7 +115,7 @@ def cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP, available: int | None
 
 
 def _quota(root: Path, own: Path) -> float:
-    """The least number of cores that the cgroup of this process, or one that it is in, may use; ∞ without a limit."""
+    """Smallest CPU quota, in cores, of the cgroup of this process and its parents; ∞ without a limit."""
     least = math.inf
     try:
         lines = own.read_text().splitlines()
@@ -141,7 +140,7 @@ def _quota(root: Path, own: Path) -> float:
 
 
 def _forked() -> None:
-    """Start anew in a forked process, which has no other threads, and nobody to release their locks."""
+    """Replace threads and locks in a forked process: its threads are gone and never release their locks."""
     THREADS.reset()
     for module in [x for name, x in sys.modules.items() if name.startswith("sysdyn.")]:
         for kind in vars(module).values():
