@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-/* Bits of the status, as in sysdyn/program/status.py. */
+/* Status bits, as in sysdyn/program/opcodes.py. */
 enum { BAD_INPUT = 1, BAD_OUTPUT = 4 };
 /* Most outputs of one state that are copied singly, as a wide load has to wait for narrow stores (chosen). */
 enum { ONE_BY_ONE = 16 };
