@@ -1,1 +1,1 @@
-"""Ways to run a program, or to write it in another language."""
+"""Back ends: NumPy, machine code, double-double arithmetic, and export to C99."""

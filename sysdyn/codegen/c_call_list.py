@@ -1,4 +1,4 @@
-"""C99 of call lists: the calls of one time step and the routines that they need, without libraries but math.h.
+"""C99 of call lists: the calls of one time step and the routines that they need. Only math.h is required.
 
 Arrays become static arrays of the file; runs of programs become calls of their C99 (`sysdyn.codegen.c99`).
 """
@@ -17,13 +17,13 @@ from sysdyn.runtime.call_list import CallList, ProgramCall, StridedArray
 from sysdyn.runtime.kernel import address
 from sysdyn.runtime.real import Real
 
-# The routine that returns whether it failed, in place of its last argument.
+# dpotrf returns its failure flag; in LAPACK the flag is the last argument.
 _RETURNS_STATUS = "dpotrf_L"
 
 
 @functools.cache
 def _routine_texts() -> dict[str, str]:
-    """Parts of runtime/native/routines.h by the name of the routine; "ROUTINE" is the part that all of them need."""
+    """{routine: its text in runtime/native/routines.h}; "ROUTINE" is the text that every routine needs."""
     text = files("sysdyn.runtime.native").joinpath("routines.h").read_text(encoding="ascii")
     parts = re.split(r"^(?=/\* \w+(?::| is) )", text, flags=re.MULTILINE)[1:]
     return {re.match(r"/\* (\w+)", part)[1]: part.strip() for part in parts}  # type: ignore[index]
@@ -32,7 +32,7 @@ def _routine_texts() -> dict[str, str]:
 class CallListSource:
     """C99 of call lists.
 
-    name: prefix of the exported programs. initialised: arrays that start with their values; the others start with 0.
+    name: prefix of the exported programs. initialised: arrays that keep their initial values; all others start at 0.
     real: type of the numbers. programs: C99 of the programs that the lists run.
     """
 
@@ -51,7 +51,7 @@ class CallListSource:
         return f"{name} + {offset}" if offset else name
 
     def function(self, head: str, call_list: CallList, failed: str) -> str:
-        """A C function with this declaration that makes the calls and returns the status bits of its programs.
+        """C function with the declaration `head` that makes the calls and returns the status bits of its programs.
 
         failed: C name of the status bit for a matrix without Cholesky factor.
         """
@@ -90,7 +90,7 @@ class CallListSource:
         return lines
 
     def memory(self) -> str:
-        """Declarations of all arrays of the functions so far."""
+        """C declarations of all arrays that the functions use."""
         lines = [f"static {x.name}_{what} {short}_{k};" for k, x in enumerate(self.programs)
                  for what, short in (("inputs", "in"), ("outputs", "out"), ("work", "work"))]  # fmt: skip
         for name, x in self._arrays.values():
@@ -104,13 +104,13 @@ class CallListSource:
         return "\n".join(lines)
 
     def routines(self) -> str:
-        """The routines of the functions so far."""
+        """C source of the routines that the functions call."""
         texts = _routine_texts()
         return self.real.specialise_c_source("\n\n".join(texts[name] for name in ("ROUTINE", *self._used)))
 
     @property
     def bytes(self) -> int:
-        """Size of all arrays."""
+        """Total size of the arrays in bytes."""
         size = self.real.size
         return sum((4 if x.dtype.kind == "i" else size) * x.size for _, x in self._arrays.values()) + sum(
             size * (x.program.n_inputs + x.program.n_outputs + max(1, x.workspace_size)) for x in self.programs
@@ -118,7 +118,7 @@ class CallListSource:
 
 
 def _root(x: np.ndarray) -> np.ndarray:
-    """The array that owns the memory."""
+    """The array that owns the memory of a view."""
     while isinstance(x.base, np.ndarray):
         x = x.base
     return x

@@ -19,11 +19,11 @@ from sysdyn.runtime.runner import Runner
 
 # Number of test vectors (chosen).
 TEST_STATES = 8
-# Least tolerance of an exported test in double, relative to the greatest entry of a result: 4500 rounding units.
+# Lower bound of the test tolerance in double, relative to the largest entry of a result: 4500 rounding units.
 MIN_TOLERANCE = 1e-12
-# Tolerance at ill-conditioned states, in multiples of rounding errors: compilers order sums otherwise (chosen).
+# Tolerance at ill-conditioned states, in multiples of rounding errors: compilers reorder sums (chosen).
 ROUNDING_MULTIPLE = 10.0
-# A larger tolerance would accept wrong results (chosen: half the digits).
+# Upper bound of the tolerance; a larger one would accept wrong results (chosen: half the digits).
 MAX_TOLERANCE = {DOUBLE: 1e-6, SINGLE: 0.1}
 
 
@@ -31,7 +31,7 @@ def export(
     folder: str | os.PathLike, name: str, executable: Runner, description: Description, inputs: Arrays,
     real: str = "float64",
 ) -> Path:  # fmt: skip
-    """Write the project of a program into `folder`. inputs {group: (N, size)}: candidates for test vectors.
+    """Write the C project of a program into `folder`. inputs {group: (N, size)}: candidates for test vectors.
 
     Raises UnknownName for `real`, InvalidInput, FileError, and SingularState if no state has a result, or if
     interpreter and machine code differ too much.
@@ -70,7 +70,7 @@ def export(
 
 
 def _tolerance(program: Program, inputs: Arrays, outputs: Arrays, real: Real) -> float:
-    """Tolerance of a test at these states, from rounding errors. Raises SingularState beyond MAX_TOLERANCE."""
+    """Test tolerance from the rounding errors at these states. Raises SingularState if it exceeds MAX_TOLERANCE."""
     worst, group, k = max(_rounding_errors(program, inputs, outputs, real))
     tolerance = max(MIN_TOLERANCE * real.rounding / DOUBLE.rounding, ROUNDING_MULTIPLE * worst)
     if not tolerance <= MAX_TOLERANCE[real]:
@@ -89,9 +89,9 @@ def _tolerance(program: Program, inputs: Arrays, outputs: Arrays, real: Real) ->
 
 
 def _rounding_errors(program: Program, inputs: Arrays, outputs: Arrays, real: Real) -> list[tuple[float, str, int]]:
-    """(greatest error, group, its state) of each output group: the interpreter in `real` against `outputs`.
+    """(largest error, group, state) of each output group: the interpreter in `real` compared with `outputs`.
 
-    Errors are relative to the greatest entry of the group at the state.
+    Errors are relative to the largest entry of the group at that state.
     """
     with np.errstate(over="ignore"):
         arrays = {group: x.astype(real.dtype) for group, x in inputs.items()}
@@ -154,7 +154,7 @@ def _main(code: CSource) -> str:
 
 
 def differs(index: str, real: Real) -> str:
-    """C function that compares a result with its expected value. index: its argument that numbers the test vectors."""
+    """C function that compares a result with its expected value. index: name of its test-vector argument."""
     return fill("differs.c", index=index, real=real.name)
 
 
@@ -166,7 +166,7 @@ def cmake(name: str, title: str, sources: Sequence[str]) -> str:
 def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
     """Write files into `folder`, created if needed; a failure leaves no partial file.
 
-    Raises FileError, also if it would replace a file that sysdyn did not write.
+    Raises FileError, also if it would overwrite a file that sysdyn did not write.
     """
     folder = checked_path("a folder", folder)
     if folder.exists() and not folder.is_dir():

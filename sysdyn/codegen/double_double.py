@@ -15,13 +15,13 @@ from sysdyn.sparse.twice import Twice
 def run_double_double(
     program: Program, inputs: Mapping[str, np.ndarray], constants: np.ndarray | None = None
 ) -> dict[str, Twice]:
-    """Outputs (size,) by group for inputs (size,) by group. constants: instead of the program's."""
+    """Outputs (size,) by group for inputs (size,) by group. constants: replace those of the program."""
     row = np.concatenate([np.ravel(inputs[name]) for name in program.inputs])[None]
     high, low = native_calls.twice(program, row, program.output_values, constants)
     return {name: Twice(high[0, part], low[0, part]) for name, part in program.outputs.slices.items()}
 
 
 def perturb_one_ulp(constants: np.ndarray) -> np.ndarray:
-    """Move constants that are no integers one ulp up or down in turn, twice as far as their rounding may have."""
+    """Perturb non-integer constants by one ulp, alternately up and down: twice their largest rounding error."""
     direction = np.where(np.arange(len(constants)) % 2, math.inf, -math.inf)
     return np.where(constants == np.round(constants), constants, np.nextafter(constants, direction))

@@ -1,4 +1,4 @@
-"""Instruction scheduling: sines and cosines first, then the critical path or the least memory traffic; spills."""
+"""Instruction scheduling by critical path or memory traffic, hoisting of sines and cosines, and spills."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sysdyn.codegen.slp import LaneOperation
 from sysdyn.program.opcodes import ADD, ANGULAR, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
 
-# Cycles from operands to result: those of recent x86 cores, other kinds as an addition.
+# Latency in cycles on recent x86 cores; all other kinds have the latency of an addition.
 LATENCY: dict[int | str, int] = {DIV: 14, SQRT: 18, SIN: 40, COS: 40}
 ADDITION = 4
-# Bytes of machine code an instruction (mean of kernels for AVX-512).
+# Bytes of machine code per instruction (mean of kernels for AVX-512).
 INSTRUCTION_BYTES = 7.5
 
 
 def hoist_trig(program: Program) -> Program:
-    """The program in three pieces: the operands of sines and cosines, these, and the rest.
+    """Reorder the program: the angles first, then their sines and cosines, then all other operations.
 
-    A kernel of one state then computes a register of angles at a time. Sines and cosines that depend on others stay in
-    the rest.
+    A kernel of one state then computes the sines and cosines of a whole register of angles at a time. A sine or cosine
+    that depends on another one stays with the other operations.
     """
     n, first = len(program), program.first_op
     is_trig = np.isin(program.kind, ANGULAR)
     if not is_trig.any():
         return program
-    end = int(np.flatnonzero(is_trig)[-1]) + 1  # no later operation leads to an angle
+    end = int(np.flatnonzero(is_trig)[-1]) + 1  # no later operation computes an angle of a hoisted sine or cosine
     lhs, rhs = ((x[:end] - first).tolist() for x in (program.lhs, program.rhs))
     operands = [[x for x in pair if x >= 0] for pair in zip(lhs, rhs, strict=True)]
     depends = is_trig.tolist()  # is a sine or cosine, or depends on one
@@ -53,7 +53,7 @@ def hoist_trig(program: Program) -> Program:
 
 
 def _permuted(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
-    """The program whose k-th operation is operation order[k]. cuts: of the new program."""
+    """Permute the operations: the new k-th one is the old order[k]. cuts: cuts of the new program."""
     first = program.first_op
     number = np.arange(-1, first + len(program))  # new number of value v at v + 1, so that −1 stays
     number[1 + first + order] = first + np.arange(len(program))
@@ -69,9 +69,9 @@ def _permuted(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
 
 
 class Instruction(NamedTuple):
-    """An operation, or a product and the sum into which LLVM contracts it.
+    """An operation, or a product and a sum that LLVM contracts to a fused multiply-add.
 
-    reads: distinct operands that are no constants; writes: whether other segments read the result.
+    reads: distinct non-constant operands; writes: True if other segments read the result.
     """
 
     operations: tuple[LaneOperation, ...]
@@ -84,10 +84,10 @@ class Instruction(NamedTuple):
 
 
 def contract(operations: Iterable[LaneOperation], exported: Collection[int]) -> list[Instruction]:
-    """Instructions in the order of the operations. exported: operations of the segment whose results others read.
+    """Instructions in the order of the operations. exported: operations whose results other segments read.
 
-    Of two products that only this sum reads, the one at the end of the longer chain is contracted: the other one is
-    ready first.
+    If both operands of a sum are products without other users, the one with the longer dependency chain is contracted:
+    the other product is ready earlier.
     """
     operations = list(operations)
     uses = Counter(x for operation in operations for x in operation.operands)
@@ -103,7 +103,7 @@ def contract(operations: Iterable[LaneOperation], exported: Collection[int]) -> 
             product = max(terms, key=depth.__getitem__)
             del parts[product]
             if kind == ADD and operands[0] != product:
-                operation = operation._replace(operands=operands[::-1])  # of two products LLVM takes the first
+                operation = operation._replace(operands=operands[::-1])  # LLVM contracts the first of two products
             parts[result] = (products[product], operation)
         elif kind == MUL and uses[result] == 1 and not any(k in exported for k in defines):
             products[result] = operation
@@ -121,11 +121,11 @@ def _instruction(operations: tuple[LaneOperation, ...], exported: Collection[int
 def schedule_instructions(
     instructions: Sequence[Instruction], registers: int, code_cache: int = 0
 ) -> list[Instruction]:  # fmt: skip
-    """The instructions in the order in which they are executed.
+    """Schedule instructions by critical path, or by memory traffic.
 
-    registers: for values. code_cache: bytes of the instruction cache for one state, 0 for many states. The critical
-    path sets the pace of one state unless its code comes from beyond the instruction cache. That, and many states,
-    are limited by loads and stores.
+    registers: number of registers for values. code_cache: bytes of the instruction cache for a kernel of one state, 0
+    for batches. A kernel of one state that fits into the instruction cache is limited by its critical path. A larger
+    kernel, and a kernel for batches, is limited by loads and stores.
     """
     number = {instruction.result: k for k, instruction in enumerate(instructions)}
     operands = [[number[x] for x in instruction.reads if x % 4 == LOCAL] for instruction in instructions]
@@ -151,7 +151,7 @@ def schedule_instructions(
 def _midpoints(
     instructions: Sequence[Instruction], operands: list[list[int]], users: list[list[int]]
 ) -> list[int]:  # fmt: skip
-    """Twice the middle between the earliest and the latest start of each instruction, in cycles, but for a constant."""
+    """Earliest plus latest start of each instruction, in cycles, up to a constant: its critical-path priority."""
     cycles = [LATENCY.get(x.operations[-1].kind, ADDITION) for x in instructions]
     earliest, to_end = [0] * len(cycles), list(cycles)
     for k, xs in enumerate(operands):
@@ -162,9 +162,10 @@ def _midpoints(
 
 
 def _bottom_up(operands: list[list[int]], users: list[list[int]], base: Sequence[int], registers: int) -> list[int]:
-    """List schedule from the last instruction back: the latest one in `base` whose users are all scheduled.
+    """List scheduling from the last instruction backwards.
 
-    Once as many values are live as there are registers, it is the one that adds the fewest live values.
+    Each step takes, among the instructions whose users are all scheduled, the last one in the order `base`. If the live
+    values fill the registers, it takes the instruction that adds the fewest live values instead.
     """
     n, n_live = len(operands), 0
     place = [0] * n
@@ -173,7 +174,7 @@ def _bottom_up(operands: list[list[int]], users: list[list[int]], base: Sequence
     pending = [len(x) for x in users]
     scheduled, live = [False] * n, [False] * n
     live_delta = [len(xs) - bool(users[i]) for i, xs in enumerate(operands)]
-    ready: list[list[tuple[int, int]]] = [[] for _ in range(5)]  # heaps by live_delta + 1, with outdated entries
+    ready: list[list[tuple[int, int]]] = [[] for _ in range(5)]  # heaps by live_delta + 1; may contain outdated entries
 
     def offer(i: int) -> None:
         heapq.heappush(ready[live_delta[i] + 1], (-place[i], i))
@@ -207,9 +208,10 @@ def _bottom_up(operands: list[list[int]], users: list[list[int]], base: Sequence
 
 
 def _depth_first(operands: list[list[int]], users: list[list[int]]) -> list[int]:
-    """Each result that nothing reads after its operands, the last one first; the operand of greater need first.
+    """Depth-first order from the instructions without users, the last one first.
 
-    The need is that of Sethi and Ullman (1970): registers that suffice if each result is used once.
+    Operands precede their user, in descending order of their Sethi-Ullman number (1970): the registers that an
+    expression needs if each result is used once.
     """
     need: list[int] = []
     for xs in operands:
@@ -231,20 +233,20 @@ def _depth_first(operands: list[list[int]], users: list[list[int]]) -> list[int]
 
 
 def memory_traffic(instructions: Sequence[Instruction], registers: int) -> int:
-    """Loads, and stores of results that no other segment reads, in this order."""
+    """Number of loads and spill stores in this order. Stores of results that other segments read do not count."""
     loads, stores = belady_spills(instructions, registers)
     return sum(map(len, loads)) + sum(x.result in stores and not x.writes for x in instructions)
 
 
 def belady_spills(instructions: Sequence[Instruction], registers: int) -> tuple[list[list[int]], set[int]]:
-    """(operands to be loaded at each instruction, results to be stored): the value needed latest gives way.
+    """(operands to load at each instruction, results to store). Spills the value with the latest next use.
 
-    One operand of an instruction is read from memory without a register of its own. Operands from outside the segment
-    are in memory. Belady 1966.
+    An instruction can read one operand from memory without a register for it. Operands from outside the segment are in
+    memory. Belady 1966.
     """
     end = len(instructions)
     upcoming: dict[int, int] = {}
-    uses = []  # the next uses of the result and of the operands of each instruction
+    uses = []  # next use of the result and of each operand, by instruction
     for t in reversed(range(end)):
         result, operands = instructions[t].result, instructions[t].reads
         uses.append((upcoming.get(result, end), [upcoming.get(x, end) for x in operands]))

@@ -1,4 +1,4 @@
-"""Run a program with NumPy, operation by operation: the reference of other back ends, and for offline batches."""
+"""Run a program with NumPy, operation by operation: reference for the other back ends, and for offline batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numpy_functions() -> dict[int, Callable]:
 
     def both(x: Any) -> tuple:
         nonlocal angle, pair
-        if x is not angle:  # arrays of values are never overwritten
+        if x is not angle:  # safe: no array of values is overwritten
             in_range = np.abs(x) <= LARGEST_ANGLE
             angle, pair = x, tuple(np.where(in_range, y, math.nan) for y in sincos(x))
         return pair
@@ -41,8 +41,8 @@ def run(
 ) -> list:
     """Outputs for inputs (a scalar or (N,) array each), in order.
 
-    functions: by opcode, NumPy's by default. watch(index of a value, value) is called for each operation. constant:
-    converts the program's constants to scalars of `functions`.
+    functions: {opcode: function}, by default NumPy's. watch(index, value) is called after each operation. constant:
+    converts the program's constants to the scalar type of `functions`.
     """
     functions = functions or numpy_functions()
     n_in, first = program.n_inputs, program.first_op
@@ -80,7 +80,7 @@ def run_groups(
     values = run(program, flat, functions, constant=float if real is DOUBLE else real.dtype.type)
     result = {}
     for name, part in program.outputs.slices.items():
-        rows = np.empty((part.stop - part.start, n), real.dtype)  # contiguous by output, as it is mostly read
+        rows = np.empty((part.stop - part.start, n), real.dtype)  # contiguous by output: callers mostly read one output
         for row, value in zip(rows, values[part], strict=True):
             row[:] = value
         result[name] = rows.T
@@ -88,7 +88,7 @@ def run_groups(
 
 
 def guarded(program: Program, inputs: Arrays) -> np.ndarray:
-    """Guarded values (N, guards) for inputs by group; (1, guards) if they are the same for all states."""
+    """Guarded pivots (N, guards) for inputs by group; (1, guards) if all states share them."""
     if not program.guards:
         return np.empty((1, 0))
     pivots: dict[int, Any] = {g.value: None for g in program.guards}
@@ -103,12 +103,12 @@ def guarded(program: Program, inputs: Arrays) -> np.ndarray:
 
 
 def _scalars(program: Program, inputs: Arrays) -> list[np.ndarray]:
-    """(N,) or (1,) of each input scalar."""
+    """Each scalar input as an (N,) array, or (1,) if all states share it."""
     return [x for name in program.inputs for x in np.atleast_2d(inputs[name]).T]
 
 
 class Interpreter(Backend):
-    """The back end without compilation. functions: by opcode; None: NumPy's."""
+    """The back end without compilation. functions: {opcode: function}, by default NumPy's."""
 
     name = "python"
     functions: Mapping[int, Callable] | None = None

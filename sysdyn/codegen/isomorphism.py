@@ -1,8 +1,9 @@
-"""Isomorphic halves of a segment, such as a left and a right arm: operations that are computed twice.
+"""Find isomorphic halves of a segment: equal subgraphs, such as the equations of a left and of a right arm.
 
-Nothing but the graph says which these are. Values get colours that are refined by those of their operands and users
-(Weisfeiler and Leman 1968). Two inputs of one colour seed a match, which grows from each pair to operands and users of
-one colour, deep colours first. All constants have one colour: each half has its own.
+The search uses the expression graph alone. Colour refinement labels each value by the colours of its operands and users
+(Weisfeiler and Leman 1968). Two inputs of the same colour seed a match. The match grows from each pair to operands and
+users of the same colour, first by the most refined colours. All constants have the same colour, as their values may
+differ between the halves.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 from sysdyn.codegen.partition import EXTERNAL, LOCAL, SegmentTemplate
 from sysdyn.program.opcodes import ADD, SUB
 
-# Refinements of the colours, and those by whose colours a match grows, one after the other (chosen).
+# Number of colour refinements, and the refinement levels that the growth of a match uses in turn (chosen).
 REFINEMENTS, LEVELS = 8, (8, 5, 3, 1, 0)
-# Most inputs of one colour that can be seeds, and seeds that are tried at a time (of the iCub's none in six matched).
+# Largest colour class whose inputs may be seeds, and seeds per trial (classes of six never matched on the iCub).
 MAX_CLASS, SEEDS = 4, 12
-# Least benefit of a match: operations whose operands match, less operands that have to be packed (chosen).
+# Least benefit of a match: number of operation pairs minus number of operands to pack (chosen).
 MIN_BENEFIT = 20
 
-# Operands that are no values: constants, and none at all.
+# Codes of operands that are not values: a constant, and a missing operand.
 _CONSTANT, _NONE = -1, -2
 
 
@@ -40,12 +41,12 @@ class IsomorphicHalves:
                 if x >= 0:
                     self._users[x].append(k)
         self._colours = self._refine()
-        self._partner: dict[int, int] = {}  # both ways
+        self._partner: dict[int, int] = {}  # maps both members of each pair
         n = self._n_outside
         self.mapping = {u - n: w - n for u, w in self._matches().items() if u >= n}
 
     def _number(self, code: int) -> int:
-        """The number of a value: values from outside first, then results."""
+        """Node number of an operand: external values first, then results."""
         if code < 0:
             return _NONE
         number, kind = divmod(code, 4)
@@ -59,7 +60,7 @@ class IsomorphicHalves:
         operands = [np.array(x) for x in (self._lhs, self._rhs)]
         colours = [colour]
         for _ in range(REFINEMENTS):
-            below = np.append(_hash(colour, 1), _hash(np.array([3, 5], dtype=np.uint64), 1))  # at −2 and −1
+            below = np.append(_hash(colour, 1), _hash(np.array([3, 5], dtype=np.uint64), 1))  # at _NONE, _CONSTANT
             above, users = _hash(colour[n:], 2), np.zeros_like(colour)
             for x in operands:
                 np.add.at(users, x[x >= 0], above[x >= 0])
@@ -70,7 +71,7 @@ class IsomorphicHalves:
         return [x.tolist() for x in colours]
 
     def _matches(self) -> dict[int, int]:
-        """{value of one half: value of the other}, match by match, the best of a few seeds each time."""
+        """{value of one half: value of the other}. Adds the match of the best seed until none has a benefit."""
         matches: dict[int, int] = {}
         while seeds := self._seeds():
             best = max((self._grow_match(*seed) for seed in seeds), key=self._benefit)
@@ -82,7 +83,7 @@ class IsomorphicHalves:
         return matches
 
     def _seeds(self) -> list[tuple[int, int]]:
-        """Values from outside that have one colour with few others, the deepest colours first."""
+        """Pairs of external values in small colour classes, most refined colours first."""
         seeds: list[tuple[int, int]] = []
         for colour in self._colours[:1:-1]:
             classes: dict[int, list[int]] = defaultdict(list)
@@ -98,7 +99,7 @@ class IsomorphicHalves:
         return seeds[:SEEDS]
 
     def _grow_match(self, u: int, w: int) -> dict[int, int]:
-        """The match that grows from a pair."""
+        """Grow a match from the pair (u, w)."""
         match, taken = {u: w}, {_CONSTANT, _NONE, *self._partner, u, w}
         finished: set[int] = set()  # pairs all of whose operands and users are matched
         for level in LEVELS:
@@ -122,7 +123,7 @@ class IsomorphicHalves:
         return match
 
     def _benefit(self, match: dict[int, int]) -> int:
-        """Operations saved, less operands that have to be packed, in their order or exchanged."""
+        """Number of operation pairs minus number of operands to pack; operands may be exchanged."""
         worth, get = 0, {**match, _CONSTANT: _CONSTANT, _NONE: _NONE}.get
         for u, w in match.items():
             if u >= self._n_outside:
@@ -133,7 +134,7 @@ class IsomorphicHalves:
 
 
 def _equal_colours(near: list[int], far: list[int], colour: list[int], by_order: bool) -> list[tuple[int, int]]:
-    """Pairs of one colour; `by_order`: if several values share a colour, pairs in their order."""
+    """Pairs (near, far) of equal colour. by_order: values that share a colour are paired in their order."""
     if len(near) == len(far) == 1:
         return [(near[0], far[0])] if colour[near[0]] == colour[far[0]] else []
     sides: list[dict[int, list[int]]] = []

@@ -1,7 +1,7 @@
-"""Partition of a program into segments, and places in a workspace for the values that cross from one to another.
+"""Partition of a program into segments, and workspace slots for values that several segments use.
 
-Four passes over the pieces between the cuts of the program: cut them to length; pack equal pieces that are independent
-of one another; outline templates that occur several times; merge the neighbours that are left.
+Four passes over the pieces between the cuts of the program: split long pieces; pack independent pieces of the same
+template into the lanes of one segment; outline templates that occur several times; merge the remaining neighbours.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from sysdyn.program.opcodes import ANGULAR, OPERATIONS
 from sysdyn.program.program import Program
 
-# Most operations of a segment: LLVM takes 22 s instead of 4.4 s if 42,000 are in one (measured).
+# Largest number of operations in a segment: LLVM takes 22 s instead of 4.4 s if 42,000 are in one (measured).
 MAX_OPS = 1000
-# Fewest operations of a piece that is outlined, of one that is packed, and fewest pieces of one template (chosen).
+# Least operations in an outlined piece, in a packed piece, and least pieces per template (chosen).
 MIN_OUTLINED_OPS, MIN_PACKED_OPS, MIN_REPEATS = 24, 8, 3
-# Least share of operations in repeated pieces: below it, cuts cost more than they save (measured on legged robots).
+# Least fraction of operations in repeated pieces; below it, cuts cost more than they save (measured: legged robots).
 MIN_REPEATED = 0.25
 
-# An operand of a segment is one of its results, a constant, or a value from outside.
+# Kinds of operands of a segment: a result of the segment, a constant, or a value from outside.
 LOCAL, CONSTANT, EXTERNAL = 0, 1, 2
 
 SegmentKind = Literal["inline", "outlined", "trig", "packed"]
@@ -32,9 +32,9 @@ SegmentKind = Literal["inline", "outlined", "trig", "packed"]
 class SegmentTemplate:
     """The computation of a segment, with its constants and outside values as numbered parameters.
 
-    kind: kinds of the operations; lhs, rhs: operands as codes, number·4 + LOCAL, CONSTANT or EXTERNAL, −1 for none;
-    exported: numbers of the results that other segments read; guards: (number of the result, numbers of the constants
-    that are its two thresholds).
+    kind: opcode of each operation. lhs, rhs: operand codes, index·4 + LOCAL, CONSTANT or EXTERNAL; −1 without operand.
+    exported: indices of the results that other segments read. guards: (index of the guarded result, indices of the
+    constants that are its two thresholds).
     """
 
     kind: bytes
@@ -45,16 +45,16 @@ class SegmentTemplate:
 
     @property
     def is_trig(self) -> bool:
-        """True for nothing but sines and cosines of values from outside."""
+        """True if all operations are sines and cosines of external values."""
         return set(self.kind) <= set(ANGULAR) and all(code % 4 == EXTERNAL for code in self.lhs) and not self.guards
 
 
 @dataclass
 class Segment:
-    """Operations start … end − 1: a template, its constants, the value numbers that it reads and that it writes.
+    """Operations start … end − 1: template, constants, and indices of the values that it reads and writes.
 
-    kind: "inline", a function of its own; "outlined", a function for all segments of its template; "trig", sines and
-    cosines alone; "packed", one function for this segment and those in `packed_with`, a lane for each.
+    kind: "inline": one function per segment; "outlined": one function for all segments of the template; "trig": only
+    sines and cosines; "packed": one function that computes this segment and `packed_with`, one segment per lane.
     """
 
     start: int
@@ -68,16 +68,16 @@ class Segment:
 
     @property
     def instances(self) -> tuple[Segment, ...]:
-        """The segments that this one's function computes."""
+        """Segments that the function of this segment computes."""
         return (self, *self.packed_with)
 
 
 @dataclass
 class Partition:
-    """segments in order; workspace_slot[value] = place in the workspace (−1: never in memory); n_slots places in all.
+    """Segments in execution order, and the workspace slot of each value.
 
-    Places 0 … n_inputs − 1 hold the inputs, the next n_outputs the outputs. output_copies: outputs that are inputs or
-    constants, or repeat another output, as (place, value number).
+    workspace_slot: by value; −1 for values that stay in registers. n_slots: number of slots: inputs, then outputs, then
+    intermediate values. output_copies: (slot, value) of outputs that are inputs, constants or repeated outputs.
     """
 
     segments: list[Segment]
@@ -87,10 +87,7 @@ class Partition:
 
 
 def partition(program: Program, lanes: int = 1, max_ops: int = MAX_OPS) -> Partition:
-    """Segments of a program and places of its values.
-
-    lanes: most equal pieces, independent of one another, that one segment computes. max_ops: of a segment.
-    """
+    """Partition a program. lanes: most pieces per packed segment. max_ops: most operations per segment."""
     guards = _thresholds(program)
     bounds = _cut(program, max_ops)
     exported = _exported(program, bounds)
@@ -117,7 +114,7 @@ def partition(program: Program, lanes: int = 1, max_ops: int = MAX_OPS) -> Parti
 
 
 def _cut(program: Program, max_ops: int) -> list[int]:
-    """Numbers of the operations at which pieces of at most `max_ops` operations begin, and the end."""
+    """First operation of each piece of at most `max_ops` operations, and the number of operations."""
     marks = [0, *program.cuts.tolist(), len(program)]
     bounds = [0]
     for a, b in zip(marks[:-1], marks[1:], strict=True):
@@ -127,16 +124,16 @@ def _cut(program: Program, max_ops: int) -> list[int]:
 
 
 def _pack(pieces: list[Segment], lanes: int) -> set[int]:
-    """Make pieces "packed", the first of each pack with the others; the starts of these others.
+    """Pack independent pieces of the same template. Returns the starts of all but the first piece of each pack.
 
-    A piece joins the pack of its template with the most operands in common, of those that come after all that it reads.
-    Packs with too few pieces are dissolved, and the others formed without these pieces.
+    A pack is computed where its first piece was. A piece may join a pack that follows all its operands; it joins the
+    one with the most shared operands. If packs are too small, their pieces are excluded and the pass is repeated.
     """
     excluded: set[int] = set()
     while lanes > 1:
-        head_of: dict[int, int] = {}  # value → the piece at whose place it is computed
+        head_of: dict[int, int] = {}  # value → index of the piece that computes it: the first one of a pack
         packs: dict[int, list[int]] = {}
-        common: dict[int, set[int]] = {}  # numbers of the operands that all pieces of a pack share
+        common: dict[int, set[int]] = {}  # indices of the operands that all pieces of a pack share
         heads: dict[SegmentTemplate, list[int]] = {}
         for k, piece in enumerate(pieces):
             head = k
@@ -145,7 +142,7 @@ def _pack(pieces: list[Segment], lanes: int) -> set[int]:
                 open_packs = [h for h in heads.get(piece.template, ()) if h > after and len(packs[h]) < lanes]
                 shared = {h: {r for r in common[h] if piece.reads[r] == pieces[h].reads[r]} for h in open_packs}
                 best = max(open_packs, key=lambda h: len(shared[h]), default=k)
-                moved = len(piece.reads) - len(shared.get(best, ())) + len(piece.writes)  # to and from single lanes
+                moved = len(piece.reads) - len(shared.get(best, ())) + len(piece.writes)  # lane inserts and extracts
                 if best != k and piece.end - piece.start >= moved:
                     head, common[best] = best, shared[best]
                 else:
@@ -169,7 +166,7 @@ def _is_packable(template: SegmentTemplate) -> bool:
 
 
 def _outline(pieces: list[Segment]) -> None:
-    """Make pieces "trig" or "outlined"."""
+    """Set the kind of pieces to "trig" or "outlined" where it applies."""
     repeats = Counter(piece.template for piece in pieces if piece.kind == "inline")
     for piece in pieces:
         if piece.template.is_trig:
@@ -179,7 +176,7 @@ def _outline(pieces: list[Segment]) -> None:
 
 
 def _merge(pieces: list[Segment], max_ops: int) -> list[list[Segment]]:
-    """Runs of neighbours that become one segment: inline pieces of at most `max_ops` operations together."""
+    """Merge neighbouring inline pieces up to `max_ops` operations; returns the pieces of each segment."""
     runs: list[list[Segment]] = []
     for piece in pieces:
         last = runs[-1] if runs else None
@@ -194,7 +191,7 @@ def _merge(pieces: list[Segment], max_ops: int) -> list[list[Segment]]:
 
 
 def _thresholds(program: Program) -> dict[int, tuple[float, float]]:
-    """{operation: its two thresholds} of guards, the strictest where an operation is the pivot of several rows."""
+    """{guarded operation: its two thresholds}; the strictest ones if it is the pivot of several rows."""
     thresholds: dict[int, tuple[float, float]] = {}
     for guard in program.guards:
         if guard.value >= program.first_op:
@@ -204,7 +201,7 @@ def _thresholds(program: Program) -> dict[int, tuple[float, float]]:
 
 
 def _exported(program: Program, bounds: list[int]) -> np.ndarray:
-    """(n,) bool: another segment reads the result, or it is an output."""
+    """(n,) bool: True if another segment reads the result or if it is an output."""
     first, n = program.first_op, len(program)
     segment = np.zeros(n, dtype=np.int64)
     segment[np.asarray(bounds[1:-1], dtype=np.int64)] = 1
@@ -233,7 +230,7 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
 
     lhs, rhs = [], []
     for kind, x, y in zip(*(part[a:b].tolist() for part in (program.kind, program.lhs, program.rhs)), strict=True):
-        if OPERATIONS[kind].commutes and n_in <= x < first:  # a constant comes second, whenever it was first used
+        if OPERATIONS[kind].commutes and n_in <= x < first:  # canonical order: a constant is the second operand
             x, y = y, x
         lhs.append(code(x))
         rhs.append(code(y))
@@ -251,9 +248,9 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
 
 
 def _allocate(program: Program, segments: list[Segment]) -> tuple[np.ndarray, int, list[tuple[int, int]]]:
-    """(place of each value, places in all, copies): a linear scan that frees a place after the last segment reads it.
+    """Allocate slots by linear scan: (slot of each value, number of slots, copies as in `Partition`).
 
-    Values in neighbouring lanes of a segment get neighbouring places.
+    A slot is free after the last segment that reads it. Values in adjacent lanes get adjacent slots.
     """
     n_in, first = program.n_inputs, program.first_op
     slot = np.full(first + len(program), -1, dtype=np.int64)
@@ -267,7 +264,7 @@ def _allocate(program: Program, segments: list[Segment]) -> tuple[np.ndarray, in
     last_read = {v: s for s, segment in enumerate(segments) for lane in segment.instances for v in lane.reads}
     adjacent = _adjacent(segments, slot, first)
     n_slots = n_in + program.n_outputs
-    free: dict[int, list[int]] = {}  # first places of runs by length
+    free: dict[int, list[int]] = {}  # {length: first slots of free runs}
     expiring: list[list[tuple[int, int]]] = [[] for _ in segments]
     for s, segment in enumerate(segments):
         for value in (v for lane in segment.instances for v in lane.writes):
@@ -288,7 +285,7 @@ def _allocate(program: Program, segments: list[Segment]) -> tuple[np.ndarray, in
 
 
 def _adjacent(segments: list[Segment], slot: np.ndarray, first: int) -> dict[int, tuple[int, ...]]:
-    """{value: the values with which it shares a run of places, one of each lane of a packed segment}."""
+    """{value: values of all lanes of its packed segment, which get adjacent slots}."""
     runs: dict[int, tuple[int, ...]] = {}
     for segment in segments:
         if segment.packed_with:

@@ -1,8 +1,8 @@
-"""SLP vectorisation: isomorphic halves of a segment become operations on registers of two numbers.
+"""SLP vectorisation (Larsen and Amarasinghe 2000): isomorphic halves of a segment share two-lane operations.
 
-The second number of a register may be the negative of its value. Where one limb mirrors the other, sums become
-differences, and well chosen signs make them equal again. The signs are unknowns over {0, 1}: each operation is a linear
-equation, and where it contradicts those before, an operand is multiplied by (1, −1).
+The high lane may store the negative of its value. If one limb mirrors the other, a sum in one half is a difference in
+the other; sign flips in the high lane make both the same operation. The signs are unknowns over GF(2), and each
+operation is a linear equation. If an equation contradicts earlier ones, an operand is multiplied by (1, −1).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from sysdyn.codegen.isomorphism import IsomorphicHalves
 from sysdyn.codegen.partition import CONSTANT, LOCAL, Segment, SegmentTemplate
 from sysdyn.program.opcodes import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, SUB, WRAP
 
-# Kinds of operations that programs do not have: two values into one register, and the second value of a register.
+# Additional kinds of operations: pack two scalars into a register, and extract the high lane.
 INSERT, EXTRACT_HIGH = "insert", "extract high"
-# Most operations that a pair may cost: one for each operand to be packed, shared by the pairs that use it, and one if
-# its second value is used by itself (chosen).
+# Largest cost of a pair in operations: one per packed operand, divided by the pairs that use it, and one if scalar
+# operations use the result of the high lane (chosen).
 MAX_PACK_COST = 1.5
 
-LaneConstant = float | tuple[float, float]  # of one lane, or of two
+LaneConstant = float | tuple[float, float]  # one lane, or (low lane, high lane)
 
 
 class LaneOperation(NamedTuple):
-    """An operation on `lanes` lanes. Operands are codes as in the template, and new ones of that form.
+    """An operation on `lanes` lanes. Operands are codes as in `SegmentTemplate`.
 
-    defines: the operations of the segment whose results these are, lane by lane; −1 for none.
+    defines: operation of the segment that each lane computes; −1 for an auxiliary result.
     """
 
     result: int
@@ -39,7 +39,7 @@ class LaneOperation(NamedTuple):
 
 
 def scalar_operations(template: SegmentTemplate) -> list[LaneOperation]:
-    """The operations of a template, each by itself."""
+    """The operations of a template in one lane each."""
     return [
         LaneOperation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
         for k, (kind, *pair) in enumerate(zip(template.kind, template.lhs, template.rhs, strict=True))
@@ -47,7 +47,7 @@ def scalar_operations(template: SegmentTemplate) -> list[LaneOperation]:
 
 
 def slp_vectorise(segment: Segment) -> tuple[list[LaneOperation], list[LaneConstant]] | None:
-    """(operations with isomorphic halves in two lanes, their constants); None if there are no such halves."""
+    """(two-lane operations, their constants); None if the segment has no isomorphic halves."""
     pairs = TwinPairs(segment.template, IsomorphicHalves(segment.template).mapping)
     pairs.drop_expensive()
     pairs.drop_cyclic()
@@ -58,7 +58,7 @@ def slp_vectorise(segment: Segment) -> tuple[list[LaneOperation], list[LaneConst
 
 
 class TwinPairs:
-    """Pairs of operations of a template. second: {first operation: second operation}."""
+    """Pairs of isomorphic operations. second: {operation in the low lane: operation in the high lane}."""
 
     def __init__(self, template: SegmentTemplate, mapping: dict[int, int]):
         self.template = template
@@ -70,25 +70,25 @@ class TwinPairs:
         return (kind == other and kind not in (*ANGULAR, WRAP)) or {kind, other} == {ADD, SUB}
 
     def matches(self, x: int, y: int) -> bool:
-        """True if two operands are both constants, or are a pair."""
+        """True if both operands are constants or if they form a pair."""
         if x % 4 == CONSTANT or y % 4 == CONSTANT:
             return x % 4 == y % 4
         return x % 4 == LOCAL and self.second.get(x // 4, -1) * 4 + LOCAL == y
 
     def are_exchanged(self, u: int) -> bool:
-        """True if the operands of the second operation have to be exchanged to match those of the first one."""
+        """True if exchanging the operands of the second operation gives more matching operands."""
         if self.template.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
             return False
         (a, b), (c, d) = self.local[u], self.local[self.second[u]]
         return self.matches(a, d) + self.matches(b, c) > self.matches(a, c) + self.matches(b, d)
 
     def operands(self, u: int) -> list[tuple[int, int]]:
-        """The operands of a pair, lane by lane."""
+        """[(low lane, high lane)] of each operand of a pair."""
         second = self.local[self.second[u]]
         return list(zip(self.local[u], second[::-1] if self.are_exchanged(u) else second, strict=True))
 
     def drop_expensive(self) -> None:
-        """Drop pairs that cost more than they save."""
+        """Drop pairs whose packing cost exceeds MAX_PACK_COST."""
         users: dict[int, list[int]] = defaultdict(list)
         for k, operands in enumerate(self.local):
             for x in set(operands):
@@ -107,7 +107,7 @@ class TwinPairs:
         self.second = {u: w for u, w in self.second.items() if cost[u] <= MAX_PACK_COST}
 
     def drop_cyclic(self) -> None:
-        """Drop pairs that need their own results: in each cycle those whose members differ most in depth."""
+        """Break dependency cycles between pairs: drop the pairs whose operations differ most in depth."""
         depth: list[int] = []
         for operands in self.local:
             depth.append(1 + max((depth[x // 4] for x in operands if x % 4 == LOCAL), default=0))
@@ -118,7 +118,7 @@ class TwinPairs:
                 del self.second[u]
 
     def _dependencies(self) -> tuple[list[set[int]], list[set[int]]]:
-        """The units that each unit needs, and those that need it. The first operation of a pair stands for both."""
+        """(predecessors, users) of each unit: a scalar operation, or a pair under its first operation."""
         unit = list(range(len(self.local)))
         for u, w in self.second.items():
             unit[w] = u
@@ -132,7 +132,7 @@ class TwinPairs:
         return needs, users
 
     def _cyclic(self) -> set[int]:
-        """Units in cycles or between two of them: those left when units without needs or without users are removed."""
+        """Units in or between cycles: what remains after removing sources and sinks repeatedly."""
         needs, users = self._dependencies()
         left = set(range(len(needs)))
         for before, after in ((needs, users), (users, needs)):
@@ -148,7 +148,7 @@ class TwinPairs:
         return left
 
     def order(self) -> list[int]:
-        """Units, each after the units that it needs and close to the order of the segment."""
+        """Topological order of the units, close to the order of the segment."""
         needs, users = self._dependencies()
         seconds = set(self.second.values())
         missing = [len(xs) for xs in needs]
@@ -170,24 +170,24 @@ class TwinPairs:
 
 
 def _sum_signs(pairs: TwinPairs, u: int) -> tuple[int, int]:
-    """(β γ δ, γ) as bits, for x + β y in one lane and γ x' + δ y' in the other.
+    """(β γ δ, γ) as bits, for x + β y in the low lane and γ x' + δ y' in the high lane.
 
-    The signs of the operands have to differ by the former, and the result's differs from that of x by the latter.
+    The high-lane signs of both operands must differ by β γ δ. The sign of the result is that of x' times γ.
     """
     beta, minus = pairs.template.kind[u] == SUB, pairs.template.kind[pairs.second[u]] == SUB
     gamma = minus and pairs.are_exchanged(u)
-    return beta ^ minus, int(gamma)  # β γ δ, as either γ or δ is the sign of the second sum
+    return beta ^ minus, int(gamma)  # γ δ is the sign of the second operation: γ or δ is 1
 
 
 def _solve_signs(pairs: TwinPairs, order: list[int], stored: set[int]) -> dict[tuple[int, int], int]:
-    """{(first operation, number of the operand): bit}: signs of the second numbers of constants, which are free.
+    """{(first operation, operand index): sign bit of the constant in the high lane}, by elimination over GF(2).
 
-    A sign is a sum over {0, 1} of unknowns, each a bit of an integer, and of one, bit 0. stored: operations whose
-    results are needed as they are.
+    A sign is an affine form in the unknown bits, stored as an integer: bit 0 is the constant term, each higher bit an
+    unknown. stored: operations whose results must have a positive sign.
     """
     names: list[tuple[int, int]] = []
-    solution: dict[int, int] = {}  # unknown → a sum of lower ones
-    sign: dict[int, int] = {}  # of the second operations of pairs
+    solution: dict[int, int] = {}  # unknown → affine form in lower unknowns
+    sign: dict[int, int] = {}  # second operation of a pair → sign of its high lane
 
     def reduced(x: int) -> int:
         rest = x
@@ -249,7 +249,7 @@ def _solve_signs(pairs: TwinPairs, order: list[int], stored: set[int]) -> dict[t
 
 
 class Value(NamedTuple):
-    """A value by its code, of one or two lanes; sign: 1 if its second number is the negative of the second value."""
+    """A value by its code, in one or two lanes. sign: 1 if the high lane stores the negative of its value."""
 
     code: int
     lanes: int = 1
@@ -257,7 +257,7 @@ class Value(NamedTuple):
 
 
 class _Vectoriser:
-    """Operations of a segment with pairs in two lanes, in an order in which they can be executed."""
+    """Emit the operations of a segment in execution order, pairs in two lanes."""
 
     def __init__(self, segment: Segment, pairs: TwinPairs):
         template = segment.template
@@ -265,11 +265,11 @@ class _Vectoriser:
         self._stored = {*template.exported, *(k for k, *_ in template.guards)}
         self._order = pairs.order()
         self._signs = _solve_signs(pairs, self._order, self._stored)
-        self._operations: dict[int, LaneOperation] = {}  # by code of the result
-        self._next = len(template.kind)  # number of the next new value
-        self._pair_of: dict[int, Value] = {}  # operations of both lanes
+        self._operations: dict[int, LaneOperation] = {}  # by result code
+        self._next = len(template.kind)  # index of the next auxiliary value
+        self._pair_of: dict[int, Value] = {}  # by operation, of either lane
         self._packed: dict[tuple[int, int], Value] = {}
-        self._extracted: dict[int, int] = {}  # second values by themselves
+        self._extracted: dict[int, int] = {}  # scalar copies of high lanes
 
     def run(self) -> tuple[list[LaneOperation], list[LaneConstant]]:
         for u in self._order:
@@ -287,7 +287,7 @@ class _Vectoriser:
         return Value(code, lanes, sign)
 
     def _constant(self, a: float, b: float, sign: int) -> Value:
-        """The pair of constants, the second one with a sign."""
+        """Two-lane constant (a, ±b)."""
         self._constants.append((a, -b if sign else b))
         return Value((len(self._constants) - 1) * 4 + CONSTANT, 2, sign)
 
@@ -295,11 +295,11 @@ class _Vectoriser:
         return self._flip_high(pair) if pair.sign else pair
 
     def _flip_high(self, pair: Value) -> Value:
-        """The pair with its second number of the other sign."""
+        """Negate the high lane."""
         return self._add(MUL, (pair.code, self._constant(1.0, -1.0, 0).code), 2, pair.sign ^ 1)
 
     def _scalar(self, x: int) -> int:
-        """The code of an operand of one lane; the first value of a pair has the code of the pair."""
+        """Code of an operand as a scalar. The low lane of a pair has the code of the pair."""
         if x % 4 != LOCAL or x // 4 not in self._pair_of:
             return x
         pair = self._pair_of[x // 4]
@@ -310,7 +310,7 @@ class _Vectoriser:
         return self._extracted[x]
 
     def _vector(self, u: int, k: int, x: int, y: int) -> Value:
-        """Operand k of the pair u, in one register."""
+        """Operand k of the pair u as a two-lane value."""
         if x % 4 == y % 4 == CONSTANT:
             return self._constant(self._scalars[x // 4], self._scalars[y // 4], self._signs[u, k])
         if self._pairs.matches(x, y):

@@ -307,7 +307,7 @@ class Derivatives(Differentials):
 
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
         (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. Where pivots come near
-        zero, and beyond the judged ranges of joints, the same operations are made in double-double arithmetic.
+        zero, and beyond the checked ranges of joints, the same operations are made in double-double arithmetic.
         on_singular: "raise" SingularState where the system is singular, or so near that rounding errors of its
         constants change a block by 1e-6 of its size, or "nan".
 

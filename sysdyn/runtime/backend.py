@@ -29,8 +29,8 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    supports_threads: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
-    width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
+    supports_threads: ClassVar[bool] = False  # True if a batch runs faster on several threads.
+    width: int = 1  # Number of states per SIMD pass; the size of each part of a batch is a multiple of it.
 
     def __init__(self, program: Program, level: int = 2, real: Real = DOUBLE):
         self.require()
@@ -51,7 +51,7 @@ class Backend(ABC):
 
     @abstractmethod
     def guarded(self, inputs: Arrays) -> np.ndarray:
-        """Values (N, guards) of the pivots that the program checks."""
+        """Guarded pivots (N, guards): the pivots that the program compares with thresholds."""
 
     def kernel(self, single: bool) -> Kernel | None:
         """The kernel for one state (`single`) or for batches; None for a back end without machine code.
@@ -66,7 +66,7 @@ class Backend(ABC):
         return type(self).kernel is not Backend.kernel
 
     def allocate_results(self, n: int) -> RunResults:
-        """Unreferenced arrays for the results at n states."""
+        """Arrays for the results at n states; reuses arrays that the caller has dropped."""
         shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
         return self._buffers.arrays(shapes, self.real.dtype), np.empty(n, dtype=np.int64)
 
@@ -74,5 +74,5 @@ class Backend(ABC):
         """Convert float64 inputs to the back end's floating-point type; inputs of this type are not copied."""
         if self.real is DOUBLE:
             return inputs
-        with np.errstate(over="ignore"):  # the kernel finds infinite numbers
+        with np.errstate(over="ignore"):  # the kernel reports infinite numbers
             return {name: x.astype(self.real.dtype, order="C", copy=False) for name, x in inputs.items()}

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-# Sizes of results in bytes that are kept: malloc reuses smaller ones, larger ones would be missed elsewhere (chosen).
+# Range of result sizes in bytes to reuse: malloc reuses smaller ones; larger ones would waste memory (chosen).
 MIN_BYTES, MAX_BYTES = 2**17, 2**27
 
 
 class BufferPool:
-    """Returns the arrays of the previous call if nothing else refers to them, else new ones."""
+    """Reuses the arrays of the previous call if there are no other references to them; otherwise allocates new ones."""
 
     def __init__(self) -> None:
         self._previous: list[dict[str, np.ndarray]] = []  # at most one; list.pop is safe among threads
 
     def arrays(self, shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, np.ndarray]:
-        """Arrays of these shapes with arbitrary entries."""
+        """Uninitialised arrays of these shapes."""
         try:
             arrays = self._previous.pop()
         except IndexError:
@@ -33,11 +33,11 @@ class BufferPool:
 
 
 def _max_references(arrays: Mapping[str, np.ndarray]) -> int:
-    """Largest reference count of the arrays; a view is a reference."""
+    """Largest reference count of the arrays; each view of an array counts as a reference."""
     return max((sys.getrefcount(x) for x in arrays.values()), default=0)
 
 
-# Free-threaded Pythons count references by thread: there nothing is reused.
+# Free-threaded Python counts references per thread, so the pool reuses no arrays there.
 _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
-# Count of an array that only a dict of the pool holds.
+# Reference count of an array to which only the pool refers.
 _UNSHARED = _max_references({"": np.empty(0)})

@@ -1,7 +1,7 @@
-"""Calls of BLAS, LAPACK and kernels along a log, repeated by compiled code without Python between the time steps.
+"""Call lists: compiled code repeats calls of BLAS, LAPACK and kernels for each time step of a log, without Python.
 
-A `CallList` has the calls of one time step. Arguments are addresses, as in Fortran, and each has a distance in bytes
-from one time step to the next. The routines of runtime/native/routines.h add what BLAS and LAPACK do not have.
+A `CallList` has the calls of one time step. Arguments are passed by address, as in Fortran; each has a stride in bytes
+from one time step to the next. runtime/native/routines.h adds routines that BLAS and LAPACK lack.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.linalg where it is first used
+import scipy  # loads scipy.linalg lazily
 
 from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import address, words
 from sysdyn.runtime.native import extension
 from sysdyn.runtime.runner import Runner
 
-# The same number as in call_list.c.
+# Equals ARGUMENTS in call_list.c.
 MAX_ARGUMENTS = 13
 _BLAS = ("dcopy", "daxpy", "dgemv", "dgemm", "dsyrk", "dtrsm")
 _LAPACK = ("dpotrf", "dpotrs", "dgeqrf", "dlaset", "dlacpy")
@@ -28,7 +28,8 @@ _LAPACK = ("dpotrf", "dpotrs", "dgeqrf", "dlaset", "dlacpy")
 class StridedArray:
     """An array with an entry per time step along its first axis.
 
-    lag: time steps by which the entry precedes the current one. offset: of the argument within the entry, in numbers.
+    lag: number of time steps by which the entry precedes the current one. offset: index of the argument's first number
+    within the entry.
     """
 
     def __init__(self, array: np.ndarray, lag: int = 0, offset: int = 0):
@@ -49,7 +50,7 @@ ListArgument = Array | str | int | float
 
 
 class CallList:
-    """Calls of one time step, in order. calls: routines with their arguments, and runs of programs."""
+    """Calls of one time step in execution order. calls: routines with their arguments, and program calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Sequence[ListArgument]] | ProgramCall] = []
@@ -62,7 +63,8 @@ class CallList:
     ) -> None:  # fmt: skip
         """Add a run of a program at n states.
 
-        Arrays (size,) or (n, size) that stay, or `StridedArray` of (N, n, size), or (N, 1, size) for all states.
+        Arrays: (size,) or (n, size) for all time steps; or `StridedArray` of (N, n, size), or of (N, 1, size) if all n
+        states share an entry.
         """
         program, kernel = runner.program, runner.backend.kernel(n == 1)
         assert kernel is not None
@@ -83,9 +85,9 @@ class CallList:
         self.calls.append(ProgramCall(program, first[0], first[1]))
 
     def call(self, name: str, *arguments: ListArgument) -> None:
-        """Add a call of a routine. Matrices are by columns in BLAS and LAPACK, by rows in routines.h.
+        """Add a call of a routine. Matrices are column-major in BLAS and LAPACK, row-major in routines.h.
 
-        Arguments: arrays of float64 or of C's int, characters, whole numbers, and floats.
+        Arguments: arrays of float64 or C int, characters, integers, and floats.
         """
         self.calls.append((name, arguments))
         addresses, strides = [], []
@@ -105,7 +107,7 @@ class CallList:
         self._add(_addresses()[name], addresses, strides)
 
     def _add(self, routine: int, addresses: Sequence[int], strides: Sequence[int]) -> None:
-        """Add a row, a `Call` of call_list.c."""
+        """Append a struct Call of call_list.c."""
         row = [routine]
         for numbers in (addresses, strides):
             row += [*numbers, *[0] * (MAX_ARGUMENTS - len(numbers))]
@@ -115,7 +117,7 @@ class CallList:
         self, columns: int, rows: int, places: np.ndarray, A: ListArgument, x: ListArgument, y: ListArgument,
         add: bool = False,
     ) -> None:  # fmt: skip
-        """Add y (rows, columns) = A x, or y + A x; A by its entries at places (…, 2), rows and columns."""
+        """Add a sparse product y (rows, columns) = A x, or y + A x. places (…, 2): row and column of A's entries."""
         order = np.argsort(places[:, 0], kind="stable").astype(np.intc)
         starts = np.searchsorted(places[order, 0], np.arange(rows + 1)).astype(np.intc)
         self.call("spmm", columns, rows, int(add), starts, places[order, 1].astype(np.intc), order, A, x, y)
@@ -127,11 +129,11 @@ class CallList:
         return both
 
     def bind_first(self) -> Callable[[], None]:
-        """A function that makes the calls of the first time step."""
+        """A function without arguments that makes the calls of the first time step."""
         return functools.partial(_run_once, np.array(self._rows, dtype=np.int64), self)
 
     def run(self, steps: range) -> None:
-        """Make the calls at these time steps; the interpreter's lock is released."""
+        """Make the calls of these time steps without the GIL."""
         rows = np.array(self._rows, dtype=np.int64)
         if len(steps) and len(rows):
             extension.run_calls(rows, steps.start, steps[-1] + steps.step, steps.step)
@@ -150,7 +152,7 @@ def _first(x: Array) -> np.ndarray:
 
 @functools.cache
 def _addresses() -> dict[str, int]:
-    """{name: address} of all routines."""
+    """{routine: address}, of BLAS, LAPACK and routines.h."""
     pointer, name_of = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_GetName
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]

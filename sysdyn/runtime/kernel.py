@@ -1,8 +1,8 @@
-"""Kernels: machine code of programs, and how it is called.
+"""Kernels: machine code of programs, and their calling convention.
 
-`words` are 64-bit numbers: the addresses of a workspace and of the status (n,), then for each group of inputs, and then
-for each group of outputs, the address of its first row and the numbers from row to row. The distance 0 repeats one row
-for all states; outputs at address 0 are not written. native/driver.h describes the same for C.
+A kernel gets its arguments as `words`, an array of int64: the addresses of the workspace and of the status (n,), then
+the address of the first row and the row stride (in numbers) of each group of inputs, and the same of each group of
+outputs. With stride 0 all states share one row; outputs at address 0 are not written. See also native/driver.h.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ALIGN = 64
 class Kernel:
     """Machine code of a program. Several threads may call it, each with its own workspace.
 
-    body: address of the code body(workspace), which computes `width` states. n_slots: numbers of each state in a
-    workspace; status_slot: that of its status. owner: of the code. cached: the code was loaded from the disk cache.
-    real: type of the numbers.
+    body: address of the function body(workspace), which computes `width` states. n_slots: workspace size in numbers per
+    state; status_slot: slot of the status. n_pauses: calls of the prefetch function within `body`. owner: object that
+    owns the code. cached: True if the code was loaded from the disk cache. real: floating-point type.
     """
 
     program: Program
@@ -61,17 +61,17 @@ class Kernel:
         return np.array(struct, dtype=np.int64), gathered, scattered
 
     def run(self, words: np.ndarray, n: int, read: np.ndarray | None = None, written: np.ndarray | None = None) -> None:
-        """Compute n states without the GIL; read, written (n,) int64: numbers of their rows, by default 0 to n − 1."""
+        """Compute n states without the GIL. read, written (n,) int64: input, output rows, by default 0 … n − 1."""
         extension.run(self.address, words, n, read, written)
 
     def work(self) -> tuple[np.ndarray, int]:
-        """(array, address of the first slot) of a new workspace. Wide loads may read a vector beyond the last slot."""
+        """(array, address of the first slot) of a new workspace, padded: wide loads may read a vector past the end."""
         array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // self.real.size, self.real.dtype)
         return array, -(-array.ctypes.data // ALIGN) * ALIGN
 
     @cached_property
     def shared_work(self) -> tuple[np.ndarray, int]:
-        """The workspace of all calls that hold the GIL."""
+        """The workspace that all calls under the GIL share."""
         return self.work()
 
     def own_work(self) -> int:
@@ -87,7 +87,7 @@ def words(
     program: Program, work: int, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray],
     status: np.ndarray, start: int = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Words for the states from `start` on; arrays as in `sysdyn.runtime.backend`."""
+    """Kernel arguments (`words`) for the states from `start` on; arrays as in `sysdyn.runtime.backend`."""
     found = [work, address(status) + status.itemsize * start]
     for name, size in program.inputs.sizes.items():
         x = inputs[name]
@@ -102,5 +102,5 @@ def address(x: Any) -> int:
     """The address of the first entry of an array."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(x))
-    except (TypeError, ValueError, BufferError):  # read-only, empty or broadcast; five times slower
+    except (TypeError, ValueError, BufferError):  # read-only, empty or broadcast: five times slower
         return x.__array_interface__["data"][0]

@@ -1,7 +1,4 @@
-"""Calls of compiled kernels on NumPy arrays by the C extension: bound, of one state, and of a batch.
-
-The module also runs programs in double-double arithmetic.
-"""
+"""Kernel calls through the C extension: bound calls, single-state calls, batch calls, and double-double reruns."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from sysdyn.runtime.native import extension
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.sparse.twice import Twice
 
-# Most operations of a program whose calls at one state hold the interpreter's lock: some 0.1 ms.
+# Longest program, in operations, whose single-state calls keep the GIL: about 0.1 ms.
 MAX_OPS_UNDER_GIL = 400_000
-# States whose quaternions are checked before these states are computed, while they are in the cache (chosen).
+# Number of states per check of quaternion norms: the states stay in the cache for the kernel (chosen).
 STATES_PER_QUATERNION_CHECK = 1024
 AXES = 4  # Most axes of an array, as in native.h.
 INDEXED, BROADCAST_SCALAR = 1, 2  # How an argument is read, as in native.h.
@@ -31,10 +28,10 @@ Function = TypeVar("Function", bound=Callable)
 
 
 class Argument(NamedTuple):
-    """An array argument: its shape at one state, and the number of the program's input for each entry.
+    """An array argument: its shape at one state, and the index of the program input for each entry.
 
-    std_bounds: for standard deviations, whose squares are the inputs: their (lower, upper) bounds, each of the array's
-    size. One float may replace the array.
+    std_bounds: (lower, upper) bounds of standard deviations, each of the array's size; the inputs are their squares,
+    and a float stands for an array of equal entries.
     """
 
     shape: tuple[int, ...]
@@ -43,10 +40,10 @@ class Argument(NamedTuple):
 
 
 class ResultLayout(NamedTuple):
-    """Form of the results of a call of one state.
+    """Type of the results of a single-state call.
 
-    make: dict or tuple of arrays with these keys and shapes, ndarray for the only one of them; or, if `about` is not
-    None, a subclass of RowResult, which gets it as `_about`, and as `_row` all outputs and then inputs.
+    make: dict or tuple, of arrays with these keys and shapes; or ndarray for a single array. If `about` is not None,
+    make is a subclass of RowResult: `about` becomes its `_about`, and all outputs followed by all inputs its `_row`.
     """
 
     make: type
@@ -56,10 +53,10 @@ class ResultLayout(NamedTuple):
 
 
 class CallPattern(NamedTuple):
-    """Positional and keyword arguments of a call of one state; defaults: values of further keywords.
+    """Positional and keyword arguments of a single-state call. defaults: values of optional keywords.
 
-    Ellipsis represents the next array argument (also lists and tuples of numbers). Dicts are matched name by name,
-    texts by value, other objects by identity.
+    Ellipsis matches the next array argument (an array, or a list or tuple of numbers). Dicts are compared by key,
+    strings by value, other objects by identity.
     """
 
     by_position: tuple[Any, ...]
@@ -68,7 +65,7 @@ class CallPattern(NamedTuple):
 
 
 def fast_call(general: Function) -> Function:
-    """Decorate `__call__`: it first tries the native calls of one state in the list `fast_calls`."""
+    """Decorator of `__call__` that first tries the native single-state calls in the list `fast_calls`."""
 
     @functools.wraps(general)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -79,19 +76,19 @@ def fast_call(general: Function) -> Function:
 
 
 def runs_under_gil(program: Program) -> bool:
-    """True if calls of one state keep the GIL: the program is so short that other threads do not wait long."""
+    """True if single-state calls keep the GIL: the program is short enough not to delay other threads."""
     return len(program) <= MAX_OPS_UNDER_GIL
 
 
-# ---- prepared -----------------------------------------------------------------------------------------------------
+# ---- bound calls ---------------------------------------------------------------------------------------------------
 
 
 def prepared(
     backend: Backend, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
 ) -> tuple[Callable[[], None], object]:
-    """(call without arguments that runs these states, objects that must live as long as the call).
+    """(function without arguments that runs these states, objects that must outlive it).
 
-    single: one state; the call then keeps the GIL if `runs_under_gil`.
+    single: one state; the call keeps the GIL if `runs_under_gil`.
     """
     kernel = backend.kernel(single)
     assert kernel, "the back end has machine code"
@@ -116,10 +113,10 @@ def single_state_call(
     """Native call of one state for arguments that match a pattern; None for a back end without kernels.
 
     arguments: array arguments in the order of the pattern. constants (n_inputs,): values of all other inputs.
-    quaternions: numbers of the inputs at which unit quaternions begin; norms within 1e-6 of 1 are normalised.
-    nan_to_zero: numbers of the inputs that are replaced by 0 if they are not finite.
+    quaternions: index of the first input of each unit quaternion; norms within 1e-6 of 1 are normalised.
+    nan_to_zero: indices of the inputs that are replaced by 0 if they are not finite.
 
-    The call returns None if an object does not match, a quaternion has another norm, or the status is not 0.
+    The call returns None if an argument does not match, a quaternion is not normalised, or the status is not 0.
     """
     program, kernel = backend.program, backend.kernel(True) if backend.real is DOUBLE else None
     if (
@@ -129,12 +126,12 @@ def single_state_call(
     ):
         return None
     array, work = kernel.shared_work
-    row = np.zeros(program.n_outputs + program.n_inputs)  # of which only the layout matters
+    row = np.zeros(program.n_outputs + program.n_inputs)  # only its layout matters
     outputs, inputs = np.split(row, [program.n_outputs])
     own = words(program, work, _parts(program.inputs.slices, inputs), _parts(program.outputs.slices, outputs),
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     pointers = [(2 + 2 * k, (own[2 + 2 * k] - address(row)) // row.itemsize) for k in range(len(own) // 2 - 1)]
-    # inputs behind the last group that a call writes stay in the constants
+    # the kernel reads the inputs after the last group with an argument from the constants
     last = max((0, *(int(x.inputs.max()) for x in arguments if x.inputs.size), *quaternions, *nan_to_zero))
     n_inputs = max((x.stop for x in program.inputs.slices.values() if x.start <= last), default=0)
     constants = np.ascontiguousarray(constants, dtype=float)
@@ -163,10 +160,10 @@ def single_state_call(
 
 
 class IndexedRows(NamedTuple):
-    """Rows and columns of larger arrays that a batch reads and writes.
+    """Row and column indices of a batch within larger arrays.
 
-    total: number of rows of the arrays. rows (n,): rows of the batch. widths: number of columns of each output array, 0
-    if it is not written. columns: column of each output, output by output.
+    total: number of rows of the arrays. rows (n,): row of each state. widths: number of columns of each output array, 0
+    if it is not written. columns: column of each entry of the outputs, output by output.
     """
 
     total: int
@@ -176,10 +173,10 @@ class IndexedRows(NamedTuple):
 
 
 class Batch:
-    """Native call of N states that reads the caller's arrays in place.
+    """Native batch call of N states that reads the caller's arrays in place.
 
-    words: of the kernel; inputs without an argument point to constants. quaternions: (word, first entry in a row) of
-    each. keep: object that must live as long.
+    words: arguments of the kernel; inputs without an argument point to constants. quaternions: (index in `words`, first
+    entry in a row) of each quaternion. keep: object that must outlive the batch.
     """
 
     def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
@@ -191,12 +188,13 @@ class Batch:
         self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None,
         indexed: IndexedRows | None = None,
     ) -> bool | None:  # fmt: skip
-        """True if every status is 0; outputs by group (N, size), status (N,).
+        """Run the batch: True if every status is 0; None if the general path must handle the call.
 
-        None if the call has to go the general way: unless the arrays are of the kernel's type, or float64, which a
-        kernel of float32 rounds, and of their argument's shape, C-contiguous, or of N times that, with states that are;
-        or if a quaternion is not normalised to the last bits. queue: shared by the threads that share the states,
-        int64: 0, states of a region, states of a chunk, and a 0 for each region, one a thread.
+        outputs: by group (N, size); status (N,). The native call accepts arrays of the kernel's type or of float64,
+        which a float32 kernel rounds, with the shape of their argument or with N such entries along the first axis;
+        each entry must be C-contiguous. Quaternions must be normalised to machine precision. queue: int64 array for
+        work stealing that all threads share: 0, states per region, states per chunk, and a 0 per region; one region
+        per thread.
         """
         return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, queue, indexed)
 
@@ -204,7 +202,7 @@ class Batch:
 def batch(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
 ) -> Batch | None:
-    """Native call of many states without copies of the arguments; None for a back end without kernels.
+    """Native batch call without copies of the arguments; None for a back end without kernels, or if it needs copies.
 
     constants and quaternions as for `single_state_call`.
     """
@@ -214,7 +212,7 @@ def batch(
         turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
         begin += size
     whole = [None if x.std_bounds else places.get(tuple(x.inputs.tolist())) for x in arguments]
-    kernel = backend.kernel(False) if None not in whole else None  # values may have to be put together
+    kernel = backend.kernel(False) if None not in whole else None  # otherwise values must be gathered into groups
     if not kernel:
         return None
     outputs, status = backend.allocate_results(1)
@@ -223,13 +221,13 @@ def batch(
     return Batch(kernel, own, _table(targets, AXES + 4), _table(turning, 2), constants)
 
 
-# ---- twice the precision ------------------------------------------------------------------------------------------
+# ---- double-double rerun ------------------------------------------------------------------------------------------
 
 
 def twice(program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None) -> Twice:
-    """Values (n, wanted) of a program, operation by operation in double-double arithmetic.
+    """Evaluate a program in double-double arithmetic: (n, wanted) values.
 
-    inputs (n, n_inputs). wanted: numbers of values. constants: in place of the program's.
+    inputs (n, n_inputs). wanted: indices of the values. constants: replace those of the program.
     """
     n = len(inputs)
     found = Twice(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
@@ -244,10 +242,10 @@ def twice(program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: n
 class Doubt(NamedTuple):
     """Acceptance test for results in double-double arithmetic, see `sysdyn.online.again`.
 
-    others: constants of a second run, as many as the program's, or none. guards: numbers of the guarded values. ends:
-    of the outputs in a row of all. units: group of each number of the row, below the number of these. settings,
-    declared: numbers of inputs, and the values that they have to have. limits: of the verdict. able: bits that the
-    status of a state may have.
+    others: perturbed constants of a second run, or empty. guards: indices of the guarded pivots. ends: end of each
+    output in the row of all outputs. units: group of each entry of the row; errors are relative to the largest entry of
+    the group. settings, declared: indices of inputs, and the values that they must have. limits: acceptance thresholds,
+    see native/double_double.c. able: status bits of states that may be rerun.
     """
 
     others: np.ndarray
@@ -265,7 +263,7 @@ def again(
 ) -> int:
     """Rerun states in double-double arithmetic; return how many are accepted (outputs written, status 0).
 
-    states (n,): their numbers among all N; inputs (n, n_inputs). outputs {group: (N, size)}, status (N,).
+    states (n,): indices of the states among all N; inputs (n, n_inputs). outputs {group: (N, size)}, status (N,).
     """
     *found, able = doubt
     return extension.again(
@@ -275,7 +273,7 @@ def again(
 
 
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Spans of numbers in a row."""
+    """Slices of a row by name."""
     return {name: row[part] for name, part in places.items()}
 
 

@@ -17,9 +17,9 @@ from sysdyn.program.reproducible import HALF_PI, HALF_PI_FMA, LARGEST_ANGLE
 class Real:
     """A floating-point type.
 
-    name: in C and in LLVM IR. half_pi: Cody-Waite splittings of π/2; the first is for processors without FMA (products
-    must be exact), the second for FMA. largest_angle [rad]: sine and cosine of larger angles are NaN. suffix: of
-    literals and math.h functions in C.
+    name: type name in C and in LLVM IR. half_pi: Cody-Waite splittings of π/2 without FMA (products must be exact), and
+    with FMA. largest_angle [rad]: sine and cosine of larger angles are NaN. suffix: suffix of literals and math.h
+    functions in C.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Real:
 
     @property
     def rint_magic(self) -> float:
-        """1.5 · 2^(digits − 1): adding it rounds to the nearest integer, in the low bits of the sum."""
+        """1.5 · 2^(digits − 1): x + rint_magic has the nearest integer to x in its low bits."""
         return 1.5 * 2.0 ** np.finfo(self.dtype).nmant
 
     def literal(self, x: float) -> str:
@@ -65,7 +65,7 @@ class Real:
         return re.sub(r"\b(sqrt|fabs|exp|expm1|fmax|rint)\(", rf"\1{self.suffix}(", text)
 
     def llvm_literal(self, x: float) -> str:
-        """LLVM literal of a number: LLVM writes floats, too, with the bits of a double."""
+        """LLVM literal of a number; LLVM writes float literals with the bits of a double, too."""
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(self.dtype.type(x))))[0]:016X}"
 
 
@@ -76,7 +76,7 @@ SINGLE = Real(
     ((1.57080078125, -4.453584551811218e-06, -8.706138032721356e-10),
      (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)), 4000.0, "f",
 )  # fmt: skip
-# By NumPy's names, which users give.
+# By NumPy name.
 REALS = {x.dtype.name: x for x in (DOUBLE, SINGLE)}
 
 

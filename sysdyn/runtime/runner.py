@@ -18,14 +18,14 @@ from sysdyn.runtime.backend import Backend, RunResults
 from sysdyn.runtime.kernel import Kernel, words
 from sysdyn.runtime.threads import MOST_THREADS, THREADS, cores
 
-# Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
+# Least operations per thread, tens of microseconds of work: smaller shares do not pay off (chosen).
 THREAD_OPERATIONS = 2_500_000
-# Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others (chosen).
+# Parts of a batch per thread; other threads take the parts of a thread that is late or interrupted (chosen).
 SHARES = 4
-# Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller (chosen).
+# Parts per thread for work stealing in machine code: its overhead is lower, so parts are smaller (chosen).
 KERNEL_PARTS = 8
-# Most bytes of results between two programs: they stay in the second-level cache until they are read (measured: half a
-# megabyte takes as long, two megabytes twice as long).
+# Largest intermediate result in bytes between two programs; it stays in the second-level cache (measured: half a
+# megabyte takes the same time, two megabytes twice the time).
 INTERMEDIATE_BYTES = 2**18
 # The same for back ends that compute all states of a block at once (chosen).
 VECTORISED_INTERMEDIATE_BYTES = 2**25
@@ -39,7 +39,7 @@ class Runner:
         self.backend, self.program = backend, backend.program
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
-        """Run all states. threads: by default as many as pay off, at most `cores`. Raises InvalidInput."""
+        """Run all states. threads: by default chosen from the amount of work, at most `cores`. Raises InvalidInput."""
         n, backend = len(status), self.backend
         threads, inputs = self.choose_threads(n, threads), self.backend.cast_inputs(inputs)
         run = partial(backend.run, inputs, outputs, status)
@@ -56,7 +56,7 @@ class Runner:
         return None if None in solved else all(solved)
 
     def choose_threads(self, n: int, asked: int | None = None) -> int:
-        """Number of threads for n states: `asked`, at most one per register of states; by default as many as pay off.
+        """Number of threads for n states: `asked`, at most one per SIMD vector of states; by default what pays off.
 
         Raises InvalidInput unless `asked` is a number of threads.
         """
@@ -77,9 +77,9 @@ class Runner:
         return outputs, status
 
     def run_after(self, first: Runner, inputs: Arrays, n: int) -> tuple[RunResults, np.ndarray]:
-        """Run two programs in turn: `first`, and this one on its outputs. Returns (results, status (n,) of `first`).
+        """Run `first`, then this program on its outputs. Returns (results, status (n,) of `first`).
 
-        Works in blocks whose intermediate arrays fit into the cache. inputs: of `first`.
+        Works in blocks whose intermediate arrays fit into the cache. inputs: inputs of `first`.
         """
         found = self.backend.allocate_results(n), np.empty(n, dtype=np.int64)
         width, row = self.backend.width, max(1, 8 * first.program.n_outputs)
@@ -111,7 +111,7 @@ class Runner:
         between, _ = first.backend.allocate_results(block)
         own = words(first.program, one.own_work(), inputs, between, failed)
         other = words(self.program, two.own_work(), between, *results)
-        # addresses move on from state to state, but for those of what lies between
+        # addresses advance from state to state, except those of the intermediate arrays
         further, beyond = _byte_strides(own), _byte_strides(other)
         further[len(own) - 2 * len(between) :] = beyond[2 : 2 + 2 * len(between)] = 0
         own += start * further
@@ -139,7 +139,7 @@ class Runner:
         keep = made, inputs, outputs, status
         if single and native_calls.runs_under_gil(self.program):
             return BoundCall(made[0][0], out, status, keep)
-        # each part keeps the arrays: a call that is interrupted goes on in its threads
+        # each part refers to the arrays: after an interruption, the threads of a call continue
         parts = [partial(_exclusive, Lock(), call, keep) for call, _ in made]
         return BoundCall(parts[0] if len(parts) == 1 else partial(THREADS.run, parts), out, status, keep)
 
@@ -149,7 +149,7 @@ class Runner:
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
 
     def guarded(self, inputs: Arrays) -> np.ndarray:
-        """Values (N, guards) of the pivots that the program checks."""
+        """Guarded pivots (N, guards): the pivots that the program compares with thresholds."""
         return self.backend.guarded(inputs)
 
 
@@ -204,13 +204,13 @@ def check_threads(threads: object) -> None:
 
 
 def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
-    """(first state, number of states) of each part; all but the last are whole registers."""
+    """(first state, number of states) of each part; all but the last are multiples of `width`."""
     share = -(-n // (parts * width)) * width
     return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
 
 
 def _byte_strides(own: np.ndarray) -> np.ndarray:
-    """Distance in bytes from state to state for words that are addresses of rows or of the status; 0 for others."""
+    """Stride in bytes from state to state for words that are addresses of rows or of the status; 0 for others."""
     found = np.zeros_like(own)
     found[1], found[2::2] = 8, 8 * own[3::2]
     return found

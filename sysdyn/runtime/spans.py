@@ -1,4 +1,4 @@
-"""Which inputs and outputs of a program a kernel copies: the table of spans that its driver gathers and scatters."""
+"""Tables of the input and output spans that the driver of a kernel gathers and scatters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from sysdyn.program.program import Program
 
-# Distance, in numbers, from which two outputs are written separately, without the constant zeros in between (chosen).
+# Shortest run of constant zeros that is written separately from its neighbouring outputs (chosen).
 LEAST_GAP = 4
 
 
 def input_spans(program: Program) -> np.ndarray:
-    """(k, 5): the numbers of the struct Span of native/driver.h, for the inputs that the program reads.
+    """(k, 5): structs Span (native/driver.h) of the inputs that the program reads.
 
-    The others are neither copied nor checked.
+    Unread inputs are neither copied nor checked.
     """
     spans, word = [], 2
     for part in program.inputs.slices.values():
@@ -23,7 +23,7 @@ def input_spans(program: Program) -> np.ndarray:
 
 
 def output_spans(program: Program) -> np.ndarray:
-    """(k, 5): the same for all outputs. Long runs of constant zeros have spans of their own, which come last."""
+    """(k, 5): structs Span (native/driver.h) of all outputs. Spans of constant zeros come last."""
     spans, word = [], 2 + 2 * len(program.inputs)
     for part in program.outputs.slices.values():
         zero = program.zero_outputs[part].copy()

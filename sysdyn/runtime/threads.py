@@ -14,13 +14,13 @@ from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from time import perf_counter, thread_time
 
-# Ratio of a call's time to its caller's processor time above which the cores are oversubscribed (chosen).
+# Ratio of wall time to CPU time of the caller above which the cores count as oversubscribed (chosen).
 OVERSUBSCRIBED = 1.5
-# Most calls that go without threads before one tries again whether threads get cores (chosen).
+# Largest number of single-threaded calls until the next trial of several threads (chosen).
 LONGEST_PAUSE = 63
-# Most threads that share the work of a call, whatever it asks for: more than a processor has cores (chosen).
+# Upper bound of the threads per call: more than a processor has cores (chosen).
 MOST_THREADS = 256
-# Limits of groups of processes are files below this folder; this file says which groups this process is in.
+# Root folder of the cgroup limits, and the file that lists the cgroups of this process.
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
@@ -64,7 +64,7 @@ class ThreadPool:
         if self._size < others:
             self._grow(others)
         pending, own = deque(parts), list[BaseException | None]()
-        done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
+        done: SimpleQueue[BaseException | None] = SimpleQueue()  # per call: an interrupted call leaves entries
         for _ in range(min(others, self._size)):
             self._todo.put((pending, done.put))
         began, used = self._clock(), self._own_clock()
@@ -78,7 +78,7 @@ class ThreadPool:
                 raise error
 
     def _grow(self, size: int) -> None:
-        with self._lock, contextlib.suppress(RuntimeError, MemoryError):  # that a thread cannot be started
+        with self._lock, contextlib.suppress(RuntimeError, MemoryError):  # if a thread cannot be started
             while self._size < size:
                 self._thread(target=_work, args=(self._todo,), name=f"sysdyn_{self._size + 1}", daemon=True).start()
                 self._size += 1
@@ -90,7 +90,7 @@ def _work(todo: SimpleQueue) -> None:
 
 
 def _drain(pending: deque[Callable[[], object]], done: Callable[[BaseException | None], object]) -> None:
-    """Call one part after another until none is left; put an entry into `done` for each."""
+    """Call the pending parts one after another; call `done` with the error of each, or None."""
     with contextlib.suppress(IndexError):
         while True:
             done(_outcome(pending.popleft()))

@@ -19,14 +19,14 @@ from sysdyn.program.program import Program
 from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.real import DOUBLE, Real
 
-# Parts of the package on whose code the machine code of a program depends.
+# Source files of the package that affect the machine code of a program; they are part of the cache key.
 EMITTING = (
     "program", "codegen/llvm", "codegen/instruction_order.py", "codegen/isomorphism.py", "codegen/partition.py",
     "codegen/slp.py", "runtime/real.py", "runtime/spans.py",
 )  # fmt: skip
 
-# Highest level at which kernels of batches are made. Level 2 adds scheduling after registers are allocated: it takes a
-# fifth longer to compile, and batches not less to run.
+# Highest optimisation level for batch kernels. Level 2 adds scheduling after register allocation: compilation takes a
+# fifth longer, and batches do not run faster (measured).
 BATCHES = 1
 
 
@@ -35,8 +35,8 @@ def compile_kernel(
 ) -> Kernel:
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
-    processor: by default this machine's. real: type of its numbers. Object code is cached on disk by all of these and
-    versions.
+    processor: by default the host processor. real: floating-point type. Object code is cached on disk; the key consists
+    of all arguments and versions.
     """
     with LOCK, gc_paused():
         llvm = library()
@@ -52,7 +52,7 @@ def compile_kernel(
             cache.store(key, struct.pack("<qqq", *layout) + code)
         else:
             layout, code = struct.unpack_from("<qqq", stored), stored[24:]
-        # code and constants within reach of each other, which the memory manager of MCJIT does not promise
+        # use_lmm places code and constants within addressing range; the memory manager of MCJIT does not ensure it
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
         engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))

@@ -30,18 +30,18 @@ from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
 from sysdyn.runtime.spans import output_spans
 
-# Most operations of a program that is left in one segment and vectorised; both take long in longer ones (chosen).
+# Longest program that stays one segment and is SLP vectorised; longer ones compile slowly (chosen).
 MAX_UNSPLIT_OPS = 20_000
-# Pivots that are checked by one function (chosen).
+# Number of pivots per check function (chosen).
 PIVOTS_PER_CHECK = 64
-# Most outputs that one function copies, as compile time grows faster than linearly (chosen).
+# Largest number of output copies per function: compile time grows faster than linearly (chosen).
 MAX_COPIES = 500
-# Places of a body at which a share of later rows can be prefetched (chosen).
+# Number of calls of the prefetch function within the body of a batch kernel (chosen).
 PAUSES = 4
-# Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
+# Vector registers of angles per call of a sine-cosine function; they share its constants (chosen).
 REGISTERS_PER_SINCOS = 2
 
-# Registers of the widest kind that are kept on the stack begin at its lines: `body` aligns it, the rest relies on that.
+# Stack alignment for spilled vector registers. `body` aligns the stack; internal functions rely on it.
 _STACK = """!llvm.module.flags = !{!0}
 !0 = !{i32 1, !"override-stack-alignment", i32 64}
 attributes #1 = { "stackrealign" }
@@ -50,9 +50,9 @@ attributes #1 = { "stackrealign" }
 
 @dataclass
 class _Code:
-    """The code of all segments: functions, their calls in order, and the tables that some calls point into.
+    """Emitted code: functions, their calls in execution order, and the constant and slot tables of outlined functions.
 
-    names: of the functions of outlined templates. limits: of pivots that are to be checked.
+    names: {outlined template: its function}. limits: thresholds of the pivots that await a check.
     """
 
     functions: list[str] = field(default_factory=list)
@@ -73,9 +73,9 @@ class _Code:
 
 
 class Emitter(Types):
-    """The module of a program's kernel, whose function body computes `width` states in a workspace.
+    """LLVM module of a kernel: its function `body` computes `width` states in a workspace.
 
-    level: of optimisation; at 0 operations keep their order, and no limbs that are alike are looked for.
+    level: optimisation level. Level 0 neither schedules instructions nor applies SLP vectorisation.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Emitter(Types):
         super().__init__(width, real)
         self.program, self.processor = program, processor or host_processor()
         self.register = self.processor.lanes(real)
-        # Number of values side by side that fill a register, for kernels of one state.
+        # Lanes of a vector register for a kernel of one state; a batch kernel has a state per lane.
         self.lanes = self.register if width == 1 else 1
         self.level, whole = level, level > 0 and len(program) <= MAX_UNSPLIT_OPS
         self.vectorises = whole and width == 1
@@ -92,16 +92,16 @@ class Emitter(Types):
         spans = output_spans(program).tolist()
         written = {slot + k for _, _, size, slot, zero in spans if not zero for k in range(size)}
         self.copies = [(place, value) for place, value in plan.output_copies if place in written]
-        # Where pivots are put together to be checked.
+        # Pivots that await a check have adjacent slots.
         self.first_pivot_slot = plan.n_slots
         most_pivots = max((len(segment.template.guards) for segment in plan.segments), default=0)
         self.status_slot = self.first_pivot_slot + PIVOTS_PER_CHECK + most_pivots
-        self.n_slots = self.status_slot + 1  # and more, as the module is written
-        # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
+        self.n_slots = self.status_slot + 1  # spills of the segments add to it
+        # Angles per call of a sine-cosine function.
         self.angles_per_call = self.lanes if width == 1 else REGISTERS_PER_SINCOS
 
     def module(self) -> str:
-        """The IR text."""
+        """Emit the LLVM IR text."""
         code = _Code()
         if self.program.ranges:
             code.functions.append(self._function("ranges", "", self._ranges()))
@@ -126,7 +126,7 @@ class Emitter(Types):
     # ---- functions and calls -----------------------------------------------------------------------------------
 
     def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
-        """The segment's function, unless there is one of its template already, and the call of it."""
+        """Add the function of a segment and its call; segments of an outlined template share a function."""
         slot, template = self.plan.workspace_slot, segment.template
         pivot_slots = [self.first_pivot_slot + len(code.limits) + k for k in range(len(template.guards))]
         code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in template.guards]
@@ -152,7 +152,7 @@ class Emitter(Types):
             code.call(name)
 
     def _check_pivots(self, code: _Code) -> None:
-        """A function that checks the pivots computed so far."""
+        """Add a function that checks the pivots since the previous check, and its call."""
         if code.limits:
             name = f"guards_{len(code.calls)}"
             body = check_pivots(self, code.limits, self.first_pivot_slot, self.status_slot, self.lanes)
@@ -161,7 +161,7 @@ class Emitter(Types):
             code.limits.clear()
 
     def _ranges(self) -> list[str]:
-        """status |= OUT_OF_RANGE if an input is beyond its range."""
+        """Lines for status |= OUT_OF_RANGE if an input exceeds its range."""
         far, good = self.integer(OUT_OF_RANGE), self.integer(0)
         lines = [
             self.address("%status", self.status_slot * self.width),
@@ -193,7 +193,7 @@ class Emitter(Types):
         return self._function(name, access.parameters, lines)
 
     def _copying(self, name: str, copies: list[tuple[int, int]]) -> str:
-        """Outputs that no operation writes: inputs, constants, repeated outputs."""
+        """Function that copies outputs that are inputs, constants or repeated outputs."""
         program, lines = self.program, []
         for k, (place, value) in enumerate(copies):
             if program.n_inputs <= value < program.first_op:
@@ -208,10 +208,10 @@ class Emitter(Types):
         head = f"define internal void @{name}(ptr %work{parameters}) noinline #0 {{"
         return "\n".join([head, *body, "  ret void", "}"])
 
-    # ---- around them -------------------------------------------------------------------------------------------
+    # ---- declarations -----------------------------------------------------------------------------------------
 
     def _widths(self) -> set[int]:
-        """Widths of registers of angles: a value a lane, and several angles together."""
+        """Vector widths of the sine-cosine functions: one angle per call, and several."""
         return {self.width, self.angles_per_call * self.width}
 
     def _declarations(self) -> list[str]:
@@ -233,13 +233,13 @@ class Emitter(Types):
         return lines
 
     def _sincos(self) -> list[str]:
-        """Functions of angles, of each width, if there are any."""
+        """Definitions of the sine-cosine and angle-wrapping functions that the program uses, for each vector width."""
         makers = ((ANGULAR, sincos_function), ((WRAP,), wrapped_function))
         made = [make for kinds, make in makers if np.isin(self.program.kind, kinds).any()]
         return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
     def _body(self, calls: list[str]) -> str:
-        """The function body(work, between, context); that of a batch calls between(context) up to PAUSES times."""
+        """The function body(work, between, context); a batch kernel calls between(context), up to PAUSES times."""
         pauses = {len(calls) * k // PAUSES for k in range(PAUSES)} if self.width > 1 and calls else set()
         self.n_pauses = len(pauses)
         calls = ["  call void %between(ptr %context)\n" * (k in pauses) + call for k, call in enumerate(calls)]

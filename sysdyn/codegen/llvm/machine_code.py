@@ -1,4 +1,4 @@
-"""The back end of machine code: a kernel of one state and one of a register of states."""
+"""The LLVM back end: a scalar kernel for one state, and a SIMD kernel for batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sysdyn.runtime.real import DOUBLE, Real
 
 
 class MachineCode(Backend):
-    """Kernels of one state and of `width` states at a time, each compiled when it is first asked for."""
+    """Scalar and SIMD kernel of a program, each compiled on first use. The SIMD kernel computes `width` states."""
 
     name = "llvm"
     supports_threads = True

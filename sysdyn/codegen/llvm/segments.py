@@ -14,15 +14,16 @@ from sysdyn.codegen.partition import CONSTANT, EXTERNAL, Segment, SegmentTemplat
 from sysdyn.codegen.slp import EXTRACT_HIGH, INSERT, LaneConstant
 from sysdyn.program.opcodes import ANGULAR, BAD_PIVOT, SIN, WEAK_PIVOT
 
-# Instructions of a basic block: LLVM's time grows faster than linearly with the length of a block. Blocks four times as
-# long run no faster (measured).
+# Instructions per basic block: compile time grows faster than linearly with the length of a block. Blocks four times
+# as long run no faster (measured).
 BLOCK_LENGTH = 64
 
 
 class OperandAccess(ABC):
     """Loads and stores of a segment's operands and results, in registers of `types`.
 
-    parameters: of the segment's function, after the workspace. written: operations whose results are stored.
+    parameters: IR parameters of the segment's function after the workspace. written: operations whose results are
+    stored.
     """
 
     parameters: str = ""
@@ -32,7 +33,7 @@ class OperandAccess(ABC):
 
     @abstractmethod
     def read(self, k: int, to: str) -> list[str]:
-        """Lines that load the k-th value from outside into the register `to`."""
+        """Lines that load the k-th external value into the register `to`."""
 
     @abstractmethod
     def write(self, k: int, what: str) -> list[str]:
@@ -40,10 +41,10 @@ class OperandAccess(ABC):
 
     @abstractmethod
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
-        """(lines, name) of the k-th constant in all lanes, in the register `to` if it is loaded."""
+        """(lines, operand) of the k-th constant in all lanes: a literal, or the register `to` after a load."""
 
     def _from_table(self, pointer: str, to: str) -> list[str]:
-        """Lines that load a constant into all lanes."""
+        """Lines that load a constant and broadcast it to all lanes."""
         vec, width, num = self.types.vec, self.types.width, self.types.num
         one = to if width == 1 else f"{to}s"
         lines = [f"  {one} = load {num}, ptr {pointer}, !invariant.load !{{}}"]
@@ -56,10 +57,10 @@ class OperandAccess(ABC):
 
 
 class InlineAccess(OperandAccess):
-    """Access by places in the workspace and in the table of constants that are written into the code.
+    """Access with workspace and constant offsets as literals in the code.
 
-    constants: of one lane or of two; pivot_slots: a place for each pivot that is checked; table: of all constants, to
-    which those of the segment are added.
+    constants: scalar or two-lane constants. pivot_slots: slot of each checked pivot. table: table of constants of the
+    module, to which this segment appends.
     """
 
     def __init__(
@@ -98,9 +99,9 @@ class InlineAccess(OperandAccess):
 
 
 class IndirectAccess(OperandAccess):
-    """Access by places that are read from the caller's table, so that segments of one template share their code.
+    """Access with workspace offsets from a table that the caller passes: segments of one template share the code.
 
-    The table has the places of operands, then of exported results, then of pivots.
+    The table lists the slots of the operands, then of the exported results, then of the pivots.
     """
 
     parameters = ", ptr noalias readonly %constants, ptr noalias readonly %places"
@@ -124,7 +125,7 @@ class IndirectAccess(OperandAccess):
         return lines
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
-        """A constant from the caller's table, whose address is a parameter."""
+        """Load a constant from the table that the caller passes."""
         return [
             f"  {to}k = getelementptr {self.types.num}, ptr %constants, i64 {k}",
             *self._from_table(f"{to}k", to),
@@ -139,7 +140,7 @@ class IndirectAccess(OperandAccess):
 
 
 class PackedAccess(OperandAccess):
-    """Access to operands of equal segments of one state, each segment in a lane."""
+    """Access for packed segments of one state: each segment is a lane."""
 
     def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
         super().__init__(types.of(pack_width(segment)), segment.template.exported)
@@ -151,7 +152,7 @@ class PackedAccess(OperandAccess):
         }
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
-        """A constant written into the code, one for each lane."""
+        """A vector literal with one constant per lane."""
         entries = [lane.constants[k] for lane in self.lanes]
         return [], _numbers(self.types, entries + entries[:1] * (self.types.width - len(entries)))
 
@@ -164,7 +165,7 @@ class PackedAccess(OperandAccess):
                 f"  {to} = shufflevector {vec} {to}s, {vec} poison, <{self.types.width} x i32> zeroinitializer",
             ]
         runs = _consecutive(places)
-        if len(runs) == 1:  # numbers beyond the last lane are not used
+        if len(runs) == 1:  # lanes beyond the last segment are unused
             return self.types.load(to, f"{to}p", places[0], self.types.size)
         lines, value = [], "poison"
         for n, run in enumerate(runs):
@@ -174,7 +175,7 @@ class PackedAccess(OperandAccess):
         return lines
 
     def _joined(self, tag: str, places: list[int], run: tuple[int, int], value: str, joined: str) -> list[str]:
-        """`joined`: the register `value` with the lanes of a run of consecutive places."""
+        """Lines that load a run of consecutive slots into their lanes of `value`; the result is `joined`."""
         (lane, length), types = run, self.types
         if length == 1:
             return [
@@ -211,13 +212,13 @@ def pack_width(segment: Segment) -> int:
 
 
 def _consecutive(places: Sequence[int]) -> list[tuple[int, int]]:
-    """(first lane, number of lanes) of the runs of consecutive places."""
+    """(first lane, number of lanes) of each run of consecutive slots."""
     begins = [k for k, place in enumerate(places) if k == 0 or place != places[k - 1] + 1]
     return [(a, b - a) for a, b in zip(begins, [*begins[1:], len(places)], strict=True)]
 
 
 def _mask(types: Types, first: int, length: int) -> str:
-    """The lanes first … first + length − 1."""
+    """Mask of the lanes first … first + length − 1."""
     return "<" + ", ".join(f"i1 {int(first <= k < first + length)}" for k in range(types.width)) + ">"
 
 
@@ -227,10 +228,10 @@ def _mask(types: Types, first: int, length: int) -> str:
 def instruction_lines(
     instructions: Sequence[Instruction], access: OperandAccess, registers: int, free: int
 ) -> tuple[list[str], int]:  # fmt: skip
-    """(lines of the instructions, the first number of the workspace that they leave alone).
+    """(IR lines, end of the spill area in the workspace).
 
-    Results are written when they are known; values that find no place in so many registers are spilled to the
-    workspace, from number `free` on. LLVM's own spills take 4 % more time in batches (measured on AVX-512).
+    Each result is stored as soon as it is computed. Values beyond the number of registers are spilled to the workspace
+    from offset `free` on. Spills by LLVM take 4 % more time in batches (measured on AVX-512).
     """
     made = _Emission(instructions, access, registers, free)
     return made.lines, made.end
@@ -241,12 +242,12 @@ class _Emission:
         width = access.types.width
         self.access, self.end = access, -(-free // width) * width
         self.lines: list[str] = []
-        self._n = 0  # of names
-        self._lanes: dict[int, int] = {}  # result → its lanes
-        self._registers: dict[tuple[int, int], str] = {}  # operand and the number of its lanes → its register
-        self._pairs: dict[int, str] = {}  # code of an angle → the register of its sine and cosine
-        self._spilled: dict[int, int] = {}  # result → its place
-        self._free_places: dict[int, list[int]] = defaultdict(list)  # by lanes
+        self._n = 0  # number of names
+        self._lanes: dict[int, int] = {}  # result → number of lanes
+        self._registers: dict[tuple[int, int], str] = {}  # (operand, number of lanes) → register
+        self._pairs: dict[int, str] = {}  # angle → register of its sine and cosine
+        self._spilled: dict[int, int] = {}  # result → spill slot
+        self._free_places: dict[int, list[int]] = defaultdict(list)  # spill slots by number of lanes
         last_read = {x: t for t, instruction in enumerate(instructions) for x in instruction.reads}
         loads, stores = belady_spills(instructions, registers)
         for t, (instruction, loaded) in enumerate(zip(instructions, loads, strict=True)):
@@ -264,7 +265,7 @@ class _Emission:
                     self._free_places[self._lanes[x]].append(self._spilled.pop(x))
 
     def _next_block(self, name: str) -> None:
-        """End the basic block; the fence keeps LLVM from joining the loads of both, and from merging the blocks."""
+        """End the basic block. The fence prevents LLVM from merging loads across blocks, or the blocks."""
         self.lines += ['  fence syncscope("singlethread") seq_cst', f"  br label %{name}", f"{name}:"]
 
     def _name(self) -> str:
@@ -302,7 +303,7 @@ class _Emission:
                 self.lines += self.access.write(k, one)
 
     def _operand(self, code: int, lanes: int) -> str:
-        """The register of an operand, which is loaded if it is in none."""
+        """Register of an operand; loads the operand if no register contains it."""
         if (code, lanes) in self._registers:
             return self._registers[code, lanes]
         (number, kind), to = divmod(code, 4), self._name()
@@ -314,13 +315,13 @@ class _Emission:
             self.lines += self.access.read(number, to)
         elif lanes == self._lanes[code]:
             self.lines += self._wide(lanes).load(to, f"{to}p", self._spilled[code], self.access.types.align)
-        else:  # the first value of a pair
+        else:  # low lane of a pair
             self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {self._operand(code, 2)}, i32 0")
         self._registers[code, lanes] = to
         return to
 
     def _spill(self, result: int) -> None:
-        """Keep a result in the workspace."""
+        """Spill a result to the workspace."""
         lanes = self._lanes[result]
         types, name, places = self._wide(lanes), self._registers[result, lanes], self._free_places[lanes]
         if not places:
@@ -330,7 +331,7 @@ class _Emission:
         self.lines += types.store(name, f"{self._name()}p", place, self.access.types.align)
 
     def _angular(self, to: str, kind: int | str, angle: int, x: str) -> None:
-        """A sine or cosine, of the pair that is computed once an angle."""
+        """Extract a sine or cosine; both are computed once per angle."""
         types = self.access.types
         pair = f"{{ {types.vec}, {types.vec} }}"
         if angle not in self._pairs:
@@ -340,7 +341,7 @@ class _Emission:
 
 
 def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
-    """%gc_k: BAD_PIVOT if |v_k| is below its limit, WEAK_PIVOT if below the weak one; both if it is not a number."""
+    """%gc_k: BAD_PIVOT if |v_k| is below `limit`, WEAK_PIVOT if it is below `weak_limit`; both for NaN."""
     bad, weak, good = (types.integer(x) for x in (BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, 0))
     vec, ints, bits = types.vec, types.ints, types.bits
     return [
@@ -355,7 +356,7 @@ def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
 def check_pivots(
     types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, lanes: int
 ) -> list[str]:  # fmt: skip
-    """status |= `_flags` of pivots in neighbouring places from `first` on, up to `lanes` of them at a time."""
+    """Lines for status |= `_flags` of the pivots in the slots from `first` on, up to `lanes` pivots at a time."""
     lines = [
         types.address("%at", status_slot * types.width),
         f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
@@ -380,14 +381,14 @@ def check_pivots(
 
 
 def _numbers(types: Types, values: Sequence[float]) -> str:
-    """A constant: one number for all lanes, or one for each."""
+    """IR constant: one number for all lanes, or one number per lane."""
     if len(values) == 1:
         return types.constant(values[0])
     return "<" + ", ".join(f"{types.num} {types.real.llvm_literal(x)}" for x in values) + ">"
 
 
 def trig_lines(segment: Segment, slot: np.ndarray, types: Types, angles_per_call: int) -> list[str]:
-    """Sines and cosines: a call takes angles of one state, one a lane, or some registers of states."""
+    """Calls of the sine-cosine functions, `angles_per_call` angles per call."""
     wide, width, lines = types.of(angles_per_call * types.width), types.width, []
     pair = f"{{ {wide.vec}, {wide.vec} }}"
     for start in range(0, len(segment.reads), angles_per_call):
@@ -413,7 +414,7 @@ def trig_lines(segment: Segment, slot: np.ndarray, types: Types, angles_per_call
 
 
 def _insert_part(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
-    """`to`: the wide register `packed` with the register x as its k-th part."""
+    """Lines for `to` = `packed` with the vector x inserted as its k-th part."""
     n, total = types.width, wide.width
     if total == 1:
         return [f"  {to} = bitcast {types.vec} {x} to {types.vec}"]
@@ -428,7 +429,7 @@ def _insert_part(types: Types, wide: Types, to: str, packed: str, x: str, k: int
 
 
 def _extract_part(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
-    """`to`: the k-th part of the wide register `packed`."""
+    """Lines for `to` = k-th part of the wide vector `packed`."""
     n = types.width
     if wide.width == 1:
         return [f"  {to} = bitcast {types.vec} {packed} to {types.vec}"]

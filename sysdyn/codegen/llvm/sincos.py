@@ -7,12 +7,12 @@ import math
 from sysdyn.codegen.llvm.types import Types
 from sysdyn.program.reproducible import COS, SIN
 
-# A kernel of one state wraps angles beyond this one [rad] only: sums of smaller ones are rounded by at most 7e-15.
+# A kernel of one state wraps only larger angles [rad]: sums of smaller ones have rounding errors below 7e-15.
 _NEAR = 64.0
 
 
 class _IRFunction:
-    """Lines of a function, with new names for its values."""
+    """Builder of an IR function: its lines, and unique names for its values."""
 
     def __init__(self, types: Types):
         self.types, self.lines = types, list[str]()
@@ -27,9 +27,9 @@ class _IRFunction:
 
 
 def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str]:
-    """(lines, sin, cos) of the value named x: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4.
+    """(lines, sin, cos) of x: range reduction x = k π/2 + r, polynomials in r, quadrant k mod 4.
 
-    fuses: the processor multiplies and adds with one rounding.
+    fuses: the processor has fused multiply-add.
     """
     vec, ints, c, i = types.vec, types.ints, types.constant, types.integer
     made = _IRFunction(types)
@@ -62,7 +62,7 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
 def _reduced(made: _IRFunction, x: str, turn: float, fuses: bool, parts: int | None = None) -> tuple[str, str]:
     """(k + `rint_magic`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
 
-    parts: of π/2 that are used at most; None: all.
+    parts: number of terms of the Cody-Waite splitting of π/2; None: all.
     """
     types, new, fma = made.types, made.new, made.fma
     vec, c, real = types.vec, types.constant, types.real
@@ -76,9 +76,9 @@ def _reduced(made: _IRFunction, x: str, turn: float, fuses: bool, parts: int | N
 
 
 def wrapped_function(types: Types, fuses: bool) -> str:
-    """@wrapped.…: an angle reduced by whole turns; that of one state, only if it is beyond _NEAR."""
+    """@wrapped.…: an angle modulo 2π. The scalar function only wraps angles beyond _NEAR."""
     vec, made = types.vec, _IRFunction(types)
-    _, r = _reduced(made, "%x", 4.0, fuses, 2 if fuses else 4)  # to 1e-23 and 1e-19 beyond: r is not near 0
+    _, r = _reduced(made, "%x", 4.0, fuses, 2 if fuses else 4)  # errors of 1e-23 and 1e-19 suffice: r is not near 0
     head = [f"define internal {vec} @wrapped.{types.suffix}({vec} %x) alwaysinline #0 {{"]
     if types.width > 1:
         return "\n".join([*head, *made.lines, f"  ret {vec} {r}", "}"])
@@ -91,7 +91,7 @@ def wrapped_function(types: Types, fuses: bool) -> str:
 
 
 def sincos_function(types: Types, fuses: bool) -> str:
-    """@sincos_…: {sin x, cos x}."""
+    """@sincos_…: the function x → {sin x, cos x}."""
     lines, sine, cosine = sincos_lines(types, "%x", fuses)
     pair = f"{{ {types.vec}, {types.vec} }}"
     return "\n".join([

@@ -1,4 +1,4 @@
-"""The target processor of machine code, and LLVM, which is loaded when it is first needed."""
+"""The target processor of machine code, and lazy loading of LLVM."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 from sysdyn.errors import optional
 from sysdyn.runtime.real import DOUBLE, Real
 
-# Registers for values that are no constants, of the 32 of AVX-512 and of ARM (chosen).
+# Registers for values; the rest of the 32 of AVX-512 and ARM is for constants (chosen).
 REGISTERS = 30
-# Bytes of the first-level instruction cache of most processors, where the machine does not say its own.
+# Bytes of the first-level instruction cache if the operating system does not report it: that of most processors.
 CODE_CACHE = 2**15
 
-# LLVM compiles for one thread at a time, which has this lock.
+# Serialises compilation: LLVM compiles for one thread at a time.
 LOCK = threading.RLock()
 
 
 @functools.cache
 def library() -> ModuleType:
-    """llvmlite.binding, ready to compile for this machine. Raises BackendUnavailable."""
+    """llvmlite.binding, initialised for this machine. Raises BackendUnavailable."""
     llvm = optional(
         "llvmlite.binding",
         "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine code "
@@ -41,8 +41,8 @@ def library() -> ModuleType:
 
 
 def _fork_outside_calls(llvm: ModuleType) -> None:
-    """Let forks wait until no thread compiles: the forked process could neither finish nor release the locks."""
-    inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # llvmlite's own, which it has while it frees code, too
+    """Delay forks until no thread compiles: the child process could never release the locks."""
+    inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # lock of llvmlite, which it also takes to free code
 
     def acquire() -> None:
         LOCK.acquire()
@@ -63,9 +63,9 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Processor:
-    """A target of machine code in LLVM's words: a triple, a model, and features as "+avx,-fma".
+    """A target processor as LLVM names it: triple, CPU model, and features such as "+avx,-fma".
 
-    code_cache: bytes of its first-level instruction cache.
+    code_cache: size of its first-level instruction cache in bytes.
     """
 
     triple: str
@@ -86,18 +86,18 @@ class Processor:
 
     @property
     def registers(self) -> int:
-        """Vector registers for values: a few less than there are, as constants need some."""
+        """Vector registers for values; the remaining ones are for constants."""
         return REGISTERS - 16 if self._is_x86 and not self.has("avx512f") else REGISTERS
 
     @property
     def fuses(self) -> bool:
-        """True if one instruction multiplies and adds with one rounding."""
+        """True if the processor has fused multiply-add."""
         return self.has("fma") if self._is_x86 else self.triple.startswith(("aarch64", "arm64"))
 
     def machine(self, level: int) -> Any:
-        """llvmlite's TargetMachine; code-generation level 0 to 3. Only with the `LOCK`.
+        """TargetMachine of llvmlite; code-generation level 0 to 3. The caller must hold `LOCK`.
 
-        LLVM's own level 0 is left out: its code takes up to twice the time, for a fifth less of compilation.
+        LLVM's own level 0 is not used: it saves a fifth of the compile time, but its code takes up to twice as long.
         """
         return library().Target.from_triple(self.triple).create_target_machine(
             cpu=self.model, features=self.features, opt=max(level, 1), reloc="pic", codemodel="small", jit=True
@@ -114,7 +114,7 @@ def host_processor() -> Processor:
 
 
 def _code_cache() -> int:
-    """Bytes of this machine's first-level instruction cache, as Linux describes it."""
+    """Size of the first-level instruction cache of this machine in bytes, from Linux's sysfs."""
     folder = Path("/sys/devices/system/cpu/cpu0/cache/index1")
     try:
         if (folder / "type").read_text().strip() == "Instruction":

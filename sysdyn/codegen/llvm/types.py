@@ -11,8 +11,9 @@ from sysdyn.runtime.real import Real
 class Types:
     """IR type names and constants for values of `width` states.
 
-    num, int: of a number and of an integer of its size; vec, ints, bits: of a value of each state; suffix, whole: of
-    intrinsics of these. align: of values; loads and stores within a row are aligned to `size`.
+    num, int: scalar float type and integer type of the same size. vec, ints, bits: vectors of floats, integers and
+    booleans, one lane per state. suffix, whole: suffixes of intrinsics on float and integer vectors. align: alignment
+    of vectors in the workspace; other loads and stores are aligned to `size`.
     """
 
     def __init__(self, width: int, real: Real):
@@ -24,19 +25,19 @@ class Types:
         self.suffix, self.whole = (f"{'' if width == 1 else f'v{width}'}{x}{real.bits}" for x in "fi")
 
     def of(self, width: int) -> Types:
-        """The types of the same numbers for another width."""
+        """The same scalar type with another vector width."""
         return Types(width, self.real)
 
     def address(self, at: str, place: int) -> str:
-        """The line that makes `at` the address of a place of the workspace."""
+        """Line that assigns the address of a workspace offset to `at`."""
         return f"  {at} = getelementptr {self.num}, ptr %work, i64 {place}"
 
     def load(self, to: str, at: str, place: int, align: int = 0) -> list[str]:
-        """Lines that load the value at a place, whose address is then `at`."""
+        """Lines that load the value at a workspace offset; `at` receives its address."""
         return [self.address(at, place), f"  {to} = load {self.vec}, ptr {at}, align {align or self.align}"]
 
     def store(self, what: str, at: str, place: int, align: int = 0) -> list[str]:
-        """Lines that store a value at a place, whose address is then `at`."""
+        """Lines that store a value at a workspace offset; `at` receives its address."""
         return [self.address(at, place), f"  store {self.vec} {what}, ptr {at}, align {align or self.align}"]
 
     def constant(self, x: float) -> str:
@@ -46,14 +47,14 @@ class Types:
         return str(k) if self.width == 1 else f"splat ({self.int} {k})"
 
     def instruction(self, kind: int, operands: Sequence[str]) -> str:
-        """The right-hand side of the line for an operation on these names."""
+        """Right-hand side of the instruction for an operation on the named operands."""
         text = OPERATIONS[kind].llvm
         if not text.startswith("@"):
             return f"{text} {self.vec} {', '.join(operands)}"
         return f"call {self.vec} {text}.{self.suffix}({', '.join(f'{self.vec} {x}' for x in operands)})"
 
     def declarations(self) -> list[str]:
-        """Declarations of the intrinsics: of the table, and of sines, cosines and guards."""
+        """Declarations of the LLVM intrinsics that operations, sines, cosines and guards use."""
         table = [(x.llvm, x.arity) for x in OPERATIONS.values() if x.llvm.startswith("@llvm")]
         every = dict([("@llvm.fmuladd", 3), *table, ("@llvm.fabs", 1)])
         return [f"declare {self.vec} {name}.{self.suffix}({', '.join([self.vec] * n)})" for name, n in every.items()]

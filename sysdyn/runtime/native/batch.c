@@ -1,28 +1,27 @@
 #include "native.h"
 
-/* States ahead of the present one whose quaternions are prefetched (measured: 4 to 16 are alike). */
+/* Prefetch distance in states for quaternions (measured: 4 to 16 take the same time). */
 enum { AHEAD = 8 };
 
-/* Chunks of a batch that threads take, one after the other. Each thread has a region of states; it begins with its own,
-   whose rows stay in the cache of its core from call to call, and goes on with what is left of the others. */
+/* Work-stealing queue of a batch. Each thread owns a region of states and takes chunks of it, so that their rows stay in
+   the cache of its core from call to call. It then steals chunks from the other regions. */
 typedef struct {
-    int64_t begun, region, chunk; /* threads that have begun; states of a region; states of a chunk */
-    int64_t taken[];              /* states taken of each region */
+    int64_t begun, region, chunk; /* threads that have started; states per region; states per chunk */
+    int64_t taken[];              /* by region: number of states taken */
 } Queue;
 
 typedef struct {
     Kernel kernel;
-    int64_t *words, *doubles; /* by word, for all states; see Places */
+    int64_t *words, *doubles; /* kernel arguments for all states; by word, see Places */
     const int64_t **columns;
     int64_t n_words, n, chunk, regions;
-    Table quaternions; /* for each one the word of its array, and where it begins in a row */
+    Table quaternions; /* of each one: word of its array, first entry in a row */
     Places places;
     Queue *queue;
 } Job;
 
-/* Rows of arrays that have more states than the call. rows: number of each state, n of them out of `total`. widths: of
-   the rows of each array of outputs, 0 for one that is left out; columns: where in such a row each of its numbers goes,
-   output by output. */
+/* Row and column indices of a batch within larger arrays. rows: row of each of the n states, below `total`. widths: number
+   of columns of each output array, 0 if it is not written. columns: column of each entry, output by output. */
 typedef struct {
     Table rows, widths, columns;
     long long total;
@@ -30,7 +29,7 @@ typedef struct {
 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
-/* Sets the words of an input. Fails unless the array is of one state or of n, and its numbers have so many bytes. */
+/* Sets the words of an input; returns 0 unless the array has one state or n, and entries of `bytes` bytes. */
 static int bind_input(Job *job, const Target *target, PyObject *object, int64_t n, int64_t bytes)
 {
     PyArrayObject *x = (PyArrayObject *)object;
@@ -49,7 +48,7 @@ static int bind_input(Job *job, const Target *target, PyObject *object, int64_t 
     return 1;
 }
 
-/* Sets the words of an output, whose numbers go to these columns of rows of this width; NULL: to rows of their own. */
+/* Sets the words of an output. columns: column of each entry in rows of `width` entries; NULL for contiguous rows. */
 static int bind_output(Job *job, int64_t word, PyObject *object, int64_t n, const int64_t *columns, int64_t width)
 {
     Table array;
@@ -111,7 +110,7 @@ static int bind(Job *job, Table targets, PyObject *inputs, PyObject *outputs, co
 
 /* ---- run --------------------------------------------------------------------------------------------------------- */
 
-/* Whether the quaternions of the states of a chunk are normalised to the last bits, in the type of their array. */
+/* Whether all quaternions of a chunk are normalised to the machine precision of their array. */
 static int all_unit_quaternions(const Job *job, const int64_t *words, const int64_t *rows, int64_t n)
 {
     const int64_t *quaternion = job->quaternions.data;
@@ -128,7 +127,7 @@ static int all_unit_quaternions(const Job *job, const int64_t *words, const int6
     return 1;
 }
 
-/* Runs the states begin … begin + n − 1: the bits of their status, or −1 if a quaternion is not normalised. */
+/* Runs the states begin … begin + n − 1. Returns the union of their status bits, or −1 for unnormalised quaternions. */
 static int64_t run_chunk(const Job *job, int64_t *words, int64_t begin, int64_t n)
 {
     Places places = job->places;
@@ -148,7 +147,7 @@ static int64_t run_chunk(const Job *job, int64_t *words, int64_t begin, int64_t 
     return bits;
 }
 
-/* Runs chunks until none is left: the bits of the status of the states that this thread takes, or −1 as above. */
+/* Runs chunks from the queue until it is empty. Returns the union of the status bits of these states, or −1 as above. */
 static int64_t run_share(const Job *job, int64_t *words)
 {
     int64_t first = __atomic_fetch_add(&job->queue->begun, 1, __ATOMIC_RELAXED), bits = 0;

@@ -13,8 +13,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path(__file__).parent
-# Compiler flags without contraction: products are rounded before they are added, so that C gives NumPy's bits.
-# Vectors are passed to functions that are part of their callers alone, so that the ABI has no say (-Wno-psabi).
+# Without floating-point contraction: products are rounded before a sum, so that C and NumPy agree bitwise.
+# Only inlined functions have vector arguments, so the vector ABI does not matter (-Wno-psabi).
 FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-tree-vectorize", "-Wno-psabi")
 
 
@@ -50,8 +50,8 @@ def compiled() -> Path:
             "sysdyn needs a C compiler and the headers of Python: on Debian and Ubuntu, apt install gcc libc6-dev "
             f"python3-dev. {compiler[0]} failed: {failure}"
         )
-    new.replace(library)  # whole or not at all, and never in a file that is loaded
-    for other in FOLDER.glob("extension.cpython-*.so"):  # of one version of Python, which would find it first
+    new.replace(library)  # atomic, and never overwrites a loaded file
+    for other in FOLDER.glob("extension.cpython-*.so"):  # builds for one Python version would take precedence
         other.unlink()
     return library
 

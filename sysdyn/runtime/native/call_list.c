@@ -1,8 +1,8 @@
-/* Call lists: calls of kernels, of BLAS and LAPACK, and of routines.h, repeated time step by time step without Python. */
+/* Call lists: repeats calls of kernels, BLAS, LAPACK and routines.h for each time step without Python. */
 
 #include "native.h"
 
-/* Clones for wider registers, where the loader can choose among functions. */
+/* Function multiversioning for wider registers, if the loader supports it. */
 #if defined(__GNUC__)
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
@@ -14,14 +14,14 @@
 #define VECTOR_BYTES 64
 #include "routines.h"
 
-/* Most arguments of a routine: those of dgemm. Calls pass as many; what a routine does not declare, it does not read. */
+/* Largest number of arguments, that of dgemm. Every call passes so many; a routine ignores surplus arguments. */
 enum { ARGUMENTS = 13 };
 typedef void (*Routine)(
     char *, char *, char *, char *, char *, char *, char *, char *, char *, char *, char *, char *, char *);
 
-/* A routine, its arguments at time step 0, and their distances from time step to time step in bytes. Without a routine,
-   the arguments are a kernel, its words, these at step 0, and their distances, and the distances are the numbers of
-   states and of words. */
+/* A routine, its arguments at time step 0, and their strides in bytes from time step to time step. If routine is NULL, the
+   call runs a kernel: arguments = {kernel, words, words at time step 0, strides of words}, strides = {number of states,
+   number of words}. */
 typedef struct {
     Routine routine;
     char *arguments[ARGUMENTS];
@@ -45,7 +45,7 @@ static void run_routine(const Call *call, int64_t step)
     call->routine(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12]);
 }
 
-/* run_calls(calls, first, last, increment): the calls at first, first + increment, …, before last. */
+/* run_calls(calls, first, last, increment): makes the calls of the time steps range(first, last, increment). */
 PyObject *run_calls(PyObject *module, PyObject *arguments)
 {
     Table calls;
@@ -61,7 +61,7 @@ PyObject *run_calls(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* ---- routines.h with arguments by address ---- */
+/* ---- wrappers of routines.h that take arguments by address ---- */
 
 static void call_spmm(
     int *k, int *n, int *add, int *starts, int *columns, int *sources, double *A, double *x, double *y)

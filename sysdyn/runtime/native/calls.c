@@ -31,15 +31,15 @@ PyObject *prepared(PyObject *module, PyObject *arguments)
     return call;
 }
 
-/* ---- calls of one state ------------------------------------------------------------------------------------------ */
+/* ---- single-state calls ------------------------------------------------------------------------------------------ */
 
-/* An array of results, which begins at `at` in a row of all of them. */
+/* Shape of an output, and its offset `at` in the row of all outputs. */
 typedef struct {
     int64_t axes, dims[AXES], at;
 } Output;
 
-/* A call of a kernel at one state, by arguments that match a pattern. The row that it returns, or whose parts it returns,
-   has all outputs and then n_inputs inputs; the kernel reads further ones from the constants. See native_calls.py for the
+/* A kernel call at one state whose arguments match a pattern. Its result is a row of all outputs followed by n_inputs
+   inputs, or views of this row. The kernel reads the remaining inputs from `constants`. native_calls.py describes the
    fields. */
 typedef struct {
     PyObject_HEAD
@@ -50,7 +50,8 @@ typedef struct {
     PyObject *by_position, *by_name, *defaults, *keys, *make, *about, *fields;
 } SingleStateCall;
 
-/* Base of results that are made of a row when they are asked for. row: NULL if they are not in one; call: made them. */
+/* Base of results that create their arrays from a row on first access. row: NULL without a row; call: the call that
+   computed the row. */
 typedef struct {
     PyObject_HEAD
     PyObject *row, *about;
@@ -93,7 +94,7 @@ static void delete_call(SingleStateCall *self)
     free_object((PyObject *)self);
 }
 
-/* Writes the numbers of nested lists and tuples of these dimensions to the next places. */
+/* Writes the numbers of nested lists and tuples of shape `dims` to the inputs with the next indices in `place`. */
 static int gather_list(PyObject *x, const int64_t *dims, int64_t axes, double *inputs, const int64_t **place)
 {
     if (!axes) {
@@ -112,7 +113,7 @@ static int gather_list(PyObject *x, const int64_t *dims, int64_t axes, double *i
     return 1;
 }
 
-/* Writes the numbers of an array of integers or floats to the places of an argument. */
+/* Writes an array of integers or floats to the inputs of an argument. */
 static int gather_array(PyArrayObject *x, const Target *argument, double *inputs, const int64_t *places)
 {
     int type = PyArray_TYPE(x), flat = argument->axes > 1 && PyArray_NDIM(x) == 1;
@@ -151,7 +152,7 @@ static int gather_argument(SingleStateCall *self, Py_ssize_t k, PyObject *x, dou
     return gather_list(x, argument->dims, argument->axes, inputs, &places);
 }
 
-/* Whether the keywords of a call that its pattern lacks have their default values. */
+/* Whether all keywords that the pattern does not name have their default values. */
 static int rest_is_default(SingleStateCall *self, PyObject *named)
 {
     Py_ssize_t at = 0;
@@ -162,9 +163,9 @@ static int rest_is_default(SingleStateCall *self, PyObject *named)
     return 1;
 }
 
-/* Whether an object matches a pattern: Ellipsis stands for the next argument, whose numbers are written to the inputs;
-   tuples and dicts match entry by entry, all else is compared. Entries of dicts are borrowed, and conversions may let
-   other threads change the dict: each is owned meanwhile. */
+/* Whether an object matches a pattern. Ellipsis matches the next array argument, which is copied to the inputs; tuples and
+   dicts match entry by entry; other objects are compared. A conversion can run Python code that changes the dict, so its
+   entries, which are borrowed references, get an own reference. */
 static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *inputs, Py_ssize_t *next)
 {
     if (pattern == x)
@@ -193,7 +194,8 @@ static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *
     return PyUnicode_CheckExact(pattern) && PyUnicode_CheckExact(x) && PyUnicode_Compare(pattern, x) == 0;
 }
 
-/* Squares, quaternions and values that are switched off; 0 if the general way has to look at them. */
+/* Squares standard deviations, normalises quaternions, and replaces non-finite values by 0 at the inputs of `nan_to_zero`.
+   Returns 0 if the general path must handle the call. */
 static int finish_inputs(SingleStateCall *self, double *inputs)
 {
     double norm;
@@ -223,7 +225,7 @@ static Py_ssize_t row_bytes(const SingleStateCall *self)
     return (self->n_outputs + self->n_inputs) * (Py_ssize_t)sizeof(double);
 }
 
-/* An output in a row of results, which it keeps alive: a bytes object that nothing else reads. */
+/* Array view of an output in a row, a bytes object that the view keeps alive. */
 static PyObject *view(const SingleStateCall *self, PyObject *row, Py_ssize_t k)
 {
     const Output *output = (const Output *)self->outputs.data + k;
@@ -234,7 +236,7 @@ static PyObject *view(const SingleStateCall *self, PyObject *row, Py_ssize_t k)
     return x;
 }
 
-/* The outputs in a row, as a dict or a tuple. */
+/* Views of all outputs in a row, as a dict or a tuple. */
 static PyObject *build_arrays(const SingleStateCall *self, PyObject *row, int is_tuple)
 {
     PyObject *arrays = is_tuple ? PyTuple_New(self->outputs.size) : PyDict_New();
@@ -253,7 +255,7 @@ static PyObject *build_arrays(const SingleStateCall *self, PyObject *row, int is
     return arrays;
 }
 
-/* `make` of the results: a dict or a tuple of arrays, the only one if it is `ndarray`, or an object with the row. */
+/* Result of the type `make`: a dict or tuple of arrays, a single array, or a RowResult. */
 static PyObject *build_result(SingleStateCall *self, PyObject *row)
 {
     if (self->make == (PyObject *)&PyArray_Type)
@@ -269,9 +271,9 @@ static PyObject *build_result(SingleStateCall *self, PyObject *row)
     return (PyObject *)result;
 }
 
-/* The results of a call, or None if its arguments do not match or the status is not 0. Python code may run while
-   arguments are converted, into a row that nobody else has; from then on until the kernel is done none can, as all calls
-   of a kernel share its workspace and the words. */
+/* Results of a call, or None if its arguments do not match or the status is not 0. The conversion of arguments can run
+   Python code; it writes to a new row. Afterwards no Python code may run until the kernel has returned, as all calls of a
+   kernel share its workspace and words. */
 static PyObject *run(SingleStateCall *self, PyObject *by_position, PyObject *by_name)
 {
     Py_ssize_t next = 0;
@@ -292,7 +294,7 @@ static PyObject *run(SingleStateCall *self, PyObject *by_position, PyObject *by_
         run_kernel(self->kernel, words, 1);
         found = self->status == 0 ? build_result(self, row) : Py_NewRef(Py_None);
     } else if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear(); /* the general way raises it in its own words */
+        PyErr_Clear(); /* the general path raises its own error */
         found = Py_NewRef(Py_None);
     }
     Py_DECREF(row);
@@ -319,7 +321,7 @@ PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssiz
     Py_RETURN_NONE;
 }
 
-/* ---- results in a row -------------------------------------------------------------------------------------------- */
+/* ---- row results ------------------------------------------------------------------------------------------------- */
 
 static int has_row(const RowResult *self)
 {
@@ -360,7 +362,7 @@ static PyObject *row_arrays(RowResult *self, PyObject *unused)
     return arrays;
 }
 
-/* (name, general), result → the output of this name in its row, or general(result). */
+/* self = (name, general), object = result: the output `name` from the row of the result; without a row general(result). */
 static PyObject *output(PyObject *self, PyObject *object)
 {
     PyObject *name = PyTuple_GetItem(self, 0);
@@ -432,7 +434,7 @@ static PyType_Spec result_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, result_slots,
 };
 
-/* ---- the module's part -------------------------------------------------------------------------------------------- */
+/* ---- registration ------------------------------------------------------------------------------------------------ */
 
 static PyType_Slot slots[] = {{Py_tp_new, new_call}, {Py_tp_dealloc, delete_call}, {0, NULL}};
 

@@ -1,33 +1,33 @@
 #include "native.h"
 
-/* ---- twice the precision ------------------------------------------------------------------------------------------ */
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
-/* A program runs at so many states at a time: operations wait for each other, but not for those of other states. */
+/* Number of states per pass: operations of different states are independent, which hides their latency. */
 enum { LANES = 8 };
-/* A number of each state. Compilers make registers of it, and as many operations as these take. */
+/* One number per state; the compiler splits it into vector registers. */
 typedef double Lanes __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double))));
-/* Numbers high + low, |low| ≤ ulp(high)/2. Dekker (1971); Joldes, Muller and Popescu (2017). */
+/* Double-double numbers high + low, |low| ≤ ulp(high)/2. Dekker (1971); Joldes, Muller and Popescu (2017). */
 typedef struct {
     Lanes high, low;
 } Twice;
 
 #define INLINE static inline __attribute__((always_inline))
-/* The widest registers of the processor, where the loader can choose among functions. */
+/* Function multiversioning for the widest registers of the processor, if the loader supports it. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__)
 #define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDEST
 #endif
 
-/* Kinds of operations, with the numbers of sysdyn/program/opcodes.py. */
+/* Opcodes, as in sysdyn/program/opcodes.py. */
 enum { ADD = 2, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP };
-/* Terms of the series of sines and cosines up to π/4: the next one is below 1e-34. */
+/* Number of Taylor terms of sine and cosine up to π/4: the next term is below 1e-34. */
 enum { TERMS = 15 };
-/* π/2 in parts; what is left of it times 1e9/(π/2) is below 1e-40. */
+/* Cody-Waite splitting of π/2; its remainder times 1e9/(π/2) is below 1e-40. */
 static const double QUARTER[] = {1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33};
 static Twice inverse_factorial[2 * TERMS];
 
-/* One number for all states. */
+/* Broadcasts a number to all states. */
 INLINE Lanes all(double x)
 {
     Lanes lanes;
@@ -50,7 +50,7 @@ INLINE Twice exact_sum(Lanes a, Lanes b)
     return (Twice){sum, (a - (sum - part)) + (b - part)};
 }
 
-/* a b exactly, by halves of 26 bits, without a fused multiplication, which not every processor has. */
+/* a b exactly, by Dekker splitting into 26 bits: not every processor has fused multiply-add. */
 INLINE Twice exact_product(Lanes a, Lanes b)
 {
     Lanes p = a * b, c = all(134217729.0) * a, d = all(134217729.0) * b; /* 2²⁷ + 1 */
@@ -98,7 +98,7 @@ INLINE Twice root(Twice a)
     return x;
 }
 
-/* The size of a with the sign of b. */
+/* |a| with the sign of b. */
 INLINE Twice with_sign(Twice a, Twice b)
 {
     for (int k = 0; k < LANES; k++)
@@ -107,7 +107,7 @@ INLINE Twice with_sign(Twice a, Twice b)
     return a;
 }
 
-/* Sine and cosine by their series, after whole quarters of a turn. */
+/* Sine and cosine by Taylor series after reduction modulo π/2. */
 INLINE void sine_cosine(Twice x, Twice found[2])
 {
     Lanes turns;
@@ -139,15 +139,15 @@ typedef struct {
     int64_t n, n_inputs, n_constants;
 } Program;
 
-/* What a lane computes with: a row of inputs, and the constants. */
+/* Inputs and constants of a lane. */
 typedef struct {
     const double *inputs, *constants;
 } Given;
 
-/* The values of all inputs, constants and operations. */
+/* Computes the values of all inputs, constants and operations. */
 WIDEST static void run_twice(const Program *program, const Given given[LANES], Twice *values)
 {
-    int64_t first = program->n_inputs + program->n_constants, angle = -1; /* whose sine and cosine are known */
+    int64_t first = program->n_inputs + program->n_constants, angle = -1; /* its sine and cosine are in `trigonometric` */
     Twice trigonometric[2];
     for (int64_t k = 0; k < first; k++) {
         int64_t constant = k - program->n_inputs;
@@ -166,7 +166,7 @@ WIDEST static void run_twice(const Program *program, const Given given[LANES], T
         case NEG: *y = negative(*a); break;
         case SQRT: *y = root(*a); break;
         case COPYSIGN: *y = with_sign(*a, *b); break;
-        case WRAP: *y = *a; break; /* less whole turns the angle has the same sine */
+        case WRAP: *y = *a; break; /* sine and cosine need no angle modulo 2π */
         case SIN: case COS:
             if (program->lhs[k] != angle)
                 sine_cosine(*a, trigonometric);
@@ -178,7 +178,7 @@ WIDEST static void run_twice(const Program *program, const Given given[LANES], T
     }
 }
 
-/* Values of a program at n states, those of the numbers `wanted`, into high and low (n, wanted); inputs (n, n_inputs). */
+/* Evaluates a program at n states, inputs (n, n_inputs): values with the indices `wanted`, to high and low (n, wanted). */
 PyObject *twice(PyObject *module, PyObject *arguments)
 {
     Table kinds, lhs, rhs, constants, wanted, inputs, high, low;
@@ -214,9 +214,8 @@ PyObject *twice(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* Whether y is x but for a share of the greatest number of each group of units; groups below the share `least` of the
-   greatest of all count as much as that. units: the group of each number, below the number of these. room: for twice as
-   many numbers. */
+/* Whether |x − y| ≤ share · scale, where scale is the largest |x| of the group of an entry, but at least `least` times the
+   largest |x| of all. units: group of each of the n entries, below n. room: workspace for 2 n numbers. */
 static int agree(const double *x, const double *y, const Table *units, double least, double share, double *room)
 {
     const int64_t *group = units->data, n = units->size;
@@ -236,7 +235,7 @@ static int agree(const double *x, const double *y, const Table *units, double le
     return 1;
 }
 
-/* Whether these are groups of n numbers, each below n. */
+/* Whether `units` has n group indices, each from 0 to n − 1. */
 static int are_groups(const Table *units, int64_t n)
 {
     const int64_t *group = units->data;
@@ -246,7 +245,7 @@ static int are_groups(const Table *units, int64_t n)
     return fit;
 }
 
-/* Whether these are C-contiguous arrays of doubles or floats of N states, one for each output. */
+/* Whether `outputs` has a C-contiguous array of doubles or floats for N states for each output. */
 static int are_outputs(PyObject *outputs, const Table *ends, int64_t N)
 {
     const int64_t *end = ends->data;
@@ -260,7 +259,7 @@ static int are_outputs(PyObject *outputs, const Table *ends, int64_t N)
     return fit;
 }
 
-/* Copies the outputs of a state to a row, or from it. */
+/* Copies the outputs of a state from `row` (write) or to it. */
 static void exchange(PyObject *outputs, const Table *ends, int64_t state, double *row, int write)
 {
     const int64_t *end = ends->data;
@@ -280,12 +279,13 @@ static void exchange(PyObject *outputs, const Table *ends, int64_t state, double
     }
 }
 
-/* Solves states again and returns how many count, whose outputs are written and whose status is 0 then: see
-   online/again.py. others: constants for the second run, or none. ends: of the outputs in a row of all; units: of
-   the numbers in it, see `agree`. settings: inputs that have to be the `declared` ones. limits: share of the greatest
-   size below which sizes count as that, greatest differences to the result in double precision and to that of the other
-   constants, and the least logarithm of the product of the guarded values. inputs: of the states of these numbers; able: bits
-   that their status may have. */
+/* Double-double rerun of states, see online/again.py. Returns the number of accepted states; writes their outputs and sets
+   their status to 0. inputs (states, n_inputs); states: their indices.
+
+   others: perturbed constants of a second run, or empty. ends: end of each output in the row of all outputs. units: groups
+   of its entries, see `agree`. settings: indices of inputs that must equal `declared`. limits: `least` of `agree`; largest
+   relative differences from the result in double precision and from that with the other constants; lower bound of the log
+   of the product of the guarded pivots. able: status bits of states that may be rerun. */
 PyObject *again(PyObject *module, PyObject *arguments)
 {
     Table kinds, lhs, rhs, constants, others, wanted, guards, ends, units, settings, declared, limits, inputs, states,
@@ -312,7 +312,7 @@ PyObject *again(PyObject *module, PyObject *arguments)
     const double *limit = limits.data;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t next = 0; next < states.size;) {
-        Given given[LANES]; /* as declared in the first half, with the other constants in the second one */
+        Given given[LANES]; /* first half: constants of the program; second half: other constants */
         int64_t numbers[LANES / 2], count = 0;
         for (; next < states.size && count < LANES / 2; next++) {
             const double *row = (const double *)inputs.data + next * program.n_inputs;
@@ -351,7 +351,7 @@ PyObject *again(PyObject *module, PyObject *arguments)
     return PyLong_FromLongLong(solved);
 }
 
-/* Computes the coefficients of the series of sines, once. */
+/* Computes the Taylor coefficients of sine and cosine, once. */
 void prepare_double_double(void)
 {
     inverse_factorial[0] = (Twice){all(1.0), all(0.0)};

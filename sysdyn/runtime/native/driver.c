@@ -1,8 +1,8 @@
-/* The loop around the machine code of a kernel: gathers the inputs of a block of states, with rows of `width` states
-   transposed in registers, calls the code, and scatters outputs and status.
+/* Kernel driver. For each block of states it gathers the inputs (transposing the rows of `width` states in registers), calls
+   the machine code, and scatters outputs and status. No function here needs Python.
 
-   Zero times infinity or not-a-number is not-a-number, and so is a sum in which it occurs: such sums find the states
-   with numbers that are not finite. No function here needs Python. */
+   Check for non-finite numbers: 0 · x is NaN if x is infinite or NaN, so the sum of 0 · x over a state is NaN if and only
+   if the state has a non-finite number. */
 
 #include "driver.h"
 
@@ -14,18 +14,19 @@
 
 /* Status bits, as in sysdyn/program/opcodes.py. */
 enum { BAD_INPUT = 1, BAD_OUTPUT = 4 };
-/* Most outputs of one state that are copied singly, as a wide load has to wait for narrow stores (chosen). */
+/* Largest number of outputs of one state that are copied as scalars: vector loads of values that were stored as scalars
+   cause store-forwarding stalls (chosen). */
 enum { ONE_BY_ONE = 16 };
-/* Bytes of a batch beyond which rows are prefetched, about the size of the second-level cache, unless those of a block
-   would drive out the workspace (chosen). */
+/* CACHED: rows of larger batches, in bytes, are prefetched; about the size of the second-level cache. MOST_FETCHED: limit of
+   the prefetched bytes, so that they do not evict the workspace (chosen). */
 enum { CACHED = 1 << 19, MOST_FETCHED = 64000 };
-/* Inputs are prefetched at most so many blocks ahead (measured: two and four take a tenth less time than one). */
+/* Prefetch distance in blocks (measured: two and four take a tenth less time than one). */
 enum { BLOCKS_AHEAD = 4 };
 enum { CACHE_LINE = 64 };
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* The numbers of the rows of a block, or NULL if they are base, base + 1, …; lanes behind the last state repeat it. */
+/* Row indices of a block, or NULL if they are base, base + 1, …; surplus lanes repeat the last state. */
 static inline const int64_t *number_rows(int64_t *numbers, const int64_t *rows, int64_t base, int64_t n, int64_t lanes)
 {
     if (!rows && base + lanes <= n)
@@ -37,7 +38,7 @@ static inline const int64_t *number_rows(int64_t *numbers, const int64_t *rows, 
     return numbers;
 }
 
-/* The rows of a block, of an array whose first row is at this address. */
+/* Addresses of the rows of a block. first: address of row 0; distance: row stride in bytes. */
 static inline __attribute__((always_inline)) void
 find_rows(char **rows, int64_t first, int64_t distance, int64_t base, const int64_t *numbers, int64_t lanes)
 {
@@ -50,12 +51,12 @@ find_rows(char **rows, int64_t first, int64_t distance, int64_t base, const int6
     }
 }
 
-/* Prefetching the inputs of a later block, and the outputs of this one, in shares at the pauses of the body. */
+/* Prefetches the inputs of a later block and the output rows of this block, a share at each pause of the body. */
 typedef struct {
     Kernel kernel;
     const int64_t *words;
     const Places *places;
-    int64_t n, calls, ahead, base, call; /* calls: of a body, 0 to fetch nothing; ahead: states */
+    int64_t n, calls, ahead, base, call; /* calls: pauses per body, 0 without prefetching; ahead: distance in states */
 } Fetch;
 
 static Fetch start_fetching(Kernel kernel, const int64_t *words, int64_t n, const Places *places)
@@ -70,7 +71,7 @@ static Fetch start_fetching(Kernel kernel, const int64_t *words, int64_t n, cons
     return fetch;
 }
 
-/* Prefetches numbers of the rows begin … end − 1. GCC drops calls of functions that do nothing else: it must be inlined. */
+/* Prefetches a span of the rows begin … end − 1. Must be inlined: GCC drops calls of functions that only prefetch. */
 static inline __attribute__((always_inline)) void
 fetch_rows(const Fetch *fetch, const Span *span, const int64_t *rows, int64_t begin, int64_t end, int written)
 {
@@ -79,7 +80,7 @@ fetch_rows(const Fetch *fetch, const Span *span, const int64_t *rows, int64_t be
     int64_t n = (end < fetch->n ? end : fetch->n) - begin;
     if (!distance || !fetch->words[span->word] || n <= 0)
         return;
-    if (!rows && size == distance) { /* one after the other */
+    if (!rows && size == distance) { /* contiguous rows */
         size *= n;
         n = 1;
     }
@@ -113,7 +114,7 @@ static void do_nothing(void *context) { (void)context; }
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-/* Lanes of a transposition: which lane of two vectors comes to each place. */
+/* Shuffle indices of a transposition. */
 #define LOW(lane, step, lanes) ((lane) & (step) ? (lanes) + (lane) - (step) : (lane))
 #define HIGH(lane, step, lanes) ((lane) & (step) ? (lanes) + (lane) : ((lane) + (step)) % (2 * (lanes)))
 #define SAME(lane, step, lanes) (lane)
@@ -124,8 +125,7 @@ static void do_nothing(void *context) { (void)context; }
     LANES_8(F, step, n), F(8, step, n), F(9, step, n), F(10, step, n), F(11, step, n), F(12, step, n),    \
         F(13, step, n), F(14, step, n), F(15, step, n)
 
-/* Copies numbers of one state, each as a CHUNK, four at a time, so that four sums are added in parallel. Returns the sum of
-   0 · number. */
+/* Copies the numbers of one state in CHUNKs, unrolled by four for independent sums. Returns the sum of 0 · number. */
 #define COPY(NAME, CHUNK, NUMBER, TARGET)                                                                 \
     TARGET static inline NUMBER NAME(const NUMBER *restrict from, int64_t size, NUMBER *restrict to)             \
     {                                                                                                     \
@@ -187,7 +187,7 @@ COPY(copy_singly_f1, float, float, )
 
 #if defined(__x86_64__)
 
-/* Copies of one state in registers of 32 bytes. */
+/* One state, copied in registers of 32 bytes. */
 typedef double WideDoubles __attribute__((vector_size(32)));
 #define LANES 1
 #define NUMBER double
@@ -202,7 +202,7 @@ COPY(copy_singly_wide_d1, double, double, TARGET)
 #endif
 
 #define ADD_PRODUCT(sum, x) ((sum) + (x) * 0)
-/* Keeps compilers from loading a vector repeatedly, as an operand of each instruction. */
+/* Prevents compilers from reloading a vector as a memory operand of each instruction. */
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm__("" : "+v"(x))
 #else
@@ -211,7 +211,7 @@ COPY(copy_singly_wide_d1, double, double, TARGET)
 
 #define FLAGS(sum, bit) (((sum) != (sum)) & (bit))
 
-/* Registers of 16 bytes: one, or up to three numbers are moved singly. */
+/* Partial loads and stores of 16-byte registers, number by number. */
 #define LOAD_SINGLY(from, count)                                                                          \
     ({                                                                                                    \
         VECTOR part = {0};                                                                                \

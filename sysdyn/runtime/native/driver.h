@@ -1,37 +1,37 @@
-/* Running a kernel: machine code that computes `width` states in a workspace, with copies between it and arrays. */
+/* Kernel driver: runs machine code that computes `width` states in a workspace, and copies inputs and outputs. */
 
 #ifndef SYSDYN_DRIVER_H
 #define SYSDYN_DRIVER_H
 
 #include <stdint.h>
 
-/* Neighbouring numbers of a row that the kernel reads or writes. Number j of lane k is at (slot + j) · width + k in the
+/* Contiguous range of a row that the kernel reads or writes. Entry j of lane k is at (slot + j) · width + k in the
    workspace. */
 typedef struct {
-    int64_t word, first, size, slot; /* word: of the pointer to the rows; first: the number's place in a row */
-    int64_t zero;                    /* outputs that are the constant 0, and not in the workspace */
+    int64_t word, first, size, slot; /* word: index of the row pointer; first: offset in a row */
+    int64_t zero;                    /* true for outputs that are constant 0 and not in the workspace */
 } Span;
 
 /* sysdyn/runtime/kernel.py fills this struct. */
 typedef struct {
     void (*body)(void *work, void (*between)(void *context), void *context); /* calls `between` n_pauses times */
-    int64_t n_pauses, width, bytes, row_bytes, status_slot; /* bytes: of a number, 4 or 8; row_bytes: of all spans */
+    int64_t n_pauses, width, bytes, row_bytes, status_slot; /* bytes: per number, 4 or 8; row_bytes: bytes of all spans */
     int64_t n_gathered, n_scattered;
     const Span *gathered, *scattered;
 } KernelData;
 
 typedef const KernelData *Kernel;
 
-/* Which rows and columns of larger arrays a call reads and writes. Each member may be null. */
+/* Row and column indices of a call within larger arrays. Each member may be NULL. */
 typedef struct {
-    const int64_t *read, *written; /* the row of each state, 0, 1, … if null */
-    const int64_t **columns;       /* by word: the column of each number of a group of outputs, 0, 1, … if null */
-    const int64_t *doubles;        /* by word: whether a kernel of floats reads doubles there, which it rounds */
+    const int64_t *read, *written; /* row index of each state; NULL: 0, 1, … */
+    const int64_t **columns;       /* by word: column index of each entry of an output group; NULL: 0, 1, … */
+    const int64_t *doubles;        /* by word: 1 if a float kernel reads and rounds doubles */
 } Places;
 
-/* Computes n states. words: the workspace, aligned to 64 bytes; the status of each state; and for each group of inputs
-   and of outputs its first row and the numbers from row to row. A distance of 0 repeats one row for all states;
-   outputs whose row is null are left out. places: NULL, or see there. */
+/* Computes n states. words: address of the workspace, aligned to 64 bytes; address of the status of the states; then address
+   of the first row and row stride (in numbers) of each input group and of each output group. With stride 0 all states share
+   one row; outputs with a NULL row are not written. places: may be NULL. */
 void run_kernel_at(Kernel kernel, const int64_t *words, int64_t n, const Places *places);
 
 static inline void run_kernel(Kernel kernel, const int64_t *words, int64_t n)

@@ -1,6 +1,7 @@
-/* The driver of kernels that compute LANES states at a time. driver.c includes this file for each LANES, NUMBER (double
-   or float), INTEGER of the same size and TARGET (attribute of functions). NAME(x) names what belongs to these; HALF(x)
-   what belongs to doubles in registers of the same size; LOAD_PART, STORE_PART: see driver.c. */
+/* Template of the driver of kernels that compute LANES states at a time. driver.c includes this file once for each
+   combination of LANES, NUMBER (double or float), INTEGER (same size) and TARGET (function attribute). NAME(x) adds the
+   suffix of the combination; HALF(x) that of doubles in registers of the same size. driver.c defines LOAD_PART and
+   STORE_PART. */
 
 #define VECTOR NAME(Vector)
 #if LANES == 1
@@ -13,7 +14,7 @@ typedef INTEGER NAME(Bits) __attribute__((vector_size(LANES * sizeof(NUMBER))));
 
 #if LANES > 1
 
-/* Loads `count` numbers, at most LANES, and zeros behind them. */
+/* Loads min(count, LANES) numbers; the remaining lanes are 0. */
 TARGET static inline VECTOR NAME(load)(const NUMBER *from, int64_t count)
 {
     VECTOR x;
@@ -31,7 +32,7 @@ TARGET static inline void NAME(store)(NUMBER *to, VECTOR x, int64_t count)
         memcpy(to, &x, sizeof x);
 }
 
-/* Transposes LANES vectors: exchanges the off-diagonal halves of pairs at distances 1, 2, 4, … */
+/* Transposes LANES vectors by butterfly exchanges between vectors at distances 1, 2, 4, … */
 TARGET static inline __attribute__((always_inline)) void NAME(transpose)(VECTOR *x)
 {
 #define EXCHANGE(STEP)                                                                                    \
@@ -50,7 +51,7 @@ TARGET static inline __attribute__((always_inline)) void NAME(transpose)(VECTOR 
 #undef EXCHANGE
 }
 
-/* Copies `count` numbers of each row to the workspace; returns the sum of 0 · number. */
+/* Copies `count` numbers of each row to the workspace. Returns the sum of 0 · number, see driver.c. */
 TARGET static inline __attribute__((always_inline)) VECTOR
 NAME(gather_chunk)(char *const *rows, int64_t j, int64_t count, NUMBER *cell, int doubles)
 {
@@ -82,7 +83,7 @@ NAME(gather_chunk)(char *const *rows, int64_t j, int64_t count, NUMBER *cell, in
     return sum;
 }
 
-/* Copies numbers of each row to the workspace. Not inlined, so that registers hold the pointers to the rows. */
+/* Copies a span of each row to the workspace. Not inlined, so that the row pointers stay in registers. */
 TARGET static __attribute__((noinline)) VECTOR NAME(gather)(char *const *rows, int64_t size, NUMBER *cell, int doubles)
 {
     VECTOR sum = {0};
@@ -160,7 +161,7 @@ TARGET static void NAME(clear)(char *const *rows, int64_t size, const int64_t *c
     }
 }
 
-/* Copies outputs of each lane to the columns of its row. */
+/* Scatters the outputs of each lane to the column indices of its row. */
 TARGET static VECTOR
 NAME(scatter_columns)(char *const *rows, int64_t size, const NUMBER *cell, const int64_t *columns)
 {
@@ -188,7 +189,7 @@ TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, con
         for (const Span *span = kernel->gathered, *end = span + kernel->n_gathered; span < end; span++) {
             int64_t distance = words[span->word + 1];
             if (!distance && base)
-                continue; /* all states share the row, which is in its place since the first block */
+                continue; /* the first block has copied the row that all states share */
             int doubles = sizeof(NUMBER) < sizeof(double) && places->doubles && places->doubles[span->word];
             int64_t bytes = doubles ? (int64_t)sizeof(double) : (int64_t)sizeof(NUMBER);
             find_rows(rows, words[span->word] + span->first * bytes, distance * bytes, base, read, LANES);

@@ -1,21 +1,21 @@
-/* Calls of kernels by arrays of a caller, with NumPy's C API. They are for native_calls.py, and trust it.
+/* Kernel calls on NumPy arrays. Only native_calls.py calls this module; most arguments are not validated.
 
-   prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
-   SingleStateCall(…)       a call at one state by the arguments of a Python call, if they match a pattern
-   run_single_state(calls, arguments, named) → the results of the first of these calls that matches; None if none does
-   RowResult                base of results of such calls, whose arrays are made when they are asked for
-   output_getter(name, general) → the function solution → an output in its row, or general(solution)
-   run(kernel, words, n, read, written)  runs a kernel without the interpreter's lock
-   batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
-                            arrays, or some of their rows
-   twice(…)                 runs a program in twice the precision
-   again(…)                 the same for states whose results in double precision are doubtful, with a verdict on each
-   run_calls(…)             repeats a list of calls of kernels and of linear algebra, time step by time step
-   run_time_loop(…)         repeats a kernel, as in the steps of a simulation
-   register_xla(…)          adds a kernel to those that the handler XLA_HANDLER runs for JAX
+   prepared(kernel, words, n) → a function without arguments that runs the kernel under the GIL
+   SingleStateCall(…)       a kernel call at one state whose Python arguments match a pattern
+   run_single_state(calls, arguments, named) → results of the first call whose pattern matches, or None
+   RowResult                base class of results that create their arrays on first access
+   output_getter(name, general) → getter: output `name` from the row of a RowResult; without a row general(result)
+   run(kernel, words, n, read, written)  runs a kernel without the GIL
+   batch(…) → True if every status of a batch is 0; None if the general path must handle it. Runs all rows of the
+                            arrays, or indexed ones
+   twice(…)                 evaluates a program in double-double arithmetic
+   again(…)                 double-double rerun of flagged states with an acceptance test for each
+   run_calls(…)             repeats a list of calls of kernels and of linear algebra for each time step
+   run_time_loop(…)         repeats kernel calls, such as the steps of a simulation
+   register_xla(…)          registers a kernel for XLA_HANDLER, which runs it for JAX
 
-   Bound calls and calls of one state hold the interpreter's lock while the kernel runs: one workspace serves all calls
-   of a kernel, also those within others. */
+   Bound calls and single-state calls keep the GIL while the kernel runs, as all calls of a kernel share one workspace,
+   nested calls included. */
 
 #define IMPORTS_NUMPY
 #include "native.h"
@@ -43,8 +43,8 @@ static int filled(PyObject *module)
     return PyModule_AddIntConstant(module, "SOURCE", SOURCE);
 }
 
-/* The lock is needed, as plain calls share a workspace: a build of Python without it takes it again on import, and says
-   so; interpreters with locks of their own are refused. */
+/* Calls that share a workspace need the GIL. A free-threaded Python therefore enables the GIL on import, with a warning;
+   subinterpreters with their own GIL cannot import the module. */
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, filled},
 #ifdef Py_mod_multiple_interpreters

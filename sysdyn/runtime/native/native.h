@@ -1,9 +1,9 @@
-/* Shared by the C files of this folder: checks of arrays that callers hand in, and what each file adds to the module. */
+/* Shared declarations of the C files: checks of array arguments, and the functions that each file adds to the module. */
 
 #ifndef SYSDYN_NATIVE_H
 #define SYSDYN_NATIVE_H
 
-/* The API that all versions from Python 3.11 on have: one binary is for all. It has functions in place of macros. */
+/* Stable ABI: one binary for all versions from Python 3.11 on. It has functions in place of macros. */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -22,19 +22,19 @@
 
 #include "driver.h"
 
-/* Arrays have up to this many axes. Ways to read an argument, see there. */
+/* Largest number of axes of an array, and flags of Target.how. */
 enum { AXES = 4, INDEXED = 1, BROADCAST_SCALAR = 2 };
-/* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
+/* Quaternions with |norm − 1| ≤ EXACT are used verbatim, those up to NEAR are normalised; beyond NEAR the general path raises
+   an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, EXACT_FLOAT = 4.0 * 1.1920928955078125e-07, NEAR = 1e-6;
 
-/* An argument at one state. at: where the places of its entries begin in a table; for a batch, the number of the word
-   that has its pointer. how: INDEXED unless these places follow one another, and BROADCAST_SCALAR if a float may stand
-   for all entries. */
+/* An argument at one state. at: offset of its input indices in the table `places`; for a batch, index of the word with its
+   address. how: INDEXED if the input indices are not consecutive, BROADCAST_SCALAR if a float may stand for all entries. */
 typedef struct {
     int64_t axes, dims[AXES], size, at, how;
 } Target;
 
-/* The content of a C-contiguous array of numbers of one size. */
+/* Data and size of a C-contiguous array. */
 typedef struct {
     void *data;
     Py_ssize_t size;
@@ -57,7 +57,7 @@ static inline int doubles(PyObject *x, void *found) { return table(x, found, 'f'
 static inline int int32s(PyObject *x, void *found) { return table(x, found, 'i', 4); }
 static inline int int8s(PyObject *x, void *found) { return table(x, found, 'i', 1); }
 
-/* Whether x has the shape of the target after so many leading axes. */
+/* Whether x has the shape of the target after its first `leading` axes. */
 static inline int has_shape(PyArrayObject *x, const Target *target, int leading)
 {
     int same = PyArray_NDIM(x) == target->axes + leading;
@@ -66,7 +66,7 @@ static inline int has_shape(PyArrayObject *x, const Target *target, int leading)
     return same;
 }
 
-/* The same of an object that has to be an array of NPY_DOUBLE or NPY_FLOAT, and no subclass. */
+/* Whether an object is an array (no subclass) of this type, NPY_DOUBLE or NPY_FLOAT, for which has_shape is true. */
 static inline int matches(PyObject *object, int type, const Target *target, int leading)
 {
     PyArrayObject *x = (PyArrayObject *)object;
@@ -74,7 +74,7 @@ static inline int matches(PyObject *object, int type, const Target *target, int 
            has_shape(x, target, leading);
 }
 
-/* 1 if the quaternion is normalised to the last bits, 0 if nearly, −1 if not. */
+/* 1 if the quaternion is normalised to machine precision, 0 if its norm is within NEAR of 1, −1 otherwise. */
 static inline int quaternion_norm_class(const double *q, double *norm)
 {
     *norm = sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
@@ -82,7 +82,7 @@ static inline int quaternion_norm_class(const double *q, double *norm)
     return error <= EXACT ? 1 : error <= NEAR ? 0 : -1;
 }
 
-/* Whether the quaternion, of floats or doubles, is normalised to the last bits. */
+/* Whether a quaternion of floats or doubles is normalised to machine precision. */
 static inline int is_unit_quaternion(const char *at, int64_t bytes)
 {
     double q[4], norm;
@@ -101,7 +101,7 @@ static inline void free_object(PyObject *self)
     Py_DECREF(type);
 }
 
-/* What the files add to the module. */
+/* Functions and types of the module, by file. */
 int add_call_types(PyObject *module);
 PyObject *prepared(PyObject *module, PyObject *arguments);
 PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssize_t n);

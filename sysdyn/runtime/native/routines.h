@@ -1,11 +1,11 @@
-/* Routines on matrices by rows that call lists use, and those of BLAS and LAPACK, on matrices by columns, that exported
-   filters use in addition.
+/* Routines of call lists on row-major matrices; and, for exported filters, the routines of BLAS and LAPACK that they need,
+   on column-major matrices.
 
-   C99, of which codegen/c_call_list.py pastes routines: each is the text from the comment with its name up to the next
-   such comment. call_list.c compiles the same text, with a ROUTINE and a size of vectors of its own. */
+   codegen/c_call_list.py copies routines into exported C99. The text of a routine extends from the comment with its name
+   to the next such comment. call_list.c compiles the same text with its own ROUTINE and VECTOR_BYTES. */
 
-/* ROUTINE is not inlined: compilers then know that its arrays do not overlap. Where compilers have vectors, tiles of
-   columns are up to five of them wide, so that sums stay in registers. */
+/* ROUTINE is not inlined: inlining loses the guarantee that its arrays do not overlap. With vector extensions,
+   column tiles are up to five vectors wide, so that sums stay in registers. */
 #ifndef ROUTINE
 #define VECTOR_BYTES 32
 #if defined(__GNUC__)
@@ -32,7 +32,7 @@ typedef double Vector, Half, Quarter;
         TILE(Type, parts) \
     }
 
-/* y = x^T of BLOCK rows and columns, with rows dx and dy apart. */
+/* y = x^T for a block of BLOCK rows and columns; dx, dy: row strides. */
 #define TRANSPOSE_BLOCK(x, dx, y, dy) *(y) = *(x)
 #define BLOCK 1
 #if defined(__has_builtin)
@@ -55,8 +55,8 @@ typedef double Four __attribute__((vector_size(4 * sizeof(double)), aligned(size
 #endif
 #endif
 
-/* spmm: y (n, k) = A x, or y + A x if add, of a sparse A: entry e of A is in columns[e], its value is A[sources[e]], and
-   row i has the entries from starts[i] to before starts[i + 1]. */
+/* spmm: y (n, k) = A x, or y + A x if add, A in CSR format: row i has the entries e = starts[i] ... starts[i + 1] - 1, in
+   the columns columns[e] and with the values A[sources[e]]. */
 #define SPMM(Type, parts) \
     for (i = 0; i < n; ++i) { \
         Type sum[parts], *to = (Type *)(y + i * k + c); \
@@ -84,7 +84,7 @@ ROUTINE void spmm(
     TILES(k, SPMM)
 }
 
-/* trsm: x (m, k) = L^-1 x, L (m, m) lower by columns. */
+/* trsm: x (m, k) = L^-1 x, L (m, m) lower triangular, column-major. */
 #define TRSM(Type, parts) \
     for (i = 0; i < m; ++i) { \
         const double inverse = 1.0 / L[i + i * m]; \
@@ -108,7 +108,7 @@ ROUTINE void trsm(int k, int m, const double *L, double *x)
     TILES(k, TRSM)
 }
 
-/* syrk_sub: P (k, k) -= x^T y of x, y (m, k), on and below the diagonal; what is above it is undefined. */
+/* syrk_sub: P (k, k) -= x^T y, x, y (m, k), in the lower triangle; the upper triangle is undefined afterwards. */
 #define SYRK_SUB(Type, parts) \
     { \
         Type sum[ROWS * parts]; \
@@ -143,7 +143,7 @@ ROUTINE void syrk_sub(int k, int m, const double *x, const double *y, double *P)
 #undef ROWS
 }
 
-/* transpose: y (k, n) = x^T, by blocks, then what is beyond them. */
+/* transpose: y (k, n) = x^T, by blocks, then the remaining rows and columns. */
 ROUTINE void transpose(int n, int k, const double *x, double *y)
 {
     int i, j;
@@ -159,7 +159,7 @@ ROUTINE void transpose(int n, int k, const double *x, double *y)
     }
 }
 
-/* symmetrise: entries of x (k, k) above the diagonal become those below it; by blocks, then what is beyond them. */
+/* symmetrise: copies the lower triangle of x (k, k) to the upper one, by blocks, then the remaining entries. */
 ROUTINE void symmetrise(int k, double *x)
 {
     int i, j, end;
@@ -197,7 +197,7 @@ ROUTINE void gather(int n, const int *indices, const double *x, double *y)
     }
 }
 
-/* flush_subnormals: entries of x smaller than `least` become 0: processors take a hundred times as long for subnormals. */
+/* flush_subnormals: x[i] = 0 if |x[i]| < least; operations on subnormals take a hundred times as long. */
 ROUTINE void flush_subnormals(int n, double least, double *x)
 {
     int i;
@@ -206,7 +206,7 @@ ROUTINE void flush_subnormals(int n, double least, double *x)
     }
 }
 
-/* dcopy: y = x of n numbers, dx and dy apart. */
+/* dcopy: y = x, n numbers with strides dx and dy. */
 ROUTINE void dcopy(int n, const double *x, int dx, double *y, int dy)
 {
     int i;
@@ -224,7 +224,7 @@ ROUTINE void daxpy(int n, double a, const double *x, int dx, double *y, int dy)
     }
 }
 
-/* dlaset_A: A (m, n) by columns has `on` on its diagonal and `off` elsewhere. */
+/* dlaset_A: sets the diagonal of A (m, n), column-major, to `on` and all other entries to `off`. */
 ROUTINE void dlaset_A(int m, int n, double off, double on, double *A, int lda)
 {
     int i, j;
@@ -235,7 +235,7 @@ ROUTINE void dlaset_A(int m, int n, double off, double on, double *A, int lda)
     }
 }
 
-/* dgemv_N: y = a A x + b y, A (m, n) by columns. */
+/* dgemv_N: y = a A x + b y, A (m, n) column-major. */
 ROUTINE void dgemv_N(
     int m, int n, double a, const double *A, int lda, const double *x, int dx, double b, double *y, int dy)
 {
@@ -250,7 +250,7 @@ ROUTINE void dgemv_N(
     }
 }
 
-/* dpotrf_L: the lower triangle of A (n, n) by columns becomes its Cholesky factor; 1 if there is none. */
+/* dpotrf_L: Cholesky factor of A (n, n), column-major, in place in its lower triangle; returns 1 if A has none. */
 ROUTINE int dpotrf_L(int n, double *A, int lda)
 {
     int i, j, l, good = 1;
@@ -273,7 +273,7 @@ ROUTINE int dpotrf_L(int n, double *A, int lda)
     return !good;
 }
 
-/* dlacpy_A: B = A of (m, n) by columns. */
+/* dlacpy_A: B = A, (m, n), column-major. */
 ROUTINE void dlacpy_A(int m, int n, const double *A, int lda, double *B, int ldb)
 {
     int i, j;

@@ -1,8 +1,8 @@
-/* A kernel called again and again, as in the steps of a simulation; see sysdyn/runtime/time_loop.py. */
+/* Repeated kernel calls, such as the steps of a simulation; see sysdyn/runtime/time_loop.py. */
 
 #include "native.h"
 
-/* What is copied after a recorded call: from the address in this word, to a place that then moves on. */
+/* Copy after a recorded call: `bytes` bytes from the address in `word` to `to`, which then advances by `stride`. */
 typedef struct {
     int64_t word;
     char *to;
@@ -49,7 +49,7 @@ static Py_ssize_t run_loop(const Loop *loop, Py_ssize_t first, Py_ssize_t last, 
 }
 
 /* run_time_loop(kernel, words, width, increments, status, mode_flags, substeps, record_every, records, first, last,
-   resume): the number of the call at which the loop ended. */
+   resume) → index of the call at which the loop ended. */
 PyObject *run_time_loop(PyObject *module, PyObject *arguments)
 {
     Loop loop;

@@ -1,4 +1,4 @@
-/* The handler of XLA's foreign function interface for all programs: JAX runs kernels by it without Python. */
+/* XLA foreign-function handler: JAX runs the kernels of all programs through it without Python. */
 
 #include "native.h"
 #include "xla.h"
@@ -7,13 +7,13 @@
 #pragma GCC optimize("O3")
 #endif
 
-/* States between two looks at the status, which takes 8 bytes of the stack for each; most bytes of a workspace on the
-   stack, of which XLA's threads have megabytes; alignment of workspaces. */
+/* BLOCK: states per check of the status, 8 bytes of stack each. MAX_STACK: largest workspace in bytes on the stack, of which
+   XLA's threads have megabytes. ALIGN: alignment of workspaces. */
 enum { BLOCK = 512, MAX_STACK = 1 << 18, ALIGN = 64, BUCKETS = 256 };
 
-/* A kernel by a number that is the same in every process, as JAX keeps compiled functions on disk.
-   on_failure(words, n): a Python function that gets the address of the words of a block of n states, some of which have
-   a status that is not 0; it returns None, or a message to fail with. */
+/* A registered kernel. Its key is the same in every process, as JAX caches compiled functions on disk.
+   on_failure(words, n): Python function for a block of n states with a nonzero status; words: address of the kernel
+   arguments. It returns None if it has solved them, or an error message. */
 typedef struct Registered {
     int64_t key, item_bytes, workspace_bytes;
     Kernel kernel;
@@ -21,7 +21,7 @@ typedef struct Registered {
     struct Registered *next;
 } Registered;
 
-/* Lists by key. Handlers read them without a lock: entries are never changed and never freed. */
+/* Hash table by key. Handlers read it without a lock: entries are never changed or freed. */
 static Registered *registry[BUCKETS];
 
 static const Registered *find(int64_t key)
@@ -56,7 +56,7 @@ static XLA_FFI_Error *failure(const XLA_FFI_CallFrame *frame, const char *messag
     return frame->api->XLA_FFI_Error_Create(&args);
 }
 
-/* What Python makes of a block of states some of which failed. */
+/* Calls on_failure for a block with failed states. */
 static XLA_FFI_Error *recover(const XLA_FFI_CallFrame *frame, const Registered *entry, int64_t *words, int64_t n)
 {
     XLA_FFI_Error *error = NULL;
@@ -92,7 +92,7 @@ static XLA_FFI_Error *run_blocks(
     return NULL;
 }
 
-/* Buffers are the groups of a program, (size,) or (N, size); the one attribute is the key of its kernel. */
+/* Entry point. Buffers: groups of a program, (size,) or (N, size); its only attribute is the key of the kernel. */
 static XLA_FFI_Error *handle(XLA_FFI_CallFrame *frame)
 {
     if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {

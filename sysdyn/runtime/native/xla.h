@@ -1,5 +1,5 @@
-/* What xla.c uses of the binary interface of XLA's foreign functions, version 0.1 and later; the names and the order of
-   the fields are those of xla/ffi/api/c_api.h. A test compares the layout with the header that jaxlib ships. */
+/* Subset of XLA's foreign-function ABI, version 0.1 and later, that xla.c uses. Names and order of the fields are those of
+   xla/ffi/api/c_api.h. A test compares the layout with the header that jaxlib ships. */
 
 #ifndef SYSDYN_XLA_H
 #define SYSDYN_XLA_H
