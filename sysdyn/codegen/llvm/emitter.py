@@ -127,19 +127,20 @@ class Emitter(Types):
 
     def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
         """Add the function of a segment and its call; segments of an outlined template share a function."""
-        slot, template = self.plan.workspace_slot, segment.template
+        slot, template, size = self.plan.workspace_slot, segment.template, len(segment.template.kind)
         pivot_slots = [self.first_pivot_slot + len(code.limits) + k for k in range(len(template.guards))]
         code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in template.guards]
         if segment.kind == "outlined":
             if template not in code.names:
                 code.names[template] = f"template_{len(code.names)}"
                 access: OperandAccess = IndirectAccess(self, template)
-                code.functions.append(self._computing(code.names[template], access, scalar_operations(template)))
+                code.functions.append(self._computing(code.names[template], access, scalar_operations(template), size))
             code.call(code.names[template], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
             code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *pivot_slots]
         elif segment.kind == "packed":
-            code.functions.append(self._computing(name, PackedAccess(self, slot, segment), scalar_operations(template)))
+            access = PackedAccess(self, slot, segment)
+            code.functions.append(self._computing(name, access, scalar_operations(template), size))
             code.call(name)
         elif segment.kind == "trig":
             code.functions.append(self._function(name, "", trig_lines(segment, slot, self, self.angles_per_call)))
@@ -148,7 +149,7 @@ class Emitter(Types):
             both = slp_vectorise(segment) if self.vectorises else None
             what, constants = both or (scalar_operations(template), segment.constants)
             inline = InlineAccess(self, slot, segment, constants, pivot_slots, code.constants)
-            code.functions.append(self._computing(name, inline, what))
+            code.functions.append(self._computing(name, inline, what, size))
             code.call(name)
 
     def _check_pivots(self, code: _Code) -> None:
@@ -182,12 +183,15 @@ class Emitter(Types):
             code.functions.append(self._copying(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             code.call(f"copies_{k}")
 
-    def _computing(self, name: str, access: OperandAccess, what: list[LaneOperation]) -> str:
+    def _code_share(self, n_operations: int) -> int:
+        """Bytes of the instruction cache for a segment of one state, in proportion to its operations; 0 for batches."""
+        return self.processor.code_cache * n_operations // len(self.program) if self.width == 1 else 0
+
+    def _computing(self, name: str, access: OperandAccess, what: list[LaneOperation], n_operations: int) -> str:
         free = (self.status_slot + 1) * self.width
         instructions, registers = contract(what, access.written), self.processor.registers
         if self.level:
-            code_cache = self.processor.code_cache if self.width == 1 else 0
-            instructions = schedule_instructions(instructions, registers, code_cache)
+            instructions = schedule_instructions(instructions, registers, self._code_share(n_operations))
         lines, end = instruction_lines(instructions, access, registers, free)
         self.n_slots = max(self.n_slots, -(-end // self.width))
         return self._function(name, access.parameters, lines)

@@ -153,11 +153,10 @@ TARGET static void NAME(clear)(char *const *rows, int64_t size, const int64_t *c
 {
     for (int k = 0; k < LANES; k++) {
         NUMBER *row = (NUMBER *)rows[k];
-        int64_t j = 0;
-        for (VECTOR zero = {0}; !columns && j + LANES <= size; j += LANES)
-            memcpy(row + j, &zero, sizeof zero);
-        for (; j < size; j++)
-            row[columns ? columns[j] : j] = 0;
+        if (!columns)
+            memset(row, 0, size * sizeof *row);
+        for (int64_t j = 0; columns && j < size; j++)
+            row[columns[j]] = 0;
     }
 }
 
