@@ -61,8 +61,18 @@ CAP = 2.0
 # At most this many starts of an order are judged, from the cheapest on, until one is safe.
 JUDGED = 2
 # An order that was counted has these figures.
-NUMBERS = ("end_to_end", "mul", "add", "div", "solve", "dearest", "fill_in", "crossing", "least_pivot", "growth",
-           "backward_error")  # fmt: skip
+NUMBERS = (
+    "end_to_end",
+    "mul",
+    "add",
+    "div",
+    "solve",
+    "dearest",
+    "fill_in",
+    "crossing",
+    "least_pivot",
+    "backward_error",
+)
 # An order ends in one of these states.
 GIVEN_UP, IMPOSSIBLE, UNSAFE, CROSSING, SAFE = "given up", "impossible", "unsafe", "crossing", "safe"
 # Orders by METIS carry this remark where they cannot be had.
@@ -224,7 +234,7 @@ def search(
                 best.status = GIVEN_UP if best.why.startswith(GIVEN_UP) else UNSAFE
         failing, again = [], []
         for start, choice, elimination in kept:
-            safety, states = elimination.assess(sampled.scaling, QUICK_STATES if quick else STATES, singular)
+            safety, states = elimination.assess(QUICK_STATES if quick else STATES, singular)
             status = UNSAFE if not (safety.ok and safety.seldom) else CROSSING if safety.crossing else SAFE
             found = Found(status, "", choice, safety, best.dearest)
             if best.choice is None or found.rank > best.rank:
@@ -329,7 +339,7 @@ def rows_of(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[s
                 count.total, count.mul, count.add, count.div + count.sqrt,
                 solve_scope(system, found.choice, QUANTITIES).total,
                 found.dearest, found.choice.fill_in, safety.crossing, f"{safety.least_pivot:.2g}",
-                f"{safety.growth:.2g}", f"{safety.backward_error:.2g}",
+                f"{safety.backward_error:.2g}",
             )  # fmt: skip
             numbers = dict(zip(NUMBERS, values, strict=True))
         rows.append(row | numbers)

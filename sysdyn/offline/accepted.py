@@ -83,7 +83,7 @@ class AcceptedOrder:
             return self._kept
         with self.stages.stage("judge"):
             elimination = self._eliminated(choice)
-            safety, _ = elimination.assess(self._sampled.scaling, singular=self._singular)
+            safety, _ = elimination.assess(singular=self._singular)
             return replace(choice, safety=safety), elimination
 
     def _turn(self) -> None:
@@ -151,7 +151,7 @@ class AcceptedOrder:
             choice = queue.pop()
             self.stages.say(f"checking {choice.ordering}", 0.7)
             elimination = self._eliminated(choice)
-            safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular, strict=True)
+            safety, worst = elimination.assess(singular=self._singular, strict=True)
             if self._refinable(choice, safety):
                 self.considered.append((choice.ordering, f"to be refined: {safety}"))
                 refined = Elimination(self.system, *choice.pivots, refined=True)
@@ -159,7 +159,7 @@ class AcceptedOrder:
                 self._keep(queue[-1], refined)
                 continue
             if safety.crossing and (self._firmer(safety) or self._stabler(safety)):  # judged at some of the states
-                safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular)
+                safety, worst = elimination.assess(singular=self._singular)
             choice = replace(choice, safety=safety)
             self._kept = choice, elimination
             if self._stabler(safety):

@@ -18,7 +18,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.verdict import Behaviour, Candidate, Safety
-from sysdyn.program.graph import Expr, Graph, is_constant, strip_sign
+from sysdyn.program.graph import Graph, is_constant, strip_sign
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.simplify import simplify
@@ -28,7 +28,7 @@ from sysdyn.sparse.lu import Factors, eliminate, refine
 NODES_PER_OPERATION = 1.8
 # Most equations of all states at which a system is judged, and least number of these states (chosen).
 SAMPLED_EQUATIONS, FEWEST = 4_000_000, 64
-# Most values and watched entries of all states at which a program is judged at a time: 80 MB (chosen).
+# Most values of all states at which a program is judged at a time: 80 MB (chosen).
 CHUNK_ENTRIES = 10_000_000
 
 
@@ -99,18 +99,17 @@ class Elimination:
 
     def assess(
         self,
-        scaling: tuple[np.ndarray, np.ndarray],
         states: int | None = None,
         singular: dict[int, bool] | None = None,
         strict: bool = False,
     ) -> tuple[Safety, dict[str, np.ndarray]]:
         """(safety over sampled states, the inputs at the worst of them); see `judge`. Sets `limits`.
 
-        scaling: as for `candidate`. states: their number, None for SAFETY_SAMPLES, or fewer if the system is large.
+        states: their number, None for SAFETY_SAMPLES, or fewer if the system is large.
         """
         states = judged_states(self.system) if states is None else states
         inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
-        verdict = judge(self.candidate(scaling), inputs, singular, strict)
+        verdict = judge(self.candidate(), inputs, singular, strict)
         self.limits = dict(zip(self._varying, verdict.guards, strict=True))
         return verdict.safety, verdict.worst
 
@@ -119,14 +118,10 @@ class Elimination:
         """Numbers of the pivots that depend on the state."""
         return [k for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
 
-    def candidate(self, scaling: tuple[np.ndarray, np.ndarray]) -> Candidate:
-        """Solution, pivots and growth of the order, to be judged.
-
-        scaling: row and column factors that equilibrate D, in which growth is measured.
-        """
+    def candidate(self) -> Candidate:
+        """Solution and pivots of the order, to be judged."""
         f, pivots = self.factors, self._varying
-        watched, weights = self._scaled_entries(scaling)
-        groups = [("d", self.solution), ("pivots", [f.pivots[k] for k in pivots]), ("entries", watched)]
+        groups = [("d", self.solution), ("pivots", [f.pivots[k] for k in pivots])]
         # a pivot alone in its column, or row, vanishes with the determinant
         alone = np.array([not (f.lower[k] and f.upper[k]) for k in pivots], dtype=bool)
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
@@ -138,42 +133,12 @@ class Elimination:
             entries, b = self.system.values(inputs)
             with np.errstate(all="ignore"):
                 error = self.system.misfit(entries, b, d).backward_error
-                growth = self._growth(entries, scaling, out["entries"], weights)
-            return Behaviour(d, out["pivots"], growth, error)
+            return Behaviour(d, out["pivots"], error)
 
         return Candidate(
             run=run, system=self.system, labels=[self.label(k) for k in pivots], certain=alone,
-            again=not self.system.problem.noisy, chunk=chunk_of(program, len(watched)),
+            again=not self.system.problem.noisy, chunk=chunk_of(program),
         )  # fmt: skip
-
-    def _growth(
-        self, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], watched: np.ndarray, weights: np.ndarray
-    ) -> np.ndarray:
-        """Growth (N,): greatest of the watched entries (N, m) of D U over that of D (N, nnz), both equilibrated."""
-        if not watched.shape[1]:
-            return np.zeros(len(watched))
-        row, col = self.system.coordinates
-        given = np.abs(entries) * scaling[0][row] * scaling[1][col]
-        scaled = np.multiply(np.abs(watched, out=watched), weights, out=watched)  # there may be millions
-        return scaled.max(axis=1) / given.max(axis=1)
-
-    def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
-        """(computed entries of D U, the factor that equilibrates each)."""
-        rows, columns = scaling
-        f = self.factors
-        weight: dict[int, float] = {}
-
-        def watch(x, factor: float) -> None:
-            if type(x) is Expr:
-                x = strip_sign(x)
-                weight[x.id] = max(factor, weight.get(x.id, 0.0))
-
-        for k, (r, c) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
-            watch(f.pivots[k], rows[r] * columns[c])
-            for j, u in f.upper[k].items():
-                watch(u, columns[j] / columns[c] if f.scaled[k] else rows[r] * columns[j])
-        chosen = sorted(weight)
-        return [self.graph.at(i) for i in chosen], np.array([weight[i] for i in chosen])
 
 
 def judged_states(system: LinearSystem) -> int:
@@ -181,9 +146,9 @@ def judged_states(system: LinearSystem) -> int:
     return max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(system.row_names)))
 
 
-def chunk_of(program: Program, watched: int = 0) -> int:
-    """Number of states that a program runs at a time while it is judged; watched: entries that are looked at."""
-    return max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + watched)))
+def chunk_of(program: Program) -> int:
+    """Number of states that a program runs at a time while it is judged."""
+    return max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8)))
 
 
 def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:

@@ -185,7 +185,7 @@ def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: 
         values = interpreter.run_groups(program, part)
         with np.errstate(all="ignore"):
             d, error = _unknowns(system, part, values)
-        return Behaviour(d, values[PIVOTS], np.ones(len(d)), error)
+        return Behaviour(d, values[PIVOTS], error)
 
     inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
     if not wrenches:

@@ -135,7 +135,7 @@ def _judged(
         states=len(kept), backward_error=float(seen.error[kept].max()), pivoted=checked.pivoted,
         tail=float(np.quantile(np.where(told, 0.0, seen.error)[kept], 1.0 - TAIL, method="higher")),
         difference=checked.difference, pivoted_difference=checked.pivoted_difference,
-        growth=float(seen.growth[kept].max()), least_pivot=least, least_pivot_name=name,
+        least_pivot=least, least_pivot_name=name,
         crossing=through, singular=len(seen.error) - len(kept) - int(marked.sum()) - counted.beyond,
         weak=int(marked.sum()), reach=counted.reach,
     )  # fmt: skip
@@ -170,12 +170,11 @@ def _shares(sizes: np.ndarray, typical: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Observed:
-    """Behaviour at each state: d, backward error, pivots (N, p), growth, inf for NaN; near: its lengths are small."""
+    """Behaviour at each state: d, backward error, pivots (N, p), inf for NaN; near: its lengths are small."""
 
     d: np.ndarray
     error: np.ndarray
     pivots: np.ndarray
-    growth: np.ndarray
     near: np.ndarray
 
     @cached_property
@@ -218,8 +217,8 @@ def _observed(candidate: Candidate, inputs: Inputs, known: _Singular, until: np.
         found = candidate.run(part)
         with np.errstate(all="ignore"):
             told = candidate.system.residual(part, found.d).backward_error if found.error is None else found.error
-        error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (told, found.growth))
-        parts.append(_Observed(found.d, error, np.nan_to_num(found.pivots, nan=0.0), growth, near[states]))
+        error = np.where(np.isfinite(told), told, math.inf)
+        parts.append(_Observed(found.d, error, np.nan_to_num(found.pivots, nan=0.0), near[states]))
         if until is not None and parts[-1].fails(until, known, start):
             break
     return _Observed(*(np.concatenate([getattr(x, field.name) for x in parts]) for field in fields(_Observed)))

@@ -103,13 +103,13 @@ class Search:
         total = choice.end_to_end.total
         if total >= self.least:
             return total
-        safety, worst = trial.assess(self.sampled.scaling, singular=self._singular, strict=True)
+        safety, worst = trial.assess(singular=self._singular, strict=True)
         if not self._safe(safety) and safety.improvable:
             trial = Elimination(self.system, *order, refined=True)
             choice = trial.choice(name, self.outputs)
             if choice.end_to_end.total >= self.least:
                 return math.inf
-            safety, worst = trial.assess(self.sampled.scaling, singular=self._singular, strict=True)
+            safety, worst = trial.assess(singular=self._singular, strict=True)
         if self._safe(safety):
             self.best, self.elimination = replace(choice, safety=safety), trial
             self.considered.append((name, f"{self.least} operations"))

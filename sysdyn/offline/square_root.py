@@ -154,7 +154,7 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
             expected = np.zeros((len(d), system.shape[0]))
             expected[:, rows] = out[RESIDUALS]
             error = system.misfit(entries, b - expected, d).backward_error
-        return Behaviour(d, out[PIVOTS], np.ones(len(d)), error)
+        return Behaviour(d, out[PIVOTS], error)
 
     states = max(FEWEST, judged_states(system.augmented) // FEWER)
     inputs = sample_states(system.problem, states, SAFETY_SEED, ranges=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -70,13 +69,12 @@ class Candidate:
 class Behaviour(NamedTuple):
     """Results of a program at N states.
 
-    d (N, full layout): all unknowns; pivots (N, p): the ones that are not constant; growth (N,): greatest entry of the
-    factors over that of the matrix, equilibrated; error (N,): the backward error of d, None if it is not known.
+    d (N, full layout): all unknowns; pivots (N, p): the ones that are not constant; error (N,): the backward error of
+    d, None if it is not known.
     """
 
     d: np.ndarray
     pivots: np.ndarray
-    growth: np.ndarray
     error: np.ndarray | None = None
 
 
@@ -89,7 +87,6 @@ class Safety:
     pivoted: the same of a pivoted solve with iterative refinement at the worst of the states.
     difference: greatest relative difference of a quantity (∞-norms) to that solve there.
     pivoted_difference: the same of a pivoted solve without refinement, large if the system is ill-conditioned.
-    growth: greatest entry of D U over the greatest of D, both equilibrated.
     least_pivot, least_pivot_name: least |pivot| over its greatest value at any state, and its equation and unknown.
     crossing: number of pivots that take both signs and so vanish somewhere in between, 0 if the determinant takes both
         signs itself.
@@ -110,7 +107,6 @@ class Safety:
     pivoted: float
     difference: float
     pivoted_difference: float
-    growth: float
     least_pivot: float
     least_pivot_name: str
     crossing: int
@@ -131,7 +127,7 @@ class Safety:
     def stable(self) -> bool:
         """True if backward stable: results solve exactly a system whose entries are nearly the given ones."""
         small = self.backward_error <= max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
-        return math.isfinite(self.growth) and small and self.least_pivot > 0.0
+        return small and self.least_pivot > 0.0
 
     @property
     def firm(self) -> bool:
@@ -165,7 +161,7 @@ class Safety:
         through += f"{self.weak} states to be solved with pivoting, " if self.weak else ""
         return (
             f"{through}backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
-            f"growth {self.growth:.1e}, least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
+            f"least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
         )
 
 

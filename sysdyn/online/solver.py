@@ -303,7 +303,7 @@ class Solver(Differentiable[DerivativeProduct]):
             f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
             f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
             f"  safety       over {s.states} states, every joint at multiples of π/2 and its limits among them: "
-            f"backward error ≤ {s.backward_error:.1e} row by row, growth ≤ {s.growth:.3g}",
+            f"backward error ≤ {s.backward_error:.1e} row by row",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
             *([] if self.options.numbers is DOUBLE else single),
             f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",

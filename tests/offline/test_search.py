@@ -185,7 +185,7 @@ def test_an_order_that_is_not_safe_is_not_taken():
     sampled = order_samples(system, 32)
     elimination = Elimination(system, *natural(sampled))
     choice = elimination.choice("natural", ("tau", "qdd", "fx", "a", "f"))
-    choice = replace(choice, safety=elimination.assess(sampled.scaling)[0])
+    choice = replace(choice, safety=elimination.assess()[0])
 
     careless, states = replace(sampled, values=sampled.values[:1], least_variation=1e-9), len(sampled.values)
     for order, better in ((natural(careless), False), (markowitz(sampled), True)):
@@ -202,7 +202,7 @@ def test_an_order_that_is_often_weak_replaces_no_better_one(weak, before, taken)
     """Weak at 9 % of the states."""
     system = eliminated_system(forward(), Options(), ())
     sampled = order_samples(system, 32)
-    safety, _ = Elimination(system, *natural(sampled)).assess(sampled.scaling)
+    safety, _ = Elimination(system, *natural(sampled)).assess()
     judged = replace(safety, states=91, weak=weak, crossing=0, least_pivot=1.0)
     assert may_replace(judged, replace(safety, states=91, weak=before), definite=False) == taken
 

@@ -88,7 +88,7 @@ def careless() -> Solver:
     system = problem.system()
     sampled = sampling.sample_matrix(system, sampling.sample_states(problem, 1))
     elimination = Elimination(system, *umfpack.permutations(sampled.at_sample(0, 1.0)))
-    safety, _ = elimination.assess(sampled.scaling, 64)
+    safety, _ = elimination.assess(64)
     assert not safety.ok
     # at its worst states the pivots are as large as they like
     elimination.limits = dict.fromkeys(elimination.limits, (GUARD, WEAK))

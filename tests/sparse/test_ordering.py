@@ -114,7 +114,7 @@ def test_an_order_for_one_state_is_found_unsafe():
     order = ALL_STARTS[name][start](a)
     assert worst_error(a, b, order) > 1e-6
     system = PROBLEMS["forward"](MODELS["chain"]()).system()
-    safety, _ = Elimination(system, *order).assess(a.scaling, 256)
+    safety, _ = Elimination(system, *order).assess(256)
     assert not safety.ok
 
 
