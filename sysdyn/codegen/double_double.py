@@ -9,16 +9,16 @@ import numpy as np
 
 from sysdyn.program.program import Program
 from sysdyn.runtime import native_calls
-from sysdyn.sparse.twice import Twice
+from sysdyn.sparse.double_double import DoubleDouble
 
 
 def run_double_double(
     program: Program, inputs: Mapping[str, np.ndarray], constants: np.ndarray | None = None
-) -> dict[str, Twice]:
+) -> dict[str, DoubleDouble]:
     """Outputs (size,) by group for inputs (size,) by group. constants: replace those of the program."""
     row = np.concatenate([np.ravel(inputs[name]) for name in program.inputs])[None]
     high, low = native_calls.twice(program, row, program.output_values, constants)
-    return {name: Twice(high[0, part], low[0, part]) for name, part in program.outputs.slices.items()}
+    return {name: DoubleDouble(high[0, part], low[0, part]) for name, part in program.outputs.slices.items()}
 
 
 def perturb_one_ulp(constants: np.ndarray) -> np.ndarray:

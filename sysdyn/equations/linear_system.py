@@ -25,8 +25,8 @@ from sysdyn.program.graph import Graph, is_constant
 from sysdyn.program.groups import bind_arguments
 from sysdyn.program.program import Program
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
+from sysdyn.sparse.double_double import DoubleDouble
 from sysdyn.sparse.superlu import Pattern
-from sysdyn.sparse.twice import Twice
 
 # Most entries of D of all states whose residuals are computed at a time: 40 MB an array (chosen).
 RESIDUAL_ENTRIES = 5_000_000
@@ -208,7 +208,7 @@ class LinearSystem(ABC):
         entries, b = self.values(inputs)
         return np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
 
-    def values_twice(self, inputs: Mapping[str, np.ndarray]) -> tuple[Twice, Twice]:
+    def values_twice(self, inputs: Mapping[str, np.ndarray]) -> tuple[DoubleDouble, DoubleDouble]:
         """(entries (nnz,), b (equations,)) at one state, exact to twice the precision, inputs as for `values`."""
         out = run_double_double(self.program, self._full(inputs))
         return out["D"], out["b"]

@@ -11,7 +11,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.equations.augmented import System
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.sparse.condition import balance, skeel_condition
-from sysdyn.sparse.twice import Residuals, Twice, refined
+from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
 
 # Steps of refinement of pivoted solutions that others are compared with or replaced by (chosen).
 REFINED = 3
@@ -95,9 +95,9 @@ def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
             if lu is None:
                 continue
             weak = lu.solve(signs / lu.rows)[:, None]
-            made = residuals(Twice.of(-weak), Twice.of(np.zeros_like(weak)))
-            right = Twice(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
-            found = refined(lu.solve_all, row, col, exact, right, lu.columns)
+            made = residuals(DoubleDouble.of(-weak), DoubleDouble.of(np.zeros_like(weak)))
+            right = DoubleDouble(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
+            found = iterative_refinement(lu.solve_all, row, col, exact, right, lu.columns)
             if found is not None and _near(found[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
                 d[k] = 0.0
                 d[k, system.columns] = found[:, 0]

@@ -22,10 +22,10 @@ from sysdyn.offline.stages import Stages
 from sysdyn.offline.verdict import Behaviour, Candidate, Inputs, Verdict
 from sysdyn.program.graph import Graph, Scalar, is_constant, strip_sign
 from sysdyn.program.program import Program
+from sysdyn.sparse.double_double import DoubleDouble
 from sysdyn.sparse.information import Information, OfFactors, OfMatrix, Refined
 from sysdyn.sparse.least_squares import Order, Row, least_squares
 from sysdyn.sparse.lu import Factors, eliminate
-from sysdyn.sparse.twice import Twice
 
 # Number of states at which the order is searched (chosen).
 ORDER_STATES = 12
@@ -212,7 +212,7 @@ def means(system: WhitenedSystem, inputs: Inputs) -> np.ndarray:
     for k in range(n):
         factors = OfMatrix(system.matrix(entries[k]).toarray(), b[k], system.plain.noise_by_row, scales)
         twice = system.values_twice({name: x[k] for name, x in inputs.items()})
-        right = Twice(*(x[:, None] for x in twice[1]))
+        right = DoubleDouble(*(x[:, None] for x in twice[1]))
         solution = factors.refined(*system.coordinates, twice[0], right)
         if solution is not None:
             d[k] = 0.0

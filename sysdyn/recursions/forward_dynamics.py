@@ -21,7 +21,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.program.graph import is_zero
 from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.recursions.rows import NO_ROWS, Carried, Rows
-from sysdyn.sparse.remainder import Remainder
+from sysdyn.sparse.active_submatrix import ActiveSubmatrix
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ def delassus(
     return {(r, c): -x for c in range(m) for r, x in left.rows[c].items() if r <= c}
 
 
-def _left(H: dict[tuple[int, int], Scalar], n: int, kept: Collection[int], symmetric: bool) -> Remainder:
+def _left(H: dict[tuple[int, int], Scalar], n: int, kept: Collection[int], symmetric: bool) -> ActiveSubmatrix:
     """The columns of H (n, n) that are kept, to be eliminated."""
     columns: list[dict[int, Scalar]] = [{} for _ in range(n)]
     for (r, c), x in sorted(H.items()):
@@ -143,16 +143,16 @@ def _left(H: dict[tuple[int, int], Scalar], n: int, kept: Collection[int], symme
             columns[c][r] = x
             if not symmetric:
                 columns[r][c] = x
-    return Remainder(columns, n)
+    return ActiveSubmatrix(columns, n)
 
 
 def _eliminate(
-    left: Remainder, free: Collection[int], u: Vector, pivots: list[tuple[Scalar, int]], symmetric: bool
+    left: ActiveSubmatrix, free: Collection[int], u: Vector, pivots: list[tuple[Scalar, int]], symmetric: bool
 ) -> dict[int, dict[int, Scalar]]:
     """The rows of L, with u ← D⁻¹ L^-T u; see `solve`."""
     lower: dict[int, dict[int, Scalar]] = {}
     for c in sorted(free, reverse=True):
-        pivot, above, beside = left.take(c, c)
+        pivot, above, beside = left.pivot(c, c)
         pivots.append((pivot, c))
         inverse = _reciprocal(pivot, c)
         lower[c] = {}
@@ -161,7 +161,7 @@ def _eliminate(
             x = x * inverse
             lower[c][r] = x if symmetric else beside[r] * inverse
             u[r] = u[r] - x * u[c]
-            left.update({r: lower[c][r]}, {s: y for s, y in above.items() if s <= r or not symmetric})
+            left.rank_one_update({r: lower[c][r]}, {s: y for s, y in above.items() if s <= r or not symmetric})
         u[c] = u[c] * inverse
     return lower
 

@@ -15,7 +15,7 @@ from sysdyn.runtime.backend import Backend
 from sysdyn.runtime.kernel import Kernel, address, words
 from sysdyn.runtime.native import extension
 from sysdyn.runtime.real import DOUBLE
-from sysdyn.sparse.twice import Twice
+from sysdyn.sparse.double_double import DoubleDouble
 
 # Longest program, in operations, whose single-state calls keep the GIL: about 0.1 ms.
 MAX_OPS_UNDER_GIL = 400_000
@@ -224,13 +224,15 @@ def batch(
 # ---- double-double rerun ------------------------------------------------------------------------------------------
 
 
-def twice(program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None) -> Twice:
+def twice(
+    program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None
+) -> DoubleDouble:
     """Evaluate a program in double-double arithmetic: (n, wanted) values.
 
     inputs (n, n_inputs). wanted: indices of the values. constants: replace those of the program.
     """
     n = len(inputs)
-    found = Twice(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
+    found = DoubleDouble(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
     if n:
         constants = program.constants if constants is None else constants
         extension.twice(

@@ -17,8 +17,8 @@ import scipy  # which loads scipy.linalg where it is first used
 
 from sysdyn.program.graph import Scalar, is_zero
 from sysdyn.program.reproducible import exp, log
+from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
 from sysdyn.sparse.lu import Factors, Row, divider
-from sysdyn.sparse.twice import Residuals, Twice, refined
 
 
 class Pivots(NamedTuple):
@@ -170,16 +170,16 @@ class OfMatrix(Information):
         found[self._exact] = back
         return np.asarray(units * np.concatenate([d, found]))
 
-    def refined(self, row: np.ndarray, col: np.ndarray, entries: Twice, b: Twice) -> np.ndarray | None:
-        """Solutions and multipliers (n + m, k) for b (m, k), see `twice.refined`; row, col, entries: of the matrix."""
+    def refined(self, row: np.ndarray, col: np.ndarray, entries: DoubleDouble, b: DoubleDouble) -> np.ndarray | None:
+        """Solutions and multipliers (n + m, k) for b (m, k), refined; row, col, entries: of the matrix."""
         m, noisy = len(b.high), np.array(self.noisy, dtype=int)
         n = len(self.units) - m
         both = np.concatenate([row + n, col, noisy + n]), np.concatenate([col, row + n, noisy + n])
         high, low = (np.concatenate([x, x, np.full(len(noisy), y)]) for x, y in zip(entries, (-1.0, 0.0), strict=True))
-        right = Twice(*(np.concatenate([np.zeros((n, x.shape[1])), x]) for x in b))
-        return refined(self.solve, *both, Twice(high, low), right, self.units)
+        right = DoubleDouble(*(np.concatenate([np.zeros((n, x.shape[1])), x]) for x in b))
+        return iterative_refinement(self.solve, *both, DoubleDouble(high, low), right, self.units)
 
-    def off(self, row: np.ndarray, col: np.ndarray, entries: Twice) -> tuple[float, float]:
+    def off(self, row: np.ndarray, col: np.ndarray, entries: DoubleDouble) -> tuple[float, float]:
         """Logarithms (of exact, of noisy rows) of the unrounded entries' products of pivots over the factored ones.
 
         The factors are those of rounded entries: R, V of the exact rows with null space N, and Q, R₂ of the noisy ones.
@@ -194,22 +194,24 @@ class OfMatrix(Information):
         is_noisy[self.noisy] = True
         units = self.units[len(self._columns) :][row] * self._columns[col]
 
-        def product(rows: np.ndarray, x: Twice, less: np.ndarray) -> np.ndarray:
-            part = Twice(*((units * y)[rows] for y in entries))
-            return Residuals(place[row[rows]], col[rows], part)(x, Twice.of(-less))
+        def product(rows: np.ndarray, x: DoubleDouble, less: np.ndarray) -> np.ndarray:
+            part = DoubleDouble(*((units * y)[rows] for y in entries))
+            return Residuals(place[row[rows]], col[rows], part)(x, DoubleDouble.of(-less))
 
         exact, noisy, R = ~is_noisy[row], is_noisy[row], self._triangle
         none = np.zeros((len(R), self._null.shape[1]))
         first, both = (
-            scipy.linalg.solve_triangular(R, product(exact, Twice.of(x), less), trans="T")
+            scipy.linalg.solve_triangular(R, product(exact, DoubleDouble.of(x), less), trans="T")
             for x, less in ((self._range, R.T), (self._null, none))
         )
         first += np.eye(len(R))
-        basis = Twice(self._null, -self._range @ np.linalg.solve(first, both))
+        basis = DoubleDouble(self._null, -self._range @ np.linalg.solve(first, both))
         change, Q, m = product(noisy, basis, self._reduced)[:, self._order], self._Q.T, len(self._Q)
         places = np.repeat(np.arange(m), m), np.tile(np.arange(m), m)
         less = np.vstack([self._R, np.zeros((m - len(self._R), len(self._R)))])
-        rounded = Residuals(*places, Twice.of(Q.ravel()))(Twice.of(self._reduced[:, self._order]), Twice.of(-less))
+        rounded = Residuals(*places, DoubleDouble.of(Q.ravel()))(
+            DoubleDouble.of(self._reduced[:, self._order]), DoubleDouble.of(-less)
+        )
         second = scipy.linalg.solve_triangular(self._R, (rounded + Q @ change).T, trans="T").T
         second += np.eye(*second.shape)
         return float(np.linalg.slogdet(first)[1]), 0.5 * float(np.linalg.slogdet(second.T @ second)[1])
@@ -219,17 +221,17 @@ class OfMatrix(Information):
 
 
 class Refined(Information):
-    """Information at one state near a singular one, of refined solutions, see `twice.refined`.
+    """Information at one state near a singular one, of refined solutions, see `double_double.iterative_refinement`.
 
     Deviations are the changes of the solution by an error of 1 of each noisy row.
     """
 
-    def __init__(self, factors: OfMatrix, row: np.ndarray, col: np.ndarray, entries: Twice, b: Twice):
+    def __init__(self, factors: OfMatrix, row: np.ndarray, col: np.ndarray, entries: DoubleDouble, b: DoubleDouble):
         """factors: of the matrix, rounded. row, col, entries (nnz), b (m,): as they are; see `converged`."""
         noisy = np.array(factors.noisy, dtype=int)
         errors = np.zeros((len(b.high), len(noisy)))
         errors[noisy, np.arange(len(noisy))] = 1.0
-        right = Twice(np.column_stack([b.high, errors]), np.column_stack([b.low, np.zeros_like(errors)]))
+        right = DoubleDouble(np.column_stack([b.high, errors]), np.column_stack([b.low, np.zeros_like(errors)]))
         x = factors.refined(row, col, entries, right)
         self.converged = x is not None
         self._factors, self._matrix = factors, (row, col, entries)

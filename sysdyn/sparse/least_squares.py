@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse.active_submatrix import SampledActiveSubmatrix, greedy
 from sysdyn.sparse.lu import Across, Early, Pivots
-from sysdyn.sparse.remainder import Samples, greedy
 from sysdyn.sparse.sampled import Sampled
-from sysdyn.sparse.turns import Turn
 
 # Least norm of a column of noisy rows to be turned early, as a share of each other entry of these rows (chosen).
 LEAST_TURNED = 1e-2
@@ -86,7 +85,7 @@ def least_squares(
     return Order(pivots, search.early, search.across, search.operations)
 
 
-class _Search(Samples):
+class _Search(SampledActiveSubmatrix):
     """The entries that are left while columns are eliminated."""
 
     def __init__(self, rows: Sequence[Row], exact: Sequence[bool], fronts: Sequence[Sequence[int]], most: float):
@@ -227,7 +226,7 @@ class _Search(Samples):
         columns = (j, *sorted(set(self.rows[i]) - {j}))
         self._note(set().union(*(self.columns[c] for c in columns)))
         self.operations += self._cost_across(i)
-        if self.turn_across(i, columns):
+        if self.rotate_columns(i, columns):
             self.across[len(self.row_perm)] = columns[1:]
 
     def _turn_heaviest(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
@@ -237,24 +236,15 @@ class _Search(Samples):
         turned = sorted(turned, key=lambda i: -weight[i])
         self._note(turned)
         self.operations += (4.0 * len(turned) + 1.0) * (len(set().union(*(rows[i] for i in turned))) - 1)
-        self.turn(turned, j, always)
+        self.rotate_rows(turned, j, always)
         return turned
-
-    def _turn_columns(self, found: Turn, columns: Sequence[int]) -> None:
-        """Turn all these columns at once."""
-        if columns:
-            y: dict[int, Any] = {i: self.entries(i, columns) for i in found.rows}
-            found.apply(y)
-            for i in found.rows:
-                x = y.get(i, np.zeros((len(columns), 1)))
-                self.put(i, columns, x, ~x.any(axis=1))
 
     def eliminate(self, i: int, j: int) -> None:
         """Eliminate column j by row i."""
-        pivot, row, column = self.take(i, j)
+        pivot, row, column = self.pivot(i, j)
         self.operations += 2.0 * len(row) * len(column)
         self._note(column)
-        self.update({k: x / pivot for k, x in column.items()}, row)
+        self.rank_one_update({k: x / pivot for k, x in column.items()}, row)
         self.left.discard(j)
         self.row_perm.append(i)
         self.col_perm.append(j)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from sysdyn.errors import SingularState
 from sysdyn.program.graph import Scalar, is_constant, is_zero
-from sysdyn.sparse.remainder import Remainder
-from sysdyn.sparse.turns import Turn
+from sysdyn.sparse.active_submatrix import ActiveSubmatrix
+from sysdyn.sparse.rotations import OrthogonalTransform
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
 # {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}.
@@ -59,8 +59,8 @@ class Factors:
     upper: list[Row] = field(default_factory=list)
     lower: list[Row] = field(default_factory=list)
     scaled: list[bool] = field(default_factory=list)
-    turns: dict[int, list[Turn]] = field(default_factory=dict)
-    across: dict[int, Turn] = field(default_factory=dict)
+    turns: dict[int, list[OrthogonalTransform]] = field(default_factory=dict)
+    across: dict[int, OrthogonalTransform] = field(default_factory=dict)
     left: Row = field(default_factory=dict)
     fill: list[tuple[int, int]] = field(default_factory=list)
     solution: list = field(default_factory=list)
@@ -106,7 +106,7 @@ def eliminate(
     """
     n, joined, early, across = len(col_perm), joined or {}, early or {}, across or {}
     held = ({**row, n: rest} if not is_zero(rest) else row for row, rest in zip(rows, b, strict=True))
-    left, out = Remainder(held, n + 1), Factors(row_perm, col_perm)  # b is column n
+    left, out = ActiveSubmatrix(held, n + 1), Factors(row_perm, col_perm)  # b is column n
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         if begin:
@@ -115,10 +115,10 @@ def eliminate(
         if k in joined:
             together.append((pc, (pr, *joined[k]), False))
         for column, turned, always in together:
-            found = left.turn(turned, column, always)
+            found = left.rotate_rows(turned, column, always)
             if found:
                 out.turns.setdefault(k, []).append(found)
-        if k in across and (found := left.turn_across(pr, (pc, *across[k]))):
+        if k in across and (found := left.rotate_columns(pr, (pc, *across[k]))):
             out.across[k] = found
         ends.append(_pivot(left, out, pr, pc))
     out.fill = [(i, j) for i, j in _places(out) if j not in rows[i]]
@@ -127,12 +127,12 @@ def eliminate(
     return out
 
 
-def _pivot(left: Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
+def _pivot(left: ActiveSubmatrix, out: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
     """Eliminate column pc by row pr: row i −= (A_i,pc / pivot) · row pr for each other row i that is left.
 
     Appends to `out` the pivot, its row of U and its column of L; returns (b of the row, the division still to be done).
     """
-    pivot, row, column = left.take(pr, pc)
+    pivot, row, column = left.pivot(pr, pc)
     if is_zero(pivot):
         k = len(out.pivots)
         raise SingularState(f"pivot {k} (row {pr}, column {pc}) is zero", equation=str(k))
@@ -145,7 +145,7 @@ def _pivot(left: Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Cal
         row, rest = {j: divide(u) for j, u in row.items()}, divide(rest)
     else:
         column = {i: divide(l) for i, l in column.items()}
-    left.update(column, row | {b: rest} if has_rhs else row)
+    left.rank_one_update(column, row | {b: rest} if has_rhs else row)
     out.pivots.append(pivot)
     out.scaled.append(scale_row)
     out.upper.append(row)
@@ -168,7 +168,7 @@ def _substituted(factors: Factors, ends: Sequence[tuple[Scalar, Callable]], begi
     return x
 
 
-def _turned(x: list, turn: Turn, back: bool = False) -> None:
+def _turned(x: list, turn: OrthogonalTransform, back: bool = False) -> None:
     """x ← T x, or back by T^T."""
     y = {j: x[j] for j in turn.rows}
     (turn.apply_transposed if back else turn.apply)(y)

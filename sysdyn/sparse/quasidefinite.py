@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse.active_submatrix import greedy
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.remainder import greedy
 from sysdyn.sparse.sampled import LEAST_RATIO, Order, Sampled, SampledElimination, Tree
 
 # Least diagonal pivot at every sample as a share of the greatest entry of its column: tolerant, and strict (chosen).

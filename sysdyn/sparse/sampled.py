@@ -14,9 +14,9 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse.active_submatrix import SampledActiveSubmatrix
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.remainder import Samples
 
 Order = Callable[["Sampled"], Pivots]  # A way to find an elimination order.
 Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, row, column.
@@ -129,7 +129,7 @@ class Sampled:
         return rows, columns
 
 
-class SampledElimination(Samples):
+class SampledElimination(SampledActiveSubmatrix):
     """The remainder of the sampled values, with measures of the next pivot."""
 
     def __init__(self, a: Sampled):
@@ -256,13 +256,13 @@ class SampledElimination(Samples):
         first = rows[0]
         self.rows[first][j] = np.where(nowhere, 1.0, self.rows[first][j])
         turned, rhs = set().union(*(self.rows[i] for i in rows)), any(self.rhs[i] for i in rows)
-        self.turn(rows, j)
+        self.rotate_rows(rows, j)
         for c in turned - {j}:
             y = {i: self.rows[i][c] for i in rows if c in self.rows[i]}
             least = CANCELLED * np.sqrt(sum(x * x for x in y.values()))
             for i, x in y.items():
                 if np.all(np.abs(x) <= least):
-                    self.drop(i, c)
+                    self.remove(i, c)
         for i in rows:
             self.unit[i] -= turned
             self.rhs[i] = rhs
@@ -276,12 +276,12 @@ class SampledElimination(Samples):
                 self.rows[k], self.unit[k] = dict(self.rows[k]), set(self.unit[k])
             for c in self.rows[i]:
                 self.columns[c] = set(self.columns[c])
-        pivot, row, column = self.take(i, j)
+        pivot, row, column = self.pivot(i, j)
         if column:
             self.waiting.difference_update(row)
         unit = [c for c in row if c in self.unit[i]] if j in self.unit[i] else []
         filled = {k: [c for c in unit if c not in self.rows[k]] for k in column if j in self.unit[k]}
-        self.update({k: x / pivot for k, x in column.items()}, row)
+        self.rank_one_update({k: x / pivot for k, x in column.items()}, row)
         for k in column:
             self.unit[k].difference_update(row, (j,))
             self.unit[k].update(filled.get(k, ()))

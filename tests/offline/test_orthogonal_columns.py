@@ -20,8 +20,8 @@ from sysdyn.online.solver import Solver
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.graph import is_constant
 from sysdyn.program.opcodes import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
+from sysdyn.sparse.rotations import Reflection, Rotation
 from sysdyn.sparse.tearing import TORN, torn
-from sysdyn.sparse.turns import Reflection, Rotation
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))

@@ -1,6 +1,7 @@
-"""Numbers and residuals of twice the precision, for the refinement of solutions near singular matrices.
+"""Double-double arrays, residuals and iterative refinement, for solutions near singular matrices.
 
-A number is the sum of two floats, high + low, |low| ≤ ulp(high)/2. Dekker (1971); Ogita, Rump and Oishi (2005).
+A double-double number is the sum of two floats, high + low, |low| ≤ ulp(high)/2. Dekker (1971); Ogita, Rump and Oishi
+(2005). `sysdyn.codegen.double_double` evaluates whole programs in this arithmetic.
 """
 
 from __future__ import annotations
@@ -11,34 +12,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Factor that splits a float into parts of 26 bits, whose products are exact. Dekker (1971).
+# Splits a float into two parts of 26 bits, whose products are exact. Dekker (1971).
 _SPLITTER = 2.0**27 + 1.0
-# Most steps of refinement: a condition number of 1e12 leaves a hundredth of the error each (chosen).
-REFINEMENT_STEPS = 24
-# Share of the greatest unknown below which corrections end the refinement: it gives digits to small ones, too (chosen).
-SETTLED = 1e-21
-# Greatest last correction, as a share of the greatest unknown, of a solution that counts (chosen).
-CONVERGED = 1e-16
+# At a condition number of 1e14 a step halves the error: 24 steps gain seven digits.
+MAX_STEPS = 24
+# Corrections relative to the greatest unknown: refinement stops at the first, which gives digits to small unknowns,
+# too, and has converged below the second, half a rounding unit.
+STOP, CONVERGED = 1e-21, 1e-16
 
 
-class Twice(NamedTuple):
-    """Numbers high + low, arrays of one shape."""
+class DoubleDouble(NamedTuple):
+    """Numbers high + low; two arrays of one shape."""
 
     high: np.ndarray
     low: np.ndarray
 
     @staticmethod
-    def of(x: np.ndarray) -> Twice:
-        """Floats as they are."""
-        return Twice(x, np.zeros_like(x))
+    def of(x: np.ndarray) -> DoubleDouble:
+        """Floats as double-double numbers."""
+        return DoubleDouble(x, np.zeros_like(x))
 
-    def plus(self, step: np.ndarray) -> Twice:
-        """The sum with floats, rounded to twice the precision. Knuth (1969)."""
+    def plus(self, step: np.ndarray) -> DoubleDouble:
+        """The sum with floats. Knuth (1969)."""
         high = self.high + step
         part = high - self.high
         low = (self.high - (high - part)) + (step - part) + self.low
         total = high + low
-        return Twice(total, (high - total) + low)
+        return DoubleDouble(total, (high - total) + low)
 
 
 def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -48,12 +48,9 @@ def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Residuals:
-    """A x + b for many x and b, computed with twice the precision and rounded.
+    """A x + b for many x and b, computed in double-double arithmetic and rounded. row, col, entries: (nnz) of A."""
 
-    row, col, entries (nnz): of A.
-    """
-
-    def __init__(self, row: np.ndarray, col: np.ndarray, entries: Twice):
+    def __init__(self, row: np.ndarray, col: np.ndarray, entries: DoubleDouble):
         order = np.argsort(row, kind="stable")
         row, col, high, low = row[order], col[order], entries.high[order][:, None], entries.low[order][:, None]
         place = np.arange(len(row)) - np.searchsorted(row, row)  # of each entry in its row
@@ -62,7 +59,7 @@ class Residuals:
             at = np.flatnonzero(place == k)
             self._parts.append((row[at], col[at], high[at], low[at], *_split(high[at])))
 
-    def __call__(self, x: Twice, b: Twice) -> np.ndarray:
+    def __call__(self, x: DoubleDouble, b: DoubleDouble) -> np.ndarray:
         """A x + b (m, k) for x (n, k), b (m, k)."""
         total, rest = b.high.copy(), b.low.copy()
         with np.errstate(all="ignore"):
@@ -79,25 +76,25 @@ class Residuals:
         return total + rest
 
 
-def refined(
-    solve: Callable[[np.ndarray], np.ndarray], row: np.ndarray, col: np.ndarray, entries: Twice, b: Twice,
+def iterative_refinement(
+    solve: Callable[[np.ndarray], np.ndarray], row: np.ndarray, col: np.ndarray, entries: DoubleDouble, b: DoubleDouble,
     units: np.ndarray,
 ) -> np.ndarray | None:  # fmt: skip
-    """x (n, k) of A x + b = 0 by refinement, correctly rounded but for a few units; None if it does not converge.
+    """Solution x (n, k) of A x + b = 0 to nearly the last bit; None if refinement does not converge.
 
-    solve: A⁻¹ r about, for r (n, k). row, col, entries: of A, see `Residuals`. b (n, k). units (n,): of the unknowns,
-    in which sizes of corrections are compared. Each step leaves the rounding unit times the condition number of A of
-    the error. Higham (2002), section 12.1.
+    solve: r (n, k) -> approximately A⁻¹ r. row, col, entries: (nnz) of A. b (n, k). units (n,): of the unknowns, which
+    make corrections comparable. The error shrinks by the rounding unit times the condition number of A in each step.
+    Higham (2002), section 12.1.
     """
-    x, residuals = Twice.of(np.zeros(b.high.shape)), Residuals(row, col, entries)
+    x, residuals = DoubleDouble.of(np.zeros(b.high.shape)), Residuals(row, col, entries)
     size = math.inf
-    for _ in range(REFINEMENT_STEPS):
+    for _ in range(MAX_STEPS):
         with np.errstate(all="ignore"):
             step = solve(residuals(x, b))
             x = x.plus(-step)
             greatest = np.abs(x.high / units[:, None]).max(axis=0, initial=0.0)
             sizes = np.abs(step / units[:, None]).max(axis=0, initial=0.0) / np.where(greatest > 0.0, greatest, 1.0)
         size = float(sizes.max(initial=0.0))
-        if not SETTLED < size < math.inf:
+        if not STOP < size < math.inf:
             break
     return x.high if size <= CONVERGED else None

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sysdyn.sparse.twice import Residuals, Twice, refined
+from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
 
 
 def dense(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,13 +20,13 @@ def test_residuals_keep_digits_that_cancel(seed):
     rng = np.random.default_rng(seed)
     m, n, k = 7, 5, 3
     row, col = (x.ravel() for x in np.nonzero(rng.random((m, n)) < 0.7))
-    entries = Twice(rng.standard_normal(len(row)), 1e-17 * rng.standard_normal(len(row)))
-    x = Twice(rng.standard_normal((n, k)), 1e-17 * rng.standard_normal((n, k)))
+    entries = DoubleDouble(rng.standard_normal(len(row)), 1e-17 * rng.standard_normal(len(row)))
+    x = DoubleDouble(rng.standard_normal((n, k)), 1e-17 * rng.standard_normal((n, k)))
     sums = [[Fraction(0)] * k for _ in range(m)]
     for i, j, high, low in zip(row.tolist(), col.tolist(), *entries, strict=True):
         for c in range(k):
             sums[i][c] += (Fraction(high) + Fraction(low)) * (Fraction(x.high[j, c]) + Fraction(x.low[j, c]))
-    b = Twice.of(-np.array([[float(y) for y in part] for part in sums]))  # which leaves what rounding takes
+    b = DoubleDouble.of(-np.array([[float(y) for y in part] for part in sums]))  # which leaves what rounding takes
     found = Residuals(row, col, entries)(x, b)
     expected = np.array([[float(y + Fraction(z)) for y, z in zip(*part, strict=True)]
                          for part in zip(sums, b.high.tolist(), strict=True)])  # fmt: skip
@@ -42,14 +42,20 @@ def test_refined_solutions_are_rounded_exact_ones(n):
     x = np.arange(1.0, n + 1.0)
     b = -(A @ x)  # sums of whole numbers below 2^53
     inverse = np.linalg.inv(A)
-    found = refined(lambda r: inverse @ r, *dense(n), Twice.of(A.ravel()), Twice.of(b[:, None]), np.ones(n))
+    found = iterative_refinement(
+        lambda r: inverse @ r, *dense(n), DoubleDouble.of(A.ravel()), DoubleDouble.of(b[:, None]), np.ones(n)
+    )
     assert found is not None and (found[:, 0] == x).all()
     assert np.abs(np.linalg.solve(A, -b) - x).max() > 0.0
 
 
 def test_refinement_that_does_not_converge_has_no_solution():
     A = np.array([[1.0, 2.0], [2.0, 5.0]])
-    found = refined(
-        lambda r: -np.linalg.inv(A) @ r, *dense(2), Twice.of(A.ravel()), Twice.of(np.ones((2, 1))), np.ones(2)
+    found = iterative_refinement(
+        lambda r: -np.linalg.inv(A) @ r,
+        *dense(2),
+        DoubleDouble.of(A.ravel()),
+        DoubleDouble.of(np.ones((2, 1))),
+        np.ones(2),
     )
     assert found is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
-from sysdyn.sparse.remainder import Remainder, Samples, greedy
+from sysdyn.sparse.active_submatrix import ActiveSubmatrix, SampledActiveSubmatrix, greedy
 
 STATES = 3
 
@@ -45,20 +45,23 @@ def eliminated(A: np.ndarray, k: int) -> np.ndarray:
     return A
 
 
-def take(left: Remainder, k: int) -> None:
-    pivot, row, column = left.take(k, k)
-    left.update({i: x / pivot for i, x in column.items()}, row)
+def take(left: ActiveSubmatrix, k: int) -> None:
+    pivot, row, column = left.pivot(k, k)
+    left.rank_one_update({i: x / pivot for i, x in column.items()}, row)
     left.rows[k].clear()
 
 
-def check(left: Remainder, expected: np.ndarray) -> None:
+def check(left: ActiveSubmatrix, expected: np.ndarray) -> None:
     np.testing.assert_allclose(dense(left.rows, expected.shape), expected, atol=1e-12)
     assert [{i for i, row in enumerate(left.rows) if j in row} for j in range(expected.shape[-1])] == left.columns
 
 
 @given(matrices())
 def test_pivots_leave_the_schur_complement(A):
-    samples, floats = Samples(rows_of(A), A.shape[2], cancelled=1e-13), Remainder(rows_of(A[0]), A.shape[2])
+    samples, floats = (
+        SampledActiveSubmatrix(rows_of(A), A.shape[2], cancelled=1e-13),
+        ActiveSubmatrix(rows_of(A[0]), A.shape[2]),
+    )
     for k in range(min(A.shape[1:])):
         A = eliminated(A, k)
         take(samples, k)
@@ -71,10 +74,10 @@ def test_pivots_leave_the_schur_complement(A):
 def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
     rows = [i for i in range(A.shape[1]) if A[0, i, 0]]
     for left, before in (
-        (Samples(rows_of(A), A.shape[2], cancelled=1e-13), A),
-        (Remainder(rows_of(A[0]), A.shape[2]), A[0]),
+        (SampledActiveSubmatrix(rows_of(A), A.shape[2], cancelled=1e-13), A),
+        (ActiveSubmatrix(rows_of(A[0]), A.shape[2]), A[0]),
     ):
-        found = left.turn(range(A.shape[1]), 0)
+        found = left.rotate_rows(range(A.shape[1]), 0)
         after = dense(left.rows, before.shape)
         check(left, after)
         assert (found is None) == (len(rows) == 1) and set(left.columns[0]) == {0}
@@ -86,10 +89,10 @@ def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
 def test_turned_columns_keep_their_products_and_one_of_them_the_row(A):
     columns = [j for j in range(A.shape[2]) if A[0, 0, j]]
     for left, before in (
-        (Samples(rows_of(A), A.shape[2], cancelled=1e-13), A),
-        (Remainder(rows_of(A[0]), A.shape[2]), A[0]),
+        (SampledActiveSubmatrix(rows_of(A), A.shape[2], cancelled=1e-13), A),
+        (ActiveSubmatrix(rows_of(A[0]), A.shape[2]), A[0]),
     ):
-        found = left.turn_across(0, range(A.shape[2]))
+        found = left.rotate_columns(0, range(A.shape[2]))
         after = dense(left.rows, before.shape)
         check(left, after)
         assert (found is None) == (len(columns) == 1) and set(left.rows[0]) == {0}
@@ -99,11 +102,11 @@ def test_turned_columns_keep_their_products_and_one_of_them_the_row(A):
 
 def test_entries_that_a_turn_takes_away_are_gone():
     """Rows, or columns, change places: where the first one had nothing, the second one is left with nothing."""
-    by_rows = Remainder([{1: 5.0}, {0: 2.0, 2: 7.0}], 3)
-    by_rows.turn([0, 1], 0)
+    by_rows = ActiveSubmatrix([{1: 5.0}, {0: 2.0, 2: 7.0}], 3)
+    by_rows.rotate_rows([0, 1], 0)
     check(by_rows, np.array([[2.0, 0.0, 7.0], [0.0, -5.0, 0.0]]))
-    by_columns = Remainder([{1: 2.0}, {1: 5.0}, {0: 3.0}], 2)
-    by_columns.turn_across(0, [0, 1])
+    by_columns = ActiveSubmatrix([{1: 2.0}, {1: 5.0}, {0: 3.0}], 2)
+    by_columns.rotate_columns(0, [0, 1])
     check(by_columns, np.array([[2.0, 0.0], [5.0, 0.0], [0.0, -3.0]]))
 
 
@@ -112,8 +115,8 @@ def test_expressions_are_what_floats_are(A):
     graph = Graph("algebraic")
     x = graph.inputs("x", A[0].size).reshape(A[0].shape)
     left, floats = (
-        Remainder([{j: x[i, j] for j in row} for i, row in enumerate(rows_of(A[0]))], A.shape[2]),
-        Remainder(rows_of(A[0]), A.shape[2]),
+        ActiveSubmatrix([{j: x[i, j] for j in row} for i, row in enumerate(rows_of(A[0]))], A.shape[2]),
+        ActiveSubmatrix(rows_of(A[0]), A.shape[2]),
     )
     values = {f"x[{k}]": value for k, value in enumerate(A[0].flat)}
     for k in range(min(A.shape[1:])):
@@ -129,7 +132,7 @@ def test_expressions_are_what_floats_are(A):
 def test_entries_that_cancel_are_none():
     """At every state, but for rounding of its size there; not those that do at some."""
     x = np.array([1.0, 2.0, 3e6])
-    left = Samples([{0: x, 1: x, 2: x}, {0: x, 1: x * (1.0 + 1e-15), 2: np.ones(3)}], 3, cancelled=1e-13)
+    left = SampledActiveSubmatrix([{0: x, 1: x, 2: x}, {0: x, 1: x * (1.0 + 1e-15), 2: np.ones(3)}], 3, cancelled=1e-13)
     take(left, 0)
     assert set(left.rows[1]) == {2} and left.columns == [set(), set(), {1}]
 
@@ -137,7 +140,10 @@ def test_entries_that_cancel_are_none():
 def test_entries_that_appear_stay_even_if_they_are_zero():
     """With the sign that the elimination of numbers gives them: a pattern holds at other states, too."""
     x, none = np.array([1.0, 2.0]), np.zeros(2)
-    left, numbers = Samples([{0: x, 1: none}, {0: x}], 2, cancelled=1e-13), Remainder([{0: 1.0, 1: 0.0}, {0: 1.0}], 2)
+    left, numbers = (
+        SampledActiveSubmatrix([{0: x, 1: none}, {0: x}], 2, cancelled=1e-13),
+        ActiveSubmatrix([{0: 1.0, 1: 0.0}, {0: 1.0}], 2),
+    )
     take(left, 0)
     take(numbers, 0)
     assert left.rows[1][1].tolist() == [0.0, 0.0] and numbers.rows[1] == {1: 0.0} and left.columns[1] == {1}
@@ -165,9 +171,11 @@ def test_the_least_option_goes_first_as_options_change():
 def test_entries_that_cancel_at_the_first_state_alone_stay(states):
     """Beside one that does not cancel there; one that cancels at every state is dropped, alone or among others."""
     one, k = np.ones(states), np.arange(states, dtype=float)
-    left = Samples([{0: one, 1: one, 2: one, 3: one}, {0: one, 1: one + k, 2: 3.0 * one, 3: one}], 4, 1e-12)
-    pivot, row, column = left.take(0, 0)
-    left.update({i: x / pivot for i, x in column.items()}, row)
+    left = SampledActiveSubmatrix(
+        [{0: one, 1: one, 2: one, 3: one}, {0: one, 1: one + k, 2: 3.0 * one, 3: one}], 4, 1e-12
+    )
+    pivot, row, column = left.pivot(0, 0)
+    left.rank_one_update({i: x / pivot for i, x in column.items()}, row)
     found = left.rows[1]
     assert set(found) == ({2} if states == 1 else {1, 2})
     np.testing.assert_array_equal(found[2], 2.0 * one)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sysdyn.errors import SingularState
 from sysdyn.program.graph import Graph
 from sysdyn.sparse.lu import Factors, eliminate, solve, solve_transposed
-from sysdyn.sparse.turns import Reflection, Rotation, turn
+from sysdyn.sparse.rotations import Reflection, Rotation, annihilate
 
 
 class Random:
@@ -83,7 +83,7 @@ def test_the_solution_is_that_of_least_squares_without_rounding(system):
 @pytest.mark.parametrize("column", [[0.0, 3.0], [3.0, 0.0], [0.0, -3.0, 4.0], [0.0, 0.0, 5.0, 0.0], [-1.0, 2.0, 2.0]])
 def test_any_entry_of_the_column_may_vanish(column):
     rows = [7, 2, 5, 1][: len(column)]
-    turned, r = turn(rows, column)
+    turned, r = annihilate(rows, column)
     assert isinstance(turned, Rotation if len(column) == 2 else Reflection)
     assert abs(r) == pytest.approx(np.linalg.norm(column))
     y = dict(zip(rows, column, strict=True))
@@ -97,7 +97,7 @@ def test_any_entry_of_the_column_may_vanish(column):
 def test_a_column_that_others_hold_too_may_vanish(column):
     """The turn is the same where it does not, and orthogonal where it does."""
     rows = range(len(column))
-    turned, r = turn(rows, column, always=True)
+    turned, r = annihilate(rows, column, nonzero_norm=True)
     assert abs(r) == pytest.approx(np.linalg.norm(column), abs=1e-149)
     T = np.eye(len(column))
     for k in rows:
@@ -110,7 +110,7 @@ def test_a_column_that_others_hold_too_may_vanish(column):
 
 def test_a_zero_column_is_singular():
     with pytest.raises(SingularState, match="zero in all of its rows"):
-        turn([0, 1], [0.0, 0.0])
+        annihilate([0, 1], [0.0, 0.0])
 
 
 def test_rows_that_do_not_hold_the_column_are_not_turned():
