@@ -1,77 +1,32 @@
-"""Passes: ways to write the equations of a problem with fewer operations that leave the requested outputs unchanged.
+"""Passes: reductions of the operation count that leave the requested outputs unchanged.
 
-Each is optional and goes with every other. Recursions (`sysdyn.recursions`) know all of them, eliminations those that
-`sysdyn.equations.passes` applies to a system.
+Each is optional and goes with every other. Recursions (`sysdyn.recursions`) know all of them, eliminations those in
+ELIMINATION (`sysdyn.equations.formulation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sysdyn.errors import InvalidInput, UnknownName
 
-
-@dataclass(frozen=True)
-class Pass:
-    """The effect of a pass, and the way back from its form to the requested outputs."""
-
-    name: str
-    says: str
-    back: str
-    elimination: bool = False  # eliminations know it, too
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.says}; {self.back}"
-
-
-TABLE = (
-    Pass(
-        "canonical_frames",
-        "joints move along z, what is constant between two axes is a screw, and frames are slid and turned along their "
-        "axes to where it is short",
-        "a, f and fx are turned back to the frames of the bodies by constant transforms",
-        elimination=True,
-    ),
-    Pass(
-        "base_parameters",
-        "inertial parameters that no joint feels are moved to the parent, in the unit of length that saves most; where "
-        "no f is asked for or measured",
-        "τ, q̈ and a are the same",
-        elimination=True,
-    ),
-    Pass(
-        "classical_accelerations",
-        "accelerations of the origins of bodies, whose bias needs no linear velocities; where a is neither asked for "
-        "nor known",
-        "τ, q̈, f and fx are the same",
-        elimination=True,
-    ),
-    Pass(
-        "symmetric_elimination",
-        "symmetric matrices are eliminated as L D Lᵀ: expressions equal by value are one",
-        "nothing is changed",
-        elimination=True,
-    ),
-    Pass(
-        "double_angle",
-        "symmetric blocks are turned with 4 multiplications across the axis instead of 16",
-        "nothing is changed",
-    ),
-    Pass(
-        "parallel_axes",
-        "turns about consecutive parallel axes by the sum of their angles; tips are not turned at all",
-        "τ and q̈ are the same",
-    ),
-    Pass(
-        "rewriting",
-        "sums and products re-associated and distributed, divisions by one reciprocal",
-        "nothing is changed",
-    ),
-)
-PASSES = {x.name: x.says for x in TABLE}
+# Names and what each does.
+PASSES = {
+    "canonical_frames": "body frames are moved to modified Denavit-Hartenberg-like frames: z is the joint axis, and "
+    "the fixed transform to the child has as few entries as possible",
+    "base_parameters": "inertial parameters that no joint feels are moved to the parent, in the unit of length that "
+    "saves most; applies unless f is an output or measured",
+    "classical_accelerations": "a is the classical acceleration of the origin of a body, whose bias needs no linear "
+    "velocity; applies unless a is an output or known",
+    "symmetric_elimination": "symmetric matrices are eliminated as L D Lᵀ: equal expressions are computed once",
+    "double_angle": "symmetric blocks are rotated with 4 multiplications across the axis instead of 16",
+    "parallel_axes": "rotations about consecutive parallel axes are replaced by one about the sum of their angles; "
+    "tips are not rotated at all",
+    "rewriting": "sums and products are re-associated and distributed, several divisions become one reciprocal",
+}
 ALL = tuple(PASSES)
-ELIMINATION = tuple(x.name for x in TABLE if x.elimination)
+# Passes that eliminations know.
+ELIMINATION = ("canonical_frames", "base_parameters", "classical_accelerations", "symmetric_elimination")
 # Passes of the paper's own system: it shares equal expressions, and nothing else.
 PAPER = ("symmetric_elimination",)
 

@@ -12,7 +12,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.codegen.registry import BACKENDS
-from sysdyn.equations.passes import KNOWN
+from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import DISTRIBUTION
 from sysdyn.measurements.constraints import CONSTRAINTS

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.form import Form
+from sysdyn.equations.formulation import Formulation
 from sysdyn.equations.newton_euler import Rows, newton_euler
 from sysdyn.errors import ProblemError, check_among
 from sysdyn.measurements.groups import value_group
@@ -71,7 +71,7 @@ class Given:
     varied: dict[str, np.ndarray]
 
 
-def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
+def assemble(form: Formulation, graph: Graph, mark: bool = False) -> Assembly:
     """The equations of a problem over `graph`. mark: begin a new piece of program with each body."""
     given = _inputs(form, graph)
     problem = form.problem
@@ -83,11 +83,11 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     _further_loads(form, rows)
     value = _raw_rows(form, given, rows)
     # as seen by observers who move with the origins of the unknowns' frames but do not turn
-    alike = form.uniform if form.classical else ()
+    alike = form.galilean_outputs
     turning = [np.concatenate([x[:3], [0.0] * 3]) for x in v] if any(alike) else []
-    if form.frames.X is not None and (problem.custom or form.outputs):  # measurements speak of the frames of bodies
+    if form.frames is not None and (problem.custom or form.outputs):  # measurements speak of the frames of bodies
         X = joint_transforms(problem.model, given.q)
-        back = [X_inverse(F).astype(object) for F in form.frames.X]
+        back = [X_inverse(F).astype(object) for F in form.frames]
         v, turning = ([F @ x for F, x in zip(back, w, strict=False)] for w in (v, turning))
     context = Context(seen, X, v, given.q, given.qd)
     values = []
@@ -107,7 +107,7 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), shown)
 
 
-def _inputs(form: Form, graph: Graph) -> Given:
+def _inputs(form: Formulation, graph: Graph) -> Given:
     problem, model = form.problem, form.problem.model
     q, qd = problem.imposed(graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
     known = {x: graph.inputs(x, len(form.layout.quantity_columns(x))) for x in problem.known_quantities}
@@ -115,16 +115,16 @@ def _inputs(form: Form, graph: Graph) -> Given:
 
 
 def _motion(
-    form: Form, given: Given, seen: Model, marked: Graph | None
+    form: Formulation, given: Given, seen: Model, marked: Graph | None
 ) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:
     """(rows, X, v) of the equations of motion, in the frames of the unknowns."""
-    moved = seen if form.moved is form.problem.model else form.moved
-    wrenches = {i: form.frames.forth("fx", i) for i in form.frames.own_fx}
+    moved = seen if form.reduced_model is form.problem.model else form.reduced_model
+    wrenches = {i: form.to_equation_frame("fx", i) for i in form.fx_in_body_frame}
     begin = None if marked is None else marked.cut
     return newton_euler(moved, form.layout, given.q, given.qd, begin, form.classical, wrenches)
 
 
-def _raw_rows(form: Form, given: Given, rows: Rows) -> dict[int, Expr]:
+def _raw_rows(form: Formulation, given: Given, rows: Rows) -> dict[int, Expr]:
     """The value of each stated scalar, by its column in the full layout; adds the rows that state them."""
     layout, model = form.layout, form.problem.model
     value: dict[int, Expr] = {}
@@ -137,13 +137,13 @@ def _raw_rows(form: Form, given: Given, rows: Rows) -> dict[int, Expr]:
             x = [given.known[m.quantity][place[m.quantity][columns[k]]] for k in chosen]
             value |= {columns[k]: y for k, y in zip(chosen, x, strict=True)}
             if form.known == "rows":
-                block, x = form.frames.stated(m.quantity, i, layout.size(m.quantity, i), chosen, x)
+                block, x = form.rows_for_known(m.quantity, i, chosen, x)
                 rows.add(("y", number), names, [(columns, block)], [-y for y in x])
     return value
 
 
 def _custom_rows(
-    form: Form, rows: Rows, number: int, m: Measurement, y: np.ndarray, context: Context, shift: list[np.ndarray]
+    form: Formulation, rows: Rows, number: int, m: Measurement, y: np.ndarray, context: Context, shift: list[np.ndarray]
 ) -> None:
     """Add the rows of a measurement with value y, and the wrench of a constraint to the rows of bodies.
 
@@ -164,21 +164,21 @@ def _custom_rows(
             _load(form, rows, "tau", model.joint_index(owner), columns, coefficients)
 
 
-def _further_loads(form: Form, rows: Rows) -> None:
+def _further_loads(form: Formulation, rows: Rows) -> None:
     """Add the terms of further quantities to c(f) and c(τ)."""
     for x in form.layout.further:
         for i in range(form.problem.model.nb):
-            columns, back = form.layout.columns(x, i), form.frames.back(x, i)
+            columns, back = form.layout.columns(x, i), form.from_equation_frame(x, i)
             for equation, coefficients in QUANTITY[x].checked_terms(form.problem.model, i).items():
                 block = coefficients if back is None else coefficients @ back
                 _load(form, rows, equation, i, columns, block)
 
 
-def _load(form: Form, rows: Rows, equation: str, i: int, columns: range, coefficients: np.ndarray) -> None:
+def _load(form: Formulation, rows: Rows, equation: str, i: int, columns: range, coefficients: np.ndarray) -> None:
     """Add unknowns that act on body i as fx does, or at its joint as τ does; coefficients: in its coordinates."""
     load = np.asarray(coefficients).astype(object)
-    if equation == "f" and form.frames.X is not None:
-        load = form.frames.forth("f", i) @ load
+    if equation == "f" and form.frames is not None:
+        load = form.to_equation_frame("f", i) @ load
     rows.extend((equation, i), columns, -load)
 
 
@@ -188,7 +188,7 @@ def measured_row(m: Measurement, component: str) -> str:
 
 
 def _of_unknowns(
-    form: Form, m: Measurement, size: int, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray,
+    form: Formulation, m: Measurement, size: int, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray,
     shift: list[np.ndarray],
 ) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:  # fmt: skip
     """(parts, bias) of the equations of a measurement, brought from frames of bodies to frames of the unknowns."""
@@ -196,7 +196,7 @@ def _of_unknowns(
     for (quantity, owner), coefficients in blocks.items():
         columns, block = _checked_block(form, m, size, quantity, owner, np.asarray(coefficients))
         _, body = form.layout.block(quantity, owner)
-        back = form.frames.back(quantity, body)
+        back = form.from_equation_frame(quantity, body)
         block = block.astype(object) if back is None else block.astype(object) @ back
         parts.append((columns, block))
         if shift and quantity == "a":
@@ -205,7 +205,7 @@ def _of_unknowns(
 
 
 def _shown(
-    form: Form, graph: Graph, m: Measurement, context: Context, shift: list[np.ndarray], value: dict[int, Expr]
+    form: Formulation, graph: Graph, m: Measurement, context: Context, shift: list[np.ndarray], value: dict[int, Expr]
 ) -> Combination:
     """The value of a measurement in terms of the unknowns."""
     names = m.components(form.problem.model)
@@ -220,7 +220,7 @@ def _shown(
 
 
 def _checked_block(
-    form: Form, m: Measurement, size: int, quantity: str, owner: str, block: np.ndarray
+    form: Formulation, m: Measurement, size: int, quantity: str, owner: str, block: np.ndarray
 ) -> tuple[range, np.ndarray]:
     """(columns, block) of coefficients for a quantity. Raises UnknownName, ProblemError."""
     valid = form.problem.quantities
@@ -234,13 +234,13 @@ def _checked_block(
     return columns, block
 
 
-def _written(form: Form, graph: Graph, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
+def _written(form: Formulation, graph: Graph, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
     """(entries, b) with known quantities treated as the form says, and constants of exact value."""
     entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
     return [{c: graph.exact_constant(x) for c, x in row.items()} for row in entries], b
 
 
-def _substituted(form: Form, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
+def _substituted(form: Formulation, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
     """The rows with known scalars moved into b, and columns counted without them."""
     entries, b = [dict(row) for row in rows.entries], list(rows.b)
     for r, row in enumerate(entries):

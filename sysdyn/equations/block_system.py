@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.equations.assembly import Assembly, assemble, measured_row
+from sysdyn.equations.formulation import formulate
 from sysdyn.equations.linear_system import LinearSystem
-from sysdyn.equations.passes import form
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
@@ -44,7 +44,7 @@ class BlockSystem(LinearSystem):
         self, problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
         passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
     ):  # fmt: skip
-        self.form = form(problem, layout, known, turn, passes, outputs)
+        self.form = formulate(problem, layout, known, turn, passes, outputs)
         self.problem, self.known, self.passes = problem, known, self.form.passes
         self.layout, self.columns = self.form.layout, self.form.columns
         self.col_names = tuple(self.layout.names[c] for c in self.columns)
@@ -64,7 +64,7 @@ class BlockSystem(LinearSystem):
         return self.assemble(Graph(SHARING))
 
     def reported(self, quantity: str) -> list[dict[int, float]]:
-        return self.form.frames.reported(quantity, self.layout, self.columns, self.problem.knows(quantity))
+        return self.form.output_terms(quantity)
 
     @cached_property
     def noise_by_row(self) -> dict[int, tuple[Noise, int]]:

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from sysdyn.equations.form import is_uniform
+from sysdyn.equations.formulation import galilean_invariant
 from sysdyn.measurements import measurement as measurements
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.groups import value_group
@@ -64,7 +64,7 @@ def _constraint(
     problem: Statement, m: Measurement, rows: Iterable[tuple[str, str]], valued: bool, foothold: Foothold | None = None,
 ) -> Constraint:  # fmt: skip
     """rows: (quantity, owner) of all blocks."""
-    model, uniform = problem.model, is_uniform(problem.model, m)
+    model, uniform = problem.model, galilean_invariant(problem.model, m)
     bodies = tuple(model.body_index(owner) for quantity, owner in rows if quantity == "a")
     joints = tuple(model.joint_index(owner) for quantity, owner in rows if quantity == "qdd")
     size = len(m.components(model))

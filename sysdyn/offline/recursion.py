@@ -14,7 +14,7 @@ from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import measured_row
 from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as system_of
-from sysdyn.equations.passes import involved
+from sysdyn.equations.formulation import blocks_of
 from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
@@ -86,7 +86,7 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     readings = (read(problem, options.measured) if gives(problem, options) else None) or ()
     spoken = () if readings else options.measured  # of more than a recursion reads: by the quantities themselves
     # safety is judged by the accelerations, which the program leaves out if they are no output
-    needed = {x for x, _ in involved(problem.model, spoken)} | set(options.names)
+    needed = {x for x, _ in blocks_of(problem.model, spoken)} | set(options.names)
     every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
     every += [problem.wrenches.name] if problem.constraints else []
     return recursions.write(

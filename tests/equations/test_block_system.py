@@ -12,8 +12,8 @@ from systems import PROBLEMS, built, check_reference_solves, cross_force, refere
 
 import sysdyn as sd
 from sysdyn.equations.assembly import Entries
+from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.newton_euler import newton_euler as assembled
-from sysdyn.equations.passes import KNOWN
 from sysdyn.measurements.variables import LAYOUTS, Layout
 from sysdyn.model import JOINTS, chain, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS

@@ -9,7 +9,7 @@ from robots import floating_tree
 from systems import Accelerometer, built, reference, unknowns
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.equations.passes import KNOWN
+from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE, Permutations, mixed
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.constraints import Contact

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.equations.passes import KNOWN
+from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Free, Joint, Prismatic, Revolute

@@ -20,7 +20,7 @@ from solvers import (
 )
 
 import sysdyn as sd
-from sysdyn.equations.passes import KNOWN
+from sysdyn.equations.formulation import KNOWN
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import (
     JOINTS,

@@ -280,7 +280,7 @@ def test_classical_accelerations_serve_outputs_without_linear_velocities():
     solver = sd.compile(problem, outputs=outputs, formulation="elimination", backend="python", **QUICK)
     assert {"canonical_frames", "classical_accelerations"} <= set(solver.passes)
     system = problem.system(passes=solver.passes, outputs=solver.options.outputs)
-    assert system.form.uniform == (True, True, False, False)
+    assert system.form.galilean_outputs == (True, True, False, False)
     solution = solver(q, qd, qdd)
     for name, y in sd.predict(sd.Problem(model, outputs), q, qd, qdd).items():
         close(solution[name], y)

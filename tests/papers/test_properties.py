@@ -12,7 +12,7 @@ from PIL import Image
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
-from sysdyn.equations.passes import KNOWN
+from sysdyn.equations.formulation import KNOWN
 from sysdyn.errors import ProblemError, SingularState
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Model, auto_tree, chain, random_tree
