@@ -25,8 +25,8 @@ import sysdyn as sd
 from sysdyn.app import matrix_plot as drawing
 from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.equations.assembly import Assembly, generic
-from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import BlockSystem
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import order_samples

@@ -24,7 +24,7 @@ from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.app.robots import load_robot
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.llvm.machine_code import MachineCode
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import AccuracyWarning, BackendUnavailable
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination

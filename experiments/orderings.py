@@ -25,8 +25,8 @@ from matplotlib.patches import Patch, Rectangle
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.app.robots import load_robot
-from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice

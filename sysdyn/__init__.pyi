@@ -13,7 +13,7 @@ from sysdyn.data.estimates import estimate_log as estimate_log
 from sysdyn.data.sensor_log import Log as Log
 from sysdyn.diagnosis.diagnose import Diagnosis as Diagnosis
 from sysdyn.diagnosis.observability import Observability as Observability
-from sysdyn.equations.block_system import BlockSystem as BlockSystem
+from sysdyn.equations.system import BlockSystem as BlockSystem
 from sysdyn.errors import AccuracyWarning as AccuracyWarning
 from sysdyn.errors import BackendUnavailable as BackendUnavailable
 from sysdyn.errors import CacheWarning as CacheWarning

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.diagnosis.observability import Observability
-from sysdyn.equations.augmented import System, system
+from sysdyn.equations.augmented import system
+from sysdyn.equations.system import System
 from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
 from sysdyn.files import html

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.quantities import QUANTITIES
 

@@ -8,7 +8,7 @@ import numpy as np
 from oracles import icub
 from robots import ROBOTS, load_robot
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.raw import BodyAcceleration, JointWrench
 from sysdyn.model import Model, random_tree

@@ -11,7 +11,8 @@ import decimals
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.equations.augmented import AugmentedSystem, System
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.system import System
 from sysdyn.measurements.groups import value_group
 from sysdyn.offline.safety import VANISHING
 

@@ -31,8 +31,7 @@ from sysdyn.diagnosis.words import (
     listed,
     stated,
 )
-from sysdyn.equations.augmented import System
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem, System
 from sysdyn.errors import InvalidInput, check_among, few
 from sysdyn.files import html
 from sysdyn.measurements.groups import SWITCH, group_of

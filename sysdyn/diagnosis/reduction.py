@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.program.graph import constant_value, is_constant
 from sysdyn.sparse.condition import balance, condition
 from sysdyn.sparse.dulmage import maximum_matching

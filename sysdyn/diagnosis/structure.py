@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.diagnosis.reduction import RELATIVE_RANK
 from sysdyn.diagnosis.words import held_twice, idle_among, joints_first, stated
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError, StructurallySingular, few
 from sysdyn.sparse.condition import balance
 from sysdyn.sparse.dulmage import dulmage_mendelsohn

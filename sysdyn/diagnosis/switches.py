@@ -12,7 +12,7 @@ import numpy as np
 
 from sysdyn.diagnosis.diagnose import sampled_states
 from sysdyn.diagnosis.reduction import PART, RELATIVE_RANK, Reduction
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.measurements.groups import switch_group
 
 

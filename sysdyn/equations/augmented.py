@@ -22,8 +22,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.assembly import Assembly, Row
-from sysdyn.equations.block_system import BlockSystem
-from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
@@ -38,7 +37,7 @@ from sysdyn.sparse.superlu import factors
 SQUARED = 1e-6
 
 
-class AugmentedSystem(LinearSystem):
+class AugmentedSystem(System):
     """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation.
 
     n_unknowns: number of columns of unknowns. body_of: the body that each column belongs to.
@@ -201,7 +200,7 @@ class AugmentedSystem(LinearSystem):
             found[exact] = units[n + exact] * least.solve(rhs)[n:]
         return found
 
-    def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
+    def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Sizes (N, equations) of residuals; stationarity is relative to the greatest of its rows, in natural units.
 
         Multipliers are no results, and many are zero but for rounding, all of them if nothing is redundant:
@@ -209,19 +208,19 @@ class AugmentedSystem(LinearSystem):
         do not count.
         """
         (r, c), n = self.coordinates, self.n_unknowns
-        off = self._sums(np.where(r == c, 0.0, size))[:, n:] == 0.0
+        off = self.row_sums(np.where(r == c, 0.0, size))[:, n:] == 0.0
         variance = np.zeros((len(size), len(self.columns)))
         variance[:, c[self.variances]] = size[:, self.variances]
         with np.errstate(all="ignore"):
             mu = np.where((variance[:, n:] > 0.0) & ~off, terms[:, n:] / variance[:, n:], 0.0)
         mu = np.concatenate([np.zeros((len(size), n)), mu], axis=1)
-        stationarity = np.maximum(terms, self._sums(size * mu[:, c]))[:, :n]
+        stationarity = np.maximum(terms, self.row_sums(size * mu[:, c]))[:, :n]
         units = self.scaling[0][:n]
         greatest = (stationarity * units).max(axis=1)
         return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """`LinearSystem.scaled` with Σ = 1: the existence of one estimate does not depend on Σ."""
+        """`System.scaled` with Σ = 1: the existence of one estimate does not depend on Σ."""
         scale, (r, c) = self.scaling[0], self.coordinates
         return self.matrix(np.where(self._covariance, np.where(r == c, -1.0, 0.0), entries * scale[r] * scale[c]))
 
@@ -243,9 +242,6 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
             rows[i][j] = x * active
             rows[j][i] = rows[j][i] * active
     b[i] = b[i] * active
-
-
-System = BlockSystem | AugmentedSystem  # Equations of a problem, exact ones or some of them noisy.
 
 
 def augmented_system(

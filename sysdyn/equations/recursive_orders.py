@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.classical import torque_freedoms
 
@@ -21,7 +21,7 @@ Permutations = tuple[list[int], list[int]]
 class Pairs:
     """Rows and columns by block, and the pivots chosen so far."""
 
-    def __init__(self, system: LinearSystem, name: str):
+    def __init__(self, system: System, name: str):
         self.system = system
         self.rows: dict[tuple[str, int], list[int]] = {}
         self.columns: dict[tuple[str, int], list[int]] = {}
@@ -99,7 +99,7 @@ class Pairs:
         return self.row_perm, self.col_perm
 
 
-def rnea(system: LinearSystem) -> Permutations:
+def rnea(system: System) -> Permutations:
     """Recursive Newton-Euler algorithm: D of inverse dynamics becomes lower triangular. Nori eqs. (11), (12)."""
     p = Pairs(system, "rnea")
     if p.known["tau"] or system.problem.constraints:
@@ -116,7 +116,7 @@ def rnea(system: LinearSystem) -> Permutations:
     return p.done()
 
 
-def aba(system: LinearSystem) -> Permutations:
+def aba(system: System) -> Permutations:
     """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
 
     Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
@@ -133,7 +133,7 @@ def aba(system: LinearSystem) -> Permutations:
     return p.done()
 
 
-def crba(system: LinearSystem) -> Permutations:
+def crba(system: System) -> Permutations:
     """Composite rigid bodies, then LTDL: f_i, a_i from the leaves leave H q̈ + C = τ, whose pivots are q̈_n … q̈_1."""
     p = Pairs(system, "crba")
     p.known_pivots()
@@ -147,7 +147,7 @@ def crba(system: LinearSystem) -> Permutations:
     return p.done()
 
 
-def mixed(system: LinearSystem, waits: Sequence[bool]) -> Permutations:
+def mixed(system: System, waits: Sequence[bool]) -> Permutations:
     """Order between `aba` and `crba`, by subtree: q̈_i right after its body, or with its parent's if it waits.
 
     waits (nb): True for each body whose q̈ is carried to the parent as a column of composite inertias. None waits in the
@@ -172,4 +172,4 @@ def mixed(system: LinearSystem, waits: Sequence[bool]) -> Permutations:
 
 
 # Elimination orders by the name of the classical algorithm.
-RECURSIVE: dict[str, Callable[[LinearSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}
+RECURSIVE: dict[str, Callable[[System], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}

@@ -12,8 +12,7 @@ import numpy as np
 
 from sysdyn.equations.assembly import Assembly, Row
 from sysdyn.equations.augmented import AugmentedSystem, augmented_system
-from sysdyn.equations.block_system import BlockSystem
-from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.statement import Statement
@@ -22,7 +21,7 @@ from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.graph import Graph, sqrt
 
 
-class WhitenedSystem(LinearSystem):
+class WhitenedSystem(System):
     """Equations and unknowns of a problem with noise, the noisy equations in units of their standard deviations.
 
     Rows and columns are as in `plain`, multipliers as in `augmented`. A component that is switched off says 0 = 0.
@@ -57,11 +56,11 @@ class WhitenedSystem(LinearSystem):
         return self._whitened(self.plain.assemble(graph, mark))
 
     @property
-    def rounded_off(self) -> np.ndarray:
+    def rounding_share(self) -> np.ndarray:
         """0 for noisy rows, relative to their own terms; 1 for exact ones, relative to natural terms."""
         return np.where(self.plain.noisy_mask, 0.0, 1.0)
 
-    def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
+    def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Sizes (N, equations) of residuals; for noisy rows at least 1, their standard deviation."""
         return np.where(self.plain.noisy_mask, 1.0 + terms, terms)
 

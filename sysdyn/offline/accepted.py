@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import System
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination

@@ -10,8 +10,8 @@ import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import Assembly, Combination, generic
-from sysdyn.equations.augmented import System
-from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
@@ -132,7 +132,7 @@ class Elimination:
             d[:, self.system.columns] = out["d"]
             entries, b = self.system.values(inputs)
             with np.errstate(all="ignore"):
-                error = self.system.misfit(entries, b, d).backward_error
+                error = residual_of(self.system, entries, b, d).backward_error
             return Behaviour(d, out["pivots"], error)
 
         return Candidate(
@@ -141,7 +141,7 @@ class Elimination:
         )  # fmt: skip
 
 
-def judged_states(system: LinearSystem) -> int:
+def judged_states(system: System) -> int:
     """Number of states at which programs of a system are judged, the same for all orders: they share singular ones."""
     return max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(system.row_names)))
 
@@ -156,7 +156,7 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
 
 
 def output_groups(
-    system: LinearSystem, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
+    system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
 ) -> list[tuple[str, list]]:
     """Expressions of the requested outputs: quantities, full size, in the frames of bodies; values of measurements.
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sysdyn.diagnosis.structure import structure
-from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import System
 from sysdyn.errors import FileError, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.offline import recursion

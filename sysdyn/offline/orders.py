@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as problem_system
 from sysdyn.equations.recursive_orders import RECURSIVE, mixed
+from sysdyn.equations.system import System
 from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.statement import Statement
 from sysdyn.offline.elimination import Elimination

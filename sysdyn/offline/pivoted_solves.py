@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.equations.augmented import System
-from sysdyn.equations.linear_system import SINGULAR
+from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.system import SINGULAR, System
 from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
 
@@ -59,12 +59,12 @@ def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) ->
     error = np.full(len(d), math.nan)
     if refine:
         with np.errstate(all="ignore"):
-            error = system.misfit(entries, b, d).backward_error
+            error = residual_of(system, entries, b, d).backward_error
         for k in np.flatnonzero(error > LEFT).tolist():
             other = d[k : k + 1].copy()
             other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]), refine)[1]
             with np.errstate(all="ignore"):
-                better = system.misfit(entries[k : k + 1], b[k : k + 1], other).backward_error[0]
+                better = residual_of(system, entries[k : k + 1], b[k : k + 1], other).backward_error[0]
             if better < error[k]:
                 d[k], error[k] = other[0], better
     return Reference(plain, d, error)
@@ -210,7 +210,7 @@ class OrthogonalColumns(NamedTuple):
                 break
             if regular:
                 found = last
-                if system.misfit(entries[None], b[None], full).backward_error[0] <= LEFT:
+                if residual_of(system, entries[None], b[None], full).backward_error[0] <= LEFT:
                     break
             natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
             terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b), SMALL_TERMS * natural)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.measurements.groups import value_group
 from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import normalise_quaternions

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.assembly import measured_row
-from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as system_of
+from sysdyn.equations.backward_error import residual_at
 from sysdyn.equations.formulation import blocks_of
+from sysdyn.equations.measurement_rows import measurement_row_name
+from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
@@ -168,7 +169,7 @@ def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
     labels = [f"c:tau({name}) → qdd({name})" for name in model.dof_names]
     for m in problem.constraints:
         labels += [
-            f"{measured_row(m, x)} → w({m.name}: {y})"
+            f"{measurement_row_name(m, x)} → w({m.name}: {y})"
             for x, y in zip(m.components(model), m.wrench(model), strict=True)
         ]
     return [labels[k] for k in freedoms]
@@ -267,7 +268,7 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
     found = motion.quantities(qdd, fx) | {"tau": tau} | values
     d = np.zeros((n, system.layout.n))
     _fill(system.layout, d, {name: found[name] for name in system.problem.quantities})
-    error = system.residual(inputs, d).backward_error
+    error = residual_at(system, inputs, d).backward_error
     lost = np.flatnonzero(error > FIRM_ERROR)
     if len(lost) and len(free) == model.nv and not {"a", "f"} & set(values):
         part = {name: x[lost] for name, x in inputs.items()}
@@ -277,7 +278,7 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
             textbook = articulated_bodies(tree, part["q"], part["qd"], driven, acting[lost])
             other = d[lost]
             _fill(system.layout, other, {"a": textbook.a, "f": textbook.f})
-            left = system.residual(part, other).backward_error
+            left = residual_at(system, part, other).backward_error
             better = left < error[lost]
             d[lost[better]], error[lost[better]] = other[better], left[better]
     return d, error

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.augmented import System
+from sysdyn.equations.backward_error import residual_at
+from sysdyn.equations.system import System
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model import Model
 from sysdyn.offline.pivoted_solves import reference
@@ -216,7 +217,7 @@ def _observed(candidate: Candidate, inputs: Inputs, known: _Singular, until: np.
         part = _at(inputs, states)
         found = candidate.run(part)
         with np.errstate(all="ignore"):
-            told = candidate.system.residual(part, found.d).backward_error if found.error is None else found.error
+            told = residual_at(candidate.system, part, found.d).backward_error if found.error is None else found.error
         error = np.where(np.isfinite(told), told, math.inf)
         parts.append(_Observed(found.d, error, np.nan_to_num(found.pivots, nan=0.0), near[states]))
         if until is not None and parts[-1].fails(until, known, start):

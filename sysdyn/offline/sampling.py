@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
-from sysdyn.equations.linear_system import SINGULAR
+from sysdyn.equations.augmented import AugmentedSystem, common_ancestor
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import SINGULAR, System
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled

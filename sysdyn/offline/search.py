@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import mixed
+from sysdyn.equations.system import System
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from sysdyn.equations.assembly import Assembly
-from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.equations.system import System
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Blocks, Expressions
@@ -86,7 +86,7 @@ def _by_columns(blocks: Blocks, factors: Factors, n: int, reported: Scalars, cha
 
 
 def rates(
-    system: LinearSystem, assembled: Assembly, solution: Sequence, name: str, outputs: Collection[str] = ()
+    system: System, assembled: Assembly, solution: Sequence, name: str, outputs: Collection[str] = ()
 ) -> tuple[list[dict[int, object]], list[dict[str, list]]]:
     """∂D d + ∂b and, of measured outputs, ∂Y d + ∂b_Y along each direction of the input `name`.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import Assembly, Entries
+from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
@@ -153,7 +154,7 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
             entries, b = system.values(inputs)
             expected = np.zeros((len(d), system.shape[0]))
             expected[:, rows] = out[RESIDUALS]
-            error = system.misfit(entries, b - expected, d).backward_error
+            error = residual_of(system, entries, b - expected, d).backward_error
         return Behaviour(d, out[PIVOTS], error)
 
     states = max(FEWEST, judged_states(system.augmented) // FEWER)

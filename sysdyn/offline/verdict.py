@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.offline.sampling import FARTHEST
 
 # Greatest backward error of a safe program, unless a pivoted solve with refinement does no better (chosen).
@@ -83,7 +83,7 @@ class Safety:
     """Behaviour of a fixed order over sampled states.
 
     states: number of states that count.
-    backward_error: the greatest, row by row, see `sysdyn.equations.linear_system.Residual`.
+    backward_error: the greatest, row by row, see `sysdyn.equations.backward_error.Residual`.
     pivoted: the same of a pivoted solve with iterative refinement at the worst of the states.
     difference: greatest relative difference of a quantity (∞-norms) to that solve there.
     pivoted_difference: the same of a pivoted solve without refinement, large if the system is ill-conditioned.

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as system_of
+from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.statement import Statement

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.offline.pivoted_solves import REFINED, OrthogonalColumns, PivotedLU, solutions
 from sysdyn.sparse.condition import inverse_norm
 

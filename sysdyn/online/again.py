@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.codegen.double_double import perturb_one_ulp
-from sysdyn.equations.linear_system import SINGULAR
+from sysdyn.equations.system import SINGULAR
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.offline.safety import VANISHING

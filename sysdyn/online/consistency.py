@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.diagnosis.words import at_states
-from sysdyn.equations.assembly import measured_row
-from sysdyn.equations.linear_system import EXACT, ROUNDED_OFF
+from sysdyn.equations.backward_error import EXACT, residual_of
+from sysdyn.equations.measurement_rows import measurement_row_name
+from sysdyn.equations.system import ROUNDING_SHARE
 from sysdyn.errors import Inconsistent, ProblemError, few
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
@@ -109,8 +110,8 @@ class CheckedSolver(Solver):
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest beside its reading).
 
-        Errors below EXACT of their readings count as 0. A reading below ROUNDED_OFF of the greatest value of its unit
-        is rounding: beside it LEFT of that value counts as EXACT.
+        Errors below EXACT of their readings count as 0. A reading below ROUNDING_SHARE of the greatest value of its
+        unit is rounding: beside it LEFT of that value counts as EXACT.
         """
         off, bad, share = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape)
         for m, components in self.left_out:
@@ -121,7 +122,7 @@ class CheckedSolver(Solver):
             if (error > EXACT * size).any():
                 units = self.whole.values[m.name].units
                 most = np.stack([self._greatest(units[k], solution, values) for k in components], axis=-1)
-                size = np.where(size < ROUNDED_OFF * most, LEFT / EXACT * most, size)
+                size = np.where(size < ROUNDING_SHARE * most, LEFT / EXACT * most, size)
                 share = np.maximum(share, (error / np.where(size > 0.0, size, 1.0)).max(axis=-1))
         return off, bad, share
 
@@ -172,7 +173,7 @@ class CheckedSolver(Solver):
                 d[lost] = held(self.whole, {name: x[lost] for name, x in given.items()}).d
             good = finite = np.isfinite(d).all(axis=1)
             with np.errstate(invalid="ignore"):
-                error = system.misfit(entries, b, d).backward_error
+                error = residual_of(system, entries, b, d).backward_error
             if most is None:  # there is no other solution to contradict
                 disagreeing[states] = finite & ~(error <= REPIVOTED_ERROR)
             else:
@@ -242,7 +243,7 @@ class CheckedSolver(Solver):
                 k = int(np.argmax(error))
                 place = components[k]
                 component, unit = m.components(self.model)[place], self.whole.values[m.name].units[place]
-                row = measured_row(m, component)
+                row = measurement_row_name(m, component)
                 others = contradicting(self.whole.system().plain, one, row)
                 names += [m.name, *others]
                 against = f" by {few(map(repr, others))}" if others else ", as the joints alone move it"

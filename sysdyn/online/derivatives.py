@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.codegen.double_double import perturb_one_ulp, run_double_double
 from sysdyn.codegen.registry import backend_named
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError, SingularState, check_among
 from sysdyn.frameworks.export import Exportable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.backward_error import residual_of
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
@@ -78,7 +79,7 @@ class Estimate(Solution):
         error = np.full(self._n, np.nan)
         if known.any():
             D, e = (x if len(x) == 1 else x[known] for x in (entries, b))
-            error[known] = system.misfit(D, e, d[known]).backward_error
+            error[known] = residual_of(system, D, e, d[known]).backward_error
         return error.reshape(self._lead)
 
     # ---- covariances --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, few
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Results, kept

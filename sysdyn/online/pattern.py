@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.equations.augmented import System
+from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError
 from sysdyn.model.quantities import QUANTITIES, user_defined
 from sysdyn.offline.choice import Choice

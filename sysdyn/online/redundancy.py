@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.diagnosis.structure import structure
 from sysdyn.diagnosis.words import joints_first, undetermined_by_motion
-from sysdyn.equations.assembly import measured_row
+from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.errors import InvalidInput, StructurallySingular, few
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.drifts import drift_part
@@ -83,7 +83,7 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
             unknowns = few(joints_first(found.undetermined))
             raise StructurallySingular(f"{unknowns} cannot be found: {remedies}", found.undetermined, found.redundant)
         return None
-    places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
+    places = {measurement_row_name(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
     gone: dict[str, list[int]] = {}
     for row in found.removals:
         m, k = places[row]

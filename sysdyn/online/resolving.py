@@ -6,7 +6,8 @@ import numpy as np
 
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among, stated
-from sysdyn.equations.augmented import System
+from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.system import System
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import SingularState, few
 from sysdyn.model.quantities import QUANTITIES
@@ -113,7 +114,7 @@ class Resolver:
             usual = regular & (~near | (far & np.isnan(error)))
             if usual.any():
                 d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
-                error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
+                error[usual] = residual_of(system, entries[usual], b[usual], d[usual]).backward_error
         return system, d, error
 
     def _near(self, inputs: dict[str, np.ndarray]) -> np.ndarray:

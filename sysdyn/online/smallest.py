@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.diagnosis.structure import structure
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.offline.sampling import is_singular
 from sysdyn.problem import Problem
 

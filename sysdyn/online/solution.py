@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from sysdyn.equations.augmented import System
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.backward_error import residual_at
+from sysdyn.equations.system import BlockSystem, System
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among, optional
 from sysdyn.files import html
 from sysdyn.files.html import TextTable
@@ -307,7 +307,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         """Relative change (…) of the entries of D and b that makes the solution exact. Needs outputs="all".
 
         Row by row, so that a small quantity counts as a large one does: the greatest |D d + b|_i / (|D| s + |b|)_i with
-        sizes s of the unknowns, as in `sysdyn.equations.linear_system.Residual`. Oettli and Prager (1964).
+        sizes s of the unknowns, as in `sysdyn.equations.backward_error.Residual`. Oettli and Prager (1964).
         """
         return self._residual()[1]
 
@@ -346,7 +346,7 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
         system = self._equations()
-        residual, error, _ = system.residual(self.inputs, self._unknowns(system))
+        residual, error, _ = residual_at(system, self.inputs, self._unknowns(system))
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
     def _unknowns(self, system: System) -> np.ndarray:

@@ -17,7 +17,7 @@ from sysdyn.diagnosis.diagnose import sampled_states
 from sysdyn.diagnosis.directions import units
 from sysdyn.diagnosis.remedy import removals
 from sysdyn.diagnosis.structure import structure
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
 from sysdyn.measurements.predict import predict
 from sysdyn.measurements.variables import Layout

@@ -8,6 +8,7 @@ from systems import TorqueSum
 
 import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.backward_error import residual_of
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 
@@ -48,10 +49,10 @@ def test_multipliers_are_those_of_the_whole_equations(seed):
     # and so the residual counts neither
     all_of_it = np.zeros((3, system.layout.n))
     all_of_it[:, system.columns] = found
-    assert system.misfit(entries, b, all_of_it).backward_error.max() < 1e-11
+    assert residual_of(system, entries, b, all_of_it).backward_error.max() < 1e-11
     wrong = all_of_it.copy()
     wrong[:, system.columns[0]] += 1e-3 * np.abs(wrong).max()
-    assert system.misfit(entries, b, wrong).backward_error.min() > 1e-9
+    assert residual_of(system, entries, b, wrong).backward_error.min() > 1e-9
 
 
 # A tree of hinges: 1 on 0, 2 and 3 on 1; and 4 beside it.

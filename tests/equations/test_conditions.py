@@ -9,19 +9,19 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.equations.augmented import SQUARED
-from sysdyn.equations.linear_system import ENTRY_ROUNDING, LinearSystem
+from sysdyn.equations.system import ENTRY_ROUNDING, System
 from sysdyn.model import Prismatic
 from sysdyn.sparse.condition import rank_condition
 
 
-def forward(lighter: float = 1.0) -> LinearSystem:
+def forward(lighter: float = 1.0) -> System:
     """A small tree whose first body is lighter by a factor."""
     model = sd.random_tree(3, seed=4)
     inertias = model.inertias * np.array([lighter, 1.0, 1.0])[:, None, None]
     return sd.forward_dynamics(model.replace(inertias=inertias)).system()
 
 
-def estimate(scale: float = 1.0) -> LinearSystem:
+def estimate(scale: float = 1.0) -> System:
     """An arm with one sensor more than it needs, and an exact equation that ties two of them."""
     known = [
         sd.JointAcceleration("all", noise=0.1 * scale, name="qdd"),
@@ -33,7 +33,7 @@ def estimate(scale: float = 1.0) -> LinearSystem:
     return sd.Problem(sd.chain(3, seed=1), known).system()
 
 
-def entries_at(system: LinearSystem, n: int) -> np.ndarray:
+def entries_at(system: System, n: int) -> np.ndarray:
     """Entries at n random states."""
     q, qd, _ = system.model.random_state(seed=11, batch=n)
     return system.values_at({"q": q, "qd": qd}, n)[0]
@@ -102,7 +102,7 @@ def test_the_condition_is_that_in_the_best_units(lighter):
         assert 1.0 / growth(best).sum(axis=1).max() == pytest.approx(found, rel=1e-3)
 
 
-def sliding(angle: float, *more: sd.Measurement) -> LinearSystem:
+def sliding(angle: float, *more: sd.Measurement) -> System:
     """Two slides whose axes differ by an angle, and the acceleration of the second with noise."""
     slides = [Prismatic((math.cos(x), math.sin(x), 0.0)) for x in (0.6, 0.6 + angle)]
     model = sd.chain(2, seed=1).replace(joints=tuple(slides), X_tree=np.array([np.eye(6)] * 2))

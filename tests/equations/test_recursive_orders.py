@@ -8,9 +8,9 @@ from oracles import icub
 from robots import floating_tree
 from systems import Accelerometer, built, reference, unknowns
 
-from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE, Permutations, mixed
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.raw import ExternalWrench, JointTorque

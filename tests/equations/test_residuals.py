@@ -10,7 +10,8 @@ import pytest
 from robots import floating_tree
 
 import sysdyn as sd
-from sysdyn.equations.linear_system import RESIDUAL_ENTRIES, SINGULAR, LinearSystem, Residual
+from sysdyn.equations.backward_error import RESIDUAL_ENTRIES, Residual, residual_at, residual_of
+from sysdyn.equations.system import SINGULAR, System
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.model import Prismatic
 from sysdyn.model.quantities import QUANTITY, is_spatial
@@ -46,7 +47,7 @@ SYSTEMS = {
 }
 
 
-def sizes(system: LinearSystem, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sizes(system: System, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of the unknowns x for the terms of rows: (of their vectors of three, of their kinds in natural units)."""
     units, vectors, kinds = system.scaling[1], [], []
     for c, (quantity, body) in zip(system.columns, system.col_blocks, strict=True):
@@ -59,7 +60,7 @@ def sizes(system: LinearSystem, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(own), units * natural
 
 
-def tolerated(system: LinearSystem, D: np.ndarray, terms: np.ndarray) -> np.ndarray:
+def tolerated(system: System, D: np.ndarray, terms: np.ndarray) -> np.ndarray:
     """What the residual of each row may be."""
     noisy = system.plain.noisy_mask
     if len(D) == len(noisy):  # as they are; whitened rows in standard deviations
@@ -72,7 +73,7 @@ def tolerated(system: LinearSystem, D: np.ndarray, terms: np.ndarray) -> np.ndar
     return np.concatenate([greatest / units, np.where(off, math.inf, terms[n:])])
 
 
-def errors(system: LinearSystem, entries: np.ndarray, b: np.ndarray, x: np.ndarray, share=SHARE) -> np.ndarray:
+def errors(system: System, entries: np.ndarray, b: np.ndarray, x: np.ndarray, share=SHARE) -> np.ndarray:
     """The error of each row at one state."""
     D = system.matrix(entries).toarray()
     own, natural = (np.abs(D) @ s + np.abs(b) for s in sizes(system, x))
@@ -82,7 +83,7 @@ def errors(system: LinearSystem, entries: np.ndarray, b: np.ndarray, x: np.ndarr
     return np.abs(D @ x + b) / np.where(terms > 0.0, terms, 1.0)
 
 
-def inputs(system: LinearSystem, n: int) -> dict[str, np.ndarray]:
+def inputs(system: System, n: int) -> dict[str, np.ndarray]:
     """Inputs at n states, one component of the switchable sensor off."""
     rng, groups = np.random.default_rng(5), system.program.inputs.sizes
     q, qd, _ = system.model.random_state(seed=3, batch=n)
@@ -90,7 +91,7 @@ def inputs(system: LinearSystem, n: int) -> dict[str, np.ndarray]:
     return given | {"q": q, "qd": qd} | {x: np.tile([1.0, 1.0, 0.0], (n, 1)) for x in groups if x.startswith("active")}
 
 
-def solutions(system: LinearSystem, given: dict[str, np.ndarray]) -> np.ndarray:
+def solutions(system: System, given: dict[str, np.ndarray]) -> np.ndarray:
     """Least-squares solutions d (N, full layout)."""
     entries, b = system.values(given)
     d = np.zeros((len(entries), system.layout.n))
@@ -99,7 +100,7 @@ def solutions(system: LinearSystem, given: dict[str, np.ndarray]) -> np.ndarray:
     return d
 
 
-def check(system: LinearSystem, entries: np.ndarray, b: np.ndarray, d: np.ndarray, found: Residual) -> None:
+def check(system: System, entries: np.ndarray, b: np.ndarray, d: np.ndarray, found: Residual) -> None:
     """Compare residuals at N states with their definition."""
     for k, x in enumerate(d[:, system.columns]):
         D = system.matrix(entries[k])
@@ -119,12 +120,12 @@ def test_residuals_are_those_of_their_definition(kind):
     for k, (factor, body) in enumerate(itertools.product(factors, range(system.model.nb))):
         d[k, [c for c, block in zip(system.columns, system.col_blocks, strict=True) if block[1] == body]] *= factor
     d[-2] = np.random.default_rng(5).standard_normal(system.layout.n)
-    found, (entries, b) = system.residual(given, d), system.values(given)
+    found, (entries, b) = residual_at(system, given, d), system.values(given)
     check(system, entries, b, d, found)
     assert (found.backward_error[-1] < 1e-10) == (kind not in ("redundant", "whitened"))
     assert found.backward_error[:-1].min() > 1e-8
     if not system.problem.noisy:  # whatever the units
-        less = system.misfit(entries, 2.0**-60 * b, 2.0**-60 * d)
+        less = residual_of(system, entries, 2.0**-60 * b, 2.0**-60 * d)
         np.testing.assert_array_equal(less[1:], found[1:])
 
 
@@ -140,7 +141,7 @@ def test_multipliers_of_equations_that_agree_are_rounding_errors(size):
     exact = multipliers[~system.plain.noisy_mask]
     d[:, exact] = size * rng.standard_normal((3, len(exact)))
     d[:, system.columns[system.col_names.index("multiplier of y:imu: a_z")]] = 1.0  # which is switched off
-    found = system.misfit(entries, b, d)
+    found = residual_of(system, entries, b, d)
     check(system, entries, b, d, found)
     assert (found.backward_error <= size).all()
 
@@ -149,7 +150,7 @@ def test_rows_without_terms_have_no_error():
     """A robot at rest without weight, of which nothing is known: 0 = 0."""
     system = sd.forward_dynamics(floating_tree(2, seed=1).replace(gravity=np.zeros(3))).system()
     q = system.model.random_state(seed=1)[0]
-    found = system.residual({"q": q}, np.zeros((1, system.layout.n)))
+    found = residual_at(system, {"q": q}, np.zeros((1, system.layout.n)))
     assert not found.rows.any() and found.backward_error == found.normwise == [0.0]
 
 
@@ -172,10 +173,10 @@ def test_rounding_errors_are_as_large_as_the_condition_makes_them(lighter, redun
     turning = system.layout.columns("a", 0)[0]
     d[:, turning] = parts * units[turning]
     relative = np.where(parts < share, parts, 1.0)
-    np.testing.assert_allclose(system.misfit(entries, b, d).backward_error, relative, rtol=1e-6)
+    np.testing.assert_allclose(residual_of(system, entries, b, d).backward_error, relative, rtol=1e-6)
     # rows of other terms that are wrong, too, tell that it is not rounding
     d[:, system.layout.columns("tau", 1)[0]] *= 1.0 + 1e-6
-    found = system.misfit(entries, b, d).backward_error
+    found = residual_of(system, entries, b, d).backward_error
     np.testing.assert_allclose(found[parts > SHARE], 1.0, rtol=1e-6)
     np.testing.assert_allclose(found[parts < SHARE], found[0], rtol=1e-6)
     assert 1e-8 < found[0] < 1e-6
@@ -189,9 +190,9 @@ def test_residuals_of_many_states_are_taken_in_parts():
     rng = np.random.default_rng(1)
     given = {"q": rng.standard_normal((n, 1)), "qd": np.array([0.7]), "tau": rng.standard_normal((n, 1))}
     d = rng.standard_normal((n, system.layout.n))
-    found = system.residual(given, d)
+    found = residual_at(system, given, d)
     for part in ([0, n // 2, n - 1], []):
-        one = system.residual(given | {x: given[x][part] for x in ("q", "tau")}, d[part])
+        one = residual_at(system, given | {x: given[x][part] for x in ("q", "tau")}, d[part])
         for of_all, of_part in zip(found, one, strict=True):
             assert len(of_all) == n and of_part.shape == of_all[part].shape
             np.testing.assert_allclose(of_all[part], of_part, rtol=1e-12)

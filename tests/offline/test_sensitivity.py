@@ -15,8 +15,8 @@ from robots import floating_tree
 from values import random_groups
 
 import sysdyn as sd
-from sysdyn.equations.augmented import System
 from sysdyn.equations.formulation import KNOWN
+from sysdyn.equations.system import System
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free, Planar, Revolute, Spherical

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.equations.linear_system import SINGULAR
+from sysdyn.equations.system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.online import again

@@ -10,7 +10,7 @@ from estimates import FAST, dense, random_problem, small
 from scipy import stats
 
 import sysdyn as sd
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITIES

@@ -11,7 +11,7 @@ import scipy.optimize
 from estimates import FAST, dense
 
 import sysdyn as sd
-from sysdyn.equations.linear_system import SINGULAR
+from sysdyn.equations.system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.frameworks.traced import Node
 from sysdyn.measurements.groups import value_group

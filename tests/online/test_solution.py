@@ -9,7 +9,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.online.solution import OF_ESTIMATES
 from sysdyn.program.opcodes import WEAK_PIVOT
 from sysdyn.runtime.runner import Runner

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.se3 import crm

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms

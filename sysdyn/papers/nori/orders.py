@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import Pairs, Permutations
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import ProblemError
 
 

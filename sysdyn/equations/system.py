@@ -1,12 +1,15 @@
-"""Systems D(q) d + b(q, q̇) = 0 with named rows and columns: their pattern, their values, their residuals."""
+"""Systems D(q) d + b(q, q̇) = 0 with named rows and columns: as expressions, as pattern, and as numbers.
+
+One assembly serves all: over Expr it gives the compiler its input and the worst-case pattern; evaluated, it gives D(q)
+and b.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
@@ -15,68 +18,49 @@ from numpy.typing import ArrayLike
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.double_double import run_double_double
 from sysdyn.equations.assembly import Assembly, Combination
+from sysdyn.equations.formulation import formulate
+from sysdyn.equations.measurement_rows import MeasurementRows, measurement_row_name
+from sysdyn.equations.newton_euler import Rows, newton_euler
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
+from sysdyn.measurements.parameters import VariedModel
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, is_spatial
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, is_spatial
+from sysdyn.model.se3 import cross
+from sysdyn.passes import PAPER
 from sysdyn.program.arrays import float_array, format_shape, reject_not_finite
-from sysdyn.program.graph import Graph, is_constant
+from sysdyn.program.graph import SHARING, Expr, Graph, is_constant
 from sysdyn.program.groups import bind_arguments
 from sysdyn.program.program import Program
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 from sysdyn.sparse.double_double import DoubleDouble
+from sysdyn.sparse.lu import is_unit
 from sysdyn.sparse.superlu import Pattern
 
-# Most entries of D of all states whose residuals are computed at a time: 40 MB an array (chosen).
-RESIDUAL_ENTRIES = 5_000_000
+# Relative change of entries that makes the matrix of a singular state singular (4,500 rounding units).
+SINGULAR = 1e-12
+# Terms of a row below this share of its natural terms are rounding errors (45,000 rounding units).
+ROUNDING_SHARE = 1e-11
 # Reciprocal condition below which a matrix is singular beyond doubt: a twentieth of the rounding unit.
 CERTAINLY = 1e-17
-# Most nodes of the graph of an assembly that is kept for the next elimination (chosen).
+# Most nodes of the graph of an assembly that is kept for the next elimination (some 100 MB).
 KEPT_NODES = 300_000
-# Number of random states at which sizes of entries are taken, to scale rows and columns (chosen).
+# Number of random states at which sizes of entries are taken, to scale rows and columns (more change little).
 SCALE_STATES = 4
-# Seed of these states (chosen).
-SCALE_SEED = 7
-# Greatest terms of a row that are rounding errors, as a share of its terms with each unknown the greatest of its kind:
-# 45,000 rounding units (chosen).
-ROUNDED_OFF = 1e-11
-# Relative change of entries that makes the matrix of a singular state singular (chosen).
-SINGULAR = 1e-12
-# The condition of the state magnifies rounding: terms below the rounding unit times it are rounding, too. This matters
-# to rows with errors beyond EXACT (chosen); MAGNIFIED is the share of such terms at a state that is just not singular.
-EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
-# Entries below this share of their typical size count as zero: 45 rounding units (chosen).
+# Entries below this share of their typical size count as zero: 45 rounding units.
 ENTRY_ROUNDING = 1e-14
 
 
-class Residual(NamedTuple):
-    """D d + b at N states and its distance from zero.
-
-    rows (N, equations): D d + b itself
-    backward_error (N,): row by row, the greatest |D d + b|_i / (|D| s + |b|)_i, s the sizes of the unknowns: the least
-        relative change of each entry of D and b that makes d exact (Oettli and Prager 1964). s_j is the norm of the
-        vector of three that d_j is a component of, since a turned frame mixes them. If the unknowns of a row vanish,
-        its terms are rounding errors and say nothing: the row is relative to its terms with each unknown the greatest
-        of its kind (acceleration, force) at its body, in the units that equilibrate D, if its own are below 1e-11 of
-        these (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns). So are rows with terms below the
-        rounding unit times the condition of the state, which no solve tells from zero
-    normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
-    """
-
-    rows: np.ndarray
-    backward_error: np.ndarray
-    normwise: np.ndarray
-
-
-class LinearSystem(ABC):
+class System(ABC):
     """Equations over named unknowns, with pattern, values and residuals.
-
-    Subclasses give `assemble` and `assembly`, `plain`, `reported`, and set
 
     problem, known, passes  the problem whose equations they are, and choices of their form (see `BlockSystem`)
     layout                  places of the unknowns in the full layout
-    columns                 numbers in the full layout of the scalar unknowns that have a column here
+    columns                 number in the layout of each scalar unknown that has a column here
     col_names, col_blocks   name and (quantity, body) of each column
     """
 
@@ -87,20 +71,20 @@ class LinearSystem(ABC):
     columns: list[int]
     col_names: tuple[str, ...]
     col_blocks: tuple[tuple[str, int], ...]
-    _marked: Assembly | None = None
+    _segmented: Assembly | None = None
 
     @abstractmethod
     def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
-        """The system over `graph`. mark: begin a new piece of program with each body."""
+        """The system over `graph`. mark: begin a segment of the program with each body."""
 
     def assembled(self) -> Assembly:
-        """The system over a new graph, with a new piece of program for each body: a copy of one that is kept."""
-        if self._marked is None:
-            made = self.assemble(Graph(self.sharing), mark=True)
-            if len(made.graph) > KEPT_NODES:
-                return made
-            self._marked = made
-        return self._marked.copy()
+        """The system over a new graph, with a segment of the program for each body: a copy of a cached one."""
+        if self._segmented is None:
+            assembly = self.assemble(Graph(self.sharing), mark=True)
+            if len(assembly.graph) > KEPT_NODES:
+                return assembly
+            self._segmented = assembly
+        return self._segmented.copy()
 
     @property
     @abstractmethod
@@ -109,14 +93,14 @@ class LinearSystem(ABC):
 
     @property
     @abstractmethod
-    def plain(self) -> LinearSystem:
+    def plain(self) -> BlockSystem:
         """The equations of the problem alone, without multipliers."""
 
     @abstractmethod
     def reported(self, quantity: str) -> list[dict[int, float]]:
-        """Each scalar of a quantity, in the frame of its body, as {number of an unknown: coefficient}.
+        """Each scalar of a quantity, in the frame of its body, as {column: coefficient}.
 
-        Empty for scalars that are known and substituted, or known and would have to be turned back.
+        Empty for known scalars without a column, or whose body has an equation frame of its own.
         """
 
     @property
@@ -258,7 +242,7 @@ class LinearSystem(ABC):
     @cached_property
     def typical_sizes(self) -> np.ndarray:
         """Greatest size (nnz,) of each entry at a few random states."""
-        q, qd, _ = self.model.random_state(seed=SCALE_SEED, batch=SCALE_STATES)
+        q, qd, _ = self.model.random_state(seed=7, batch=SCALE_STATES)
         return np.abs(self.values({"q": q, "qd": qd})[0]).max(axis=0)
 
     @cached_property
@@ -339,80 +323,38 @@ class LinearSystem(ABC):
         reject_not_finite(name, x, 1)
         return self.model.normalise(x) if name == "q" else x
 
-    def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
-        """Residual D d + b for inputs by group and unknowns d (N, full layout)."""
-        most = math.ceil(RESIDUAL_ENTRIES / self.nnz)
-        if len(d) <= most:
-            return self.misfit(*self.values(inputs), d)
-        parts = []
-        for part in (slice(k, k + most) for k in range(0, len(d), most)):
-            given = {name: x[part] if np.shape(x)[:-1] == (len(d),) else x for name, x in inputs.items()}
-            parts.append(self.misfit(*self.values(given), d[part]))
-        return Residual(*(np.concatenate(x) for x in zip(*parts, strict=True)))
-
-    def misfit(self, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> Residual:
-        """`residual` for `values` at hand: entries (N or 1, nnz), b (N or 1, equations) and d (N, full layout)."""
-        entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
-        c, chosen = self.coordinates[1], d[:, self.columns]
-        residual = self._sums(entries * chosen[:, c]) + b
-        size = np.abs(entries)
-        normwise = self._sums(size).max(axis=1) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
-        own, natural = (self._sums(size * x[:, c]) + np.abs(b) for x in self._sizes(chosen))
-
-        def relative(states: slice | np.ndarray, least: np.ndarray) -> np.ndarray:
-            """Residuals by row, relative to their terms, or to natural ones if terms are less than `least` of these."""
-            terms = np.where(own[states] < least * natural[states], natural[states], own[states])
-            terms = self.tolerated(terms, size[states])
-            return np.abs(residual[states]) / np.where(terms > 0.0, terms, 1.0)
-
-        error = relative(slice(None), self.rounded_off)
-        lost = error > EXACT
-        large = np.flatnonzero(lost.any(axis=1) & ~(lost & (own > MAGNIFIED * natural)).any(axis=1))
-        if len(large) and self.shape[0] == self.shape[1]:
-            condition = np.array([self.reciprocal_condition(x, 0.0) for x in entries[large]])
-            least = np.where(condition > SINGULAR, np.finfo(float).eps / np.maximum(condition, SINGULAR), 0.0)
-            error[large] = relative(large, np.maximum(least[:, None], self.rounded_off))
-        return Residual(
-            residual, error.max(axis=1), np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0)
-        )
+    # ---- sizes of residuals, see `sysdyn.equations.backward_error` -----------------------------------------------
 
     @property
-    def rounded_off(self) -> np.ndarray:
+    def rounding_share(self) -> np.ndarray:
         """(1 or equations,): share of natural terms below which the terms of a row are rounding errors."""
-        return np.array([ROUNDED_OFF])
+        return np.array([ROUNDING_SHARE])
 
-    def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) of residuals, from sums |D| |d| + |b| of the rows and |D| (N, nnz)."""
-        return terms
+    def residual_scale(self, scale: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Sizes (N, equations) that residuals are relative to, from those of terms and from |D| (N, nnz)."""
+        return scale
+
+    def row_sums(self, terms: np.ndarray) -> np.ndarray:
+        """Sums (N, equations) of terms (N, nnz) by row."""
+        return (self._row_adder @ terms.T).T
 
     @cached_property
-    def _adding(self) -> scipy.sparse.csr_matrix:
-        """(equations, nnz): matrix that adds the entries of each row."""
+    def _row_adder(self) -> scipy.sparse.csr_matrix:
         row = self.coordinates[0]
         return scipy.sparse.csr_matrix((np.ones(len(row)), (row, np.arange(len(row)))), shape=(self.shape[0], len(row)))
 
-    def _sums(self, terms: np.ndarray) -> np.ndarray:
-        """Sums (N, equations) of terms (N, nnz) by row."""
-        return (self._adding @ terms.T).T
-
-    def _sizes(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sizes (N, columns) of the unknowns `chosen` for residuals: (of their vectors, of their kinds)."""
-        (vectors, kinds), units, size = self._families, self.scaling[1], np.abs(chosen)
-        return _greatest(size, vectors), units * _greatest(size / units, kinds)
-
     @cached_property
-    def _families(self) -> tuple[np.ndarray, np.ndarray]:
-        """Number (columns,) of the vector of three, and of the accelerations or forces of a body, that holds each."""
+    def unknown_groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """(number (columns,) of the vector of three of each unknown, number of its kind at its body)."""
         vectors: dict[tuple, int] = {}
         kinds: dict[tuple, int] = {}
-        found = []
+        groups = []
         for c, (quantity, body) in zip(self.columns, self.col_blocks, strict=True):
-            units = QUANTITY[quantity].component_units if quantity in QUANTITY else quantity
-            kind = units, body  # acceleration or force
+            kind = QUANTITY[quantity].component_units if quantity in QUANTITY else quantity
             part = (c - self.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
-            vector = quantity, body, part
-            found.append((vectors.setdefault(vector, len(vectors)), kinds.setdefault(kind, len(kinds))))
-        vector_of, kind_of = np.array(found, dtype=int).reshape(-1, 2).T
+            vector = vectors.setdefault((quantity, body, part), len(vectors))
+            groups.append((vector, kinds.setdefault((kind, body), len(kinds))))
+        vector_of, kind_of = np.array(groups, dtype=int).reshape(-1, 2).T
         return vector_of, kind_of
 
     def __repr__(self) -> str:
@@ -421,8 +363,120 @@ class LinearSystem(ABC):
         return f"{type(self).__name__}({m} equations, {n} unknowns, {self.nnz} entries; {how})"
 
 
-def _greatest(x: np.ndarray, family: np.ndarray) -> np.ndarray:
-    """(N, n): the greatest of x (N, n) among the columns of the same family; family (n,): numbers from 0."""
-    order = np.argsort(family, kind="stable")
-    starts = np.searchsorted(family[order], np.arange(family.max() + 1))
-    return np.maximum.reduceat(x[:, order], starts, axis=1)[:, family]
+class BlockSystem(System):
+    """Equations and unknowns of a problem.
+
+    layout  "paper" (20 scalars for a body with one degree of freedom) or "net_force" (26: with fB = I a + ν)
+    known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
+    turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own at the joints of `sysdyn.equations.turned_joints.turned`
+    passes  of `sysdyn.passes`; passes that do not apply are left out. canonical_frames: a, f and fx are unknowns in
+            frames along whose z the joints move, at the places of fewest entries of X (`sysdyn.model.normal_form`);
+            inputs, noise and `reported` stay in frames of bodies. base_parameters: f is that of bodies with parameters
+            moved to their parents. classical_accelerations: a is that of the origins of bodies
+    outputs: quantities that have to keep their meaning, and measurements that are written as y = Y d + b_Y
+
+    columns: numbers in the full layout of the scalar unknowns that have a column here
+    col_names, row_names: scalar names
+    col_blocks, row_blocks: (quantity, body) of each; rows of measurements have ("y", number of the measurement)
+    """
+
+    def __init__(
+        self, problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
+        passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
+    ):  # fmt: skip
+        self.form = formulate(problem, layout, known, turn, passes, outputs)
+        self.problem, self.known, self.passes = problem, known, self.form.passes
+        self.layout, self.columns = self.form.layout, self.form.columns
+        self.col_names = tuple(self.layout.names[c] for c in self.columns)
+        blocks = [block for block in self.layout.blocks for _ in range(self.layout.size(*block))]
+        self.col_blocks = tuple(blocks[c] for c in self.columns)
+
+    @property
+    def plain(self) -> BlockSystem:
+        """The system itself."""
+        return self
+
+    def reported(self, quantity: str) -> list[dict[int, float]]:
+        return self.form.output_terms(quantity)
+
+    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
+        problem, form, model = self.problem, self.form, self.problem.model
+        state = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
+        q, qd = problem.imposed(*state)
+        known = {x: graph.inputs(x, len(self.layout.quantity_columns(x))) for x in problem.known_quantities}
+        varied = {p.name: graph.inputs(p.name, p.size) for p in problem.parameters}
+        varied_model = VariedModel(model, varied) if varied else model
+        reduced_model = varied_model if form.reduced_model is model else form.reduced_model
+        wrenches = {i: form.to_equation_frame("fx", i) for i in form.fx_in_body_frame}
+        begin = graph.cut if mark else None
+        rows, X, v = newton_euler(reduced_model, self.layout, q, qd, begin, form.classical, wrenches)
+        shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # spatial less classical acceleration
+        if mark:
+            graph.cut()
+        measurements = MeasurementRows(form, rows, varied_model, q, qd, X, v, shift)
+        measurements.add_further_quantities()
+        substituted = measurements.add_known(known)
+        values = []
+        for number, m in enumerate(problem.custom, start=len(problem.raw)):
+            y = graph.inputs(value_group(m.name), len(m.components(model)))
+            values.append((value_group(m.name), y))
+            measurements.add(number, m, y)
+        entries, b = self._reduced(graph, rows, substituted)
+        shown = {
+            m.name: self._reduced(graph, measurements.output(m, galilean), substituted)
+            for m, galilean in zip(form.outputs, form.galilean_outputs, strict=True)
+        }
+        inputs = (*zip(("q", "qd"), state, strict=True), *known.items(), *values, *varied.items())
+        return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), shown)
+
+    def _reduced(self, graph: Graph, rows: Rows, known: Mapping[int, Expr]) -> Combination:
+        """The rows with scalars that have no column moved into b, and constants of exact value."""
+        column, b = {c: k for k, c in enumerate(self.columns)}, list(rows.b)
+        for r, row in enumerate(rows.entries):
+            for c in (c for c in row if c not in column):
+                b[r] = b[r] + row[c] * known[c]
+        exact = graph.exact_constant
+        return Combination([{column[c]: exact(x) for c, x in row.items() if c in column} for row in rows.entries], b)
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        return self.assemble(Graph(SHARING))
+
+    @cached_property
+    def noise_by_row(self) -> dict[int, tuple[Noise, int]]:
+        """{row: (noise, component)} of the noisy equations."""
+        place = {}
+        for m in self.problem.noisy:
+            noise = noise_of(m, self.model)
+            for k, name in enumerate(m.components(self.model)):
+                place[name if isinstance(m, ModelNoise) else measurement_row_name(m, name)] = noise, k
+        return {r: place[name] for r, name in enumerate(self.row_names) if name in place}
+
+    @property
+    def noisy_mask(self) -> np.ndarray:
+        """(equations,) bool: True for noisy equations, False for exact ones."""
+        return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
+
+    def definitions(self) -> list[tuple[int, int]]:
+        """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
+
+        The unknowns left are the joint accelerations and the external wrenches that are not known.
+        """
+        exact, rows = {r for r in range(self.shape[0]) if r not in self.noise_by_row}, self.assembly.rows
+        found = [(r, c) for r in sorted(exact) if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
+        taken = {c for _, c in found}
+        columns: dict[tuple[str, int], list[int]] = {}
+        for c, block in enumerate(self.col_blocks):
+            columns.setdefault(block, []).append(c)
+        stated: dict[int, list[tuple[int, int]]] = {}
+        for r, block in enumerate(self.row_blocks):
+            for c in columns.get(block, ()):
+                if r in exact and c not in taken and is_unit(rows[r].get(c)):
+                    stated.setdefault(block[1], []).append((r, c))
+                    taken.add(c)
+                    break
+        # τ and wrenches before the accelerations that they depend on
+        order = {"a": 1}
+        for body in sorted(stated, reverse=True):
+            found += sorted(stated[body], key=lambda pair: order.get(self.col_blocks[pair[1]][0], 0))
+        return found

@@ -1,0 +1,137 @@
+"""Rows of measurements: known values, sensors and constraints with their wrenches, and measured outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from sysdyn.equations.formulation import Formulation
+from sysdyn.equations.newton_euler import Rows
+from sysdyn.errors import ProblemError, check_among
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Constraint, Context, Measurement
+from sysdyn.model import Model
+from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.model.se3 import X_inverse
+from sysdyn.program.graph import Expr
+
+
+def measurement_row_name(m: Measurement, component: str) -> str:
+    """Name of the row that states a component of a measurement."""
+    return f"{value_group(m.name)}: {component}"
+
+
+class MeasurementRows:
+    """Adds measurements to the equations of motion `rows` of a formulation.
+
+    X, v: joint transforms and velocities of bodies in the frames of their equations. shift: [v × ω] of each body, its
+    spatial less its classical acceleration, if a is classical; else empty.
+    """
+
+    def __init__(
+        self, form: Formulation, rows: Rows, model: Model, q: np.ndarray, qd: np.ndarray, X: list[np.ndarray],
+        v: list[np.ndarray], shift: list[np.ndarray],
+    ):  # fmt: skip
+        self._form, self._rows, self._shift = form, rows, shift
+        # for outputs that do not depend on linear velocities
+        turning = [np.concatenate([x[:3], [0.0] * 3]) for x in v] if any(form.galilean_outputs) else []
+        if form.frames is not None and (form.problem.custom or form.outputs):  # measurements use the frames of bodies
+            X = joint_transforms(form.problem.model, q)
+            to_body = [X_inverse(F).astype(object) for F in form.frames]
+            v, turning = ([F @ x for F, x in zip(to_body, w, strict=False)] for w in (v, turning))
+        self._context = Context(model, X, v, q, qd)
+        self._turning = replace(self._context, velocities=turning)
+
+    def add_further_quantities(self) -> None:
+        """Add the terms of further quantities to c(f) and c(τ)."""
+        form = self._form
+        for x in form.layout.further:
+            for i in range(form.problem.model.nb):
+                columns, transform = form.layout.columns(x, i), form.from_equation_frame(x, i)
+                for equation, coefficients in QUANTITY[x].checked_terms(form.problem.model, i).items():
+                    self._add_load(
+                        equation, i, columns, coefficients if transform is None else coefficients @ transform
+                    )
+
+    def add_known(self, known: Mapping[str, np.ndarray]) -> dict[int, Expr]:
+        """The value of each known scalar, by its column in the layout; adds the rows x = y if the formulation has them.
+
+        known: inputs of each quantity at full size.
+        """
+        form, layout, model = self._form, self._form.layout, self._form.problem.model
+        values: dict[int, Expr] = {}
+        place = {x: {c: k for k, c in enumerate(layout.quantity_columns(x))} for x in known}
+        for number, m in enumerate(form.problem.raw):
+            components = iter(m.components(model))
+            for i, pairs in groupby(m.pairs(model), key=lambda pair: pair[0]):
+                columns, chosen = layout.columns(m.quantity, i), [k for _, k in pairs]
+                names = [measurement_row_name(m, next(components)) for _ in chosen]
+                x = [known[m.quantity][place[m.quantity][columns[k]]] for k in chosen]
+                values |= {columns[k]: y for k, y in zip(chosen, x, strict=True)}
+                if form.known == "rows":
+                    block, x = form.rows_for_known(m.quantity, i, chosen, x)
+                    self._rows.add(("y", number), names, [(columns, block)], [-y for y in x])
+        return values
+
+    def add(self, number: int, m: Measurement, y: np.ndarray) -> None:
+        """Add the rows of a measurement with value y, and the wrench of a constraint to the rows of bodies."""
+        form, model, context = self._form, self._form.problem.model, self._context
+        names = m.components(model)
+        # the covariance of a rotated value would have to be rotated, too
+        blocks, bias, rotation = m.solved_form(context) if m.noise is None else (m.rows(context), m.bias(context), None)
+        parts, bias = self._of_unknowns(m, blocks, bias, self._shift)
+        value = y if rotation is None else rotation @ y
+        self._rows.add(("y", number), [measurement_row_name(m, c) for c in names], parts, list(bias - value))
+        if isinstance(m, Constraint):
+            columns = form.layout.columns("w", form.problem.constraints.index(m))
+            for owner, coefficients in m.loads(context).items():
+                self._add_load("f", model.body_index(owner), columns, coefficients)
+            for owner, coefficients in m.torques(context).items():
+                self._add_load("tau", model.joint_index(owner), columns, coefficients)
+
+    def output(self, m: Measurement, galilean: bool) -> Rows:
+        """The value y = Y d + b_Y of a measurement. galilean: linear velocities may be left out."""
+        names = m.components(self._form.problem.model)
+        context, shift = (self._turning, []) if galilean else (self._context, self._shift)
+        parts, bias = self._of_unknowns(m, m.rows(context), m.bias(context), shift)
+        if bias.shape != (len(names),):
+            raise ProblemError(
+                f"measurement {m.name!r} gives a bias of shape {bias.shape}, but ({len(names)},) is needed: its "
+                "components"
+            )
+        rows = Rows()
+        rows.add(("y", 0), list(names), parts, list(bias))
+        return rows
+
+    def _add_load(self, equation: str, i: int, columns: range, coefficients: np.ndarray) -> None:
+        """Add unknowns that act on body i as fx does, or at its joint as τ does; coefficients: in its coordinates."""
+        load = np.asarray(coefficients).astype(object)
+        if equation == "f" and self._form.frames is not None:
+            load = self._form.to_equation_frame("f", i) @ load
+        self._rows.extend((equation, i), columns, -load)
+
+    def _of_unknowns(
+        self, m: Measurement, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray, shift: list[np.ndarray]
+    ) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:
+        """(parts, bias) of the equations of a measurement, from frames of bodies to frames of the unknowns."""
+        layout, parts = self._form.layout, []
+        size = len(m.components(self._form.problem.model))
+        for (quantity, owner), coefficients in blocks.items():
+            check_among(f"quantity in the rows of {m.name!r}:", quantity, self._form.problem.quantities)
+            _, body = layout.block(quantity, owner)
+            columns, block = layout.columns(quantity, body), np.asarray(coefficients)
+            if block.shape != (size, len(columns)):
+                raise ProblemError(
+                    f"measurement {m.name!r} gives a block of shape {block.shape} for {quantity}({owner}), "
+                    f"but {(size, len(columns))} is needed (its components × the size of the quantity)"
+                )
+            transform = self._form.from_equation_frame(quantity, body)
+            block = block.astype(object) if transform is None else block.astype(object) @ transform
+            parts.append((columns, block))
+            if shift and quantity == "a":
+                bias = bias + block[:, 3:] @ shift[body]
+        return parts, np.asarray(bias)
