@@ -53,7 +53,7 @@ class Problem(Statement):
 
         Where equations are noisy it is an AugmentedSystem, whose solution is the estimate; its `plain` is the system of
         the equations alone, as it is of a BlockSystem. turn: with the further unknowns of an exact problem. passes and
-        outputs: see `BlockSystem`. The problem keeps the systems of its latest calls, so that one is assembled once.
+        outputs: see `BlockSystem`. Systems are cached: calls with the same arguments give the same object.
         """
         return system(self, layout, known, turn, passes, outputs)
 

@@ -247,13 +247,13 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
 def augmented_system(
     problem: Statement, layout: str, known: str, passes: Sequence[str], outputs: Sequence[Output]
 ) -> AugmentedSystem:  # fmt: skip
-    """The system of a problem with noise. The problem keeps it."""
+    """The system of a problem with noise, cached by the problem."""
     chosen, kinds = named_passes(passes), _distinct(outputs)
 
     def make() -> AugmentedSystem:
         return AugmentedSystem(BlockSystem(problem, layout, known, passes=chosen, outputs=outputs))
 
-    return problem.kept(("augmented", layout, known, chosen, kinds), make)
+    return problem.cached(("augmented", layout, known, chosen, kinds), make)
 
 
 def system(
@@ -262,13 +262,13 @@ def system(
 ) -> System:  # fmt: skip
     """The equations of a problem, an AugmentedSystem if some are noisy; see `Problem.system`.
 
-    The problem keeps them: calls with the same arguments give the same object.
+    The problem caches them: calls with the same arguments give the same object.
     """
     if problem.noisy:
         return augmented_system(problem, layout, known, passes, outputs)
     chosen, kinds = named_passes(passes), _distinct(outputs)
     key = ("system", layout, known, turn, chosen, kinds)
-    return problem.kept(key, lambda: BlockSystem(problem, layout, known, turn, chosen, outputs))
+    return problem.cached(key, lambda: BlockSystem(problem, layout, known, turn, chosen, outputs))
 
 
 def _distinct(outputs: Sequence[Output]) -> tuple[str | int, ...]:

@@ -29,12 +29,12 @@ Block = tuple[str, int]
 
 
 def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
-    """Names and places of the unknowns; turn: with unknowns of turned joints. The problem keeps it."""
+    """Names and places of the unknowns; turn: with unknowns of turned joints. Cached."""
 
     def make() -> Layout:
         return Layout(problem.model, name, problem.wrenches, turned(problem) if turn else (), further=problem.further)
 
-    return problem.kept(("layout", name, turn), make)
+    return problem.cached(("layout", name, turn), make)
 
 
 def turned(problem: Statement) -> tuple[Block, ...]:

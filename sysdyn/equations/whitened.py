@@ -134,7 +134,7 @@ def whitened_system(
     problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
     outputs: Sequence[Output] = QUANTITIES,
 ) -> WhitenedSystem:  # fmt: skip
-    """The whitened system of a problem with noise. The problem keeps it."""
+    """The whitened system of a problem with noise, cached by the problem."""
     augmented = augmented_system(problem, layout, known, passes, outputs)
     key = ("whitened", layout, known, named_passes(passes), id(augmented))
-    return problem.kept(key, lambda: WhitenedSystem(augmented))
+    return problem.cached(key, lambda: WhitenedSystem(augmented))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -31,9 +31,9 @@ from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWr
 from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
 from sysdyn.program.groups import Group, Groups
 
-MOST_SYSTEMS = 8  # Most layouts and systems of equations that a statement keeps (chosen).
+CACHE_SIZE = 32  # Layouts, systems, modes and other results that a statement caches (16 modes with their systems).
 
-Kept = TypeVar("Kept")
+T = TypeVar("T")
 
 
 class Statement:
@@ -110,26 +110,26 @@ class Statement:
                     "a foot that moves may slip: give the stance a condition, or hand in when it stands"
                 )
 
-    # ---- kept results ----------------------------------------------------------------------------------------------
+    # ---- cache -----------------------------------------------------------------------------------------------------
 
-    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """The kept result for this key, else the result of `make()`; the latest `MOST_SYSTEMS` are kept.
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The cached result for this key, else that of `make()`. The least recently used results are dropped.
 
-        A statement does not change, so that its layouts and systems of equations can be used again. Copies and pickles
-        leave them out.
+        A statement does not change, so its layouts, systems and modes can be reused. Copies and pickles omit them.
         """
-        store: dict[Hashable, Kept] = self._store
-        found = store.get(key)
-        if found is None:
-            found = make()
-            for old in list(store)[: max(0, len(store) + 1 - MOST_SYSTEMS)]:
-                store.pop(old, None)
-            store[key] = found
-        return found
+        cache: OrderedDict[Hashable, T] = self._cache
+        result = cache.get(key)
+        if result is None:
+            result = make()
+        cache[key] = result  # also if another thread has dropped it
+        cache.move_to_end(key)
+        while len(cache) > CACHE_SIZE:
+            cache.popitem(last=False)
+        return result
 
     @cached_property
-    def _store(self) -> dict:
-        return {}
+    def _cache(self) -> OrderedDict:
+        return OrderedDict()
 
     def __getstate__(self) -> dict:
         """Model, measurements and parameters alone: the rest follows from them."""
@@ -269,7 +269,7 @@ class Statement:
         kept = (
             m.constraint if m in self.switchable_constraints else m for m in self.measurements if on.get(m.name, True)
         )
-        return self.kept(("mode", *on.values()), lambda: self._with(*kept))
+        return self.cached(("mode", *on.values()), lambda: self._with(*kept))
 
     @cached_property
     def state_sensors(self) -> tuple[Measurement, ...]:

@@ -29,7 +29,7 @@ def carried(problem: Statement, valued: bool = True) -> tuple[Constraint, ...] |
 
     valued: their accelerations y are inputs; else zero.
     """
-    return problem.kept(("carried", valued), lambda: (_carried(problem, valued),))[0]
+    return problem.cached(("carried", valued), lambda: (_carried(problem, valued),))[0]
 
 
 def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:

@@ -128,7 +128,7 @@ def moves_freely(problem: Problem, inputs: dict[str, np.ndarray]) -> np.ndarray:
         kept = [m for m in problem.measurements if m not in problem.constraints]
         return Problem(problem.model, kept, [p.name for p in problem.parameters])
 
-    system = problem.kept("without constraints", made).system()
+    system = problem.cached("without constraints", made).system()
     if system.shape[0] != system.shape[1] or not structure(system).sound:
         return np.zeros(n, dtype=bool)
     given = {name: inputs[name] for name in system.program.inputs}

@@ -60,7 +60,7 @@ def _errors(
 
     sizes = {"q": (model.nq,), "qd": (model.nv,)}
     names = tuple(m.name for m in stated)
-    e, rates, cosines = problem.kept(("errors", names), lambda: compile_function(errors, sizes, level=1))(q, qd)
+    e, rates, cosines = problem.cached(("errors", names), lambda: compile_function(errors, sizes, level=1))(q, qd)
     ends = np.cumsum([len(x) for x in angular])[:-1]
     found = {}
     for m, x, rate, cosine, own in zip(

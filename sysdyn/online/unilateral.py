@@ -269,7 +269,7 @@ class Unilateral:
 
     def _moving(self, wrenches: bool) -> Runner:
         """Rates of "motion", σ / h, and "loads", Σ J^T fx + J^T λ, along tangents of q and q̇."""
-        return self.problem.kept(("rates of contacts", wrenches), lambda: self._written(wrenches))
+        return self.problem.cached(("rates of contacts", wrenches), lambda: self._written(wrenches))
 
     def _written(self, wrenches: bool) -> Runner:
         model, graph = self.model, Graph(SHARING)

@@ -238,20 +238,20 @@ def _solver(
             stated = whole if stabilise is None else _stabilised(whole, stabilise)
             return compile(stated, outputs=tuple(sorted(wanted)), external_wrenches=wrenches)
 
-        solver = whole.kept(("simulated", frozenset(wanted), stabilise, wrenches), made)
+        solver = whole.cached(("simulated", frozenset(wanted), stabilise, wrenches), made)
     if not solver.executable.backend.kernels:
         raise ProblemError("simulate needs machine code: compile with backend='llvm'")
     return solver
 
 
 def _steps(solver: Solver, integrator: str, feedback: bool) -> Steps:
-    """The compiled steps of a solver, which its problem keeps."""
+    """The compiled steps of a solver, cached by its problem."""
 
     def made() -> Steps:
         margins = Margins.of(solver.problem, list(solver.program.outputs))
         return Steps(solver, INTEGRATORS[integrator], feedback, margins)
 
-    return solver.problem.kept(("steps", id(solver), integrator, feedback), made)
+    return solver.problem.cached(("steps", id(solver), integrator, feedback), made)
 
 
 def _stabilised(problem: Problem, stabilise: float) -> Problem:

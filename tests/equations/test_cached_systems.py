@@ -1,4 +1,4 @@
-"""What a problem keeps: each layout and system of equations is made once, and none is copied or stored."""
+"""The cache of a problem: each layout and system of equations is made once, and none is copied or pickled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.equations.assembly import Assembly
-from sysdyn.measurements.statement import MOST_SYSTEMS
+from sysdyn.measurements.statement import CACHE_SIZE
 from sysdyn.passes import PAPER
 from sysdyn.program.graph import Graph
 
@@ -79,17 +79,17 @@ def test_changed_problems_have_systems_of_their_own():
     assert less.knows("fx") == {(0, k) for k in range(6)} and problem.knows("a") == frozenset()
 
 
-def test_the_number_of_kept_systems_is_bounded():
+def test_the_least_recently_used_results_are_dropped():
     problem = sd.forward_dynamics(sd.chain(1))
-    for k in range(3 * MOST_SYSTEMS):
-        assert problem.kept(k, lambda k=k: [k]) == [k]
-    again = [problem.kept(k, lambda: None) for k in range(2 * MOST_SYSTEMS, 3 * MOST_SYSTEMS)]
-    assert again == [[k] for k in range(2 * MOST_SYSTEMS, 3 * MOST_SYSTEMS)]
-    assert problem.kept(0, lambda: "made anew") == "made anew"
+    for k in range(CACHE_SIZE):
+        assert problem.cached(k, lambda k=k: [k]) == [k]
+    assert problem.cached(0, lambda: "computed again") == [0]  # a hit counts as a use
+    problem.cached("more", lambda: "one more")
+    assert [problem.cached(k, lambda: "computed again") for k in (0, 2, 1)] == [[0], [2], "computed again"]
 
 
 @pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
-def test_copies_and_pickles_leave_kept_systems_out(make):
+def test_copies_and_pickles_omit_cached_systems(make):
     problem = make(sd.chain(6))
     before = len(pickle.dumps(problem))
     system = problem.system()
