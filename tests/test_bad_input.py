@@ -643,7 +643,7 @@ def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, ki
 
 
 COUNTED = (
-    "bodies", "seed", "threads", "every", "iterations of a contact", "polish", "rows of a point", "max_iter",
+    "bodies", "threads", "every", "iterations of a contact", "polish", "rows of a point", "max_iter",
     "restarts", "iterations of learning",
 )  # fmt: skip
 
@@ -659,7 +659,6 @@ def _counting():
     estimator, q, y = sd.compile(noisy, backend="python"), np.zeros((5, 2)), np.arange(10.0).reshape(5, 2)
     return {
         "bodies": (1, chain),
-        "seed": (0, lambda n: sd.compile(problem, seed=n, backend="python")),
         "threads": (1, lambda n: solver(q, q, q, threads=n)),
         "every": (1, lambda n: sd.simulate(problem, zero, zero, None, 4e-3, 1e-3, every=n)),
         "iterations of a contact": (1, lambda n: sd.unilateral(touching, 0.5, iterations=n)),

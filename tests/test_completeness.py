@@ -38,7 +38,6 @@ BODY = f"inertia:{MODEL.body_names[1]}"
 VALUES = {
     "ordering": (
         "auto", "natural", "colamd", "markowitz", "umfpack", "torn", "fronts", "symmetric", "rnea", "crba", "aba",
-        "mixed",
     ),
     "outputs": ("all", "tau", "qdd", "fx", "a", "f", ["qdd", "f"]),
     "level": ("best", "fast"),
@@ -54,15 +53,13 @@ VALUES = {
         "all", [], "canonical_frames", "base_parameters", "classical_accelerations", "symmetric_elimination",
         "double_angle", "parallel_axes", "rewriting",
     ),
-    "seconds": (None, 0.2),
-    "seed": (0, 3),
     "inputs": ((), ("gravity", BODY, f"armature:{MODEL.joint_names[0]}")),
     "progress": (True, False, lambda what, done: None),
     "check_limits": (False, True),
 }  # fmt: skip
 # What an option's values are the names of.
 TABLES = {
-    "ordering": {"auto", "mixed", *ORDERINGS, *RECURSIVE},
+    "ordering": {"auto", *ORDERINGS, *RECURSIVE},
     "outputs": {"all", *QUANTITIES},
     "level": set(LEVELS),
     "layout": set(LAYOUTS),
@@ -89,8 +86,6 @@ def problem_for(name: str, value) -> sd.Problem:
     """One to which the value applies."""
     if value == "rnea":
         return sd.inverse_dynamics(MODEL)
-    if value == "mixed":
-        return sd.hybrid_dynamics(MODEL, MODEL.joint_names[:2])
     problem = sd.forward_dynamics(MODEL)
     return problem + sd.JointAcceleration("all", noise=1e3, name="encoders") if value == "symmetric" else problem
 

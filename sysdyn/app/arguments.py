@@ -43,7 +43,6 @@ Outputs = Annotated[
 ]
 OnSingular = Annotated[str | None, option("If the order fails at a state: raise (default), nan, or repivot.")]
 Overwrite = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
-Seconds = Annotated[float | None, option("Time limit in seconds of the search for a program with fewer operations.")]
 # ---- options for states and logs
 StatesFile = Annotated[
     str | None,
@@ -137,7 +136,7 @@ def refuse_options(options: Mapping[str, object], why: str) -> None:
 _LOGS = ("--log of exact states", "--log of unknown states")
 _SOLVERS = ("--random N", "--states FILE", _LOGS[0])
 _MODES = {
-    _SOLVERS: ("--ordering", "--on-singular", "--seconds"),
+    _SOLVERS: ("--ordering", "--on-singular"),
     _SOLVERS[1:]: ("--missing",),
     ("--states FILE", *_LOGS): ("--columns",),
     _LOGS: ("--plot",),

@@ -29,7 +29,6 @@ from sysdyn.app.arguments import (
     ResultsFile,
     RobotArgument,
     Scheduler,
-    Seconds,
     Seed,
     StatesFile,
     Subject,
@@ -111,7 +110,7 @@ def solve(
     random: Random = None, seed: Seed = 0, out: ResultsFile = None, outputs: Outputs = None, ordering: Ordering = None,
     on_singular: OnSingular = None, log: AnyLog = None, missing: Missing = "raise", columns: ColumnNames = None,
     velocities: Velocities = "logged", scheduler: Scheduler = None, coupled: Coupled = False, order: MotionOrder = None,
-    picture: Picture = None, force: Overwrite = False, seconds: Seconds = None,
+    picture: Picture = None, force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Solve a problem at states, or for each sample of a log.
 
@@ -157,18 +156,18 @@ def solve(
     refuse_other_modes(mode, {
         "--missing": missing != "raise", "--columns": columns, "--velocities": velocities != "logged",
         "--scheduler": scheduler, "--plot": picture, "--coupled": coupled, "--order": order, "--ordering": ordering,
-        "--on-singular": on_singular, "--seconds": seconds,
+        "--on-singular": on_singular,
     })  # fmt: skip
     if columns is not None:
         job = replace(job, columns={**job.columns, **load_renames(columns, job.problem)})
     if random is not None:
-        solve_states(job, random_states(job.problem, random, seed, job.values), out, seconds, random=True)
+        solve_states(job, random_states(job.problem, random, seed, job.values), out, random=True)
     elif file is not None:
         arrays = read_states(Path(file), job.problem, job.values, missing=missing, columns=job.columns)
-        solve_states(job, arrays, out, seconds)
+        solve_states(job, arrays, out)
     elif log is not None and mode == "--log of exact states":
         rows = Log(log, job.problem, job.values, missing, columns=job.columns, velocities=velocities)
-        solve_log(job, rows, log, out, picture, scheduler, seconds)
+        solve_log(job, rows, log, out, picture, scheduler)
     elif log is not None:
         if out is not None:
             from sysdyn.trajectories.stored import events_of
@@ -211,7 +210,6 @@ def flops(
         str | None,
         option("Orders to count, separated by commas. Default: all; for estimation problems: symmetric.", "--ordering"),
     ] = None,
-    seconds: Seconds = None,
 ) -> None:  # fmt: skip
     """Count the operations of every elimination order exactly.
 
@@ -225,7 +223,7 @@ def flops(
     from sysdyn.app.report import count_orders
 
     job = changed_job(stated_job(subject, base, kind, torque), None, outputs)
-    counts, refused = count_orders(job, orders, seconds)
+    counts, refused = count_orders(job, orders)
     table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
     for scope, rows in counts.items():
         table.add_row(Text(scope, style="bold"))
@@ -242,7 +240,7 @@ def flops(
 def plot(
     subject: Subject, out: Annotated[Path, option("The picture: .png, .pdf or .svg.")], base: Base = None,
     kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None, ordering: Ordering = None,
-    force: Overwrite = False, seconds: Seconds = None,
+    force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Draw the matrix before and after permutation.
 
@@ -254,7 +252,7 @@ def plot(
 
     check_output(out, force, suffixes=SUFFIXES)
     job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs)
-    solver = job.compile(backend="python", formulation="paper", seconds=seconds)
+    solver = job.compile(backend="python", formulation="paper")
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {path}: {solver!r}", soft_wrap=True)
 
@@ -262,7 +260,7 @@ def plot(
 @app.command()
 def report(
     subject: Subject, base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
-    ordering: Ordering = None, seconds: Seconds = None,
+    ordering: Ordering = None,
     out: Annotated[Path | None, option("Write a self-contained page (.html) instead.")] = None,
     log: UnknownLog = None, coupled: Coupled = False, order: MotionOrder = None, force: Overwrite = False,
 ) -> None:  # fmt: skip
@@ -281,14 +279,14 @@ def report(
         check_output(out, force, [Path(subject), *(files_of(log) if log is not None else ())], PAGES)
     job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs)
     if log is not None:
-        refuse_options({"--ordering": ordering, "--seconds": seconds}, "the page of a log has no program to choose")
+        refuse_options({"--ordering": ordering}, "the page of a log has no program to choose")
         if out is None:
             raise InvalidInput("the report about a log is a page: give --out PAGE.html")
         run = job.smooth(job.unknown_log(log), coupled, order)
         output().print(f"wrote {run.report(out, job.title)}: {len(run):,} states of {log}", soft_wrap=True)
         return
     refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
-    solver = job.compile(seconds=seconds)
+    solver = job.compile()
     if out is None:
         output().print(solver.report(), soft_wrap=True)
         return
@@ -335,7 +333,7 @@ def export(
     base: Base = None, kind: ProblemKind = None, torque: Torque = None, outputs: Outputs = None,
     ordering: Ordering = None,
     real: Annotated[str, option("Floating-point type: float64 (default) or float32.")] = "float64",
-    force: Overwrite = False, seconds: Seconds = None,
+    force: Overwrite = False,
 ) -> None:  # fmt: skip
     """Write a solver as C99 code that depends only on math.h.
 
@@ -347,7 +345,7 @@ def export(
     """
     check_output(out, force)
     job = changed_job(stated_job(subject, base, kind, torque), ordering, outputs)
-    solver = job.compile(seconds=seconds)
+    solver = job.compile()
     path = solver.export_c(out, name, real)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
     output().print(f"wrote {path}: {files}", soft_wrap=True)

@@ -31,7 +31,7 @@ from sysdyn.sparse.orderings import ORDERINGS
 # Kinds of problems with a name. Other problems are lists of measurements.
 KINDS = ("inverse", "forward", "hybrid")
 # Valid elimination orders, besides "auto".
-ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
+ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
 # {kind of problem: outputs}, the quantity that RNEA or ABA returns.
 DEFAULT_OUTPUTS = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
 # {kind of problem: textbook algorithm for comparison}
@@ -115,7 +115,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
     return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
 
 
-def solve_states(job: Job, states: States, out: Path | None, seconds: float | None, random: bool = False) -> None:
+def solve_states(job: Job, states: States, out: Path | None, random: bool = False) -> None:
     """Solve at states; print and write the results. random: random states, in which contacts may move."""
     arrays: dict[str, Any] = dict(states.arrays)
     q, qd = arrays.pop("q"), arrays.pop("qd")
@@ -124,7 +124,7 @@ def solve_states(job: Job, states: States, out: Path | None, seconds: float | No
         warn_if_moving(
             job.problem, q, qd, {*arrays.get("y", ()), *(m.name for m in job.problem.switchable_constraints)}
         )
-    solver = job.compile(seconds=seconds)
+    solver = job.compile()
     solution = solver(q, qd, **arrays)
     _print_title(job)
     print_solution(solver, solution)
@@ -140,10 +140,9 @@ def solve_states(job: Job, states: States, out: Path | None, seconds: float | No
 
 def solve_log(
     job: Job, log: Log, path: Path, out: Path | None, picture: Path | None, scheduler: str | None,
-    seconds: float | None,
 ) -> None:  # fmt: skip
     """Estimate the outputs of a log with exact q and q̇; write and draw the estimates."""
-    solver = job.compile(seconds=seconds)
+    solver = job.compile()
     bands = _bands(job.problem.model, solver.outputs, picture)
     _print_title(job)
     output().print(repr(solver), soft_wrap=True)

@@ -60,16 +60,14 @@ def reference_of(job: Job) -> ReferenceAlgorithm | None:
 # ---- operation counts
 
 
-def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[dict[str, list], dict[str, str]]:
+def count_orders(job: Job, orders: str | None) -> tuple[dict[str, list], dict[str, str]]:
     """Count the operations of elimination orders and of other forms.
 
     Parameters
     ----------
     job : Job
     orders : str or None
-        Names of orders, separated by commas. None: all orders that take at most seconds.
-    seconds : float or None
-        Time limit for the search, see `sysdyn.compile`.
+        Names of orders, separated by commas. None: all, or of noisy problems "symmetric".
 
     Returns
     -------
@@ -84,15 +82,15 @@ def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[d
     """
     if orders is not None:
         names = orders.replace(" ", "").split(",")
-    else:  # "mixed" takes minutes, and so do the other orders until they fail for noisy problems
-        names = ["symmetric"] if job.problem.noisy else [name for name in ALL_ORDERINGS if name != "mixed"]
+    else:  # the other orders take minutes until they fail for noisy problems
+        names = ["symmetric"] if job.problem.noisy else [*ALL_ORDERINGS]
     for name in names:
         check_among("ordering", name, ALL_ORDERINGS)
     counts: dict[str, list] = {"solve": [], "end to end": []}
     refused = {}
     for name in names:
         try:
-            solver = replace(job, ordering=name).compile(backend="python", seconds=seconds)
+            solver = replace(job, ordering=name).compile(backend="python")
         except SysdynError as error:
             lines = str(error).splitlines()  # first line, and the second one if the first ends with a colon
             refused[name] = " ".join(line.strip() for line in lines[: 1 + lines[0].endswith(":")])
@@ -101,7 +99,7 @@ def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[d
         for scope, flops in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
             if flops is not None:
                 counts[scope].append((name, *count_cells(flops), f"{solver.fill_in:,}", remark))
-    for label, solver in other_forms(job, seconds).items():
+    for label, solver in other_forms(job).items():
         fill = f"{solver.fill_in:,}" if solver.fill_in else ""
         counts["end to end"].append((f"{label}, {solver.ordering}", *count_cells(solver.flops.end_to_end), fill, ""))
     if reference := reference_of(job):
@@ -109,12 +107,12 @@ def count_orders(job: Job, orders: str | None, seconds: float | None) -> tuple[d
     return counts, refused
 
 
-def other_forms(job: Job, seconds: float | None = None) -> dict[str, Solver]:
+def other_forms(job: Job) -> dict[str, Solver]:
     """{label: solver} for elimination with passes and for recursion, if applicable."""
     forms = {}
     for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
         with contextlib.suppress(SysdynError):
-            solver = replace(job, ordering="auto").compile(backend="python", formulation=formulation, seconds=seconds)
+            solver = replace(job, ordering="auto").compile(backend="python", formulation=formulation)
             if solver.passes != PAPER:
                 forms[label] = solver
     return forms

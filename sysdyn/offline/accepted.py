@@ -67,7 +67,7 @@ class AcceptedOrder:
                 break  # more states lead to the orders that are known
             with self.stages.stage("judge"):
                 failing = self._judged(choices)
-            if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed", GIVEN):
+            if (choices and not failing) or self.options.ordering in (*RECURSIVE, GIVEN):
                 break
             if self.accepted and self.accepted.judged.seldom and (attempt or not self.accepted.judged.crossing):
                 break

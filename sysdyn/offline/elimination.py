@@ -21,7 +21,6 @@ from sysdyn.offline.verdict import Behaviour, Candidate, Safety
 from sysdyn.program.graph import Graph, is_constant, strip_sign
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.simplify import simplify
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
 # Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
@@ -180,14 +179,11 @@ def output_groups(
     return groups
 
 
-def solve_scope(system: System, choice: Choice, outputs: Sequence[Output], rewriting: bool = False) -> Flops:
-    """Operations of the same elimination with X, v, c, ν given. rewriting: with sums and products rewritten."""
+def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
+    """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
     with assembly.graph as graph:
         factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
         solution = _solution(assembly, factors, choice.refined)
         found = [x for _, values in output_groups(system, assembly, solution, outputs) for x in values]
-        if rewriting:
-            graph, found = simplify(graph, [*found, *factors.pivots])
-            found = found[: len(found) - len(factors.pivots)]
         return graph.count(found)

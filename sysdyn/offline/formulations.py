@@ -57,7 +57,7 @@ class Recursion(Formulation):
         stages.say("writing recursions")
         try:
             with stages.stage("candidates"):
-                found = recursion.write(problem, options, stages.left)
+                found = recursion.write(problem, options)
         except SingularState:
             return None  # the search for an order names the undetermined unknowns
         stages.say(f"checking {found.method}", 0.7)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from sysdyn.equations.augmented import system as problem_system
-from sysdyn.equations.recursive_orders import RECURSIVE, mixed
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
-from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.statement import Statement
-from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import GIVEN, Equations, Options
-from sysdyn.recursions.plan import Plan, tuned
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import FORESIGHT, ORDERINGS, PLAIN
 from sysdyn.sparse.quasidefinite import LAST_RESORT
@@ -27,10 +25,6 @@ AUTO_LARGE = ("torn", "umfpack")
 # Orders that are tried beside the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
 # accelerations decide needs no multipliers, and these orders find that (iCub on two feet: 8,537 and 8,960 for 13,377).
 KNOWN_MOTION = ("umfpack", "torn")
-# Operations that stand for an order that cannot be eliminated: more than any order has.
-NEVER = 10**15
-# Operations that the search for a mixed order eliminates, at effort 1 (chosen).
-MIXED_BUDGET = 1_000_000
 # Most unknowns of a system searched with look-ahead, which takes long in larger ones and was not seen to save there.
 FORESIGHT_LIMIT = 400
 # Unknowns beyond which a symmetric system is first tried with FEW_STARTS starts only, the better ones there (chosen).
@@ -59,12 +53,10 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
         yield ordering, _Found(Pivots(rows, columns))
     elif ordering in RECURSIVE:
         yield ordering, lambda cap: Pivots(*RECURSIVE[ordering](system))
-    elif ordering == "mixed":
-        yield ordering, lambda cap: cheapest_mixed(system, options)
     elif ordering in ORDERINGS:
         yield from _searched(ordering, sampled, plain, most)
     elif ordering != "auto":
-        raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, "mixed", *ORDERINGS))
+        raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
     elif sampled.tree:
         yield from _searched("symmetric", sampled, plain, most)
         if known_motion(system):
@@ -73,7 +65,7 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
         elif not plain:  # last resort: orthogonal columns
             yield from _searched("torn", sampled, True, 1)
     else:
-        for name, order in _recursive(system, options):
+        for name, order in _recursive(system):
             yield name, order
             if options.level == "fast" and name in ("rnea", "aba"):
                 return
@@ -86,8 +78,8 @@ def known_motion(system: System) -> bool:
     return len(system.problem.knows("qdd")) == system.model.nv
 
 
-def _recursive(system: System, options: Options) -> Named:
-    """The recursive orders of the system, and a mixture of two of them."""
+def _recursive(system: System) -> Named:
+    """The recursive orders of the system."""
     for name, function in RECURSIVE.items():
         if name == "crba" and system.model.nv > CRBA_LIMIT:
             continue
@@ -96,8 +88,6 @@ def _recursive(system: System, options: Options) -> Named:
         except ProblemError:
             continue
         yield name, _Found(Pivots(*permutations))
-        if name == "aba" and options.budget.effort > 1.0:
-            yield "mixed", lambda cap: cheapest_mixed(system, options)
 
 
 def _searched(name: str, sampled: Sampled, plain: bool, most: int | None) -> Named:
@@ -153,34 +143,3 @@ def given_order(problem: Statement, order: object, equations: Equations) -> tupl
             "that makes them of the pattern of problem.system()"
         )
     return found
-
-
-def streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sampled], Pivots]]]:
-    """Starts of each order by name for the search beyond the usual one, see `Search`."""
-    names: tuple[str, ...] = (ordering,)
-    if ordering == "auto":
-        searched = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
-        names = ("symmetric",) if sampled.tree else (*searched, "mixed", "reordered")
-    fixed = (*RECURSIVE, "natural", GIVEN)
-    return {name: (*PLAIN.get(name, ()), *ORDERINGS.get(name, ())) for name in names if name not in fixed}
-
-
-def cheapest_mixed(system: System, options: Options) -> Pivots:
-    """The mixed order of fewest operations that changing one body at a time finds, from the ABA's and the CRBA's on."""
-    bodies = range(system.model.nb)
-
-    def order(plan: Plan) -> Pivots:
-        return Pivots(*mixed(system, [plan.pick("wait", i) == 1 for i in bodies]))
-
-    def cost(plan: Plan) -> int:
-        permutations = order(plan)
-        try:
-            elimination = Elimination(system, *permutations, cap=plan.bound)
-            with elimination.graph:
-                return elimination.choice("mixed", options.outputs).total
-        except (NoSafeOrdering, SingularState):
-            return NEVER
-
-    starts = [Plan(), Plan({("wait", i): 1 for i in bodies})]
-    plan, _ = tuned(cost, starts, MIXED_BUDGET * options.budget.effort)
-    return order(plan)

@@ -35,7 +35,6 @@ from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph, strip_sign
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
-from sysdyn.recursions.plan import More
 from sysdyn.recursions.write import ROWS, Written
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
@@ -74,14 +73,11 @@ def gives(problem: Problem, options: Options) -> bool:
 
 def budget(options: Options) -> float:
     """Operations that may be written in search of fewer."""
-    return BUDGET * options.budget.effort if options.level == "best" else 0.0
+    return BUDGET * options.effort if options.level == "best" else 0.0
 
 
-def write(problem: Problem, options: Options, more: More | None = None) -> Written:
-    """The formulation of fewest operations that is found, of a problem that `applies`.
-
-    more: the search goes on beyond its effort while this is true.
-    """
+def write(problem: Problem, options: Options) -> Written:
+    """The formulation of fewest operations that is found, of a problem that `applies`."""
     free = applies(problem)
     assert free is not None
     readings = (read(problem, options.measured) if gives(problem, options) else None) or ()
@@ -92,8 +88,7 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     every += [problem.wrenches.name] if problem.constraints else []
     return recursions.write(
         problem.model, free, [*every, *(x.name for x in readings)], options.external_wrenches, budget=budget(options),
-        passes=options.passes, more=more, seed=options.budget.seed, constraints=carried(problem) or (),
-        readings=readings,
+        passes=options.passes, constraints=carried(problem) or (), readings=readings,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The stages of the offline phase: progress, time that each took, and time that is left."""
+"""The stages of the offline phase: their progress, and the time that each took."""
 
 from __future__ import annotations
 
@@ -9,36 +9,21 @@ from contextlib import contextmanager
 # Callback of progress: a text, and the share of the work that is done.
 Progress = Callable[[str, float], None]
 
-# Clock of the time that searches may take [s].
-clock: Callable[[], float] = time.monotonic
-# Share of the progress that is search, if a time is given for it (chosen).
-SEARCH = 0.9
-
 
 class Stages:
-    """The running stages, which report progress, and the time that searches may take.
+    """Reports progress to progress(text, share done), and measures the time of each stage."""
 
-    seconds: from now on; None for the usual search alone. progress(what, share): called with a text and the share done.
-    """
-
-    def __init__(self, seconds: float | None, progress: Progress | None):
-        self.seconds, self._progress = seconds, progress
-        self._began, self._furthest = clock(), 0.0
+    def __init__(self, progress: Progress | None = None):
+        self._progress = progress
+        self._furthest = 0.0
         self._spent: dict[str, float] = {}
         self._running: list[str] = []
 
     def say(self, what: str, share: float = 0.0) -> None:
-        """Report `what` and the share of the usual work that is done, or of the time if one is given."""
-        if self.seconds is not None:
-            passed = (clock() - self._began) / self.seconds
-            share = SEARCH * passed if passed < 1.0 else max(share, SEARCH)
-        self._furthest = max(self._furthest, share)  # a second search begins again, its progress does not
+        """Report a text and the share of the work that is done; a share never falls, though a search may restart."""
+        self._furthest = max(self._furthest, share)
         if self._progress:
             self._progress(what, self._furthest)
-
-    def left(self) -> bool:
-        """True if there is time beyond the usual search."""
-        return self.seconds is not None and clock() - self._began < self.seconds
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -171,10 +171,3 @@ class Verdict(NamedTuple):
     safety: Safety
     guards: list[tuple[float, float]]
     worst: Inputs
-
-
-def may_replace(safety: Safety, before: Safety, definite: bool) -> bool:
-    """True if an order is as safe as the one before. definite: its pivots are, whatever their size."""
-    large = definite or safety.least_pivot >= before.least_pivot
-    rare = safety.seldom or not before.seldom
-    return safety.firm or (safety.ok and safety.exact and rare and not safety.crossing and large)

@@ -27,7 +27,7 @@ from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
-from sysdyn.offline.options import GIVEN, Budget, Equations, Options
+from sysdyn.offline.options import GIVEN, Equations, Options
 from sysdyn.offline.orders import given_order
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.offline.pipeline import build
@@ -63,15 +63,13 @@ def compile(
     external_wrenches: bool = True,
     effort: float = 1.0,
     passes: str | Sequence[str] = "all",
-    seconds: float | None = None,
-    seed: int = 0,
     inputs: Sequence[str] = (),
     progress: Progress | bool = True,
     check_limits: bool = False,
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
-    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "mixed", "torn", "fronts", "umfpack", "colamd",
+    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "torn", "fronts", "umfpack", "colamd",
                  "markowitz", "natural", "symmetric"; or your own: (row_perm, col_perm), the row and the column of each
                  pivot of problem.system(), such as P and Q of another program, or a function that makes them of its
                  pattern (CSR of ones). Yours is judged, too: one that is not safe is taken with on_singular="repivot"
@@ -93,12 +91,8 @@ def compile(
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; passes that do not apply are left out, `Solver.passes` are the others
     external_wrenches: if False, they are zero at every call, and recursions spend no operations on them
-    effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
-                 order "mixed", too, and sums and products of eliminations are rewritten. It counts operations: the
+    effort       factor on the usual search for recursions of fewer operations, 0 for none. It counts operations: the
                  result does not depend on the machine
-    seconds      time to search for: once the usual search, which `effort` measures, is done, it goes on with orders, or
-                 plans of recursions, drawn by `seed`, until so many seconds are over, and keeps the cheapest safe one.
-                 A seed draws the same in every run; how many of them are tried is a matter of time
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     True: a bar on a terminal or in a notebook if it takes more than a second; False: none. Or a
@@ -141,7 +135,7 @@ def compile(
         ordering=ordering if isinstance(ordering, str) else GIVEN, outputs=asked, level=level, backend=backend,
         real=real_of(real).dtype.name, formulation=formulation,
         external_wrenches=bool(external_wrenches), passes=named_passes(passes), equations=Equations(layout, known),
-        budget=Budget(effort, seconds, seed),
+        effort=effort,
     )  # fmt: skip
     if options.numbers is not DOUBLE and problem.noisy:
         raise ProblemError(

@@ -110,7 +110,7 @@ class Posterior:
 
     @functools.cached_property
     def _root(self) -> SquareRoot:
-        return square_root(self.system, Stages(None, self._progress))
+        return square_root(self.system, Stages(self._progress))
 
     @functools.cached_property
     def noisy(self) -> NoisyComponents:
@@ -291,7 +291,7 @@ class Posterior:
             return found
         with self._lock:
             if name not in self._executables:
-                stages = Stages(None, self._progress)
+                stages = Stages(self._progress)
                 stages.say(name)
                 try:
                     self._executables[name] = self._made(name, groups, stages)

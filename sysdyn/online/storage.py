@@ -28,7 +28,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 
-FORMAT = 4  # The version of the stored form: it rises when the meaning of any part changes.
+FORMAT = 5  # The version of the stored form: it rises when the meaning of any part changes.
 
 # Types of fields of dataclasses by their annotations, for fields that are no dataclasses.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}

@@ -18,7 +18,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
 from sysdyn.program.simplify import MAX_OPS, simplify
 from sysdyn.recursions.constraints import Constraint
-from sysdyn.recursions.plan import Key, More, Plan, tuned
+from sysdyn.recursions.plan import Key, Plan, tuned
 from sysdyn.recursions.ways import RESPONSES, ROWS, Reduced, Rooted, Unknowns, Written
 
 COMPOSITE_LIMIT = 60  # Most degrees of freedom for trying the O(n³) method beside the O(n) one (chosen).
@@ -39,7 +39,7 @@ METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
 
 def write(
     model: Model, known: str | Collection[int], outputs: Sequence[str], external_wrenches: bool = True,
-    method: str = "auto", *, budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
+    method: str = "auto", *, budget: float = 0.0, passes: Sequence[str] = ALL,
     constraints: Sequence[Constraint] = (), readings: Sequence[Constraint] = (),
 ) -> Written:  # fmt: skip
     """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
@@ -47,10 +47,10 @@ def write(
     known: "tau", "qdd", or the degrees of freedom of which τ is known while q̈ is of the others. outputs: of tau, qdd,
     fx, a, f. external_wrenches: whether they are inputs, else they are zero. Inputs are named as in `Graph.inputs`: q,
     qd, tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations
-    that may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more:
-    after that the search goes on for as long as this is true, with plans that `seed` fixes. constraints: they hold by
-    wrenches, the output "w"; a and f are no outputs then, and RESPONSES alone are if there are any. If no τ is known
-    wrenches are inputs, too, and ROWS an output. readings: outputs by their names, beside tau, qdd, fx and w.
+    that may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`.
+    constraints: they hold by wrenches, the output "w"; a and f are no outputs then, and RESPONSES alone are if there
+    are any. If no τ is known wrenches are inputs, too, and ROWS an output. readings: outputs by their names, beside
+    tau, qdd, fx and w.
     """
     every = frozenset(range(model.nv))
     free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
@@ -74,8 +74,8 @@ def write(
         ways = {name + root: (way, name) for root, way in trees.items() for name in methods}
     trials = _Trials(ways, outputs, "rewriting" in passes)
     trials.begin({name: [*_starts(model, method)] for name, (_, method) in ways.items()})
-    if budget or (more and more()):
-        trials.improve(budget, more, seed)
+    if budget:
+        trials.improve(budget)
     written = trials.best
     considered = sorted(trials.least.items(), key=lambda x: x[0] != written.method)
     best, method = ways[written.method]
@@ -112,13 +112,13 @@ class _Trials:
         for written, plan in sorted(found, key=lambda x: x[0].total):
             self._count(written, plan, PROMISING)
 
-    def improve(self, budget: float, more: More | None, seed: int) -> None:
+    def improve(self, budget: float) -> None:
         """Change decisions of the best plan; see `tuned`."""
         method = self.best.method
-        if self.best.total > budget and not (more and more()):
+        if self.best.total > budget:
             return
         self._try_units(method, LIKELY)
-        tuned(partial(self._cost, method), [self.plan], budget, more, seed)
+        tuned(partial(self._cost, method), self.plan, budget)
         self._try_units(method, int(min(LIKELY_OPERATIONS, budget)) // max(1, self.best.total))
 
     def _try_units(self, method: str, most: int) -> None:

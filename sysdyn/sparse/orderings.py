@@ -6,8 +6,7 @@ static pivot only if it stays away from zero at all of them, so every order here
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -16,14 +15,11 @@ import numpy as np
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.markowitz import choose_pivots, foreseen, markowitz, with_pivots
+from sysdyn.sparse.markowitz import choose_pivots, markowitz
 from sysdyn.sparse.quasidefinite import SYMMETRIC
-from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Sampled, SampledElimination
+from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Sampled
 from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.tearing import FRONTS, TORN
-
-# Pairs (pivots that are tried, steps after each), one of which chooses the pivots of a window anew (chosen).
-LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))
 
 
 def natural(a: Sampled) -> Pivots:
@@ -75,37 +71,6 @@ def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
 def backwards(order: Order) -> Order:
     """The order of the matrix with rows and columns counted from the end."""
     return renumbered(order, lambda n: np.arange(n)[::-1])
-
-
-def restarts(starts: Sequence[Order], seed: int) -> Iterator[Order]:
-    """The starts again and again, with rows and columns numbered at random; restart k is drawn by (seed, k)."""
-    for k in itertools.count():
-        rng = np.random.default_rng((seed, k))
-        yield renumbered(starts[k % len(starts)], rng.permutation)
-
-
-def reordered(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator) -> Pivots:
-    """The order with the pivots of a window chosen anew from its own rows and columns, by Markowitz with look-ahead.
-
-    The matrix left for later pivots is the same, so that they stay as safe as they were. Ties are broken at random.
-    """
-    r, c = rng.permutation(len(a.rhs)), rng.permutation(a.n)
-    width, depth = LOOKS[rng.integers(len(LOOKS))]
-    state = SampledElimination(_numbered(a, r, c))
-    rows, columns = r[list(order.rows)].tolist(), c[list(order.columns)].tolist()
-    joined = {k: tuple(r[list(others)].tolist()) for k, others in order.joined.items()}
-    inside = range(len(rows))[window]
-    if any(k in joined for k in inside):
-        return order  # the matrix left after an orthogonal column depends on all of its rows
-    for k in range(inside.start):
-        if k in joined:
-            state.orthogonal((rows[k], *joined[k]), columns[k])
-        state.eliminate(rows[k], columns[k])
-    state.barred = set(range(len(r))).difference(rows[window])
-    chosen = with_pivots(state, columns[window], lambda state, left: foreseen(state, left, width, depth))
-    rows[window], columns[window] = chosen.rows, chosen.columns
-    joined |= {inside.start + k: tuple(others) for k, others in chosen.joined.items()}
-    return _originally(Pivots(rows, columns, joined), r, c)
 
 
 def _judged(order: Order) -> Iterator[Order]:

@@ -74,9 +74,8 @@ class Sampled:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. trials: multiple of it that looking ahead may take. going: asked now and then; a search gives up if it
-    says no. equilibrate: judge pivots of rows and columns
-    brought to one scale. least_variation: least safe pivot at every state as a share of its greatest value, and
+    gives up. trials: multiple of it that looking ahead may take. equilibrate: judge pivots of rows and
+    columns brought to one scale. least_variation: least safe pivot at every state as a share of its greatest value, and
     least_ratio: as a share of each other entry of its column. tree: of a symmetric matrix that has one. nodes: of
     others, the nodes that columns belong to.
     """
@@ -89,7 +88,6 @@ class Sampled:
     rhs: np.ndarray
     budget: float = MOST_PRODUCTS
     trials: float = TRIALS
-    going: Callable[[], bool] | None = None
     equilibrate: bool = True
     least_variation: float = LEAST_VARIATION[0]
     least_ratio: float = LEAST_RATIO
@@ -144,16 +142,13 @@ class SampledElimination(SampledActiveSubmatrix):
                 self.unit[i].add(j)
         super().__init__(rows, a.n, CANCELLED)
         self.rhs = [bool(x) for x in a.rhs]
-        self.budget, self.trials, self.going = a.budget, a.trials * a.budget, a.going
+        self.budget, self.trials = a.budget, a.trials * a.budget
         self.trying = False  # while looking ahead
-        self.barred: set[int] = set()  # rows that give no pivot
         self.least_variation, self.least_ratio = a.least_variation, a.least_ratio
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
 
     def safety(self, i: int, j: int) -> float:
         """Safety of a pivot, at least 1 if it stays away from zero, on one side, and counts in its column."""
-        if i in self.barred:
-            return 0.0
         if j in self.unit[i]:
             return math.inf
         entry = self.rows[i][j]
@@ -178,17 +173,14 @@ class SampledElimination(SampledActiveSubmatrix):
     def safest(self, columns: Iterable[int]) -> Pivot | None:
         """The entry of greatest safety; None if that is below NEARLY_SAFE."""
         value, i, j = max(((self.safety(i, j), i, j) for j in columns for i in self.columns[j]), default=(0.0, -1, -1))
-        return Pivot(i, j) if value >= NEARLY_SAFE and i not in self.barred else None
+        return Pivot(i, j) if value >= NEARLY_SAFE else None
 
     def turned(self, columns: Iterable[int]) -> Pivot:
         """A pivot of the column that is cheapest to turn in all its rows, which are turned.
 
-        Its norm vanishes only if the whole matrix is singular. Raises NoSafeOrdering if a column is empty, or some rows
-        are barred.
+        Its norm vanishes only if the whole matrix is singular. Raises NoSafeOrdering if a column is empty.
         """
         left = list(columns)
-        if self.barred:
-            raise NoSafeOrdering("no entry left is a safe pivot")
         for j in left:
             if not self.columns[j]:
                 raise NoSafeOrdering(f"column {j} is left without an entry")
@@ -230,7 +222,7 @@ class SampledElimination(SampledActiveSubmatrix):
             self.trials -= products
             return
         self.budget -= products
-        if self.budget < 0 or (self.going and not self.going()):
+        if self.budget < 0:
             raise NoSafeOrdering("given up: more expensive than what is known, or than a search may be")
 
     def holders(self, j: int) -> list[int]:

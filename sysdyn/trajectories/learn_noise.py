@@ -121,7 +121,7 @@ def learn_noise_of_log(
     if not is_count(iterations, 1):
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
     readings, first = read(problem, log, **options), first_position(problem, start)
-    told = Stages(None, progress)
+    told = Stages(progress)
     told.say("compiling the equations of an instant", 0.05)
     survey = Survey.of(readings)
     trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)

@@ -142,7 +142,7 @@ def smooth(
     asked = Request(wanted, bool(coupled), order, density, first, bool(robust), window, impacts)
     if out is not None:
         return smooth_into(problem, opened(problem, log, **options), out, asked, progress)
-    told, readings = Stages(None, progress), read(problem, log, **options)
+    told, readings = Stages(progress), read(problem, log, **options)
     with OneThread():
         survey = Survey.of(readings)
         run, scales, trajectory = _smoothed(problem, readings, survey, asked, told)
@@ -213,7 +213,7 @@ def smooth_into(
     seen: Callable[[Mapping[str, np.ndarray]], None] | None = None,
 ) -> StoredRun:  # fmt: skip
     """`smooth` of a log that is not held in memory, into a file. seen: told of the arrays of successive rows."""
-    told = Stages(None, progress)
+    told = Stages(progress)
     told.say("reading the log", SURVEYED)
     survey = surveyed(problem, log)
     store = Store(out, {"log": survey.digest, **asked.identity(problem)})

@@ -9,7 +9,7 @@ from robots import floating_tree
 from systems import Accelerometer, built, reference, unknowns
 
 from sysdyn.equations.formulation import KNOWN
-from sysdyn.equations.recursive_orders import RECURSIVE, Permutations, mixed
+from sysdyn.equations.recursive_orders import RECURSIVE, Permutations
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.constraints import Contact
@@ -103,17 +103,6 @@ def test_wrenches_of_constraints_are_last(order):
     expected = np.linalg.solve(system.matrix(entries).toarray(), -b)
     solution = eliminated(system, entries, b, found).solution
     np.testing.assert_allclose(solution, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
-
-
-def test_orders_between_the_articulated_and_the_composite_one():
-    """Accelerations of joints that wait follow those of their parents' bodies, the outer ones first."""
-    model = floating_tree(4, 1, parent=(-1, 0, 1, 0))
-    system = forward_dynamics(model).system()
-    assert mixed(system, [False] * 4) == RECURSIVE["aba"](system)
-    assert mixed(system, [True] * 4) == RECURSIVE["crba"](system)
-    columns = [system.col_blocks[c] for c in mixed(system, [True, True, False, True])[1]]
-    order = [x for x in dict.fromkeys(columns) if x[0] in ("a", "qdd")]
-    assert order == [("a", 3), ("a", 2), ("qdd", 2), ("a", 1), ("a", 0), ("qdd", 3), ("qdd", 1), ("qdd", 0)]
 
 
 def test_recursive_orders_say_where_they_do_not_apply():

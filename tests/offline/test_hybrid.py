@@ -10,7 +10,7 @@ from oracles import Pinocchio, icub, icub_urdf
 from robots import floating_tree
 
 import sysdyn as sd
-from sysdyn.equations.recursive_orders import RECURSIVE, mixed
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque, JointWrench
@@ -218,29 +218,3 @@ def test_derivatives_across_turned_joints():
         close(found[..., k], solver(q, qd, qdd=qdd, y={"knee": e}).fx - base, 1e-10)
     force = found[model.body_index(FOOT), 3:, 3:]  # −R: what comes through the knee goes to the ground
     close(force @ force.T, np.eye(3), 1e-12)
-
-
-@pytest.mark.slow
-def test_orders_between_the_articulated_and_the_composite_one():
-    """None waits in the ABA, all wait in the CRBA; what a search finds in between is cheaper than either, and right."""
-    model = sd.random_tree(8, seed=1)
-    problem = sd.hybrid_dynamics(model, list(model.joint_names[::2]))
-    system = problem.system()
-    found = {}
-    for name, waits in (("aba", False), ("crba", True)):
-        rows, columns = mixed(system, [waits] * model.nb)
-        assert sorted(columns) == list(range(system.shape[1]))
-        found[name] = Elimination(system, rows, columns).choice(name, ("tau", "qdd")).end_to_end.total
-        assert (
-            found[name] == Elimination(system, *RECURSIVE[name](system)).choice(name, ("tau", "qdd")).end_to_end.total
-        )
-    solver = sd.compile(problem, "mixed", ["tau", "qdd"], level="fast")
-    assert solver.flops.end_to_end.total < min(found.values())
-    for effort in (1.0, 2.0):
-        again = sd.compile(problem, outputs=["tau", "qdd"], effort=effort, formulation="paper", backend="python")
-        assert ("mixed" in {name for name, _ in again.compiled.considered}) == (effort > 1.0)
-    q, qd, x = model.random_state(seed=2)
-    reference = sd.compile(problem, "aba", ["tau", "qdd"], level="fast")(q, qd, tau=x, qdd=x)
-    assert solver(q, qd, tau=x, qdd=x).qdd == pytest.approx(reference.qdd, rel=1e-9)
-    with pytest.raises(sd.ProblemError, match="'mixed'"):
-        sd.compile(sd.inverse_dynamics(model) + sd.Accelerometer(model.body_names[0], noise=1.0), "mixed")

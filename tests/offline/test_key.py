@@ -12,7 +12,7 @@ import sysdyn as sd
 from sysdyn.files.sources import sources_digest
 from sysdyn.offline import key, pipeline
 from sysdyn.offline.key import DECIDING, cache_key
-from sysdyn.offline.options import Budget, Options
+from sysdyn.offline.options import Options
 
 # These run programs, read and write files, and say what is wrong, but do not decide what a program is.
 NO_PART_OF_PROGRAMS = {
@@ -43,11 +43,9 @@ def test_problems_and_options_are_part_of_the_key():
     problem = sd.forward_dynamics(sd.chain(2))
     options = [
         Options(), Options(ordering="aba"), Options(outputs=("qdd",)), Options(level="fast"),
-        Options(external_wrenches=False), Options(budget=Budget(effort=2.0)), Options(budget=Budget(seconds=1.0)),
-        Options(budget=Budget(1.0, 1.0, 7)),
+        Options(external_wrenches=False), Options(effort=2.0),
     ]  # fmt: skip
     keys = {cache_key(problem, x) for x in options}
     assert len(keys) == len(options) and None not in keys
     assert cache_key(problem, Options()) == cache_key(sd.forward_dynamics(sd.chain(2)), Options())
     assert cache_key(problem, Options()) not in {cache_key(sd.inverse_dynamics(sd.chain(2)), Options())}
-    assert Options(budget=Budget(seed=7)) == Options()  # without a time nothing is drawn

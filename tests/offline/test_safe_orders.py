@@ -130,7 +130,7 @@ def test_the_order_is_that_of_its_elimination(joints):
     """Of two orders of as many operations one was judged and written, and the other one named."""
     problem, options = sd.forward_dynamics(sd.chain(joints)), Options(formulation="paper")
     system = eliminated_system(problem, options, PAPER)
-    choice, elimination = AcceptedOrder(system, options, Stages(None, None)).find()
+    choice, elimination = AcceptedOrder(system, options, Stages()).find()
     found = elimination.factors
     assert (choice.row_perm, choice.col_perm) == (tuple(found.row_perm), tuple(found.col_perm))
     assert choice.judged.ok and choice.total == elimination.choice("again", options.outputs).total
@@ -153,10 +153,10 @@ def test_an_order_that_is_often_weak_gives_way_to_others(monkeypatch, share, tak
         return replace(safety, states=kept, weak=marked, least_pivot=1e-3 if weak else 1e-6), worst
 
     monkeypatch.setattr(Elimination, "assess", assessed)
-    order = AcceptedOrder(system, options, Stages(None, None))
+    order = AcceptedOrder(system, options, Stages())
     choice, _ = order.find()
     assert len(order.considered) > 1 and (choice.judged.weak > 0) == taken and choice.judged.seldom
-    alone, _ = AcceptedOrder(system, replace(options, ordering=GIVEN, given=safest[0]), Stages(None, None)).find()
+    alone, _ = AcceptedOrder(system, replace(options, ordering=GIVEN, given=safest[0]), Stages()).find()
     assert alone.judged.weak > 0
 
 
@@ -173,5 +173,5 @@ def test_turned_columns_are_refined_whatever_a_row_shows(monkeypatch):
 
     monkeypatch.setattr(Elimination, "assess", assessed)
     monkeypatch.setattr("sysdyn.offline.accepted.candidates", lambda *args, **kwargs: iter(()))
-    choice, _ = AcceptedOrder(system, options, Stages(None, None)).find()
+    choice, _ = AcceptedOrder(system, options, Stages()).find()
     assert choice.ordering == "orthogonal" and choice.refined and choice.judged.firm

@@ -20,7 +20,7 @@ NOISY = (sd.JointAcceleration, sd.JointTorque, sd.ExternalWrench)
 
 def form(measurements: list[sd.Measurement], bodies: int) -> SquareRoot:
     problem = sd.Problem(sd.chain(bodies, seed=1), measurements)
-    return square_root(whitened_system(problem), Stages(None, None))
+    return square_root(whitened_system(problem), Stages())
 
 
 def test_noisy_wrenches_are_eliminated_from_the_leaves():
@@ -85,7 +85,7 @@ def test_the_most_accurate_order_is_taken_if_none_is_safe(shares, pivot, monkeyp
 
     monkeypatch.setattr(module, "judge", judge_as_told)
     problem = sd.Problem(sd.chain(2, seed=1), [of("all", noise=0.1) for of in NOISY])
-    root = square_root(whitened_system(problem), Stages(None, lambda *x: said.append(x)))
+    root = square_root(whitened_system(problem), Stages(lambda *x: said.append(x)))
     assert not left and root.verdict.safety.backward_error == min(shares) * LARGEST_ERROR
     for weak in ([weak for *_, weak in root.guards], [x.weak for x in root.program.guards]):
         assert weak and all((x == ANY) == pivot for x in weak)
@@ -96,5 +96,5 @@ def test_the_form_is_judged_as_far_as_digits_go():
     """At a quarter as many states as other programs, of which those beyond 10 m do not count: calls pivot there."""
     model = sd.random_tree(3, 4, ("revolute", "prismatic"))
     system = whitened_system(sd.Problem(model, [of("all", noise=0.1) for of in NOISY]))
-    root, states = square_root(system, Stages(None, None)), SAFETY_SAMPLES // FEWER
+    root, states = square_root(system, Stages()), SAFETY_SAMPLES // FEWER
     assert states / 2 < root.verdict.safety.states < states and {x for _, x in root.program.ranges} == {10.0}

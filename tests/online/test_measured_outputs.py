@@ -291,17 +291,6 @@ def test_classical_accelerations_serve_outputs_without_linear_velocities():
     assert classical.flops.end_to_end.total < spatial.flops.end_to_end.total
 
 
-@pytest.mark.slow
-def test_a_longer_search_keeps_the_outputs():
-    model, q, qd, values = known("fixed")
-    outputs = [sd.Accelerometer("tool", name="imu"), "qdd"]
-    solver = sd.compile(sd.forward_dynamics(model), "markowitz", outputs, backend="python", seconds=2.0, level="fast")
-    solution = solver(q, qd, values["tau"], fx=values["fx"])
-    close(solution["qdd"], values["qdd"], 1e-8)
-    expected = sd.predict(sd.Problem(model, outputs[:1]), q, qd, values["qdd"], values["fx"])["imu"]
-    close(solution["imu"], expected, 1e-8)
-
-
 # ---- names and bad input -----------------------------------------------------------------------------------------
 
 

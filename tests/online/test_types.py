@@ -19,7 +19,7 @@ import numpy as np
 import sysdyn as sd
 
 model = sd.chain(2)
-solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", seconds="1")  # arg-type
+solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", effort="1")  # arg-type
 solution = solver([0.0, 0.0], (0.0, 0.0), np.zeros(2), threads="2")  # arg-type
 name: str = solution.tau  # assignment
 ok: int = solution.backward_error()  # assignment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import subprocess
 import sys
 import types
@@ -23,7 +22,7 @@ from sysdyn.offline.sampling import sample_matrix, sample_states
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots, eliminate
 from sysdyn.sparse.markowitz import choose_pivots, markowitz
-from sysdyn.sparse.orderings import ORDERINGS, PLAIN, natural, reordered, restarts
+from sysdyn.sparse.orderings import ORDERINGS, PLAIN, natural
 from sysdyn.sparse.quasidefinite import quasidefinite
 from sysdyn.sparse.sampled import LEAST_RATIO, Sampled, SampledElimination, Tree
 
@@ -365,54 +364,6 @@ def test_with_nothing_to_look_at_it_is_greedy():
     assert markowitz(replace(a, trials=0.0), 6, 2) == greedy
 
 
-@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz"])
-def test_a_search_stops_when_it_is_told_to(name):
-    a, _ = sampled_system("chain", "forward")
-    asked = itertools.count()
-    with pytest.raises(NoSafeOrdering, match="given up"):
-        ORDERINGS[name][0](replace(a, going=lambda: next(asked) < 50))
-    assert next(asked) == 51
-
-
-# ---- restarts ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("name", [x for x in EXACT if x != "natural"])
-def test_restarts_are_fixed_by_their_seed(name):
-    """Permutations with safe pivots, the same for the same seed, and others than those of another one."""
-    if name == "umfpack" and not umfpack.available():
-        pytest.skip("scikit-umfpack is not installed")
-    a, b = sampled_system("chain", "forward")
-    first, again, other = (
-        [order(a) for order in itertools.islice(restarts(ORDERINGS[name], seed), 12)] for seed in (3, 3, 4)
-    )
-    assert first == again != other
-    assert len({str(order) for order in first}) > 6
-    for order in first:
-        for permutation in order[:2]:
-            assert sorted(permutation) == list(range(a.n))
-            assert all(type(i) is int for i in permutation)
-        assert worst_error(a, b, order) < 1e-12
-
-
-def test_restarts_of_a_symmetric_order_stay_symmetric():
-    """Pivots are diagonal or come in pairs, whatever the numbers of rows."""
-    model = sd.auto_tree(4, 2, 1.1, 0.9)
-    problem = sd.forward_dynamics(model) + sd.JointAcceleration("all", noise=0.1, name="encoders")
-    system = problem.system()
-    a = sample_matrix(system, sample_states(problem, STATES))
-    assert a.tree
-    fill = set()
-    for order in itertools.islice(restarts(ORDERINGS["symmetric"], 0), 8):
-        rows, columns, _ = order(a)
-        assert sorted(rows) == sorted(columns) == list(range(a.n))
-        pairs = dict(zip(rows, columns, strict=True))
-        assert all(pairs[j] == i for i, j in pairs.items())
-        fill.add(Elimination(system, rows, columns).factors.fill_in)
-    assert len(fill) > 1
-
-
 def quasidefinite_matrix(seed: int) -> Sampled:
     """[H A^T; A −G] of 14 unknowns and 12 equations, every third of them noisy, sparse, at six states."""
     rng, n, m = np.random.default_rng(seed), 14, 12
@@ -442,29 +393,6 @@ def test_pairs_of_quasidefinite_matrices_are_safe_when_they_are_taken(seed):
             assert (entry[:, None] >= 0.99 * LEAST_RATIO * column).all()
         left = left - left[:, :, [j]] * left[:, [i]] / left[:, [[i]], [[j]]]
         done.append(i)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_window_of_pivots_is_chosen_anew(model):
-    """From its own rows and columns; all others stay, and so do their pivots."""
-    a, b = sampled_system(model, "forward")
-    order = markowitz(a)
-    changed = 0
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        first = int(rng.integers(a.n - 8))
-        window = slice(first, first + 8)
-        try:
-            new = reordered(a, order, window, np.random.default_rng(seed))
-        except NoSafeOrdering:
-            continue
-        assert new == reordered(a, order, window, np.random.default_rng(seed))
-        changed += new != order
-        for old, now in zip(order[:2], new[:2], strict=True):
-            assert old[:first] + old[first + 8 :] == now[:first] + now[first + 8 :]
-            assert sorted(old) == sorted(now)
-        assert worst_error(a, b, new) < 1e-10
-    assert changed
 
 
 # ---- UMFPACK -------------------------------------------------------------------------------------------------------
