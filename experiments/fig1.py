@@ -24,7 +24,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 import sysdyn as sd
 from sysdyn.app import matrix_plot as drawing
 from sysdyn.codegen.llvm.machine_code import MachineCode
-from sysdyn.equations.assembly import Assembly, generic
+from sysdyn.equations.assembly import Assembly, with_entry_inputs
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import BlockSystem
 from sysdyn.model.quantities import QUANTITIES
@@ -215,7 +215,7 @@ def compiled(n: int, names: Iterable[str] = (EVERY, QDD)) -> Iterator[dict]:
 
 def _assembly(system: BlockSystem, counter: str, shared: str = EQUAL) -> Assembly:
     graph = Graph(SHARING[shared])
-    return system.assemble(graph) if counter == END_TO_END else generic(system.assembly, graph)
+    return system.build(graph) if counter == END_TO_END else with_entry_inputs(system.assembly, graph)
 
 
 def _eliminated(
@@ -368,7 +368,7 @@ def _scipy_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.nda
 def compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.ndarray) -> dict:
     """From q, q̇ on, all as machine code."""
     model, A = system.model, system.D(q)
-    assembly = system.assemble(Graph(SHARING[EQUAL]))
+    assembly = system.build(Graph(SHARING[EQUAL]))
     programs = {MATRIX: Program.from_graph(assembly.graph, assembly.inputs, [("d", matrix_solution(system, assembly))])}
     if umfpack.available():
         programs[PERMUTED] = Elimination(system, *umfpack_pivots(A)).program(QUANTITIES)

@@ -25,7 +25,7 @@ class Assembly:
     """A system D d + b = 0 in one graph.
 
     inputs: the groups of inputs it was built from. rows: of D, {column: entry}; b: one for each row. names and blocks:
-    the name and the (kind, body) of each row. shown: {name: value of a measurement that is an output}.
+    the name and the (kind, body) of each row. outputs: {name: value of a measurement that is an output}.
     """
 
     graph: Graph
@@ -34,7 +34,7 @@ class Assembly:
     b: list
     names: tuple[str, ...] = ()
     blocks: tuple[tuple[str, int], ...] = ()
-    shown: Mapping[str, Combination] = field(default_factory=dict)
+    outputs: Mapping[str, Combination] = field(default_factory=dict)
 
     def copy(self) -> Assembly:
         """The same system over a copy of the graph."""
@@ -44,30 +44,30 @@ class Assembly:
             return [{c: graph.rebind(x) for c, x in row.items()} for row in given]
 
         inputs = tuple((name, graph.inputs(name, len(group))) for name, group in self.inputs)
-        shown = {name: Combination(rows(y.rows), [graph.rebind(x) for x in y.b]) for name, y in self.shown.items()}
+        outputs = {name: Combination(rows(y.rows), [graph.rebind(x) for x in y.b]) for name, y in self.outputs.items()}
         return replace(
-            self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[graph.rebind(x) for x in self.b], shown=shown
+            self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[graph.rebind(x) for x in self.b], outputs=outputs
         )
 
 
-def generic(assembly: Assembly, graph: Graph) -> Assembly:
+def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
     """The same system over `graph`, every entry that depends on the state an input of its own.
 
     Entries that are equal (or opposite) stay equal, as X occurs twice; constants stay constants. The operations of its
     elimination are the *solve* scope of the counts: X, v, c, ν given.
     """
-    entry = Entries(graph)
+    entry = EntryInputs(graph)
 
-    def written(rows: list[Row], b: list) -> Combination:
+    def as_inputs(rows: list[Row], b: list) -> Combination:
         return Combination([{c: entry(x) for c, x in row.items()} for row in rows],
                            [x if is_zero(x) else entry(x) for x in b])  # fmt: skip
 
-    rows, b = written(assembly.rows, assembly.b)
-    shown = {name: written(*x) for name, x in assembly.shown.items()}
-    return Assembly(graph, (entry.group,), rows, b, assembly.names, assembly.blocks, shown)
+    rows, b = as_inputs(assembly.rows, assembly.b)
+    outputs = {name: as_inputs(*x) for name, x in assembly.outputs.items()}
+    return Assembly(graph, (entry.group,), rows, b, assembly.names, assembly.blocks, outputs)
 
 
-class Entries:
+class EntryInputs:
     """Values of one graph as inputs of another, made at first use: `entries(x)` is the input or constant for x.
 
     Values that are equal (or opposite) stay equal; constants stay constants. values: the ones that are inputs.

@@ -61,8 +61,8 @@ class AugmentedSystem(System):
         """The equations of the problem alone."""
         return self._plain
 
-    def reported(self, quantity: str) -> list[dict[int, float]]:
-        return self.plain.reported(quantity)
+    def output_terms(self, quantity: str) -> list[dict[int, float]]:
+        return self.plain.output_terms(quantity)
 
     def estimability(self, entries: np.ndarray) -> float:
         """Reciprocal condition number of the equations without multipliers, for one row of `values`.
@@ -70,14 +70,14 @@ class AugmentedSystem(System):
         The lesser of that of the exact ones, which have to be independent, and that of all, which have to determine the
         unknowns, whatever the covariances, which the augmented matrix holds, too. Singular values of dense matrices.
         """
-        D = self.matrix(self.cleaned(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
+        D = self.matrix(self.drop_rounding(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         if D.shape[0] < D.shape[1]:
             return 0.0
         return 1.0 / max(rank_condition(x) for x in (D, D[~self.plain.noisy_mask]))
 
-    def margin(self, entries: np.ndarray, enough: float = math.inf) -> float:
-        found = self.reciprocal_condition(entries, enough)
-        return found if found >= min(enough, SQUARED) else max(found, self.estimability(entries))
+    def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
+        found = self.reciprocal_condition(entries, sufficient)
+        return found if found >= min(sufficient, SQUARED) else max(found, self.estimability(entries))
 
     # ---- bodies ------------------------------------------------------------------------------------------------
 
@@ -104,8 +104,8 @@ class AugmentedSystem(System):
 
     # ---- expressions -------------------------------------------------------------------------------------------
 
-    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
-        return self._augmented(self.plain.assemble(graph, mark))
+    def build(self, graph: Graph, segmented: bool = False) -> Assembly:
+        return self._augmented(self.plain.build(graph, segmented))
 
     @property
     def assembly(self) -> Assembly:
@@ -136,7 +136,7 @@ class AugmentedSystem(System):
                 _switch(rows, b, i, active[k])
         names = (*(f"stationarity of {name}" for name in self.plain.col_names), *plain.names)
         blocks = (*(("stationarity", block[1]) for block in self.plain.col_blocks), *plain.blocks)
-        return Assembly(plain.graph, tuple(inputs), rows, b, names, blocks, plain.shown)
+        return Assembly(plain.graph, tuple(inputs), rows, b, names, blocks, plain.outputs)
 
     # ---- noise -------------------------------------------------------------------------------------------------
 

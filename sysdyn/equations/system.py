@@ -74,13 +74,13 @@ class System(ABC):
     _segmented: Assembly | None = None
 
     @abstractmethod
-    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
-        """The system over `graph`. mark: begin a segment of the program with each body."""
+    def build(self, graph: Graph, segmented: bool = False) -> Assembly:
+        """The system over `graph`. segmented: begin a segment of the program with each body."""
 
-    def assembled(self) -> Assembly:
+    def build_copy(self) -> Assembly:
         """The system over a new graph, with a segment of the program for each body: a copy of a cached one."""
         if self._segmented is None:
-            assembly = self.assemble(Graph(self.sharing), mark=True)
+            assembly = self.build(Graph(self.sharing), segmented=True)
             if len(assembly.graph) > KEPT_NODES:
                 return assembly
             self._segmented = assembly
@@ -97,7 +97,7 @@ class System(ABC):
         """The equations of the problem alone, without multipliers."""
 
     @abstractmethod
-    def reported(self, quantity: str) -> list[dict[int, float]]:
+    def output_terms(self, quantity: str) -> list[dict[int, float]]:
         """Each scalar of a quantity, in the frame of its body, as {column: coefficient}.
 
         Empty for known scalars without a column, or whose body has an equation frame of its own.
@@ -192,7 +192,7 @@ class System(ABC):
         entries, b = self.values(inputs)
         return np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
 
-    def values_twice(self, inputs: Mapping[str, np.ndarray]) -> tuple[DoubleDouble, DoubleDouble]:
+    def values_double_double(self, inputs: Mapping[str, np.ndarray]) -> tuple[DoubleDouble, DoubleDouble]:
         """(entries (nnz,), b (equations,)) at one state, exact to twice the precision, inputs as for `values`."""
         out = run_double_double(self.program, self._full(inputs))
         return out["D"], out["b"]
@@ -204,30 +204,32 @@ class System(ABC):
         return {name: given.get(name, np.zeros(size)) for name, size in self.program.inputs.sizes.items()}
 
     @cached_property
-    def _shown_program(self) -> Program:
+    def _output_program(self) -> Program:
         """Entries of Y and b_Y of the measurements that are outputs."""
         assembly = self.assembly
         groups: list[tuple[str, list]] = []
-        for name, (rows, b) in assembly.shown.items():
+        for name, (rows, b) in assembly.outputs.items():
             groups += [(f"Y {name}", [x for row in rows for x in row.values()]), (f"b {name}", b)]
         return Program.from_graph(assembly.graph, [(name, list(x)) for name, x in assembly.inputs], groups)
 
-    def shown_values(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Combination]:
+    def output_rows(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Combination]:
         """{name: (Y, b_Y)} of the measurements that are outputs, with entries (N,); inputs as for `values`."""
-        out = interpreter.run_groups(self._shown_program, self._full(inputs))
+        out = interpreter.run_groups(self._output_program, self._full(inputs))
         found = {}
-        for name, (rows, _) in self.assembly.shown.items():
+        for name, (rows, _) in self.assembly.outputs.items():
             entries = iter(out[f"Y {name}"].T)
             found[name] = Combination([{c: next(entries) for c in row} for row in rows], list(out[f"b {name}"].T))
         return found
 
-    def shown(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def output_values(
+        self, inputs: Mapping[str, np.ndarray], d: np.ndarray
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (y, size)} (N, m) of each measurement that is an output, y = Y d + b_Y and size |Y| |d| + |b_Y|.
 
         inputs by group, unknowns d (N, full layout): as for `residual`.
         """
         chosen, found = d[:, self.columns], {}
-        for name, (rows, b) in self.shown_values(inputs).items():
+        for name, (rows, b) in self.output_rows(inputs).items():
             terms = [[bias, *(x * chosen[:, c] for c, x in row.items())] for row, bias in zip(rows, b, strict=True)]
             sums = [[sum(parts), sum(map(np.abs, parts))] for parts in terms]
             y, size = (np.stack([np.broadcast_to(x[k], len(d)) for x in sums], axis=1) for k in (0, 1))
@@ -259,30 +261,29 @@ class System(ABC):
         r, c = self.coordinates
         return self.matrix(entries * rows[r] * columns[c])
 
-    def cleaned(self, entries: np.ndarray) -> np.ndarray:
+    def drop_rounding(self, entries: np.ndarray) -> np.ndarray:
         """One row of `values`, entries that are zero but for rounding replaced by zero."""
         return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`scaling` that suits one state best, one row of `values`; see `least_condition`."""
         (rows, columns), (r, c) = self.scaling, self.coordinates
-        clean = self.cleaned(entries)
+        clean = self.drop_rounding(entries)
         _, *both = least_condition(self.matrix(clean * rows[r] * columns[c]))
         return rows * both[0], columns * both[1]
 
-    def reciprocal_condition(self, entries: np.ndarray, enough: float = math.inf) -> float:
+    def reciprocal_condition(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         """1/κ of the square matrix of one row of `values`, in the units of unknowns that make κ (Skeel) least.
 
-        1 is well-conditioned, 0 singular: no smaller relative change of entries makes the matrix singular. Entries
-        below 1e-14 of their typical size are taken for zeros. An estimate in units that make columns comparable at
-        random states, which is less, suffices if it is at least `enough`, or so small that it leaves no doubt: in other
-        units a row of rounding errors looks regular; see `least_condition`. For problems with noise the greater of
-        that and the one in SI units.
+        It is the least relative change of entries that makes the matrix singular: 1 is well-conditioned, 0 singular.
+        Entries below 1e-14 of their typical size count as zeros. A cheaper lower bound, in the units of `scaling`, is
+        returned if it is at least `sufficient`, or below 1e-17: in other units a row of rounding errors looks regular
+        (see `least_condition`). For problems with noise the greater of that and the one in SI units.
         """
-        clean = self.cleaned(entries)
+        clean = self.drop_rounding(entries)
         scaled = self.scaled(clean)
         found = 1.0 / skeel_condition(scaled, self.entry_places)
-        if found >= enough or found < CERTAINLY:
+        if found >= sufficient or found < CERTAINLY:
             return found
         # multipliers add units in which singular estimates look regular
         if self.problem.noisy:
@@ -291,13 +292,13 @@ class System(ABC):
             other = least_condition(scaled)[0]
         return max(found, 1.0 / other)
 
-    def margin(self, entries: np.ndarray, enough: float = math.inf) -> float:
+    def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         """Reciprocal condition number of what has to be regular for a solution, for one row of `values`.
 
         `reciprocal_condition` of the matrix; of an estimate, whose multipliers may look singular though its equations
-        are not, the greater of that and `AugmentedSystem.estimability`. enough: as there.
+        are not, the greater of that and `AugmentedSystem.estimability`. sufficient: as there.
         """
-        return self.reciprocal_condition(entries, enough)
+        return self.reciprocal_condition(entries, sufficient)
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
@@ -371,8 +372,8 @@ class BlockSystem(System):
     turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own at the joints of `sysdyn.equations.turned_joints.turned`
     passes  of `sysdyn.passes`; passes that do not apply are left out. canonical_frames: a, f and fx are unknowns in
             frames along whose z the joints move, at the places of fewest entries of X (`sysdyn.model.normal_form`);
-            inputs, noise and `reported` stay in frames of bodies. base_parameters: f is that of bodies with parameters
-            moved to their parents. classical_accelerations: a is that of the origins of bodies
+            inputs, noise and `output_terms` stay in frames of bodies. base_parameters: f is that of bodies with
+            parameters moved to their parents. classical_accelerations: a is that of the origins of bodies
     outputs: quantities that have to keep their meaning, and measurements that are written as y = Y d + b_Y
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
@@ -396,10 +397,10 @@ class BlockSystem(System):
         """The system itself."""
         return self
 
-    def reported(self, quantity: str) -> list[dict[int, float]]:
+    def output_terms(self, quantity: str) -> list[dict[int, float]]:
         return self.form.output_terms(quantity)
 
-    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
+    def build(self, graph: Graph, segmented: bool = False) -> Assembly:
         problem, form, model = self.problem, self.form, self.problem.model
         state = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
         q, qd = problem.imposed(*state)
@@ -408,10 +409,10 @@ class BlockSystem(System):
         varied_model = VariedModel(model, varied) if varied else model
         reduced_model = varied_model if form.reduced_model is model else form.reduced_model
         wrenches = {i: form.to_equation_frame("fx", i) for i in form.fx_in_body_frame}
-        begin = graph.cut if mark else None
+        begin = graph.cut if segmented else None
         rows, X, v = newton_euler(reduced_model, self.layout, q, qd, begin, form.classical, wrenches)
         shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # spatial less classical acceleration
-        if mark:
+        if segmented:
             graph.cut()
         measurements = MeasurementRows(form, rows, varied_model, q, qd, X, v, shift)
         measurements.add_further_quantities()
@@ -422,12 +423,12 @@ class BlockSystem(System):
             values.append((value_group(m.name), y))
             measurements.add(number, m, y)
         entries, b = self._reduced(graph, rows, substituted)
-        shown = {
+        outputs = {
             m.name: self._reduced(graph, measurements.output(m, galilean), substituted)
             for m, galilean in zip(form.outputs, form.galilean_outputs, strict=True)
         }
         inputs = (*zip(("q", "qd"), state, strict=True), *known.items(), *values, *varied.items())
-        return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), shown)
+        return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), outputs)
 
     def _reduced(self, graph: Graph, rows: Rows, known: Mapping[int, Expr]) -> Combination:
         """The rows with scalars that have no column moved into b, and constants of exact value."""
@@ -440,7 +441,7 @@ class BlockSystem(System):
 
     @cached_property
     def assembly(self) -> Assembly:
-        return self.assemble(Graph(SHARING))
+        return self.build(Graph(SHARING))
 
     @cached_property
     def noise_by_row(self) -> dict[int, tuple[Noise, int]]:
@@ -457,7 +458,7 @@ class BlockSystem(System):
         """(equations,) bool: True for noisy equations, False for exact ones."""
         return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
 
-    def definitions(self) -> list[tuple[int, int]]:
+    def unit_pivots(self) -> list[tuple[int, int]]:
         """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
 
         The unknowns left are the joint accelerations and the external wrenches that are not known.

@@ -45,15 +45,15 @@ class WhitenedSystem(System):
     def sharing(self) -> str:
         return "structural"  # nothing here is symmetric
 
-    def reported(self, quantity: str) -> list[dict[int, float]]:
-        return self.plain.reported(quantity)
+    def output_terms(self, quantity: str) -> list[dict[int, float]]:
+        return self.plain.output_terms(quantity)
 
     @property
     def assembly(self) -> Assembly:
         return self._assembly
 
-    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
-        return self._whitened(self.plain.assemble(graph, mark))
+    def build(self, graph: Graph, segmented: bool = False) -> Assembly:
+        return self._whitened(self.plain.build(graph, segmented))
 
     @property
     def rounding_share(self) -> np.ndarray:
@@ -88,7 +88,7 @@ class WhitenedSystem(System):
                         _subtract(row, x, rows[chosen[l]])
                 rows[r], b[r] = _scaled(row, 1.0 / factor[k][k]), values[k]
         inputs = (*plain.inputs, *groups, *switches.values())
-        return Assembly(plain.graph, inputs, rows, b, plain.names, plain.blocks, plain.shown)
+        return Assembly(plain.graph, inputs, rows, b, plain.names, plain.blocks, plain.outputs)
 
 
 def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.assembly import Assembly, Combination, generic
+from sysdyn.equations.assembly import Assembly, Combination, with_entry_inputs
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
@@ -43,7 +43,7 @@ class Elimination:
                  joined: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
                  refined: bool = False):  # fmt: skip
         self.system, self.joined, self.refined = system, dict(joined or {}), refined
-        self.assembly = system.assembled()
+        self.assembly = system.build_copy()
         self.graph = self.assembly.graph
         body = [system.col_blocks[c][1] for c in col_perm]
         previous = [-1]
@@ -68,7 +68,7 @@ class Elimination:
     @property
     def shown(self) -> Mapping[str, Combination]:
         """The measured outputs in terms of the unknowns."""
-        return self.assembly.shown
+        return self.assembly.outputs
 
     def choice(self, ordering: str, outputs: Sequence[Output]) -> Choice:
         """The order with its cost for these outputs."""
@@ -166,11 +166,11 @@ def output_groups(
     for quantity in outputs:
         values = []
         if not isinstance(quantity, str):
-            for row, bias in zip(*assembly.shown[quantity.name], strict=True):
+            for row, bias in zip(*assembly.outputs[quantity.name], strict=True):
                 values.append(sum((x * solution[c] for c, x in row.items()), bias))
             groups.append((quantity.name, values))
             continue
-        for k, terms in enumerate(system.reported(quantity)):
+        for k, terms in enumerate(system.output_terms(quantity)):
             if terms:
                 values.append(sum((x * solution[c] for c, x in terms.items()), 0.0))
             elif quantity in inputs:
@@ -181,7 +181,7 @@ def output_groups(
 
 def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
-    assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
+    assembly = with_entry_inputs(system.build(Graph(system.sharing)), Graph(system.sharing))
     with assembly.graph as graph:
         factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
         solution = _solution(assembly, factors, choice.refined)

@@ -88,7 +88,7 @@ class Instant:
     def _eliminate(self, order: Order) -> None:
         """Eliminate the dynamic variables in this order."""
         system, rest, moving, problem = self.system, self._rest, self._moving, self.problem
-        assembly = self._assembly = system.assemble(Graph(SHARING))
+        assembly = self._assembly = system.build(Graph(SHARING))
         qdd = assembly.graph.inputs("qdd", problem.model.nv)
         self._inputs = (*assembly.inputs, ("qdd", qdd))
         number = {c: k for k, c in enumerate(rest)}
@@ -244,9 +244,9 @@ class Instant:
 
     def _terms(self, output: Output) -> Sequence[dict]:
         """Each scalar of an output in terms of the unknowns; of none if it is known."""
-        shown = self._assembly.shown
+        shown = self._assembly.outputs
         name = output_name(output)
-        return shown[name].rows if name in shown else self.system.reported(name)
+        return shown[name].rows if name in shown else self.system.output_terms(name)
 
 
 def _transposed(rows: Sequence[Mapping[int, Any]]) -> dict[int, dict[int, Any]]:
@@ -264,7 +264,7 @@ def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> list[Order]:
     rows = [{number[c]: x for c, x in row.items() if c in number} for row in sampled_rows(system)]
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
     fronts = [[number[c] for c in part if c in number] for part in from_leaves(system)]
-    definitions = [(r, number[c]) for r, c in system.plain.definitions() if c in number]
+    definitions = [(r, number[c]) for r, c in system.plain.unit_pivots() if c in number]
     found: list[Order] = []
     failed: NoSafeOrdering | None = None
     tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]

@@ -72,7 +72,7 @@ def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) ->
 
 def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
     """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
-    conditions = [skeel_condition(system.scaled(system.cleaned(x)), system.entry_places) for x in entries]
+    conditions = [skeel_condition(system.scaled(system.drop_rounding(x)), system.entry_places) for x in entries]
     return np.array(conditions) > ILL_CONDITIONED
 
 
@@ -88,7 +88,7 @@ def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
     d = np.full((n, system.layout.n), math.nan)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=system.shape[0])  # any that favour no direction
     for k in range(n):
-        exact, b = system.values_twice({name: x[k] for name, x in inputs.items()})
+        exact, b = system.values_double_double({name: x[k] for name, x in inputs.items()})
         residuals = Residuals(row, col, exact)
         for scaling in (lambda _: system.scaling, system.scaling_at):  # the latter takes a hundred times as long
             lu = PivotedLU.of(system, exact.high, scaling(exact.high))
@@ -194,7 +194,7 @@ class OrthogonalColumns(NamedTuple):
     @staticmethod
     def of(system: System, entries: np.ndarray, b: np.ndarray) -> OrthogonalColumns | None:
         """The factors for one row of `values`; None without full rank, or without a finite solution."""
-        D, clean = system.matrix(entries), system.cleaned(entries)
+        D, clean = system.matrix(entries), system.drop_rounding(entries)
         rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
         dense, found, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False
         for _ in range(WEIGHINGS):

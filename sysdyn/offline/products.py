@@ -237,18 +237,18 @@ class _ByFactors(ProgramDerivatives):
         pivots = [(strip_sign(x), limits.get(elimination.label(k))) for k, x in enumerate(self.factors.pivots)]
         inputs = {name: list(x) for name, x in elimination.assembly.inputs}
         self.symbolic = SymbolicProgram(self.graph, inputs, {}, [(x, guard) for x, guard in pivots if guard])
-        shown = elimination.assembly.shown
-        self.outputs = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
+        shown = elimination.assembly.outputs
+        self.outputs = {x: shown[x].rows if x in shown else system.output_terms(x) for x in of}
         self.n = len(elimination.solution)
         self.state = {f"{name}[{k}]": x for name, column in inputs.items() for k, x in enumerate(column)}
         self.state |= {f"d[{k}]": x for k, x in enumerate(elimination.solution)}
         self.scratch = Graph("structural")
-        written = system.assemble(self.scratch)
+        written = system.build(self.scratch)
         d = self.scratch.inputs("d", self.n)
         self.residual = [_combined(row, b, d) for row, b in zip(written.rows, written.b, strict=True)]
         # outputs Y d + b_Y with d held
         self.held = {x: [_combined(*row, d) for row in zip(y.rows, y.b, strict=True)]
-                     for x, y in written.shown.items() if x in of}  # fmt: skip
+                     for x, y in written.outputs.items() if x in of}  # fmt: skip
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
         inside = {x: self.scratch.input(f"rate {x}") for x in direction}

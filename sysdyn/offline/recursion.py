@@ -150,7 +150,7 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
             f"measurements computed by a recursion cannot be checked: its backward error is {np.min(error):.1e} or "
             f"more at all of {READ} sampled states"
         )
-    shown = system.shown(inputs, d)
+    shown = system.output_values(inputs, d)
     for m in measured:
         y, size = shown[m.name]
         off = np.abs(values[m.name] - y).max(axis=1) / size.max(axis=1, initial=VANISHING)

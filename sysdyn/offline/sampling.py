@@ -158,7 +158,7 @@ def _tree(system: System) -> Tree | None:
         return None
     n = system.n_unknowns
     positive = (k < n for k in range(len(system.columns)))
-    pairs = ((n + row, column) for row, column in system.plain.definitions())
+    pairs = ((n + row, column) for row, column in system.plain.unit_pivots())
     return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive), tuple(pairs))
 
 
@@ -229,7 +229,7 @@ def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.nda
     Far out the multipliers of a regular estimate make its matrix look singular. entries (N, nnz): of the matrix.
     """
     entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
-    return np.array([system.margin(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)
+    return np.array([system.solvability(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)
 
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -31,12 +31,12 @@ def implicit(
     """
     system, graph, factors = elimination.system, elimination.graph, elimination.factors
     n = len(system.columns)
-    shown = {x: y for x, y in elimination.assembly.shown.items() if x in of}
+    shown = {x: y for x, y in elimination.assembly.outputs.items() if x in of}
     changes: Changes = {}
     own: dict[str, list[dict[str, list]]] = {}  # rates of measured outputs with d held
     for name in wrt:
         changes[name], own[name] = rates(system, elimination.assembly, elimination.solution, name, shown)
-    reported: Scalars = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
+    reported: Scalars = {x: shown[x].rows if x in shown else system.output_terms(x) for x in of}
     blocks: Blocks = {(x, name): _held(x, name, reported[x], own[name]) for x in of for name in changes}
     if transposed:
         _by_rows(blocks, factors, n, reported, changes)
@@ -94,11 +94,11 @@ def rates(
     is of.
     """
     scratch = Graph("structural")
-    assembly = system.assemble(scratch)
+    assembly = system.build(scratch)
     d = scratch.inputs("d", len(solution))  # held fixed
     residual = []
     places: list[tuple[str, int]] = []  # ("", equation), or (output, component)
-    written = [("", (assembly.rows, assembly.b)), *((x, assembly.shown[x]) for x in outputs)]
+    written = [("", (assembly.rows, assembly.b)), *((x, assembly.outputs[x]) for x in outputs)]
     for of, (rows, b) in written:
         for k, (row, rest) in enumerate(zip(rows, b, strict=True)):
             for column, entry in row.items():
@@ -118,7 +118,7 @@ def rates(
                 along.append(rate)
     values = evaluate(np.array([*along, None], dtype=object)[:-1], given)
     changes: list[dict[int, object]] = [{} for _ in directions]
-    own = [{x: [0.0] * len(assembly.shown[x].b) for x in outputs} for _ in directions]
+    own = [{x: [0.0] * len(assembly.outputs[x].b) for x in outputs} for _ in directions]
     for (column, i), value in zip(found, values, strict=True):
         of, k = places[i]
         if of:

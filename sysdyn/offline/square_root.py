@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.assembly import Assembly, Entries
+from sysdyn.equations.assembly import Assembly, EntryInputs
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
@@ -116,12 +116,12 @@ def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
 
 def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareRoot:
     """The system eliminated in this order, and judged."""
-    assembly = system.assemble(Graph(system.sharing))
+    assembly = system.build(Graph(system.sharing))
     factors = eliminate(assembly.rows, assembly.b, *order.pivots, early=order.early, across=order.across)
     graph = Graph(system.sharing)
-    entry = Entries(graph)
+    entry = EntryInputs(graph)
     cut = _mapped(factors, entry)
-    shown = {name: [{c: entry(x) for c, x in row.items()} for row in y.rows] for name, y in assembly.shown.items()}
+    shown = {name: [{c: entry(x) for c, x in row.items()} for row in y.rows] for name, y in assembly.outputs.items()}
     stages.say("checking the square-root form", 0.4)
     verdict, guards = _judged(system, assembly, factors)
     program = Program.from_graph(assembly.graph, assembly.inputs, [(entry.group[0], entry.values)], guards)
@@ -176,7 +176,7 @@ def pivoted(system: WhitenedSystem, inputs: Inputs) -> list[AtState | None]:
     augmented = system.augmented
     singular = is_unsolvable(augmented, inputs, augmented.values(inputs)[0])
     entries, b = system.values_at(inputs, n)
-    shown, found = system.shown_values(inputs), list[AtState | None]()
+    shown, found = system.output_rows(inputs), list[AtState | None]()
     for k in range(n):
         one = {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}
         information = None if singular[k] else _information(system, one, entries[k], b[k])
@@ -197,7 +197,7 @@ def _information(system: WhitenedSystem, inputs: Inputs, entries: np.ndarray, b:
     factors = OfMatrix(system.matrix(entries).toarray(), b, system.plain.noise_by_row, scales)
     if factors.condition < REFINED_BEYOND:
         return factors
-    found = Refined(factors, *system.coordinates, *system.values_twice(inputs))
+    found = Refined(factors, *system.coordinates, *system.values_double_double(inputs))
     return found if found.converged else None
 
 
@@ -212,7 +212,7 @@ def means(system: WhitenedSystem, inputs: Inputs) -> np.ndarray:
     scales = system.plain.scaling[1]
     for k in range(n):
         factors = OfMatrix(system.matrix(entries[k]).toarray(), b[k], system.plain.noise_by_row, scales)
-        twice = system.values_twice({name: x[k] for name, x in inputs.items()})
+        twice = system.values_double_double({name: x[k] for name, x in inputs.items()})
         right = DoubleDouble(*(x[:, None] for x in twice[1]))
         solution = factors.refined(*system.coordinates, twice[0], right)
         if solution is not None:
@@ -238,7 +238,7 @@ def orders(system: WhitenedSystem) -> list[Order]:
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
     columns = range(system.shape[1])
     tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]
-    tried = [((), from_leaves(system)), (system.plain.definitions(), [columns])]
+    tried = [((), from_leaves(system)), (system.plain.unit_pivots(), [columns])]
     if len(columns) <= MOST_UNKNOWNS:
         tried.append(((), [columns]))
     found: list[Order] = []

@@ -83,7 +83,7 @@ def differences(
     for name in (x for x in outputs if isinstance(x, str)):
         d[:, system.layout.quantity_columns(name)] = found[name]
     changed, limit = (relative_difference(system, x, refined) for x in (d, plain))
-    expected, usual = (system.shown(inputs, x) for x in (refined, plain))
+    expected, usual = (system.output_values(inputs, x) for x in (refined, plain))
     for m in measured:
         y, size = expected[m.name]
         changed = max(changed, _apart(found[m.name], y, size))

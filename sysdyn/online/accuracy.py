@@ -32,7 +32,7 @@ def forward_errors(
     """
     n = max((len(x) for x in values.values()), default=0)
     entries, b = system.values_at(inputs, n)
-    shown = system.shown_values(inputs)
+    shown = system.output_rows(inputs)
     found = {name: np.full(n, math.nan) for name in values}
     place = {c: k for k, c in enumerate(system.columns)}
     for k in range(n):

@@ -91,7 +91,7 @@ class Again:
         system, least = self._problem.system(), self._limits.far_from_singular * SINGULAR
         for k in np.flatnonzero(found).tolist():
             given = {name: inputs[k, place] for name, place in self._program.inputs.slices.items()}
-            found[k] = system.margin(system.values_twice(given)[0].high, least) >= least
+            found[k] = system.solvability(system.values_double_double(given)[0].high, least) >= least
         return found
 
     @cached_property
@@ -152,7 +152,7 @@ class Again:
         rows[:, self._program.inputs.slices["q"]] = q
         pivots = twice(self._program, rows, guards).high
         entries = system.values({"q": q[:CONDITIONED], "qd": np.zeros((CONDITIONED, self._problem.model.nv))})[0]
-        usual = np.median([system.margin(x) for x in entries])
+        usual = np.median([system.solvability(x) for x in entries])
         with np.errstate(all="ignore"):
             product = float(np.median(np.log(np.abs(pivots)).sum(axis=1)))
         return product + math.log(self._limits.far_from_singular * SINGULAR / max(usual, SINGULAR))

@@ -178,7 +178,7 @@ class CheckedSolver(Solver):
                 disagreeing[states] = finite & ~(error <= REPIVOTED_ERROR)
             else:
                 good = error <= most
-            shown = system.shown(given, d)
+            shown = system.output_values(given, d)
             for name, x in outputs.items():
                 found = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
                 x[states[good]] = found[good]

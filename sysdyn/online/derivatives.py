@@ -148,7 +148,7 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
 
 def _scalars(system: System, output: str) -> Sequence:
     """One entry for each scalar of an output."""
-    shown = system.assembly.shown
+    shown = system.assembly.outputs
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 

@@ -198,7 +198,7 @@ class Posterior:
         layout = self.system.layout
         columns = layout.quantity_columns(quantity)
         chosen = columns if name is None else layout.columns(*layout.block(quantity, name))
-        return lambda of: [x for c, x in zip(columns, of.system.reported(quantity), strict=True) if c in chosen]
+        return lambda of: [x for c, x in zip(columns, of.system.output_terms(quantity), strict=True) if c in chosen]
 
     # ---- tests --------------------------------------------------------------------------------------------------
 

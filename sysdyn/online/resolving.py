@@ -87,7 +87,7 @@ class Resolver:
             d[singular] = smallest_held(self._problem, run.at(states[singular]), self._near).d
             good[singular] = np.isfinite(d[singular]).all(axis=1)
         states, d = states[good], d[good]
-        shown, finite = system.shown(run.at(states), d), np.ones(len(states), dtype=bool)
+        shown, finite = system.output_values(run.at(states), d), np.ones(len(states), dtype=bool)
         for name, x in run.outputs.items():
             with np.errstate(over="ignore"):
                 x[states] = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]

@@ -323,7 +323,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         """
         system = self._problem.system()
         entries = np.broadcast_to(system.values(self.inputs)[0], (self._n, system.nnz))
-        return np.array([system.margin(x) for x in entries]).reshape(self._lead)
+        return np.array([system.solvability(x) for x in entries]).reshape(self._lead)
 
     def forward_error(self) -> dict[str, np.ndarray]:
         """{output: (…)}: estimated distance of its values from the exact ones, relative to the greatest of them.

@@ -11,7 +11,7 @@ from robots import ROBOTS
 from systems import PROBLEMS, built, check_reference_solves, cross_force, reference
 
 import sysdyn as sd
-from sysdyn.equations.assembly import Entries
+from sysdyn.equations.assembly import EntryInputs
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.newton_euler import newton_euler as assembled
 from sysdyn.measurements.variables import LAYOUTS, Layout
@@ -217,7 +217,7 @@ def test_assembly_over_any_graph_is_the_same_system():
     flat = {"q": q, "qd": qd, **{x: np.ravel(answer[x]) for x in system.problem.known_quantities}}
     entries, b = system.values(flat)
     for sharing in ("none", "structural"):
-        assembly = system.assemble(Graph(sharing))
+        assembly = system.build(Graph(sharing))
         named = {f"{name}[{k}]": float(x) for name, values in flat.items() for k, x in enumerate(values)}
         r, c = system.coordinates
         symbolic = [assembly.rows[i].get(j, 0.0) for i, j in zip(r.tolist(), c.tolist(), strict=True)]
@@ -234,7 +234,7 @@ def test_definitions_of_unknowns():
     known = [sd.ExternalWrench("body0"), sd.ExternalWrench("body1", noise=1.0), sd.BodyAcceleration("body1", ["a_x"])]
     system = sd.Problem(chain(3), [*noise, *known]).system().plain
     D = system.D(np.full(3, 0.3)).toarray()
-    pairs = system.definitions()
+    pairs = system.unit_pivots()
     rows, columns = zip(*pairs, strict=True)
     assert len(set(rows)) == len(set(columns)) == len(pairs) and not set(rows) & set(system.noise_by_row)
     np.testing.assert_array_equal(np.abs(D[rows, columns]), 1.0)
@@ -251,9 +251,9 @@ def test_equations_are_cut_into_pieces_if_asked():
     """With each body, of its transforms, its velocity and its rows; not by themselves."""
     system = built("tree 2")
     pieces = []
-    for mark in (False, True):
+    for segmented in (False, True):
         graph = Graph("structural")
-        system.assemble(graph, mark=mark)
+        system.build(graph, segmented=segmented)
         pieces.append(len(graph.cuts))
     assert pieces[0] == 0 and pieces[1] > 2 * system.model.nb
 
@@ -262,7 +262,7 @@ def test_entries_of_another_graph_are_inputs_once():
     """Values that are equal or opposite share one, constants are none."""
     graph, other = Graph("structural"), Graph("structural")
     x, y = graph.inputs("x", 2)
-    entry = Entries(other)
+    entry = EntryInputs(other)
     found = [entry(v) for v in (x * y, -(x * y), x + 1.0, 2.5, x * y, -(x * x))]
     assert len(entry.values) == len(entry.group[1]) == 3
     numbers = {"x[0]": 3.0, "x[1]": -0.5}

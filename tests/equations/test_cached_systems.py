@@ -44,12 +44,12 @@ def test_eliminations_have_copies_of_one_assembly(make, monkeypatch):
         system = make(sd.chain(2)).system(passes=passes)
         names = system.row_names
 
-        def assemble(graph: Graph, mark: bool = False, of=system.assemble) -> Assembly:
-            made.append(of(graph, mark))
+        def build(graph: Graph, segmented: bool = False, of=system.build) -> Assembly:
+            made.append(of(graph, segmented))
             return made[-1]
 
-        monkeypatch.setattr(system, "assemble", assemble)
-        first, second = system.assembled(), system.assembled()
+        monkeypatch.setattr(system, "build", build)
+        first, second = system.build_copy(), system.build_copy()
         assert len({id(x.graph) for x in (first, second, made.pop())}) == 3 and not made
         assert first.graph.cuts == second.graph.cuts and len(first.graph.cuts) > system.model.nb
         assert first.graph.sharing == system.sharing == sharing

@@ -52,7 +52,7 @@ def test_typical_sizes_are_the_greatest_of_several_states(make):
     np.testing.assert_array_equal(sizes[fixed], entries[0, fixed])
     assert (sizes[~fixed] > np.median(entries, axis=0)[~fixed]).mean() > 0.8
     rounding = np.where(np.arange(system.nnz) % 2, 0.5, 2.0) * ENTRY_ROUNDING * sizes
-    np.testing.assert_array_equal(system.cleaned(-rounding), np.where(np.arange(system.nnz) % 2, 0.0, -rounding))
+    np.testing.assert_array_equal(system.drop_rounding(-rounding), np.where(np.arange(system.nnz) % 2, 0.0, -rounding))
 
 
 def test_scaled_entries_are_comparable():
@@ -86,7 +86,7 @@ def test_the_condition_is_that_in_the_best_units(lighter):
         A = system.matrix(entries).toarray()
         least = 1.0 / np.abs(np.linalg.eigvals(growth(A))).max()
         found = system.reciprocal_condition(entries)
-        assert found == system.margin(entries) == pytest.approx(least, rel=0.05)
+        assert found == system.solvability(entries) == pytest.approx(least, rel=0.05)
         # an estimate in usual units is less, and enough if it is asked for no more
         usual, quick = (
             growth(system.scaled(entries).toarray()).sum(axis=1).max(),
@@ -134,8 +134,8 @@ def test_estimates_are_as_regular_as_their_equations_without_multipliers(case):
     found, whole = system.estimability(entries), system.reciprocal_condition(entries)
     assert found == pytest.approx(1.0 / max(conditions), rel=1e-6, abs=1e-15)
     # it counts if the augmented matrix leaves a doubt
-    assert system.margin(entries) == (whole if whole >= SQUARED else max(found, whole))
-    assert system.margin(entries, whole) == whole
+    assert system.solvability(entries) == (whole if whole >= SQUARED else max(found, whole))
+    assert system.solvability(entries, whole) == whole
 
 
 def test_nothing_is_estimated_by_fewer_equations_than_unknowns():

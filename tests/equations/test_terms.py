@@ -56,16 +56,18 @@ def dense(system: sd.BlockSystem, given: dict) -> tuple[np.ndarray, np.ndarray]:
     return system.matrix(np.ravel(entries)).toarray(), np.ravel(b)
 
 
-def reported(system: sd.BlockSystem, wanted: str, d: np.ndarray) -> np.ndarray:
+def output_terms(system: sd.BlockSystem, wanted: str, d: np.ndarray) -> np.ndarray:
     """A quantity of unknowns d in the frames of bodies; NaN for scalars that are known."""
-    return np.array([sum(x * d[c] for c, x in terms.items()) if terms else np.nan for terms in system.reported(wanted)])
+    return np.array(
+        [sum(x * d[c] for c, x in terms.items()) if terms else np.nan for terms in system.output_terms(wanted)]
+    )
 
 
 def solved(problem: sd.Problem, wanted: str, form: dict, **given) -> np.ndarray:
     """The wanted quantity, by a dense solution."""
     system = problem.system(**form, outputs=(wanted,))
     D, b = dense(system, given)
-    return reported(system, wanted, np.linalg.solve(D, -b))
+    return output_terms(system, wanted, np.linalg.solve(D, -b))
 
 
 def check(problem: sd.Problem, expected: dict, **given) -> None:
@@ -83,7 +85,7 @@ def shown(problem: sd.Problem, measurement: sd.Measurement, *others: sd.Measurem
         D, b = dense(system, given)
         d = np.zeros((1, system.layout.n))
         d[0, system.columns] = np.linalg.solve(D, -b)
-        found.append(system.shown(groups(given), d)[measurement.name][0][0])
+        found.append(system.output_values(groups(given), d)[measurement.name][0][0])
     return found
 
 
@@ -160,7 +162,7 @@ def test_the_same_from_the_tip_to_the_root(kind):
         system = problem.system(**form, turn=turn, outputs=(wanted[0],))
         assert ((kind, 1) in system.col_blocks) == turn
         D, b = dense(system, {"q": [*FREE, QUARTER], **given})
-        found = reported(system, wanted[0], np.linalg.solve(D, -b)).reshape(2, 6)[wanted[1]]
+        found = output_terms(system, wanted[0], np.linalg.solve(D, -b)).reshape(2, 6)[wanted[1]]
         np.testing.assert_allclose(found, expected, atol=1e-12, err_msg=str(form))
 
 
@@ -331,7 +333,7 @@ def test_known_wrenches_are_stated_by_rows_of_one_entry():
         assert len(rows) == (21 if form["known"] == "rows" else 0) and all(len(row) == 1 for row in rows)
         # and reported unless it would be turned back
         stay = form["known"] == "rows" and "canonical_frames" not in system.passes
-        assert [len(terms) for terms in system.reported("fx")] == [int(stay)] * 18
+        assert [len(terms) for terms in system.output_terms("fx")] == [int(stay)] * 18
 
 
 @pytest.mark.parametrize("prior", [False, True])
@@ -428,7 +430,7 @@ def least_squares(problem: sd.Problem, wanted: str, **given) -> np.ndarray:
     d = np.linalg.lstsq(D[~noisy], -b[~noisy], rcond=None)[0]
     null = np.linalg.svd(D[~noisy])[2][np.linalg.matrix_rank(D[~noisy]) :].T
     d = d + null @ np.linalg.lstsq(D[noisy] @ null, -(D[noisy] @ d + b[noisy]), rcond=None)[0]
-    return reported(system, wanted, d)
+    return output_terms(system, wanted, d)
 
 
 def weighed(*measurements: sd.Measurement) -> sd.Problem:

@@ -129,6 +129,8 @@ def test_the_same_answer_across_turned_joints(case, passes):
         given = {x: rng.standard_normal(sizes[x]) for x in sorted(sizes)} | {"q": q, "qd": qd}
         entries, b = system.values(given)
         d = np.linalg.solve(system.matrix(entries[0]).toarray(), -b[0])
-        found.append([sum(x * d[c] for c, x in row.items()) for name in QUANTITIES for row in system.reported(name)])
+        found.append(
+            [sum(x * d[c] for c, x in row.items()) for name in QUANTITIES for row in system.output_terms(name)]
+        )
     assert len(d) == len(problem.system(passes=passes).columns) + 6 * len(blocks)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-9, atol=1e-9)

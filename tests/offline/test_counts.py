@@ -169,7 +169,7 @@ def test_counts_without_sharing_equal_those_of_an_elimination_on_numbers(name, k
     solver = compiled(name, kind, "aba")
     system, choice = solver.problem.system(), solver.choice
     graph = Graph("none")
-    assembly = system.assemble(graph)
+    assembly = system.build(graph)
     before = len(graph)
     factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
     kinds = np.asarray(graph.kind[before:])

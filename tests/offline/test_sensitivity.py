@@ -187,9 +187,9 @@ def values(system: System, of: Sequence[str], states: dict[str, np.ndarray]) -> 
     d = np.array([np.linalg.solve(system.matrix(x).toarray(), -y) for x, y in zip(entries, b, strict=True)])
     full = np.zeros((n, system.layout.n))
     full[:, system.columns] = d
-    found = {name: y for name, (y, _) in system.shown(states, full).items()}
+    found = {name: y for name, (y, _) in system.output_values(states, full).items()}
     for x in (x for x in of if x not in found):
-        terms = system.reported(x)
+        terms = system.output_terms(x)
         given = states.get(x, np.full((n, len(terms)), np.nan)).T
         scalars = [sum(s * d[:, c] for c, s in t.items()) if t else given[k] for k, t in enumerate(terms)]
         found[x] = np.stack(scalars, axis=1)

@@ -261,7 +261,7 @@ def test_answers_at_singular_states_do_not_count_by_the_product_of_pivots_alone(
     loose = again.Again(problem, solver.program, again.Limits(beside_double=np.inf, firm=np.inf))
     loose.solves(rows_of(solver, inputs)[marked], outputs, status, marked)
     system = problem.system()
-    margins = np.array([system.margin(x) for x in system.values({x: v[marked] for x, v in inputs.items()})[0]])
+    margins = np.array([system.solvability(x) for x in system.values({x: v[marked] for x, v in inputs.items()})[0]])
     counted = status[marked] == 0
     assert counted.any() and 10 < (margins < SINGULAR).sum() and margins[counted].min() >= SINGULAR
 

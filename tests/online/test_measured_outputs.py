@@ -547,7 +547,7 @@ def test_standard_deviations_are_those_of_dense_least_squares(passes):
         d = np.zeros((1, system.layout.n))
         d[0, : len(expected["d"])] = expected["d"]
         state = {"q": q[k], "qd": qd[k]}
-        shown, coefficients = system.shown(state, d), system.shown_values(state)
+        shown, coefficients = system.output_values(state, d), system.output_rows(state)
         rows = {}
         for name in names:
             Y = np.zeros((len(coefficients[name].rows), len(expected["d"])))
@@ -578,7 +578,7 @@ def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
         entries, b = system.values({**state, **given})
         C, _, _ = dense_inverse(system.matrix(entries[0]).toarray(), b[0])
         for name in ("imu", "ft"):
-            for row, std in zip(system.shown_values(state)[name].rows, solution.std(name)[k], strict=True):
+            for row, std in zip(system.output_rows(state)[name].rows, solution.std(name)[k], strict=True):
                 x = {c: float(np.broadcast_to(v, 1)[0]) for c, v in row.items()}
                 variance = sum(x[i] * x[j] * C[i, j] for i in x for j in x)
                 assert abs(std - np.sqrt(variance)) <= 1e-9 * std

@@ -69,11 +69,11 @@ def assembled(monkeypatch) -> list[str]:
     found: list[str] = []
     for kind in (BlockSystem, AugmentedSystem):
 
-        def noted(self, *arguments, assemble=kind.assemble, **options):
+        def noted(self, *arguments, build=kind.build, **options):
             found.append(type(self).__name__)
-            return assemble(self, *arguments, **options)
+            return build(self, *arguments, **options)
 
-        monkeypatch.setattr(kind, "assemble", noted)
+        monkeypatch.setattr(kind, "build", noted)
     return found
 
 

@@ -69,7 +69,7 @@ def test_results_are_those_with_pivoting(seed):
     for k, at in zip(chosen, form.pivoted(system, states), strict=True):
         assert at is not None
         for quantity in problem.quantities:
-            scalars = [product(z, z) ** 0.5 for z in map(at.information.deviations, system.reported(quantity))]
+            scalars = [product(z, z) ** 0.5 for z in map(at.information.deviations, system.output_terms(quantity))]
             found = estimate.std(quantity)[k].ravel()
             assert np.abs(found - scalars).max(initial=0.0) <= max(1e-12, 1e-7 * max(scalars, default=0.0))
         whitened = np.sqrt(sum(x * x for x in at.information.residuals().values()))

@@ -10,7 +10,7 @@ from counting import Counted, counted
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
-from sysdyn.equations.assembly import generic
+from sysdyn.equations.assembly import with_entry_inputs
 from sysdyn.errors import FileError
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.papers.nori.counters import RBDA, umfpack_pivots
@@ -125,7 +125,7 @@ def test_an_elimination_takes_what_it_executes(seed):
     """Without sharing; two independent re-runs found 1290 … 1610 with divisions, and 1070 … 1290."""
     system = sd.forward_dynamics(sd.auto_tree(6, 1, 1.5, 0.9)).system("net_force")
     rows, columns = umfpack_pivots(system.D(10.0 * np.random.default_rng(seed).random(6)))
-    assembly = generic(system.assembly, Graph("none"))
+    assembly = with_entry_inputs(system.assembly, Graph("none"))
     flops = assembly.graph.count(eliminate(assembly.rows, assembly.b, rows, columns).solution)
     assert 1290 <= flops.mul + flops.div <= 1610 and 1070 <= flops.add <= 1290
 
@@ -150,7 +150,7 @@ def test_an_elimination_takes_what_it_executes(seed):
 def test_the_matrix_form_as_a_program_is_the_aba(layout, sharing):
     model = sd.random_tree(5, seed=3, joints=("revolute", "prismatic"))
     system = sd.forward_dynamics(model).system(layout)
-    assembly = system.assemble(Graph(sharing))
+    assembly = system.build(Graph(sharing))
     d = FIG1.matrix_solution(system, assembly)
     q, qd, tau = model.random_state(seed=1)
     values = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
