@@ -14,16 +14,14 @@ from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.diagnosis.observability import Observability
 from sysdyn.equations.augmented import system
 from sysdyn.equations.system import System
-from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
 from sysdyn.measurements.linear import MotorTorque
-from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.statement import Statement, switches
-from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.closures import Loop
 from sysdyn.model.quantities import QUANTITIES
@@ -33,29 +31,55 @@ from sysdyn.passes import PAPER
 class Problem(Statement):
     """A model and its measurements: the unknowns d, and the equations D d + b = 0 and Y d + b_Y = y.
 
-    parameters: names of those of the model that are inputs, as of `sysdyn.compile(inputs=…)`.
+    ``problem + measurement`` adds a measurement; ``problem - measurement`` makes its scalar components unknown again.
 
-    problem + measurement adds one; problem − measurement makes its scalar components unknown again.
+    Parameters
+    ----------
+    model
+        The robot.
+    measurements
+        Known quantities, sensors and constraints.
+    parameters
+        Names of parameters of the model that are inputs, as in `sysdyn.compile(inputs=…)`.
 
-    Raises ProblemError if a measurement states a scalar twice or two have one name, UnknownName if a
-    measurement names a joint, body or component that the model does not have.
+    Raises
+    ------
+    ProblemError
+        If a measurement states a scalar twice, or two have the same name.
+    UnknownName
+        If a measurement names a joint, body or component that the model does not have.
     """
 
-    def layout(self, name: str = "paper", turn: bool = False) -> Layout:
-        """Names and places of the unknowns; see `BlockSystem`."""
-        return layout(self, name, turn)
-
     def system(
-        self, layout: str = "paper", known: str = "rows", turn: bool = False, passes: Sequence[str] = PAPER,
+        self, layout: str = "paper", known: str = "rows", propagate: bool = False, passes: Sequence[str] = PAPER,
         outputs: Sequence[Output] = QUANTITIES,
     ) -> System:  # fmt: skip
-        """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
+        """The equations D(q) d + b(q, q̇) = 0 of the problem, with named rows and columns.
 
-        Where equations are noisy it is an AugmentedSystem, whose solution is the estimate; its `plain` is the system of
-        the equations alone, as it is of a BlockSystem. turn: with the further unknowns of an exact problem. passes and
-        outputs: see `BlockSystem`. Systems are cached: calls with the same arguments give the same object.
+        Parameters
+        ----------
+        layout
+            "paper": a, f, τ, fx and q̈ are unknowns, 20 scalars for a body with one degree of freedom. "net_force":
+            and fB = I a + ν, 26 scalars.
+        known
+            "rows": a known quantity is an equation x = y. "substituted": it is moved into b and has no column.
+        propagate
+            Add unknowns X a and X^T f where they let accelerations and wrenches be propagated from sensors. Problems
+            with noise do without.
+        passes
+            Names from `sysdyn.PASSES`; those that do not apply are left out. With "canonical_frames" a, f and fx are
+            unknowns in other frames than those of the bodies, while inputs, noise and `output_terms` stay in these.
+        outputs
+            Quantities that keep their meaning under the passes, and measurements whose values are written in terms
+            of the unknowns.
+
+        Returns
+        -------
+        BlockSystem or AugmentedSystem
+            The latter for a problem with noise: its solution is the estimate, and its `plain` the BlockSystem of the
+            equations alone. Calls with equal arguments return the same object, which the problem caches.
         """
-        return system(self, layout, known, turn, passes, outputs)
+        return system(self, layout, known, propagate, passes, outputs)
 
     @overload
     def diagnose(
@@ -103,16 +127,25 @@ class Problem(Statement):
 
 
 def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] = ()) -> Problem:
-    """Known q̈ and fx, wanted τ. Nori eq. (7).
+    """Inverse dynamics: τ from q̈ and fx. Nori eq. (7).
 
-    contacts: wrenches of the world on a floating robot, beside fx. No motor drives the base then, and of all
-    wrenches w that make it move as q̈ says the solution has the smallest, in the units of their noise; τ of the other
-    joints is the one for these. Components of a Contact count the same in N and N m. How feet move is not looked at: q̈
-    has to keep those at rest that stand.
+    Parameters
+    ----------
+    model
+        The robot. Coupled joints follow the others: only independent joints have known q̈, and their τ includes the
+        load of the dependent ones, whose own τ is zero (or given as ``y={"followers": …}``). Loops (`sysdyn.closures`)
+        stay open, with an IgnoredWarning, because they do not determine τ: for the torques of motors use
+        `hybrid_dynamics` with τ = 0 at the joints without a motor.
+    contacts
+        Contacts of a floating robot with the world, in addition to fx. The base is unactuated. Among all contact
+        wrenches that agree with q̈ the one of least norm is returned, in the units of their noise (components of a
+        Contact have equal weights in N and N m), with the joint torques that belong to it. q̈ has to keep standing
+        feet at rest; this is not checked.
 
-    Coupled joints follow: q̈ is known of the others alone, and τ of theirs includes what the followers need, which have
-    none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, with an IgnoredWarning, as they
-    do not determine τ: for motor torques use `hybrid_dynamics` with τ = 0 at the joints without a motor.
+    Raises
+    ------
+    InvalidInput
+        If there are contacts and the base is fixed.
     """
     if loops := [c.name for c in model.closures if isinstance(c, Loop)]:
         warn(
@@ -121,50 +154,49 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
             "there",
             IgnoredWarning,
         )
-    led = _led(model)
-    known = JointAcceleration(
-        tuple(x for x in model.joint_names if x not in model.followers) if led else "all", name="qdd"
-    )
-    contacts = [pushing(m, model) for m in contacts]
-    free = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 6]
-    if contacts and not free:
+    couplings = [m for m in closures(model) if isinstance(m, JointCoupling)]
+    independent = tuple(x for x in model.joint_names if x not in model.followers) if couplings else "all"
+    wrenches = [pushing(m, model) for m in contacts]
+    floating = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 6]
+    if wrenches and not floating:
         raise InvalidInput(
             "contacts of inverse dynamics need a floating base, as of load(…, base='floating'): "
-            "a base that is fixed takes what there is by itself"
+            "a fixed base bears every load, so that nothing determines their wrenches"
         )
-    base = [MotorTorque(free, np.eye(6 * len(free)), name="base", optional=True)] if contacts else []
-    fx = ExternalWrench("all", name="fx")
-    return Problem(model, [known, fx, *_undriven(model.followers), *led, *base, *contacts])
+    base = [MotorTorque(floating, np.eye(6 * len(floating)), name="base", optional=True)] if wrenches else []
+    known = [JointAcceleration(independent, name="qdd"), ExternalWrench("all", name="fx")]
+    return Problem(model, [*known, *_zero_motor_torque(model.followers), *couplings, *base, *wrenches])
 
 
 def forward_dynamics(model: Model) -> Problem:
-    """Known τ and fx, wanted q̈. Nori eq. (13). Couplings and loops of the model (`sd.closures`) hold."""
+    """Forward dynamics: q̈ from τ and fx. Nori eq. (13).
+
+    The couplings and loops of the model (`sysdyn.closures`) are closed.
+    """
     return Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx"), *closures(model)])
 
 
 def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
-    """Known τ of the joints named in `torque`, q̈ of all others, and fx. RBDA section 9.2.
+    """Hybrid dynamics: known τ of the joints in `torque`, known q̈ of all others, and known fx. RBDA section 9.2.
 
-    Coupled joints follow, as of `inverse_dynamics`, and loops of the model hold.
+    Coupled joints follow as in `inverse_dynamics`. The loops of the model are closed.
+
+    Raises
+    ------
+    UnknownName
+        If the model does not have a joint of that name.
     """
     torque = (torque,) if isinstance(torque, str) else tuple(torque)
     for name in torque:
         check_among("joint", name, model.joint_names)
-    rest = tuple(name for name in model.joint_names if name not in (*torque, *model.followers))
-    known: list[Measurement] = [ExternalWrench("all", name="fx")]
-    if torque:
-        known.insert(0, JointTorque(torque, name="tau"))
-    if rest:
-        known.insert(0, JointAcceleration(rest, name="qdd"))
-    others = [name for name in model.followers if name not in torque]
-    return Problem(model, [*known, *_undriven(others), *closures(model)])
+    accelerated = tuple(name for name in model.joint_names if name not in (*torque, *model.followers))
+    known: list[Measurement] = [JointAcceleration(accelerated, name="qdd")] if accelerated else []
+    known += [JointTorque(torque, name="tau")] if torque else []
+    dependent = [name for name in model.followers if name not in torque]
+    fx = ExternalWrench("all", name="fx")
+    return Problem(model, [*known, fx, *_zero_motor_torque(dependent), *closures(model)])
 
 
-def _led(model: Model) -> list[Constraint]:
-    """The couplings of the model."""
-    return [m for m in closures(model) if isinstance(m, JointCoupling)]
-
-
-def _undriven(joints: Sequence[str]) -> list[Measurement]:
+def _zero_motor_torque(joints: Sequence[str]) -> list[Measurement]:
     """The measurement that no motor drives these joints; none without joints."""
     return [MotorTorque(joints, name="followers", optional=True)] if joints else []

@@ -271,7 +271,7 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
         found, ratio = beyond(all_states, lambda ask=ask: ask(all_states()), 1, 15)
         times[f"{name}, batch, a state"] = found.scaled(1 / states), ratio
     times |= changed_calls(problem, q, qd, y)
-    unknowns = len(sd.BlockSystem(problem).columns)
+    unknowns = len(problem.system().plain.columns)
     print(f"iCub, {what}: {unknowns} unknowns, {problem.ny} values, {solver.flops.end_to_end.total} operations")
     rows = []
     for name, (x, ratio) in times.items():

@@ -291,7 +291,7 @@ def reduced_rows(problem: sd.Problem, rng: np.random.Generator) -> tuple[list[in
 
     The equations of motion give N with [a f τ] = N [q̈ fx w] + …: a row [Y₁ Y₂] of both becomes Y₂ + Y₁ N.
     """
-    model, system = problem.model, sd.BlockSystem(problem)
+    model, system = problem.model, problem.system().plain
     q, qd, _ = model.random_state(seed=int(rng.integers(10_000)))
     D = system.D(q).tocsc()
     order = [problem.measurements.index(m) for m in (*problem.raw, *problem.custom)]

@@ -31,6 +31,7 @@ from sysdyn.diagnosis.words import (
     listed,
     stated,
 )
+from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.errors import InvalidInput, check_among, few
 from sysdyn.files import html
@@ -178,7 +179,7 @@ def diagnose(
     Raises InvalidInput, UnknownName.
     """
     sensors = _checked(available)
-    system = BlockSystem(problem + sensors if sensors else problem)
+    system = BlockSystem(formulate(problem + sensors if sensors else problem))
     there = len(problem.raw) + len(problem.custom)  # measurements with a higher number are candidates
     counted = np.array([kind != "y" or number < there for kind, number in system.row_blocks], dtype=bool)
     off = np.flatnonzero(~_on(system, _switches(problem, active)))

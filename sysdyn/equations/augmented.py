@@ -22,6 +22,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.assembly import Assembly, Row
+from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise, noise_of
@@ -251,13 +252,13 @@ def augmented_system(
     chosen, kinds = named_passes(passes), _distinct(outputs)
 
     def make() -> AugmentedSystem:
-        return AugmentedSystem(BlockSystem(problem, layout, known, passes=chosen, outputs=outputs))
+        return AugmentedSystem(BlockSystem(formulate(problem, layout, known, passes=chosen, outputs=outputs)))
 
     return problem.cached(("augmented", layout, known, chosen, kinds), make)
 
 
 def system(
-    problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
+    problem: Statement, layout: str = "paper", known: str = "rows", propagate: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
 ) -> System:  # fmt: skip
     """The equations of a problem, an AugmentedSystem if some are noisy; see `Problem.system`.
@@ -267,8 +268,8 @@ def system(
     if problem.noisy:
         return augmented_system(problem, layout, known, passes, outputs)
     chosen, kinds = named_passes(passes), _distinct(outputs)
-    key = ("system", layout, known, turn, chosen, kinds)
-    return problem.cached(key, lambda: BlockSystem(problem, layout, known, turn, chosen, outputs))
+    key = ("system", layout, known, propagate, chosen, kinds)
+    return problem.cached(key, lambda: BlockSystem(formulate(problem, layout, known, propagate, chosen, outputs)))
 
 
 def _distinct(outputs: Sequence[Output]) -> tuple[str | int, ...]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sysdyn.equations.turned_joints import layout as layout_of
+from sysdyn.equations.propagated_unknowns import propagated_blocks
 from sysdyn.errors import check_among
 from sysdyn.measurements.measurement import Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
@@ -23,9 +23,9 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.normal_form import canonical_frames, changes_frames, regroup
-from sysdyn.model.quantities import QUANTITY, is_spatial
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, is_spatial
 from sysdyn.model.se3 import X_inverse
-from sysdyn.passes import named_passes
+from sysdyn.passes import PAPER, named_passes
 
 # Treatments of known quantities: rows x = y, or substituted into b.
 KNOWN = ("rows", "substituted")
@@ -112,15 +112,19 @@ class Formulation:
 
 
 def formulate(
-    problem: Statement, layout: str, known: str, turn: bool, passes: Sequence[str], outputs: Sequence[Output]
-) -> Formulation:
-    """The problem's own formulation after all of the passes that apply to it. Raises UnknownName.
+    problem: Statement, layout: str = "paper", known: str = "rows", propagate: bool = False,
+    passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
+) -> Formulation:  # fmt: skip
+    """The paper's formulation after those of the passes that apply to the problem. Raises UnknownName.
 
-    outputs: quantities that keep their meaning, and measurements that are written in terms of the unknowns.
+    layout, known, propagate, outputs: see `sysdyn.Problem.system`.
     """
     check_among("treatment of known quantities", known, KNOWN)
     measurements = tuple(x for x in outputs if isinstance(x, Measurement))
-    form = Formulation(problem, layout_of(problem, layout, turn), known, (), problem.model, outputs=measurements)
+    unknowns = problem.layout(layout)
+    if propagate:
+        unknowns = replace(unknowns, propagated=propagated_blocks(problem))
+    form = Formulation(problem, unknowns, known, (), problem.model, outputs=measurements)
     for name, reduce in REDUCTIONS.items():
         reduced = reduce(form, outputs) if name in named_passes(passes) else None
         form = form if reduced is None else replace(reduced, passes=(*form.passes, name))

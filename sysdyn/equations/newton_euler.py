@@ -86,7 +86,7 @@ def newton_euler(
         bias = c[i]
         if parent < 0:
             bias = bias + X[i] @ a0
-        elif ("Xa", i) in layout.turned:
+        elif ("Xa", i) in layout.propagated:
             product = layout.columns("Xa", i)
             acceleration.append((product, -minus_one))
             parts = [(layout.columns("a", parent), minus_one), (product, X_inverse(X[i]))]
@@ -96,9 +96,9 @@ def newton_euler(
         rows.add(("a", i), _names(layout, "a", i), acceleration, bias)
         force = [(f, minus_one), (fx, -wrenches[i] if wrenches and i in wrenches else minus_one)]
         for j in model.children[i]:
-            turned = ("Xf", j) in layout.turned
-            force.append((layout.columns("Xf", j), -minus_one) if turned else (layout.columns("f", j), X[j].T))
-        if ("Xf", i) in layout.turned:
+            propagated = ("Xf", j) in layout.propagated
+            force.append((layout.columns("Xf", j), -minus_one) if propagated else (layout.columns("f", j), X[j].T))
+        if ("Xf", i) in layout.propagated:
             parts = [(f, minus_one), (layout.columns("Xf", i), X_inverse(X[i]).T)]
             rows.add(("Xf", i), _names(layout, "Xf", i), parts, [0.0] * 6)
         if layout.name == "net_force":

@@ -37,8 +37,8 @@ class Pairs:
             raise ProblemError(
                 f"ordering {name!r} is defined for raw measurements and constraints only; use 'auto' or 'markowitz'"
             )
-        if system.layout.turned:
-            raise ProblemError(f"ordering {name!r} is not for systems with turned joints; use 'auto' or 'markowitz'")
+        if system.layout.propagated:
+            raise ProblemError(f"ordering {name!r} does not know propagated unknowns; use 'auto' or 'markowitz'")
         self.nb = system.model.nb
         self.known = {x: system.problem.knows(x) for x in ("tau", "qdd")}
         if torque_freedoms(system.problem) is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -18,20 +18,18 @@ from numpy.typing import ArrayLike
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.double_double import run_double_double
 from sysdyn.equations.assembly import Assembly, Combination
-from sysdyn.equations.formulation import formulate
+from sysdyn.equations.formulation import Formulation
 from sysdyn.equations.measurement_rows import MeasurementRows, measurement_row_name
 from sysdyn.equations.newton_euler import Rows, newton_euler
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.groups import value_group
-from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.parameters import VariedModel
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITIES, QUANTITY, is_spatial
+from sysdyn.model.quantities import QUANTITY, is_spatial
 from sysdyn.model.se3 import cross
-from sysdyn.passes import PAPER
 from sysdyn.program.arrays import float_array, format_shape, reject_not_finite
 from sysdyn.program.graph import SHARING, Expr, Graph, is_constant
 from sysdyn.program.groups import bind_arguments
@@ -58,7 +56,7 @@ ENTRY_ROUNDING = 1e-14
 class System(ABC):
     """Equations over named unknowns, with pattern, values and residuals.
 
-    problem, known, passes  the problem whose equations they are, and choices of their form (see `BlockSystem`)
+    problem, known, passes  the problem whose equations they are, and choices of their form (see `Problem.system`)
     layout                  places of the unknowns in the full layout
     columns                 number in the layout of each scalar unknown that has a column here
     col_names, col_blocks   name and (quantity, body) of each column
@@ -365,29 +363,16 @@ class System(ABC):
 
 
 class BlockSystem(System):
-    """Equations and unknowns of a problem.
+    """Equations and unknowns of a problem, from `Problem.system`.
 
-    layout  "paper" (20 scalars for a body with one degree of freedom) or "net_force" (26: with fB = I a + ν)
-    known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
-    turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own at the joints of `sysdyn.equations.turned_joints.turned`
-    passes  of `sysdyn.passes`; passes that do not apply are left out. canonical_frames: a, f and fx are unknowns in
-            frames along whose z the joints move, at the places of fewest entries of X (`sysdyn.model.normal_form`);
-            inputs, noise and `output_terms` stay in frames of bodies. base_parameters: f is that of bodies with
-            parameters moved to their parents. classical_accelerations: a is that of the origins of bodies
-    outputs: quantities that have to keep their meaning, and measurements that are written as y = Y d + b_Y
-
-    columns: numbers in the full layout of the scalar unknowns that have a column here
-    col_names, row_names: scalar names
-    col_blocks, row_blocks: (quantity, body) of each; rows of measurements have ("y", number of the measurement)
+    col_names, row_names    scalar names
+    col_blocks, row_blocks  (quantity, body) of each; rows of measurements have ("y", number of the measurement)
+    columns                 number in the layout of each scalar unknown that has a column
     """
 
-    def __init__(
-        self, problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
-        passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
-    ):  # fmt: skip
-        self.form = formulate(problem, layout, known, turn, passes, outputs)
-        self.problem, self.known, self.passes = problem, known, self.form.passes
-        self.layout, self.columns = self.form.layout, self.form.columns
+    def __init__(self, form: Formulation):
+        self.form, self.problem, self.known, self.passes = form, form.problem, form.known, form.passes
+        self.layout, self.columns = form.layout, form.columns
         self.col_names = tuple(self.layout.names[c] for c in self.columns)
         blocks = [block for block in self.layout.blocks for _ in range(self.layout.size(*block))]
         self.col_blocks = tuple(blocks[c] for c in self.columns)

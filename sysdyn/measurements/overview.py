@@ -11,7 +11,6 @@ from sysdyn.measurements.groups import value_of
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 
@@ -23,7 +22,7 @@ _MOTION = {
 
 def unknowns(problem: Statement) -> TextTable:
     """Table of the unknowns: each quantity, its meaning, number of scalars and units."""
-    model, layout = problem.model, Layout(problem.model, wrenches=problem.wrenches, further=problem.further)
+    model, layout = problem.model, problem.layout()
     rows = []
     for x in dict.fromkeys(x for x, _ in layout.blocks):
         quantity = layout.of(x)

@@ -127,6 +127,10 @@ class Statement:
             cache.popitem(last=False)
         return result
 
+    def layout(self, name: str = "paper") -> Layout:
+        """Names and places of the unknowns: layout "paper" or "net_force". Raises UnknownName."""
+        return self.cached(("layout", name), lambda: Layout(self.model, name, self.wrenches, further=self.further))
+
     @cached_property
     def _cache(self) -> OrderedDict:
         return OrderedDict()

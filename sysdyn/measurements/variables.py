@@ -4,7 +4,7 @@ Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wre
 i, τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the
 paper's published code has the net force fB_i = I_i a_i + ν_i (6) as one more. A constraint (`Constraint`) has a block
 of its own, w: the components of its wrench. X_i a_λ(i) and X_i^T f_i are unknowns, too, at the joints of
-`sysdyn.equations.turned_joints`.
+`sysdyn.equations.propagated_unknowns`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class Layout:
     """Columns of D.
 
     `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then further
-    quantities, then w constraint by constraint, then turned blocks, then the multipliers of an estimation problem's
-    equations.
+    quantities, then w constraint by constraint, then propagated unknowns, then the multipliers of the equations of an
+    estimation problem.
 
     wrenches: of the constraints; the block of each is ("w", its number).
-    turned: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
+    propagated: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
     multipliers: their number; they have no block. further: names of quantities beside the usual ones.
     """
 
     model: Model
     name: str = "paper"
     wrenches: ConstraintWrenches = WRENCHES
-    turned: tuple[tuple[str, int], ...] = ()
+    propagated: tuple[tuple[str, int], ...] = ()
     multipliers: int = 0
     further: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Layout:
         bodies = range(self.model.nb)
         outer = tuple((x, i) for i in bodies for x in ("fx", "qdd"))
         outer += tuple((x, i) for x in self.further for i in bodies)
-        return tuple((x, i) for i in bodies for x in inner) + outer + self._blocks_of("w") + self.turned
+        return tuple((x, i) for i in bodies for x in inner) + outer + self._blocks_of("w") + self.propagated
 
     def _blocks_of(self, quantity: str) -> tuple[tuple[str, int], ...]:
         return tuple((quantity, i) for i in range(len(self.of(quantity).owners(self.model))))

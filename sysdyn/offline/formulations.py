@@ -137,9 +137,9 @@ def paper_passes(options: Options) -> tuple[str, ...]:
 
 
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
-    """The system that is permuted, without turned joints for recursive and given orders, with them for others."""
-    turn = options.ordering not in (*RECURSIVE, GIVEN)
-    return problem.system(options.equations.layout, options.equations.known, turn, passes, options.outputs)
+    """The system that is permuted, with propagated unknowns unless the order is recursive or given."""
+    propagate = options.ordering not in (*RECURSIVE, GIVEN)
+    return problem.system(options.equations.layout, options.equations.known, propagate, passes, options.outputs)
 
 
 def ordered_system(problem: Problem, options: Options, choice: Choice) -> System:
@@ -161,7 +161,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
     stages.say("assembling", 0.0)
     with stages.stage("equations"):
         system = eliminated_system(problem, options, passes)
-        simple = not system.layout.turned and set(system.passes) <= set(PAPER)
+        simple = not system.layout.propagated and set(system.passes) <= set(PAPER)
         stated = system if simple else problem.system(options.equations.layout, options.equations.known)
     with stages.stage("structure"):
         structure(stated).require_solvable()

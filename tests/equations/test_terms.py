@@ -147,7 +147,7 @@ def floating() -> sd.Model:
 
 @pytest.mark.parametrize("kind", ["Xa", "Xf"])
 def test_the_same_from_the_tip_to_the_root(kind):
-    """X⁻¹ a of the tip, of which all is known, and X^{−T} f of the root: the joints of `turned_joints`."""
+    """X⁻¹ a of the tip, of which all is known, and X^{−T} f of the root: the joints of `propagated_unknowns`."""
     model, wrenches = floating(), sd.ExternalWrench("all", name="fx")
     if kind == "Xa":
         known = [sd.BodyAcceleration("b1", name="a"), sd.JointAcceleration("j1", name="qdd"), wrenches]
@@ -158,9 +158,9 @@ def test_the_same_from_the_tip_to_the_root(kind):
         given, wanted = {"tau": [0.1, 0, -0.5, 0, -1.0, 0, 0]}, ("f", 1)
         expected = [0, 0, 0, -1.0, 0, 0]  # and fx is the opposite
     problem = sd.Problem(model, known)
-    for form, turn in itertools.product(FORMS, (False, True)):
-        system = problem.system(**form, turn=turn, outputs=(wanted[0],))
-        assert ((kind, 1) in system.col_blocks) == turn
+    for form, propagate in itertools.product(FORMS, (False, True)):
+        system = problem.system(**form, propagate=propagate, outputs=(wanted[0],))
+        assert ((kind, 1) in system.col_blocks) == propagate
         D, b = dense(system, {"q": [*FREE, QUARTER], **given})
         found = output_terms(system, wanted[0], np.linalg.solve(D, -b)).reshape(2, 6)[wanted[1]]
         np.testing.assert_allclose(found, expected, atol=1e-12, err_msg=str(form))

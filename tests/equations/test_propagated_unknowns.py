@@ -1,4 +1,4 @@
-"""Joints that are crossed from what is measured to what is unknown: which they are, and that answers stay the same."""
+"""Propagated unknowns: which joints have them, and that answers stay the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from robots import floating_tree
 from systems import DistantWrench
 
 import sysdyn as sd
-from sysdyn.equations.turned_joints import Block, turned
+from sysdyn.equations.propagated_unknowns import Block, propagated_blocks
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
 
@@ -44,7 +44,7 @@ def force(k: int, **more) -> sd.Measurement:
     return sd.ForceTorqueSensor(HINGES[k], **more)
 
 
-INWARD: dict[str, tuple[sd.Problem, list[int]]] = {
+ACCELERATION_PATHS: dict[str, tuple[sd.Problem, list[int]]] = {
     "nothing is missing": (STANDING + imu(FOOT), []),
     "a sensor at the base": (LOOSE + imu(BODIES[0]), []),
     "a sensor at the foot": (LOOSE + imu(FOOT), [3, 2, 1]),
@@ -60,7 +60,7 @@ INWARD: dict[str, tuple[sd.Problem, list[int]]] = {
     "the base in a sensor": (LOOSE + Sum("qdd", ROOT) + imu(FOOT), []),
     "a base on a hinge": (sd.inverse_dynamics(sd.chain(3)) - sd.JointAcceleration("joint0") + imu("body2"), []),
 }  # fmt: skip
-OUTWARD: dict[str, tuple[sd.Problem, list[int]]] = {
+WRENCH_PATHS: dict[str, tuple[sd.Problem, list[int]]] = {
     "nothing is missing": (STANDING + force(0), []),
     "nothing measures it": (PUSHED, []),
     "a sensor at the foot": (PUSHED + force(2), []),
@@ -94,8 +94,8 @@ ON_FOOT: dict[str, tuple[sd.Problem, bool]] = {
 
 
 def cases() -> dict[str, tuple[sd.Problem, list[Block]]]:
-    found = {f"acceleration: {x}": (p, [("Xa", i) for i in way]) for x, (p, way) in INWARD.items()}
-    found |= {f"wrench: {x}": (p, [("Xf", i) for i in way]) for x, (p, way) in OUTWARD.items()}
+    found = {f"acceleration: {x}": (p, [("Xa", i) for i in way]) for x, (p, way) in ACCELERATION_PATHS.items()}
+    found |= {f"wrench: {x}": (p, [("Xf", i) for i in way]) for x, (p, way) in WRENCH_PATHS.items()}
     both = [(x, i) for x in ("Xa", "Xf") for i in (3, 2, 1)]
     return found | {f"contact: {x}": (p, both if stands else []) for x, (p, stands) in ON_FOOT.items()}
 
@@ -104,9 +104,9 @@ CASES = cases()
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_joints_between_what_is_measured_and_what_is_unknown(case):
+def test_joints_between_the_sensor_and_the_unknown(case):
     problem, expected = CASES[case]
-    assert list(turned(problem)) == expected
+    assert list(propagated_blocks(problem)) == expected
 
 
 # Cases with as many equations as unknowns.
@@ -118,13 +118,13 @@ SOLVED = (
 
 @pytest.mark.parametrize("passes", [PAPER, "all"], ids=["as stated", "passes"])
 @pytest.mark.parametrize("case", SOLVED)
-def test_the_same_answer_across_turned_joints(case, passes):
+def test_propagated_unknowns_leave_the_answer_unchanged(case, passes):
     """By dense solutions, at random values of all that is known."""
     problem, blocks = CASES[case]
     q, qd, _ = MODEL.random_state(seed=3)
     found = []
-    for turn in (False, True):
-        system = problem.system(turn=turn, passes=passes)
+    for propagate in (False, True):
+        system = problem.system(propagate=propagate, passes=passes)
         rng, sizes = np.random.default_rng(3), system.program.inputs.sizes
         given = {x: rng.standard_normal(sizes[x]) for x in sorted(sizes)} | {"q": q, "qd": qd}
         entries, b = system.values(given)

@@ -1,0 +1,110 @@
+"""Further unknowns X a or X^T f that let accelerations (wrenches) be propagated from a sensor to the base (tip).
+
+The equation c(a_i) gives a_i from the acceleration of the parent, and c(f_i) gives f_i from the wrenches of the
+children, both by pivots −1. In the opposite direction the pivots are entries of X_i, each of which vanishes at some q.
+There the product becomes an unknown h, and its factor follows without a division:
+
+    h = X_i a_λ(i)    −a_λ(i) + X_i⁻¹ h = 0      from a body with measured a to a free root with unknown q̈
+    h = X_j^T f_j     −f_j + X_j^{−T} h = 0      from a body with measured f, or known τ of a free joint, to one with
+                                                 unknown fx
+
+The system is then triangular with an accelerometer on a hand, or with a force sensor at the hip for the wrench on the
+foot. So it is in inverse dynamics on one foot, whose contact states its acceleration and has the unknown wrench; for
+other constraints the recursive orders are better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sysdyn.measurements.classical import driven_freedoms
+from sysdyn.measurements.measurement import Constraint, Context
+from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.kinematics import path
+from sysdyn.sparse.least_squares import UNVARIED
+
+# A block of unknowns: quantity and body.
+Block = tuple[str, int]
+
+
+def propagated_blocks(problem: Statement) -> tuple[Block, ...]:
+    """("Xa", i) and ("Xf", j) of the joints at which X_i a_λ(i) or X_j^T f_j becomes an unknown."""
+    measured = _MeasuredBlocks(problem)
+    return (*(("Xa", i) for i in measured.acceleration_paths()), *(("Xf", j) for j in measured.wrench_paths()))
+
+
+class _MeasuredBlocks:
+    """The components of each block of six that raw measurements, and sensors of that block alone, determine."""
+
+    def __init__(self, problem: Statement):
+        self.model, self.problem = problem.model, problem
+        contexts = [Context.at(self.model, *self.model.random_state(seed=seed)[:2]) for seed in (0, 1)]
+        foot = self._single_support()
+        first, second = (_rows_by_block(problem, foot, context) for context in contexts)
+        self.measured = set(first)  # in part or whole
+        self.constant_rows = {block: rows for block, rows in first.items() if _same(rows, second.get(block, []))}
+        loads = {} if foot is None else foot.loads(contexts[0])
+        self.supported = [i for i in map(self.model.body_index, loads) if self._is_determined("a", i)]
+
+    def _n_known(self, quantity: str, i: int) -> int:
+        return sum(body == i for body, _ in self.problem.knows(quantity))
+
+    def _is_determined(self, quantity: str, i: int) -> bool:
+        """True if all six components follow, with constant coefficients."""
+        units = [np.eye(6)[k] for body, k in self.problem.knows(quantity) if body == i]
+        return np.linalg.matrix_rank(np.array([*self.constant_rows.get((quantity, i), ()), *units, np.zeros(6)])) == 6
+
+    def _is_free(self, i: int) -> bool:
+        return np.array_equal(self.model.joints[i].S, np.eye(6))
+
+    def _single_support(self) -> Constraint | None:
+        """The constraint of a robot with one, known τ of its free root and known q̈ of all other joints; else None."""
+        roots = [self.model.v_slice(i) for i in range(self.model.nb) if self._is_free(i)]
+        driven = driven_freedoms(self.problem) == {k for part in roots for k in range(part.start, part.stop)}
+        return self.problem.constraints[0] if driven and len(self.problem.constraints) == 1 else None
+
+    def acceleration_paths(self) -> list[int]:
+        """Bodies whose acceleration determines that of the parent."""
+        paths = [path(self.model, i) for i in range(self.model.nb) if self._is_determined("a", i)]
+        bodies: list[int] = []
+        for root in sorted({p[-1] for p in paths}):
+            if self._is_free(root) and not self._n_known("qdd", root) and ("qdd", root) not in self.measured:
+                bodies += min((p for p in paths if p[-1] == root), key=len)[:-1]
+        return bodies
+
+    def wrench_paths(self) -> list[int]:
+        """Bodies whose wrench follows from that of the parent."""
+        bodies = range(self.model.nb)
+        sources = {
+            i for i in bodies if self._is_determined("f", i) or (self._is_free(i) and self._n_known("tau", i) == 6)
+        }
+        result: list[int] = []
+        for k in bodies:
+            if k not in self.supported and (self._n_known("fx", k) or ("fx", k) in self.measured):
+                continue
+            to_root = path(self.model, k)
+            source = next((n for n, i in enumerate(to_root) if i in sources), 0)
+            result += to_root[:source]
+            sources.discard(to_root[source])
+        return result
+
+
+def _same(first: list[list[float]], second: list[list[float]]) -> bool:
+    """True if coefficients at two states differ by rounding alone, so that they are constant."""
+    return len(first) == len(second) and bool(np.allclose(first, second, rtol=UNVARIED, atol=UNVARIED))
+
+
+def _rows_by_block(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
+    """Coefficients of sensors, and of the support, by their block; without rows that have several blocks."""
+    model, layout = problem.model, Layout(problem.model)
+    by_block: dict[Block, list[list[float]]] = {}
+    for m in (m for m in problem.custom if m is support or not isinstance(m, Constraint)):
+        blocks = {layout.block(*key): np.asarray(x, dtype=float) for key, x in m.solved_form(context)[0].items()}
+        for k in range(len(m.components(model))):
+            row = {block: x[k].tolist() for block, x in blocks.items() if x[k].any()}
+            for block, values in row.items():
+                rows = by_block.setdefault(block, [])
+                if len(row) == 1:
+                    rows.append(values)
+    return by_block
