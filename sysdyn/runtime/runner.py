@@ -160,13 +160,10 @@ class BoundCall:
     several threads needs its own bound call: SysdynError is raised if this one is running on another thread.
     """
 
-    __slots__ = ("_keep", "_run", "out", "status")
+    __slots__ = ("__call__", "_keep", "out", "status")  # with `__call__` a call needs no Python frame
 
     def __init__(self, run: Callable[[], None], out, status: np.ndarray, keep: object):
-        self._run, self.out, self.status, self._keep = run, out, status, keep
-
-    def __call__(self) -> None:
-        self._run()
+        self.__call__, self.out, self.status, self._keep = run, out, status, keep
 
     def __repr__(self) -> str:
         many = np.size(self.status)
