@@ -14,8 +14,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path(__file__).parent
 # Without floating-point contraction: products are rounded before a sum, so that C and NumPy agree bitwise.
+# Without a procedure linkage table: a call from Python makes dozens of calls of Python and NumPy (-fno-plt).
 # Only inlined functions have vector arguments, so the vector ABI does not matter (-Wno-psabi).
-FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-tree-vectorize", "-Wno-psabi")
+FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-tree-vectorize", "-fno-plt", "-Wno-psabi")
 
 
 class Native(BuildHookInterface):
