@@ -161,7 +161,7 @@ class Function(Differentiable["Function"]):
         calls = []
         for own in vectors:
             named = dict.fromkeys(by_name, ...) | own
-            pattern = CallPattern((...,) * len(by_position), named, {**defaults, "threads": None})
+            pattern = CallPattern(len(by_position), named, {**defaults, "threads": None})
             backend = self.executable.backend
             calls.append(single_state_call(backend, arguments, constants, quaternions, pattern, self._results))
         return [call for call in calls if call is not None]

@@ -93,7 +93,7 @@ class Arguments(NamedTuple):
             of["active"] = dict(self.active)
         of |= {name: x for name, x in options.items() if x is not defaults[name]}
         by_name = {**dict.fromkeys(self.quantities, ...), **of}
-        return CallPattern((...,) * (2 + len(self.known)), by_name, {**dict.fromkeys(_KINDS), **defaults})
+        return CallPattern(2 + len(self.known), by_name, {**dict.fromkeys(_KINDS), **defaults})
 
     def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
         """The same arguments with other arrays."""

@@ -250,7 +250,8 @@ class Calls(Generic[Key]):
             for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
         ]  # fmt: skip
         keys, shapes_of_results = zip(*(self._results[group] for group in program.outputs), strict=True)
-        results = ResultLayout(make, keys, shapes_of_results, about)
+        n_quantities = sum(key in self.inputs.problem.quantities for key in keys)
+        results = ResultLayout(make, keys, shapes_of_results, about, n_quantities)
         call = single_state_call(
             self._executable.backend, arguments, constants, quaternions, pattern, results, nan_to_zero
         )

@@ -478,7 +478,7 @@ def _quantity(name: str) -> property:
     def replaced(solution: Solution, x: Any) -> None:
         solution._values[name] = x
 
-    return property(extension.output_getter(name, value), replaced)
+    return property(value, replaced)
 
 
 def _of_estimate(name: str) -> property:

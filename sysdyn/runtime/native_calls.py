@@ -43,23 +43,25 @@ class ResultLayout(NamedTuple):
     """Type of the results of a single-state call.
 
     make: dict or tuple, of arrays with these keys and shapes; or ndarray for a single array. If `about` is not None,
-    make is a subclass of RowResult: `about` becomes its `_about`, and all outputs followed by all inputs its `_row`.
+    make is a subclass of RowResult: `about` becomes its `_about`, all outputs followed by all inputs its `_row`. Its
+    first `n_attributes` outputs are attributes.
     """
 
     make: type
     keys: tuple[Hashable, ...]
     shapes: tuple[tuple[int, ...], ...]
     about: object = None
+    n_attributes: int = 0
 
 
 class CallPattern(NamedTuple):
-    """Positional and keyword arguments of a single-state call. defaults: values of optional keywords.
+    """Arguments of a single-state call: the first ones, arrays, by position, all others by keyword.
 
-    Ellipsis matches the next array argument (an array, or a list or tuple of numbers). Dicts are compared by key,
-    strings by value, other objects by identity.
+    by_name: Ellipsis matches the next array argument (an array, or a list or tuple of numbers). Dicts are compared by
+    key, strings by value, other objects by identity. defaults: values of optional keywords.
     """
 
-    by_position: tuple[Any, ...]
+    n_positional: int
     by_name: dict[str, Any]
     defaults: dict[str, Any]
 
@@ -151,8 +153,9 @@ def single_state_call(
         places=_table([*places, 0], 1), constants=constants, quaternions=_table(quaternions, 1),
         nan_to_zero=_table(nan_to_zero, 1), squared=np.array(squared, dtype=float).reshape(-1, 3),
         outputs=_table([(*_axes(x), begin) for x, begin in zip(results.shapes, begins, strict=True)], AXES + 2),
-        n_outputs=program.n_outputs, n_inputs=n_inputs, by_position=pattern.by_position, by_name=pattern.by_name,
-        defaults=pattern.defaults, keys=results.keys, make=results.make, about=results.about, owner=(kernel, array),
+        n_outputs=program.n_outputs, n_inputs=n_inputs, n_positional=pattern.n_positional, by_name=pattern.by_name,
+        defaults=pattern.defaults, keys=results.keys, n_attributes=results.n_attributes, make=results.make,
+        about=results.about, owner=(kernel, array),
     )  # fmt: skip
 
 

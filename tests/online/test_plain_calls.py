@@ -291,6 +291,17 @@ def test_measured_values_go_by_their_names():
             solver(q, qd, y=y | {"first": np.zeros(2)})
 
 
+def test_measured_outputs_hide_no_attributes():
+    """A measurement may be called as a method of solutions; quantities alone are attributes."""
+    solver = sd.compile(sd.forward_dynamics(ARM), outputs=[sd.JointTorque("all", name="keys"), "qdd"])
+    q, qd, tau = state(ARM)
+    solver(q, qd, tau)
+    assert is_native(lambda: solver(q, qd, tau))
+    solution = solver(q, qd, tau)
+    assert np.array_equal(solution["keys"], tau) and list(solution.keys()) == list(solver.outputs)
+    assert np.array_equal(solution.qdd, solution["qdd"])
+
+
 def test_switches_are_those_of_the_call():
     """A call with a sensor on after one without; values that count are not hidden, what lacks is said."""
     solver, (q, qd), named = switched({"motion0": True, "motion1": False})

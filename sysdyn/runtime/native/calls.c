@@ -45,9 +45,9 @@ typedef struct {
     PyObject_HEAD
     Kernel kernel;
     Table words, pointers, arguments, places, constants, quaternions, nan_to_zero, squared, outputs;
-    Py_ssize_t n_outputs, n_inputs;
+    Py_ssize_t n_outputs, n_inputs, n_positional, n_attributes;
     int64_t status;
-    PyObject *by_position, *by_name, *defaults, *keys, *make, *about, *fields;
+    PyObject *by_name, *defaults, *keys, *make, *about, *fields;
 } SingleStateCall;
 
 /* Base of results that create their arrays from a row on first access. row: NULL without a row; call: the call that
@@ -63,20 +63,20 @@ static PyTypeObject *call_type, *result_type;
 static PyObject *new_call(PyTypeObject *type, PyObject *unused, PyObject *fields)
 {
     static char *names[] = {"kernel", "words", "pointers", "arguments", "places", "constants", "quaternions",
-                            "nan_to_zero", "squared", "outputs", "n_outputs", "n_inputs", "by_position",
-                            "by_name", "defaults", "keys", "make", "about", "owner", NULL};
+                            "nan_to_zero", "squared", "outputs", "n_outputs", "n_inputs", "n_positional",
+                            "by_name", "defaults", "keys", "n_attributes", "make", "about", "owner", NULL};
     unsigned long long kernel;
     PyObject *owner;
     SingleStateCall *self = (SingleStateCall *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            unused, fields, "KO&O&O&O&O&O&O&O&O&nnO!O!O!O!OOO:SingleStateCall", names, &kernel, integers, &self->words,
+            unused, fields, "KO&O&O&O&O&O&O&O&O&nnnO!O!O!nOOO:SingleStateCall", names, &kernel, integers, &self->words,
             integers, &self->pointers, integers, &self->arguments, integers, &self->places, doubles, &self->constants,
             integers, &self->quaternions, integers, &self->nan_to_zero, doubles, &self->squared, integers,
-            &self->outputs, &self->n_outputs, &self->n_inputs, &PyTuple_Type, &self->by_position, &PyDict_Type,
-            &self->by_name, &PyDict_Type, &self->defaults, &PyTuple_Type, &self->keys, &self->make, &self->about,
-            &owner)) {
+            &self->outputs, &self->n_outputs, &self->n_inputs, &self->n_positional, &PyDict_Type,
+            &self->by_name, &PyDict_Type, &self->defaults, &PyTuple_Type, &self->keys, &self->n_attributes, &self->make,
+            &self->about, &owner)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -117,10 +117,11 @@ static int gather_list(PyObject *x, const int64_t *dims, int64_t axes, double *i
 static int gather_array(PyArrayObject *x, const Target *argument, double *inputs, const int64_t *places)
 {
     int type = PyArray_TYPE(x), flat = argument->axes > 1 && PyArray_NDIM(x) == 1;
-    if (!(PyTypeNum_ISINTEGER(type) || PyTypeNum_ISFLOAT(type)) ||
-        !(flat ? PyArray_DIM(x, 0) == argument->size : has_shape(x, argument, 0)))
+    if (!(flat ? PyArray_DIM(x, 0) == argument->size : has_shape(x, argument, 0)))
         return 0;
     if (type != NPY_DOUBLE || !PyArray_ISCARRAY_RO(x)) {
+        if (!PyTypeNum_ISINTEGER(type) && !PyTypeNum_ISFLOAT(type))
+            return 0;
         int flags = NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST;
         PyObject *copy = PyArray_FromArray(x, PyArray_DescrFromType(NPY_DOUBLE), flags);
         int done = copy && gather_array((PyArrayObject *)copy, argument, inputs, places);
@@ -140,8 +141,6 @@ static int gather_argument(SingleStateCall *self, Py_ssize_t k, PyObject *x, dou
 {
     const Target *argument = (const Target *)self->arguments.data + k;
     const int64_t *places = (const int64_t *)self->places.data + argument->at;
-    if (k >= self->arguments.size)
-        return 0;
     if (PyArray_CheckExact(x))
         return gather_array((PyArrayObject *)x, argument, inputs, places);
     if ((argument->how & BROADCAST_SCALAR) && PyFloat_CheckExact(x)) {
@@ -152,46 +151,51 @@ static int gather_argument(SingleStateCall *self, Py_ssize_t k, PyObject *x, dou
     return gather_list(x, argument->dims, argument->axes, inputs, &places);
 }
 
+/* Whether an object matches a pattern. Ellipsis matches the next array argument, which is copied to the inputs; dicts match
+   entry by entry; other objects are compared. A conversion can run Python code that changes a dict, so its entries, which
+   are borrowed references, get an own reference. */
+static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *inputs, Py_ssize_t *next)
+{
+    if (pattern == Py_Ellipsis)
+        return gather_argument(self, (*next)++, x, inputs);
+    if (pattern == x)
+        return 1;
+    if (!PyDict_CheckExact(pattern))
+        return PyUnicode_CheckExact(pattern) && PyUnicode_CheckExact(x) && PyUnicode_Compare(pattern, x) == 0;
+    Py_ssize_t at = 0;
+    PyObject *key, *part, *value;
+    int same = PyDict_CheckExact(x) && (pattern == self->by_name || PyDict_Size(x) == PyDict_Size(pattern));
+    while (same && PyDict_Next(pattern, &at, &key, &part)) {
+        if ((same = (value = PyDict_GetItemWithError(x, key)) != NULL)) {
+            Py_INCREF(value);
+            same = match(self, part, value, inputs, next);
+            Py_DECREF(value);
+        }
+    }
+    return same;
+}
+
 /* Whether all keywords that the pattern does not name have their default values. */
 static int rest_is_default(SingleStateCall *self, PyObject *named)
 {
     Py_ssize_t at = 0;
     PyObject *key, *value;
+    if (PyDict_Size(named) == PyDict_Size(self->by_name))
+        return 1;
     while (PyDict_Next(named, &at, &key, &value))
         if (!PyDict_GetItemWithError(self->by_name, key) && PyDict_GetItemWithError(self->defaults, key) != value)
             return 0;
     return 1;
 }
 
-/* Whether an object matches a pattern. Ellipsis matches the next array argument, which is copied to the inputs; tuples and
-   dicts match entry by entry; other objects are compared. A conversion can run Python code that changes the dict, so its
-   entries, which are borrowed references, get an own reference. */
-static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *inputs, Py_ssize_t *next)
+/* Whether the arguments of a call match its pattern, and their numbers were copied to the inputs. */
+static int gather(SingleStateCall *self, PyObject *by_position, PyObject *by_name, double *inputs)
 {
-    if (pattern == x)
-        return pattern != Py_Ellipsis;
-    if (pattern == Py_Ellipsis) {
-        Py_INCREF(x);
-        int done = gather_argument(self, (*next)++, x, inputs);
-        Py_DECREF(x);
-        return done;
-    }
-    if (PyTuple_CheckExact(pattern)) {
-        Py_ssize_t size = PyTuple_Size(pattern);
-        int same = PyTuple_CheckExact(x) && PyTuple_Size(x) == size;
-        for (Py_ssize_t k = 0; same && k < size; k++)
-            same = match(self, PyTuple_GetItem(pattern, k), PyTuple_GetItem(x, k), inputs, next);
-        return same;
-    }
-    if (PyDict_CheckExact(pattern)) {
-        Py_ssize_t at = 0;
-        PyObject *key, *part, *value;
-        int same = PyDict_CheckExact(x) && PyDict_Size(x) >= PyDict_Size(pattern);
-        while (same && PyDict_Next(pattern, &at, &key, &part))
-            same = (value = PyDict_GetItemWithError(x, key)) && match(self, part, value, inputs, next);
-        return same && (PyDict_Size(x) == PyDict_Size(pattern) || (pattern == self->by_name && rest_is_default(self, x)));
-    }
-    return PyUnicode_CheckExact(pattern) && PyUnicode_CheckExact(x) && PyUnicode_Compare(pattern, x) == 0;
+    Py_ssize_t next;
+    for (next = 0; next < self->n_positional; next++)
+        if (!gather_argument(self, next, PyTuple_GetItem(by_position, next), inputs))
+            return 0;
+    return match(self, self->by_name, by_name, inputs, &next) && rest_is_default(self, by_name);
 }
 
 /* Squares standard deviations, normalises quaternions, and replaces non-finite values by 0 at the inputs of `nan_to_zero`.
@@ -230,7 +234,8 @@ static PyObject *view(const SingleStateCall *self, PyObject *row, Py_ssize_t k)
 {
     const Output *output = (const Output *)self->outputs.data + k;
     double *data = (double *)PyBytes_AsString(row) + output->at;
-    PyObject *x = PyArray_SimpleNewFromData((int)output->axes, (npy_intp *)output->dims, NPY_DOUBLE, data);
+    PyObject *x = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(NPY_DOUBLE), (int)output->axes,
+                                       (npy_intp *)output->dims, NULL, data, NPY_ARRAY_CARRAY, NULL);
     if (x && PyArray_SetBaseObject((PyArrayObject *)x, Py_NewRef(row)) < 0)
         Py_CLEAR(x);
     return x;
@@ -276,17 +281,14 @@ static PyObject *build_result(SingleStateCall *self, PyObject *row)
    kernel share its workspace and words. */
 static PyObject *run(SingleStateCall *self, PyObject *by_position, PyObject *by_name)
 {
-    Py_ssize_t next = 0;
-    if (!PyTuple_CheckExact(by_position) || PyTuple_Size(by_position) != PyTuple_Size(self->by_position))
+    if (PyTuple_Size(by_position) != self->n_positional)
         return Py_NewRef(Py_None);
     PyObject *row = PyBytes_FromStringAndSize(NULL, row_bytes(self)), *found = NULL;
     if (!row)
         return NULL;
     double *outputs = (double *)PyBytes_AsString(row), *inputs = outputs + self->n_outputs;
     memcpy(inputs, self->constants.data, self->n_inputs * sizeof(double));
-    if (match(self, self->by_position, by_position, inputs, &next) &&
-        match(self, self->by_name, by_name, inputs, &next) && next == self->arguments.size &&
-        finish_inputs(self, inputs)) {
+    if (gather(self, by_position, by_name, inputs) && finish_inputs(self, inputs)) {
         int64_t *words = self->words.data;
         const int64_t *pointer = self->pointers.data, *end = pointer + self->pointers.size;
         for (; pointer < end; pointer += 2)
@@ -303,7 +305,8 @@ static PyObject *run(SingleStateCall *self, PyObject *by_position, PyObject *by_
 
 PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssize_t n)
 {
-    if (n != 3 || !PyList_CheckExact(arguments[0])) {
+    if (n != 3 || !PyList_CheckExact(arguments[0]) || !PyTuple_CheckExact(arguments[1]) ||
+        !PyDict_CheckExact(arguments[2])) {
         PyErr_SetString(PyExc_TypeError, "run_single_state(calls, arguments, named)");
         return NULL;
     }
@@ -362,26 +365,14 @@ static PyObject *row_arrays(RowResult *self, PyObject *unused)
     return arrays;
 }
 
-/* self = (name, general), object = result: the output `name` from the row of the result; without a row general(result). */
-static PyObject *output(PyObject *self, PyObject *object)
+/* Attribute of a result: an output of its row, before the properties of its class are looked up, or any other one. */
+static PyObject *attribute(RowResult *self, PyObject *name)
 {
-    PyObject *name = PyTuple_GetItem(self, 0);
-    RowResult *result = (RowResult *)object;
-    if (PyObject_TypeCheck(object, result_type) && has_row(result))
-        for (Py_ssize_t k = 0; k < result->call->outputs.size; k++)
-            if (PyTuple_GetItem(result->call->keys, k) == name)
-                return view(result->call, result->row, k);
-    return PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), object, NULL);
-}
-
-static PyMethodDef output_method = {"output", output, METH_O, NULL};
-
-PyObject *output_getter(PyObject *module, PyObject *arguments)
-{
-    PyObject *name, *general;
-    if (!PyArg_ParseTuple(arguments, "UO:output_getter", &name, &general))
-        return NULL;
-    return PyCFunction_New(&output_method, arguments);
+    Py_ssize_t n = has_row(self) ? self->call->n_attributes : 0;
+    for (Py_ssize_t k = 0; k < n; k++)
+        if (PyTuple_GetItem(self->call->keys, k) == name)
+            return view(self->call, self->row, k);
+    return PyObject_GenericGetAttr((PyObject *)self, name);
 }
 
 static int visit_result(RowResult *self, visitproc visit, void *arg)
@@ -424,6 +415,7 @@ static PyType_Slot result_slots[] = {
     {Py_tp_traverse, visit_result},
     {Py_tp_clear, clear_result},
     {Py_tp_dealloc, delete_result},
+    {Py_tp_getattro, attribute},
     {Py_tp_members, result_members},
     {Py_tp_methods, result_methods},
     {0, NULL},

@@ -4,7 +4,6 @@
    SingleStateCall(…)       a kernel call at one state whose Python arguments match a pattern
    run_single_state(calls, arguments, named) → results of the first call whose pattern matches, or None
    RowResult                base class of results that create their arrays on first access
-   output_getter(name, general) → getter: output `name` from the row of a RowResult; without a row general(result)
    run(kernel, words, n, read, written)  runs a kernel without the GIL
    batch(…) → True if every status of a batch is 0; None if the general path must handle it. Runs all rows of the
                             arrays, or indexed ones
@@ -27,7 +26,6 @@
 static PyMethodDef functions[] = {
     {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL},
     {"run_single_state", (PyCFunction)(void (*)(void))run_single_state, METH_FASTCALL, NULL},
-    {"output_getter", output_getter, METH_VARARGS, NULL},
     {"run", run_states, METH_VARARGS, NULL},
     {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL},
     {"run_calls", run_calls, METH_VARARGS, NULL}, {"run_time_loop", run_time_loop, METH_VARARGS, NULL},

@@ -105,7 +105,6 @@ static inline void free_object(PyObject *self)
 int add_call_types(PyObject *module);
 PyObject *prepared(PyObject *module, PyObject *arguments);
 PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssize_t n);
-PyObject *output_getter(PyObject *module, PyObject *arguments);
 PyObject *run_states(PyObject *module, PyObject *arguments);
 PyObject *batch(PyObject *module, PyObject *arguments);
 PyObject *twice(PyObject *module, PyObject *arguments);
