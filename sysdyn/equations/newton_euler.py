@@ -4,7 +4,7 @@
     c(f_i)   −f_i + I_i a_i − fx_i + Σ_{j∈μ(i)} X_j^T f_j + ν_i = 0
     c(τ_i)   −τ_i + S_i^T f_i + A_i q̈_i = 0                  (A_i: armature, not in the paper)
 
-If X_i a_λ(i) or X_j^T f_j is an unknown of its own, it takes the place of the product, and gives its factor:
+A propagated unknown Xa_i or Xf_j replaces the product X_i a_λ(i) or X_j^T f_j, and determines its factor:
 
     c(Xa_i)  −a_λ(i) + X_i⁻¹ Xa_i = 0
     c(Xf_j)  −f_j + X_j^{−T} Xf_j = 0
@@ -14,7 +14,7 @@ With the net force as a variable: c(fB_i): −fB_i + I_i a_i + ν_i = 0 and fB_i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,8 @@ from sysdyn.model.kinematics import joint_placement, joint_transforms, velocitie
 from sysdyn.model.se3 import X_inverse, cross, cross_force
 from sysdyn.program.graph import is_zero
 
+Block = tuple[str, int]  # Quantity and body.
+
 
 @dataclass
 class Rows:
@@ -33,84 +35,73 @@ class Rows:
 
     entries: list[dict[int, object]] = field(default_factory=list)
     b: list = field(default_factory=list)
-    blocks: list[tuple[str, int]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
-    def add(self, block: tuple[str, int], names: list[str], parts: list[tuple[range, np.ndarray]], b) -> None:
+    def add(self, block: Block, names: Sequence[str], parts: Sequence[tuple[range, np.ndarray]], b) -> None:
         """Add a block row; parts: (columns, matrix)."""
         for k, name in enumerate(names):
-            row: dict[int, object] = {}
-            for columns, matrix in parts:
-                for column, x in zip(columns, matrix[k], strict=True):
-                    if not is_zero(x):
-                        row[column] = x
+            row = {c: x for columns, A in parts for c, x in zip(columns, A[k], strict=True) if not is_zero(x)}
             self.entries.append(row)
             self.b.append(b[k])
             self.blocks.append(block)
             self.names.append(name)
 
-    def extend(self, block: tuple[str, int], columns: range, matrix: np.ndarray) -> None:
+    def extend(self, block: Block, columns: range, matrix: np.ndarray) -> None:
         """Add one part to the block row of that name; matrix has a row for each of its rows."""
         for k, row in enumerate(r for r, b in enumerate(self.blocks) if b == block):
             self.entries[row] |= {c: x for c, x in zip(columns, matrix[k], strict=True) if not is_zero(x)}
 
 
 def newton_euler(
-    model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[], None] | None = None,
-    classical: bool = False, wrenches: Mapping[int, np.ndarray] | None = None,
+    model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[int], None] | None = None,
+    classical: bool = False, fx_frames: Mapping[int, np.ndarray] | None = None,
 ) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
-    `begin()` is called before each body's work. classical: with classical accelerations of the origins of bodies, that
-    is a + [0; ω × v], instead of spatial ones. wrenches: {i: (6, 6)} from the frame of fx_i to the frame of c(f_i), if
-    they differ.
+    begin(i) is called before each piece of work on body i. classical: a is the classical acceleration of the origins of
+    bodies, a + [0; ω × v], instead of the spatial one. fx_frames: {i: (6, 6)} from the frame of fx_i to that of c(f_i),
+    if they differ.
     """
-    mark = (lambda i: begin()) if begin else None
-    X = joint_transforms(model, q, mark)
-    v, c = velocities(model, X, qd, mark)
-    rows = Rows()
-    minus_one = np.array([[-1.0 if i == j else 0.0 for j in range(6)] for i in range(6)], dtype=object)
-    a0 = model.a0.astype(object)
+    X = joint_transforms(model, q, begin)
+    v, c = velocities(model, X, qd, begin)
+    rows, zero = Rows(), [0.0] * 6
+    minus = np.array([[-1.0 if i == j else 0.0 for j in range(6)] for i in range(6)], dtype=object)
+
+    def add(quantity: str, i: int, parts: list[tuple[str, int, np.ndarray]], b) -> None:
+        names = [f"c:{name}" for name in layout.scalar_names(quantity, i)]
+        rows.add((quantity, i), names, [(layout.columns(x, k), A) for x, k, A in parts], b)
+
     for i, joint in enumerate(model.joints):
         if begin:
-            begin()
-        inertia = model.inertias[i].astype(object)
-        S = joint.S.astype(object)
-        parent = model.parent[i]
+            begin(i)
+        inertia, S, parent = model.inertias[i].astype(object), joint.S.astype(object), model.parent[i]
         if classical:
             c[i], nu = _classical_bias(model, i, q, qd, v, inertia)
         else:
             nu = cross_force(v[i], inertia @ v[i])
-        a, f, tau, fx, qdd = (layout.columns(x, i) for x in ("a", "f", "tau", "fx", "qdd"))
-        acceleration = [(a, minus_one), (qdd, S)]
-        bias = c[i]
+        acceleration, bias = [("a", i, minus), ("qdd", i, S)], c[i]
         if parent < 0:
-            bias = bias + X[i] @ a0
+            bias = bias + X[i] @ model.a0.astype(object)
         elif ("Xa", i) in layout.propagated:
-            product = layout.columns("Xa", i)
-            acceleration.append((product, -minus_one))
-            parts = [(layout.columns("a", parent), minus_one), (product, X_inverse(X[i]))]
-            rows.add(("Xa", i), _names(layout, "Xa", i), parts, [0.0] * 6)
+            acceleration.append(("Xa", i, -minus))
+            add("Xa", i, [("a", parent, minus), ("Xa", i, X_inverse(X[i]))], zero)
         else:
-            acceleration.append((layout.columns("a", parent), X[i]))
-        rows.add(("a", i), _names(layout, "a", i), acceleration, bias)
-        force = [(f, minus_one), (fx, -wrenches[i] if wrenches and i in wrenches else minus_one)]
+            acceleration.append(("a", parent, X[i]))
+        add("a", i, acceleration, bias)
+        force = [("f", i, minus), ("fx", i, -fx_frames[i] if fx_frames and i in fx_frames else minus)]
         for j in model.children[i]:
-            propagated = ("Xf", j) in layout.propagated
-            force.append((layout.columns("Xf", j), -minus_one) if propagated else (layout.columns("f", j), X[j].T))
+            force.append(("Xf", j, -minus) if ("Xf", j) in layout.propagated else ("f", j, X[j].T))
         if ("Xf", i) in layout.propagated:
-            parts = [(f, minus_one), (layout.columns("Xf", i), X_inverse(X[i]).T)]
-            rows.add(("Xf", i), _names(layout, "Xf", i), parts, [0.0] * 6)
+            add("Xf", i, [("f", i, minus), ("Xf", i, X_inverse(X[i]).T)], zero)
         if layout.name == "net_force":
-            net = layout.columns("fB", i)
-            rows.add(("fB", i), _names(layout, "fB", i), [(net, minus_one), (a, inertia)], nu)
-            rows.add(("f", i), _names(layout, "f", i), [*force, (net, -minus_one)], [0.0] * 6)
+            add("fB", i, [("fB", i, minus), ("a", i, inertia)], nu)
+            add("f", i, [*force, ("fB", i, -minus)], zero)
         else:
-            rows.add(("f", i), _names(layout, "f", i), [*force, (a, inertia)], nu)
+            add("f", i, [*force, ("a", i, inertia)], nu)
         n = joint.nv
         armature = np.diag(model.armature[model.v_slice(i)]).astype(object)
-        torque = [(tau, minus_one[:n, :n]), (f, S.T), (qdd, armature)]
-        rows.add(("tau", i), _names(layout, "tau", i), torque, [0.0] * n)
+        add("tau", i, [("tau", i, minus[:n, :n]), ("f", i, S.T), ("qdd", i, armature)], [0.0] * n)
     return rows, X, v
 
 
@@ -131,7 +122,3 @@ def _classical_bias(
         w_p = v[parent][:3]
         linear = linear + E @ cross(w_p, cross(w_p, r)) + cross(E @ (w_p + w_p), u_J)
     return np.concatenate([cross(w, w_J), linear]), nu
-
-
-def _names(layout: Layout, quantity: str, body: int) -> list[str]:
-    return ["c:" + name for name in layout.scalar_names(quantity, body)]

@@ -393,9 +393,9 @@ class BlockSystem(System):
         varied = {p.name: graph.inputs(p.name, p.size) for p in problem.parameters}
         varied_model = VariedModel(model, varied) if varied else model
         reduced_model = varied_model if form.reduced_model is model else form.reduced_model
-        wrenches = {i: form.to_equation_frame("fx", i) for i in form.fx_in_body_frame}
-        begin = graph.cut if segmented else None
-        rows, X, v = newton_euler(reduced_model, self.layout, q, qd, begin, form.classical, wrenches)
+        fx_frames = {i: form.to_equation_frame("fx", i) for i in form.fx_in_body_frame}
+        begin = (lambda i: graph.cut()) if segmented else None
+        rows, X, v = newton_euler(reduced_model, self.layout, q, qd, begin, form.classical, fx_frames)
         shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # spatial less classical acceleration
         if segmented:
             graph.cut()
