@@ -29,7 +29,6 @@ from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
-from sysdyn.program.graph import Graph
 from sysdyn.sparse.condition import equilibration, rank_condition
 from sysdyn.sparse.superlu import factors
 
@@ -45,25 +44,17 @@ class AugmentedSystem(System):
     """
 
     def __init__(self, plain: BlockSystem):
-        self._plain = plain
-        self.problem, self.known, self.passes = plain.problem, plain.known, plain.passes
+        self.plain = plain
         rows, n = plain.shape
         self.n_unknowns = n
-        self.layout = replace(plain.layout, multipliers=rows)
-        self.columns = [*plain.columns, *range(plain.layout.n, plain.layout.n + rows)]
-        self.col_names = (*plain.col_names, *(f"multiplier of {name}" for name in plain.row_names))
-        self.body_of = [*(columns := self._bodies_of_columns()), *self._bodies_of_rows(columns)]
-        multipliers = (("multiplier", body) for body in self.body_of[n:])
-        self.col_blocks = (*plain.col_blocks, *multipliers)
-        self._assembly = self._augmented(plain.assembly)
-
-    @property
-    def plain(self) -> BlockSystem:
-        """The equations of the problem alone."""
-        return self._plain
-
-    def output_terms(self, quantity: str) -> list[dict[int, float]]:
-        return self.plain.output_terms(quantity)
+        self.body_of = [*(bodies := self._bodies_of_columns()), *self._bodies_of_rows(bodies)]
+        super().__init__(
+            plain.form,
+            replace(plain.layout, multipliers=rows),
+            [*plain.columns, *range(plain.layout.n, plain.layout.n + rows)],
+            (*plain.col_names, *(f"multiplier of {name}" for name in plain.row_names)),
+            (*plain.col_blocks, *(("multiplier", body) for body in self.body_of[n:])),
+        )
 
     def estimability(self, entries: np.ndarray) -> float:
         """Reciprocal condition number of the equations without multipliers, for one row of `values`.
@@ -97,7 +88,7 @@ class AugmentedSystem(System):
 
     def _body_of(self, bodies: set[int]) -> int:
         """The far end of the path that the bodies are on, or the body at which their branches meet."""
-        parent = self.model.parent
+        parent = self.plain.model.parent
         deepest = common = max(bodies, default=-1)
         for i in bodies:
             common = common_ancestor(parent, common, i)
@@ -105,14 +96,7 @@ class AugmentedSystem(System):
 
     # ---- expressions -------------------------------------------------------------------------------------------
 
-    def build(self, graph: Graph, segmented: bool = False) -> Assembly:
-        return self._augmented(self.plain.build(graph, segmented))
-
-    @property
-    def assembly(self) -> Assembly:
-        return self._assembly
-
-    def _augmented(self, plain: Assembly) -> Assembly:
+    def rewrite(self, plain: Assembly) -> Assembly:
         """Augment the equations `plain` with their transpose, covariances and switches, in the same graph."""
         n = self.n_unknowns
         rows: list[Row] = [{} for _ in range(n)]
@@ -245,36 +229,20 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
     b[i] = b[i] * active
 
 
-def augmented_system(
-    problem: Statement, layout: str, known: str, passes: Sequence[str], outputs: Sequence[Output]
-) -> AugmentedSystem:  # fmt: skip
-    """The system of a problem with noise, cached by the problem."""
-    chosen, kinds = named_passes(passes), _distinct(outputs)
-
-    def make() -> AugmentedSystem:
-        return AugmentedSystem(BlockSystem(formulate(problem, layout, known, passes=chosen, outputs=outputs)))
-
-    return problem.cached(("augmented", layout, known, chosen, kinds), make)
-
-
 def system(
     problem: Statement, layout: str = "paper", known: str = "rows", propagate: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
-) -> System:  # fmt: skip
-    """The equations of a problem, an AugmentedSystem if some are noisy; see `Problem.system`.
+) -> BlockSystem | AugmentedSystem:  # fmt: skip
+    """The equations of a problem, an AugmentedSystem if some are noisy; see `sysdyn.Problem.system`. Cached."""
+    propagate, names = propagate and not problem.noisy, named_passes(passes)
 
-    The problem caches them: calls with the same arguments give the same object.
-    """
-    if problem.noisy:
-        return augmented_system(problem, layout, known, passes, outputs)
-    chosen, kinds = named_passes(passes), _distinct(outputs)
-    key = ("system", layout, known, propagate, chosen, kinds)
-    return problem.cached(key, lambda: BlockSystem(formulate(problem, layout, known, propagate, chosen, outputs)))
+    def make() -> BlockSystem | AugmentedSystem:
+        plain = BlockSystem(formulate(problem, layout, known, propagate, names, outputs))
+        return AugmentedSystem(plain) if problem.noisy else plain
 
-
-def _distinct(outputs: Sequence[Output]) -> tuple[str | int, ...]:
-    """Key of the outputs: quantities by name, measurements by identity; the system kept under it keeps these alive."""
-    return tuple(x if isinstance(x, str) else id(x) for x in outputs)
+    # measurements by identity: the cached system keeps them alive
+    of = tuple(x if isinstance(x, str) else id(x) for x in outputs)
+    return problem.cached(("system", layout, known, propagate, names, of), make)
 
 
 def _ancestors(parent, i: int) -> list[int]:

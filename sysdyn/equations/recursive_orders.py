@@ -83,7 +83,7 @@ class Pairs:
 
     def _scalars(self, quantity: str, i: int) -> list[int]:
         n = self.system.model.joints[i].nv
-        if self.system.known == "rows":
+        if self.system.form.known == "rows":
             return list(range(n))
         return [k for k in range(n) if (i, k) not in self.known[quantity]]
 

@@ -7,7 +7,6 @@ and b.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -25,9 +24,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.parameters import VariedModel
-from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
-from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, is_spatial
 from sysdyn.model.se3 import cross
 from sysdyn.program.arrays import float_array, format_shape, reject_not_finite
@@ -53,27 +50,33 @@ SCALE_STATES = 4
 ENTRY_ROUNDING = 1e-14
 
 
-class System(ABC):
-    """Equations over named unknowns, with pattern, values and residuals.
+class System:
+    """Equations over named unknowns: a problem's own (`BlockSystem`), or those of its estimate.
 
-    problem, known, passes  the problem whose equations they are, and choices of their form (see `Problem.system`)
-    layout                  places of the unknowns in the full layout
+    form, layout            choices by which the equations are written, and places of the unknowns
     columns                 number in the layout of each scalar unknown that has a column here
     col_names, col_blocks   name and (quantity, body) of each column
+    plain                   the equations of the problem alone
     """
 
-    problem: Statement
-    known: str
-    passes: tuple[str, ...]
-    layout: Layout
-    columns: list[int]
-    col_names: tuple[str, ...]
-    col_blocks: tuple[tuple[str, int], ...]
-    _segmented: Assembly | None = None
+    plain: BlockSystem
 
-    @abstractmethod
+    def __init__(
+        self, form: Formulation, layout: Layout, columns: list[int], col_names: tuple[str, ...],
+        col_blocks: tuple[tuple[str, int], ...],
+    ):  # fmt: skip
+        self.form, self.layout = form, layout
+        self.columns, self.col_names, self.col_blocks = columns, col_names, col_blocks
+        self.problem, self.model, self.passes = form.problem, form.problem.model, form.passes
+        self._segmented: Assembly | None = None
+
+    def rewrite(self, plain: Assembly) -> Assembly:
+        """Write the system from the equations of the problem alone, in the same graph."""
+        return plain
+
     def build(self, graph: Graph, segmented: bool = False) -> Assembly:
         """The system over `graph`. segmented: begin a segment of the program with each body."""
+        return self.rewrite(self.plain.build(graph, segmented))
 
     def build_copy(self) -> Assembly:
         """The system over a new graph, with a segment of the program for each body: a copy of a cached one."""
@@ -84,26 +87,14 @@ class System(ABC):
             self._segmented = assembly
         return self._segmented.copy()
 
-    @property
-    @abstractmethod
+    @cached_property
     def assembly(self) -> Assembly:
-        """The system over a graph of its own."""
+        """The system over a graph that is not changed."""
+        return self.rewrite(self.plain.assembly)
 
-    @property
-    @abstractmethod
-    def plain(self) -> BlockSystem:
-        """The equations of the problem alone, without multipliers."""
-
-    @abstractmethod
     def output_terms(self, quantity: str) -> list[dict[int, float]]:
-        """Each scalar of a quantity, in the frame of its body, as {column: coefficient}.
-
-        Empty for known scalars without a column, or whose body has an equation frame of its own.
-        """
-
-    @property
-    def model(self) -> Model:
-        return self.problem.model
+        """Each scalar of a quantity, in the frame of its body, as {column: coefficient}; see `Formulation`."""
+        return self.form.output_terms(quantity)
 
     @property
     def sharing(self) -> str:
@@ -358,7 +349,7 @@ class System(ABC):
 
     def __repr__(self) -> str:
         m, n = self.shape
-        how = f"layout {self.layout.name!r}, known {self.known!r}"
+        how = f"layout {self.layout.name!r}, known {self.form.known!r}"
         return f"{type(self).__name__}({m} equations, {n} unknowns, {self.nnz} entries; {how})"
 
 
@@ -371,19 +362,14 @@ class BlockSystem(System):
     """
 
     def __init__(self, form: Formulation):
-        self.form, self.problem, self.known, self.passes = form, form.problem, form.known, form.passes
-        self.layout, self.columns = form.layout, form.columns
-        self.col_names = tuple(self.layout.names[c] for c in self.columns)
-        blocks = [block for block in self.layout.blocks for _ in range(self.layout.size(*block))]
-        self.col_blocks = tuple(blocks[c] for c in self.columns)
+        layout, columns = form.layout, form.columns
+        blocks = [block for block in layout.blocks for _ in range(layout.size(*block))]
+        names = tuple(layout.names[c] for c in columns)
+        super().__init__(form, layout, columns, names, tuple(blocks[c] for c in columns))
 
     @property
-    def plain(self) -> BlockSystem:
-        """The system itself."""
+    def plain(self) -> BlockSystem:  # type: ignore[override]
         return self
-
-    def output_terms(self, quantity: str) -> list[dict[int, float]]:
-        return self.form.output_terms(quantity)
 
     def build(self, graph: Graph, segmented: bool = False) -> Assembly:
         problem, form, model = self.problem, self.form, self.problem.model

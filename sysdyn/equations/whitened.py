@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sysdyn.equations.assembly import Assembly, Row
-from sysdyn.equations.augmented import AugmentedSystem, augmented_system
-from sysdyn.equations.system import BlockSystem, System
+from sysdyn.equations.augmented import AugmentedSystem, system
+from sysdyn.equations.system import System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.passes import PAPER, named_passes
-from sysdyn.program.graph import Graph, sqrt
+from sysdyn.passes import PAPER
+from sysdyn.program.graph import sqrt
 
 
 class WhitenedSystem(System):
@@ -28,32 +28,14 @@ class WhitenedSystem(System):
     """
 
     def __init__(self, augmented: AugmentedSystem):
-        self.augmented = augmented
-        self._plain, self.noises = augmented.plain, augmented.noises
+        self.augmented, self.plain, self.noises = augmented, augmented.plain, augmented.noises
         self.body_of = augmented.body_of[: augmented.n_unknowns]
-        plain = self._plain
-        self.problem, self.known, self.passes, self.layout = plain.problem, plain.known, plain.passes, plain.layout
-        self.columns, self.col_names, self.col_blocks = plain.columns, plain.col_names, plain.col_blocks
-        self._assembly = self._whitened(plain.assembly)
-
-    @property
-    def plain(self) -> BlockSystem:
-        """The equations of the problem alone."""
-        return self._plain
+        plain = self.plain
+        super().__init__(plain.form, plain.layout, plain.columns, plain.col_names, plain.col_blocks)
 
     @property
     def sharing(self) -> str:
         return "structural"  # nothing here is symmetric
-
-    def output_terms(self, quantity: str) -> list[dict[int, float]]:
-        return self.plain.output_terms(quantity)
-
-    @property
-    def assembly(self) -> Assembly:
-        return self._assembly
-
-    def build(self, graph: Graph, segmented: bool = False) -> Assembly:
-        return self._whitened(self.plain.build(graph, segmented))
 
     @property
     def rounding_share(self) -> np.ndarray:
@@ -71,7 +53,7 @@ class WhitenedSystem(System):
             members[noise.name][k] = r
         return [(noise, [members[noise.name][k] for k in range(noise.size)]) for noise in self.noises]
 
-    def _whitened(self, plain: Assembly) -> Assembly:
+    def rewrite(self, plain: Assembly) -> Assembly:
         rows, b, graph = list(plain.rows), list(plain.b), plain.graph
         groups = [(noise.group, graph.inputs(noise.group, noise.scalars)) for noise in self.noises]
         switches = {
@@ -135,6 +117,6 @@ def whitened_system(
     outputs: Sequence[Output] = QUANTITIES,
 ) -> WhitenedSystem:  # fmt: skip
     """The whitened system of a problem with noise, cached by the problem."""
-    augmented = augmented_system(problem, layout, known, passes, outputs)
-    key = ("whitened", layout, known, named_passes(passes), id(augmented))
-    return problem.cached(key, lambda: WhitenedSystem(augmented))
+    augmented = system(problem, layout, known, passes=passes, outputs=outputs)
+    assert isinstance(augmented, AugmentedSystem)
+    return problem.cached(("whitened", id(augmented)), lambda: WhitenedSystem(augmented))
