@@ -8,7 +8,6 @@ from decimal import Decimal
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.equations.system import BlockSystem
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.quantities import QUANTITIES
 
@@ -22,7 +21,7 @@ def dense(problem, q, qd, y, covariances=None, active=None, repeated=0):
     repeated: number of exact equations that follow from others.
     """
     covariances, active = covariances or {}, active or {}
-    system = BlockSystem(problem)
+    system = problem.system().plain
     inputs = {"q": q, "qd": qd, **{f"y:{name}": x for name, x in y.items() if name not in QUANTITIES}}
     inputs |= {name: x for name, x in y.items() if name in QUANTITIES}
     entries, b = system.values(inputs)

@@ -92,7 +92,7 @@ def random_problem(seed: int, noisy: bool = False) -> tuple[Problem, list[sd.Mea
         kept = [c for c in WRENCH if c not in gone]
         if kept:
             known.append(sd.ExternalWrench(body, kept, name=f"fx {body}", noise=noise()))
-    missing = Layout(model).n - BlockSystem(Problem(model, known)).shape[0]  # by their number alone
+    missing = Layout(model).n - Problem(model, known).system().plain.shape[0]  # by their number alone
     known += sensors(model, rng, max(0, missing - int(rng.random() < 0.3)), "sensor ", noise)
     available = sensors(model, rng, int(rng.integers(2, 6)), "spare ", noise)
     available.append(sd.JointTorque(list(model.joint_names[:2]), name="spare torque"))
@@ -101,7 +101,7 @@ def random_problem(seed: int, noisy: bool = False) -> tuple[Problem, list[sd.Mea
 
 @functools.lru_cache(maxsize=4)
 def assembled(problem: Problem) -> BlockSystem:
-    return BlockSystem(problem)
+    return problem.system().plain
 
 
 def dense(problem: Problem, q, qd) -> tuple[np.ndarray, np.ndarray]:
