@@ -40,8 +40,8 @@ class Assembly:
         """The same system over a copy of the graph."""
         graph = self.graph.copy()
 
-        def rows(given: list[Row]) -> list[Row]:
-            return [{c: graph.rebind(x) for c, x in row.items()} for row in given]
+        def rows(originals: list[Row]) -> list[Row]:
+            return [{c: graph.rebind(x) for c, x in row.items()} for row in originals]
 
         inputs = tuple((name, graph.inputs(name, len(group))) for name, group in self.inputs)
         outputs = {name: Combination(rows(y.rows), [graph.rebind(x) for x in y.b]) for name, y in self.outputs.items()}
@@ -51,9 +51,9 @@ class Assembly:
 
 
 def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
-    """The same system over `graph`, every entry that depends on the state an input of its own.
+    """Copy of the system over `graph`, in which every entry that depends on the state is a separate input.
 
-    Entries that are equal (or opposite) stay equal, as X occurs twice; constants stay constants. The operations of its
+    Equal (or opposite) entries stay equal, as X occurs twice; constants stay constants. The operations of its
     elimination are the *solve* scope of the counts: X, v, c, ν given.
     """
     entry = EntryInputs(graph)
@@ -68,9 +68,9 @@ def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
 
 
 class EntryInputs:
-    """Values of one graph as inputs of another, made at first use: `entries(x)` is the input or constant for x.
+    """Values of one graph as inputs of another, created at first use: `entries(x)` is the input or constant for x.
 
-    Values that are equal (or opposite) stay equal; constants stay constants. values: the ones that are inputs.
+    Equal (or opposite) values share an input; constants stay constants. values: those with an input.
     """
 
     def __init__(self, graph: Graph):
@@ -84,8 +84,8 @@ class EntryInputs:
         if x.node not in self._inputs:
             self._inputs[x.node] = self._graph.input(f"entry[{len(self.values)}]")
             self.values.append(-x if x.negative else x)
-        found = self._inputs[x.node]
-        return -found if x.negative else found
+        value = self._inputs[x.node]
+        return -value if x.negative else value
 
     @property
     def group(self) -> tuple[str, np.ndarray]:

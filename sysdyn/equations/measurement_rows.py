@@ -38,13 +38,13 @@ class MeasurementRows:
     ):  # fmt: skip
         self._form, self._rows, self._shift = form, rows, shift
         # for outputs that do not depend on linear velocities
-        turning = [np.concatenate([x[:3], [0.0] * 3]) for x in v] if any(form.galilean_outputs) else []
+        angular = [np.concatenate([x[:3], [0.0] * 3]) for x in v] if any(form.galilean_outputs) else []
         if form.frames is not None and (form.problem.custom or form.outputs):  # measurements use the frames of bodies
             X = joint_transforms(form.problem.model, q)
             to_body = [X_inverse(F).astype(object) for F in form.frames]
-            v, turning = ([F @ x for F, x in zip(to_body, w, strict=False)] for w in (v, turning))
+            v, angular = ([F @ x for F, x in zip(to_body, w, strict=False)] for w in (v, angular))
         self._context = Context(model, X, v, q, qd)
-        self._turning = replace(self._context, velocities=turning)
+        self._angular = replace(self._context, velocities=angular)
 
     def add_further_quantities(self) -> None:
         """Add the terms of further quantities to c(f) and c(τ)."""
@@ -68,12 +68,12 @@ class MeasurementRows:
         for number, m in enumerate(form.problem.raw):
             components = iter(m.components(model))
             for i, pairs in groupby(m.pairs(model), key=lambda pair: pair[0]):
-                columns, chosen = layout.columns(m.quantity, i), [k for _, k in pairs]
-                names = [measurement_row_name(m, next(components)) for _ in chosen]
-                x = [known[m.quantity][place[m.quantity][columns[k]]] for k in chosen]
-                values |= {columns[k]: y for k, y in zip(chosen, x, strict=True)}
+                columns, numbers = layout.columns(m.quantity, i), [k for _, k in pairs]
+                names = [measurement_row_name(m, next(components)) for _ in numbers]
+                x = [known[m.quantity][place[m.quantity][columns[k]]] for k in numbers]
+                values |= {columns[k]: y for k, y in zip(numbers, x, strict=True)}
                 if form.known == "rows":
-                    block, x = form.rows_for_known(m.quantity, i, chosen, x)
+                    block, x = form.rows_for_known(m.quantity, i, numbers, x)
                     self._rows.add(("y", number), names, [(columns, block)], [-y for y in x])
         return values
 
@@ -96,7 +96,7 @@ class MeasurementRows:
     def output(self, m: Measurement, galilean: bool) -> Rows:
         """The value y = Y d + b_Y of a measurement. galilean: linear velocities may be left out."""
         names = m.components(self._form.problem.model)
-        context, shift = (self._turning, []) if galilean else (self._context, self._shift)
+        context, shift = (self._angular, []) if galilean else (self._context, self._shift)
         parts, bias = self._of_unknowns(m, m.rows(context), m.bias(context), shift)
         if bias.shape != (len(names),):
             raise ProblemError(

@@ -40,13 +40,13 @@ from sysdyn.sparse.superlu import Pattern
 SINGULAR = 1e-12
 # Terms of a row below this share of its natural terms are rounding errors (45,000 rounding units).
 ROUNDING_SHARE = 1e-11
-# Reciprocal condition below which a matrix is singular beyond doubt: a twentieth of the rounding unit.
-CERTAINLY = 1e-17
-# Most nodes of the graph of an assembly that is kept for the next elimination (some 100 MB).
-KEPT_NODES = 300_000
+# Reciprocal condition of matrices that are singular in all units (a twentieth of the rounding unit).
+SURELY_SINGULAR = 1e-17
+# Most nodes of the graph of an assembly that is cached for the next elimination (some 100 MB).
+CACHED_NODES = 300_000
 # Number of random states at which sizes of entries are taken, to scale rows and columns (more change little).
 SCALE_STATES = 4
-# Entries below this share of their typical size count as zero: 45 rounding units.
+# Entries below this share of their typical size count as zero (45 rounding units).
 ENTRY_ROUNDING = 1e-14
 
 
@@ -82,7 +82,7 @@ class System:
         """The system over a new graph, with a segment of the program for each body: a copy of a cached one."""
         if self._segmented is None:
             assembly = self.build(Graph(self.sharing), segmented=True)
-            if len(assembly.graph) > KEPT_NODES:
+            if len(assembly.graph) > CACHED_NODES:
                 return assembly
             self._segmented = assembly
         return self._segmented.copy()
@@ -189,8 +189,8 @@ class System:
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every group of inputs; missing ones are their defaults, or zero."""
         defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
-        given = {**defaults, **inputs}
-        return {name: given.get(name, np.zeros(size)) for name, size in self.program.inputs.sizes.items()}
+        values = {**defaults, **inputs}
+        return {name: values.get(name, np.zeros(size)) for name, size in self.program.inputs.sizes.items()}
 
     @cached_property
     def _output_program(self) -> Program:
@@ -204,26 +204,27 @@ class System:
     def output_rows(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Combination]:
         """{name: (Y, b_Y)} of the measurements that are outputs, with entries (N,); inputs as for `values`."""
         out = interpreter.run_groups(self._output_program, self._full(inputs))
-        found = {}
+        outputs = {}
         for name, (rows, _) in self.assembly.outputs.items():
             entries = iter(out[f"Y {name}"].T)
-            found[name] = Combination([{c: next(entries) for c in row} for row in rows], list(out[f"b {name}"].T))
-        return found
+            outputs[name] = Combination([{c: next(entries) for c in row} for row in rows], list(out[f"b {name}"].T))
+        return outputs
 
     def output_values(
         self, inputs: Mapping[str, np.ndarray], d: np.ndarray
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (y, size)} (N, m) of each measurement that is an output, y = Y d + b_Y and size |Y| |d| + |b_Y|.
 
-        inputs by group, unknowns d (N, full layout): as for `residual`.
+        inputs: as for `values`. d (N, layout): unknowns.
         """
-        chosen, found = d[:, self.columns], {}
+        unknowns, values = d[:, self.columns], {}
         for name, (rows, b) in self.output_rows(inputs).items():
-            terms = [[bias, *(x * chosen[:, c] for c, x in row.items())] for row, bias in zip(rows, b, strict=True)]
-            sums = [[sum(parts), sum(map(np.abs, parts))] for parts in terms]
-            y, size = (np.stack([np.broadcast_to(x[k], len(d)) for x in sums], axis=1) for k in (0, 1))
-            found[name] = y, size
-        return found
+            terms = [[bias, *(x * unknowns[:, c] for c, x in row.items())] for row, bias in zip(rows, b, strict=True)]
+            y, size = np.zeros((2, len(d), len(rows)))
+            for k, row_terms in enumerate(terms):
+                y[:, k], size[:, k] = sum(row_terms), sum(map(np.abs, row_terms))
+            values[name] = y, size
+        return values
 
     def matrix(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """The CSR matrix of one row of `values`."""
@@ -271,15 +272,15 @@ class System:
         """
         clean = self.drop_rounding(entries)
         scaled = self.scaled(clean)
-        found = 1.0 / skeel_condition(scaled, self.entry_places)
-        if found >= sufficient or found < CERTAINLY:
-            return found
+        bound = 1.0 / skeel_condition(scaled, self.entry_places)
+        if bound >= sufficient or bound < SURELY_SINGULAR:
+            return bound
         # multipliers add units in which singular estimates look regular
         if self.problem.noisy:
             other = skeel_condition(self.matrix(clean), self.entry_places)
         else:
             other = least_condition(scaled)[0]
-        return max(found, 1.0 / other)
+        return max(bound, 1.0 / other)
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         """Reciprocal condition number of what has to be regular for a solution, for one row of `values`.
@@ -291,20 +292,19 @@ class System:
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
-        return self.matrix(self.values({"q": self._one("q", q), "qd": np.zeros(self.model.nv)})[0][0])
+        return self.matrix(self.values({"q": self._one_state("q", q), "qd": np.zeros(self.model.nv)})[0][0])
 
     def b(self, q: ArrayLike, qd: ArrayLike, **known: ArrayLike) -> np.ndarray:
         """b(q, q̇) (equations,).
 
         known: full-size values of known quantities (tau, qdd, fx, a, f), zero if not given.
         """
-        given = {"q": q, "qd": qd} | bind_arguments(
-            "the problem", self.problem.known_quantities, (), (), known, ("q", "qd")
-        )
-        return self.values({name: self._one(name, x) for name, x in given.items()})[1][0]
+        quantities = bind_arguments("the problem", self.problem.known_quantities, (), (), known, ("q", "qd"))
+        inputs = {"q": q, "qd": qd, **quantities}
+        return self.values({name: self._one_state(name, x) for name, x in inputs.items()})[1][0]
 
-    def _one(self, name: str, value: ArrayLike) -> np.ndarray:
-        """Values (size,) of a group of inputs at one state. Raises InvalidInput if given for several."""
+    def _one_state(self, name: str, value: ArrayLike) -> np.ndarray:
+        """Values (size,) of a group of inputs at one state. Raises InvalidInput for several states."""
         group, x = self.problem.inputs[name], float_array(name, value)
         if group.batch_axes(x):
             needed = format_shape(group.shape)
@@ -430,25 +430,23 @@ class BlockSystem(System):
         return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
 
     def unit_pivots(self) -> list[tuple[int, int]]:
-        """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
+        """(row, column) of exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
 
-        The unknowns left are the joint accelerations and the external wrenches that are not known.
+        All unknowns follow from the others: joint accelerations, and external wrenches that are not known.
         """
-        exact, rows = {r for r in range(self.shape[0]) if r not in self.noise_by_row}, self.assembly.rows
-        found = [(r, c) for r in sorted(exact) if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
-        taken = {c for _, c in found}
-        columns: dict[tuple[str, int], list[int]] = {}
+        rows, columns = self.assembly.rows, dict[tuple[str, int], list[int]]()
+        exact = [r for r in range(len(rows)) if r not in self.noise_by_row]
+        pivots = [(r, c) for r in exact if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
+        used, by_body = {c for _, c in pivots}, dict[int, list[tuple[int, int]]]()
         for c, block in enumerate(self.col_blocks):
             columns.setdefault(block, []).append(c)
-        stated: dict[int, list[tuple[int, int]]] = {}
-        for r, block in enumerate(self.row_blocks):
+        for r in exact:
+            block = self.row_blocks[r]
             for c in columns.get(block, ()):
-                if r in exact and c not in taken and is_unit(rows[r].get(c)):
-                    stated.setdefault(block[1], []).append((r, c))
-                    taken.add(c)
+                if c not in used and is_unit(rows[r].get(c)):
+                    by_body.setdefault(block[1], []).append((r, c))
+                    used.add(c)
                     break
-        # τ and wrenches before the accelerations that they depend on
-        order = {"a": 1}
-        for body in sorted(stated, reverse=True):
-            found += sorted(stated[body], key=lambda pair: order.get(self.col_blocks[pair[1]][0], 0))
-        return found
+        for body in sorted(by_body, reverse=True):  # τ and wrenches before the accelerations that they depend on
+            pivots += sorted(by_body[body], key=lambda pivot: self.col_blocks[pivot[1]][0] == "a")
+        return pivots
