@@ -117,16 +117,16 @@ static int gather_list(PyObject *x, const int64_t *dims, int64_t axes, double *i
 static int gather_array(PyArrayObject *x, const Target *argument, double *inputs, const int64_t *places)
 {
     int type = PyArray_TYPE(x), flat = argument->axes > 1 && PyArray_NDIM(x) == 1;
+    PyArrayObject *converted = NULL;
     if (!(flat ? PyArray_DIM(x, 0) == argument->size : has_shape(x, argument, 0)))
         return 0;
     if (type != NPY_DOUBLE || !PyArray_ISCARRAY_RO(x)) {
-        if (!PyTypeNum_ISINTEGER(type) && !PyTypeNum_ISFLOAT(type))
-            return 0;
         int flags = NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST;
-        PyObject *copy = PyArray_FromArray(x, PyArray_DescrFromType(NPY_DOUBLE), flags);
-        int done = copy && gather_array((PyArrayObject *)copy, argument, inputs, places);
-        Py_XDECREF(copy);
-        return done;
+        if (PyTypeNum_ISINTEGER(type) || PyTypeNum_ISFLOAT(type))
+            converted = (PyArrayObject *)PyArray_FromArray(x, PyArray_DescrFromType(NPY_DOUBLE), flags);
+        if (!converted)
+            return 0;
+        x = converted;
     }
     const double *from = PyArray_DATA(x);
     if (!(argument->how & INDEXED))
@@ -134,6 +134,7 @@ static int gather_array(PyArrayObject *x, const Target *argument, double *inputs
     else
         for (int64_t i = 0; i < argument->size; i++)
             inputs[places[i]] = from[i];
+    Py_XDECREF(converted);
     return 1;
 }
 
