@@ -316,6 +316,13 @@ class Graph:
         """
         return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
+    def unsigned(self, x):
+        """x as an operand whose sign change, if any, is an operation of its own.
+
+        Operations on such operands do not depend on their signs, so that segments which do equal work are equal.
+        """
+        return Expr(self, x.id, False, x.value) if type(x) is Expr else x
+
     def _random_field(self) -> int:
         return int(self._random.integers(1, _P - 1)) if self._algebraic else 0
 

@@ -189,25 +189,19 @@ def is_number(x) -> bool:
 
 
 def piece(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Begin a new piece of work (`Graph.cut`), with these arrays as numbers of their own (`Graph.decouple`).
+    """Begin a new segment (`Graph.cut`), with these arrays as operands without signs (`Graph.unsigned`).
 
-    Pieces are alike, then, whatever is known of their operands: entries of arrays of Expr, and those of float arrays
-    that are not 0. Arrays stay as they are where none is of Expr.
+    Segments are alike, then, whatever the signs of their operands, and whether these are constants: entries of float
+    arrays that are not 0 become nodes. Arrays stay as they are where none is of Expr.
     """
     graph = next((y.graph for x in arrays if x.dtype == object for y in x.flat if type(y) is Expr), None)
     if graph is None:
         return list(arrays)
     graph.cut()
-    known: dict[int, Expr] = {}
     results = []
     for x in arrays:
         result = x.astype(object)
         for at, y in np.ndenumerate(result):
-            if x.dtype != object and y != 0.0:
-                y = graph.constant(y)
-            if type(y) is Expr:
-                if y.id not in known:
-                    known[y.id] = graph.decouple(y)
-                result[at] = known[y.id]
+            result[at] = graph.constant(y) if x.dtype != object and y != 0.0 else graph.unsigned(y)
         results.append(result)
     return results

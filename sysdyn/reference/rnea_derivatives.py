@@ -18,7 +18,7 @@ so that B has no column for translations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -110,23 +110,19 @@ class Bodies:
     """A tree in motion: terms free of accelerations and wrenches, and derivatives for any of these.
 
     H (nv, nv): the inertia matrix, armature included. turned, psi_dd: as `column` of sides, of ∂τ/∂q, and ψ̈, since the
-    last `inverse_dynamics`. pieces: write equal pieces of work as such (`piece`); what is zero at every state is then
-    not always found to be.
+    last `inverse_dynamics`. Equal work is written in segments of its own (`piece`).
     """
 
     turned: list[np.ndarray]
     psi_dd: list[np.ndarray]
 
-    def __init__(self, model: Model, q: np.ndarray, qd: np.ndarray, pieces: bool = False):
+    def __init__(self, model: Model, q: np.ndarray, qd: np.ndarray):
         self.model, self.dtype = model, np.result_type(q, qd)
-        self._piece: Callable = piece if pieces else lambda *arrays: arrays
         self.motion = motion = root_motion(model, q, qd)
         self.own: list[_Moments] = []
         self.centrifugal: list[np.ndarray] = []  # v ×* I v
         for i in range(model.nb):
-            moments, force = _moments(
-                *self._piece(*_parameters(model.inertias[i]), motion.R[i], motion.o[i], motion.v[i])
-            )
+            moments, force = _moments(*piece(*_parameters(model.inertias[i]), motion.R[i], motion.o[i], motion.v[i]))
             self.own.append(moments)
             self.centrifugal.append(force)
         self.beyond = list(self.own)
@@ -137,7 +133,7 @@ class Bodies:
         self.H = np.full((model.nv, model.nv), 0.0, dtype=self.dtype)
         for l, k in self._pairs():
             if l <= k:
-                (Is,) = self._piece(self.sides[k].Is)
+                (Is,) = piece(self.sides[k].Is)
                 self.H[k, l] = self.H[l, k] = Is @ self.sides[l].s
         for k in range(model.nv):
             self.H[k, k] = self.H[k, k] + float(model.armature[k])
@@ -159,7 +155,7 @@ class Bodies:
 
     def _begin(self, moments: _Moments, *arrays: np.ndarray) -> tuple:
         """(moments, *arrays) at the beginning of a piece of work."""
-        h, P, p, W, *rest = self._piece(moments.h, moments.P, moments.p, moments.W, *arrays)
+        h, P, p, W, *rest = piece(moments.h, moments.P, moments.p, moments.W, *arrays)
         return _Moments(moments.m, h, P, p, W), *rest
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
@@ -200,7 +196,7 @@ class Bodies:
         dq, dqd = (np.full((nv, nv), 0.0, dtype=dtype) for _ in range(2))
         for l, k in self._pairs():
             side, other = self.sides[k], self.sides[l]
-            Is, Bs, column_q, column_qd = self._piece(side.Is, side.Bs, columns[k], side.column)
+            Is, Bs, column_q, column_qd = piece(side.Is, side.Bs, columns[k], side.column)
             dq[k, l] = Is @ psi_dd[l] + Bs @ other.psi_d[:3]
             dqd[k, l] = Is @ other.both + Bs @ other.s[:3]
             if other.body != side.body:

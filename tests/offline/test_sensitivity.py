@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Sequence
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,11 +23,10 @@ from sysdyn.model.se3 import X_motion
 from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Expressions
-from sysdyn.offline.sensitivity_analytic import analytic, with_zeros
+from sysdyn.offline.sensitivity_analytic import analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.passes import PAPER
 from sysdyn.program.autodiff import evaluate
-from sysdyn.program.graph import Graph, is_zero
 from sysdyn.program.program import Program
 
 STEP, TOLERANCE = 1e-5, 1e-7
@@ -264,45 +261,10 @@ def test_few_scalars_by_many_inputs_are_cheaper_transposed():
     assert operations("a", "tau", False) < operations("a", "tau", True)  # 18 by 5
 
 
-@pytest.mark.parametrize("make", [sd.forward_dynamics, sd.inverse_dynamics])
-@pytest.mark.parametrize("robot", ["branches", "limbs"])
-def test_pieces_have_the_values_and_the_zeros_of_the_whole(robot, make):
-    """Equal work for each joint of a limb computes zeros, too, that only the whole knows to be so."""
-    model = {"branches": sd.auto_tree(4, 2, 1.5, 0.9), "limbs": LIMBS}[robot]
-    problem, made = make(model), []
-    state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
-    for dearer in (0.0, math.inf):  # both forms, whichever is cheaper
-        made.append(analytic(problem, ("tau", "qdd"), inputs_of(problem)[:3], dearer=dearer))
-    compare(numbers(made[1], state), numbers(made[0], state), 1e-12)
-    for key, block in made[0].blocks.items():
-        zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
-        assert zeros[0] == zeros[1], key
-
-
-def test_columns_that_are_far_simpler_are_written_apart():
-    graph = Graph("structural")
-    x = graph.inputs("x", 30)
-    short, long = x[0] * x[1], sum((x[k] * x[k + 1] for k in range(29)), 0.0)
-    pieces = np.array([[long, x[4]], [long, long]], dtype=object)
-    exact = np.array([[0.0, 0.0], [short, 2.0 * long]], dtype=object)
-    found = with_zeros(graph, pieces, exact)
-    assert found[0, 0] == 0.0 and found[1, 0] is short  # 1 operation instead of 57
-    assert found[0, 1] == 0.0 and found[1, 1] is long
-
-
 def test_operations_are_those_of_a_program_of_all_blocks():
     found = analytic(sd.hybrid_dynamics(TREE, TREE.joint_names[1:2]), ("tau", "qdd"), ("q", "qd", "qdd"))
     blocks = [(f"{x} by {name}", list(block.flat)) for (x, name), block in found.blocks.items()]
     assert found.operations == Program.from_graph(found.graph, found.inputs, blocks).flops.total
-
-
-@pytest.mark.parametrize(("model", "whole"), [(sd.chain(4), False), (sd.auto_tree(4, 2, 1.5, 0.9), True)])
-def test_pieces_are_taken_unless_they_cost_too_much(model, whole):
-    """1.02 times the operations of the whole, or 1.06, which is more than they may."""
-    problem, counts = sd.forward_dynamics(model), []
-    for dearer in (0.0, math.inf, None):
-        counts.append(analytic(problem, ("tau", "qdd"), ("q", "qd"), dearer=dearer).operations)
-    assert counts[0] < counts[1] and counts[2] == counts[not whole]
 
 
 def test_derivatives_cost_the_same_wherever_frames_are():
@@ -328,8 +290,8 @@ def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
     state = state_of(case) | ({} if external else {"fx": np.zeros(6 * problem.model.nb)})
     expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
-    for wrt, dearer in itertools.product((inputs_of(problem), without) if external else (without,), (0.0, math.inf)):
-        found = analytic(problem, of, wrt, external, dearer)  # both forms, whichever is cheaper
+    for wrt in (inputs_of(problem), without) if external else (without,):
+        found = analytic(problem, of, wrt, external)
         assert found.blocks.keys() == set(itertools.product(of, wrt))
         assert len(found.qdd) == problem.model.nv and not found.w
         compare(numbers(found, state), {key: expected[key] for key in found.blocks})
@@ -356,8 +318,8 @@ def test_analytic_derivatives_with_constraints(case):
     assert sensitivity.has_analytic(problem, of, inputs_of(problem))
     expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
-    for wrt, dearer in itertools.product((inputs_of(problem), without), (0.0, math.inf)):
-        found = analytic(problem, of, wrt, dearer=dearer)  # both forms, whichever is cheaper
+    for wrt in (inputs_of(problem), without):
+        found = analytic(problem, of, wrt)
         assert sorted(k for _, k in found.pivots)[-rows:] == [*range(nv, nv + rows)]  # by which they are named
         assert len(found.w) == rows
         assert found.blocks.keys() == set(itertools.product(of, wrt))
@@ -376,49 +338,16 @@ def test_constraints_on_robots_without_external_wrenches():
 
 
 @pytest.mark.parametrize(
-    ("of", "wrt", "dearer", "most"),
-    [
-        (PRISMATIC, ["fx"], None, 622),  # limbs without forces that follow those which carry them cost more
-        (sd.random_tree(6, seed=0, joints=("revolute", "prismatic")), ["fx"], None, 675),  # less
-        (WALKER, ["q", "qd", "tau"], 0.0, 7_065),  # no less if they follow as few numbers as the force has
-        (SHOULDER, ["q", "qd", "fx"], 0.0, 10_039),  # a limb transmits no force along its axis, of moments, too
-        ("both", ["fx"], 0.0, 3_543),  # limbs that constraints move follow
-        ("tall trunk", ["fx"], 0.0, 17_066),  # those that none moves do not
-        (NEST, ["tau"], 0.0, 1_940),  # forces far from the base go on by fewer numbers for many
-        (SPREAD, ["fx"], 0.0, 6_290),  # not for few
-        ("foot", ["tau"], math.inf, 2_755),  # in equal pieces, responses are entries of the inverse
-        ("nested", ["tau"], math.inf, 2_101),  # with constraints those by the nearest limb alone
-    ],
+    ("model", "most"),
+    [(sd.chain(7, seed=3), 6_706), (LIMBS, 2_748), (LONG, 17_429), (CARRIER, 10_351), (WALKER, 7_129), (HIP, 5_941)],
 )
-def test_the_cheapest_way_is_taken(of, wrt, dearer, most):
-    problem = problem_of(of) if isinstance(of, str) else sd.forward_dynamics(of)
-    assert analytic(problem, ["qdd"], wrt, "fx" in wrt, dearer).operations <= most
-
-
-def test_of_long_derivatives_one_way_is_written():
-    """Limbs without forces follow those that carry them if there are columns by τ (16 operations less), else forces."""
-    problem, sliding = sd.forward_dynamics(LEGS), sd.forward_dynamics(PRISMATIC)
-    with mock.patch.object(sensitivity, "ALL_WAYS", 0):
-        assert analytic(problem, ["qdd"], ["q", "tau"], False, 0.0).operations == 6_433
-        assert analytic(problem, ["qdd"], ["q", "qd"], False, 0.0).operations == 7_964  # 372 less
-        assert analytic(sliding, ["qdd"], ["fx"]).operations > 622
-
-
-@pytest.mark.parametrize(
-    ("model", "by_q", "by_both"), [(LONG, 13_628, 18_218), (CARRIER, 7_822, 10_185), (FOUR, 6_274, 8_326)]
-)
-def test_limbs_beyond_a_trunk_are_moved_as_a_whole(model, by_q, by_both):
-    """Five joints on others: fewer operations than one by one, 18,484 and 10,242 by q and q̇ together.
-
-    Four are not, which would take 6,442 by q and 8,335 by both.
-    """
-    problem = sd.forward_dynamics(model)
-    assert analytic(problem, ["qdd"], ["q"], False, 0.0).operations <= by_q
-    assert analytic(problem, ["qdd"], ["q", "qd"], False, 0.0).operations <= by_both
+def test_operations_of_derivatives_of_forward_dynamics(model, most):
+    """Limbs of fixed and floating bases; a floating base takes accelerations that all bodies have in common."""
+    problem, wrt = sd.forward_dynamics(model), ["q", "qd", "tau"]
+    found = analytic(problem, ["qdd"], wrt, False)
+    assert found.operations <= most
     q, qd, tau = model.random_state(seed=2)
     rates = sd.rnea_derivatives(model, q, qd, sd.aba(model, q, qd, tau))
     expected = {"q": rates.dtau_dq, "qd": rates.dtau_dqd, "tau": -np.eye(model.nv)}
     state = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
-    for dearer in (0.0, math.inf):
-        found = numbers(analytic(problem, ["qdd"], ["q", "qd", "tau"], False, dearer), state)
-        compare(found, {("qdd", name): -np.linalg.solve(rates.H, x) for name, x in expected.items()}, 1e-9)
+    compare(numbers(found, state), {("qdd", x): -np.linalg.solve(rates.H, y) for x, y in expected.items()}, 1e-9)
