@@ -27,9 +27,9 @@ from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import AccuracyWarning, BackendUnavailable
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.check import ZERO
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.pivoted_solves import reference
-from sysdyn.offline.safety import GUARD
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states, stacked
 from sysdyn.papers.nori.counters import umfpack_pivots
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
@@ -161,7 +161,7 @@ class Matrix:
 class Seen:
     """What is seen of those pivots of an order that depend on the state, given their values (N, m) at random states.
 
-    A pivot counts as zero below GUARD of its median there: rounding decides its sign.
+    A pivot counts as zero below ZERO of its median there: rounding decides its sign.
     """
 
     def __init__(self, values: np.ndarray):
@@ -172,7 +172,7 @@ class Seen:
     def see(self, values: np.ndarray) -> np.ndarray:
         """(N,) bool: a pivot is zero at the state, or what comes of one."""
         size = np.where(np.isnan(values), 0.0, np.abs(values)) / self.typical
-        clear = size > GUARD
+        clear = size > ZERO
         self.least = np.minimum(self.least, size.min(axis=0, initial=math.inf))
         self.signs |= [(clear & (values < 0.0)).any(axis=0), (clear & (values > 0.0)).any(axis=0)]
         return ~clear.all(axis=1)
@@ -525,7 +525,7 @@ COLUMNS = (
 )  # fmt: skip
 # This text stands below the table.
 NOTE = (
-    f"A pivot is zero below {GUARD:g} of its median. Operations from q, q̇ on, everything unknown computed. Growth: "
+    f"A pivot is zero below {ZERO:g} of its median. Operations from q, q̇ on, everything unknown computed. Growth: "
     "max_k (max_i |l_ik|)(max_j |u_kj|) over the greatest entry of D, rows and columns equilibrated. States at which D "
     "is singular do not count."
 )

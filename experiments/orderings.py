@@ -29,10 +29,11 @@ from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.check import SampledStates
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
+from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix
-from sysdyn.offline.verdict import Safety
 from sysdyn.papers.nori.counters import umfpack_pivots
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.problems import load_cells
@@ -208,20 +209,20 @@ class Found:
     status: str = IMPOSSIBLE
     why: str = ""
     choice: Choice | None = None
-    safety: Safety | None = None
+    report: StabilityReport | None = None
     dearest: int = 0
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        return self.status == SAFE, self.safety.ok, -self.choice.end_to_end.total
+        return self.status == SAFE, self.report.acceptable, -self.choice.end_to_end.total
 
 
 def search(
-    system: BlockSystem, sampled: Sampled, order: str, limit: float, singular: dict[int, bool], quick: bool
+    system: BlockSystem, sampled: Sampled, order: str, limit: float, states: SampledStates, quick: bool
 ) -> Found:
     """The cheapest safe start of an order; those that look at states are made again with the ones at which they fail.
 
-    limit: operations at which it is given up; singular: see `Elimination.assess`.
+    limit: operations at which it is given up. states: at which it is checked.
     """
     starts, heeding = starts_of(order, system, quick)
     best = Found()
@@ -234,14 +235,16 @@ def search(
                 best.status = GIVEN_UP if best.why.startswith(GIVEN_UP) else UNSAFE
         failing, again = [], []
         for start, choice, elimination in kept:
-            safety, states = elimination.assess(QUICK_STATES if quick else STATES, singular)
-            status = UNSAFE if not (safety.ok and safety.seldom) else CROSSING if safety.crossing else SAFE
-            found = Found(status, "", choice, safety, best.dearest)
+            report, _, worst = elimination.check(states)
+            safe = report.acceptable and not report.often_falls_back
+            found = Found(
+                UNSAFE if not safe else CROSSING if report.sign_changes else SAFE, "", choice, report, best.dearest
+            )
             if best.choice is None or found.rank > best.rank:
                 best = found
-            if status == SAFE:
+            if found.status == SAFE:
                 return best
-            failing.append(sample_matrix(system, states).values)
+            failing.append(sample_matrix(system, worst).values)
             again.append(start)
         if not failing:
             break
@@ -322,24 +325,24 @@ def share(first: int, step: int, quick: bool) -> list[dict[str, object]]:
 def rows_of(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[str, object]]:
     """A row for each order of one problem."""
     system = problem.system()
-    sampled, singular = order_samples(system, ORDER_STATES), {}
+    sampled, states = order_samples(system, ORDER_STATES), SampledStates.of(system, QUICK_STATES if quick else STATES)
     rows, least = [], math.inf
     for order in (*RECURSIVE, *SEARCHED):
         if order.startswith("metis") and not metis_available():
             found = Found(IMPOSSIBLE, NO_METIS)
         else:
-            found = search(system, sampled, order, LIMIT * least, singular, quick)
+            found = search(system, sampled, order, LIMIT * least, states, quick)
         row = {"kind": kind, "robot": robot, "unknowns": sampled.n, "entries": system.nnz, "order": order,
                "status": found.status, "why": found.why.partition("\n")[0]}  # fmt: skip
         numbers: dict[str, object] = dict.fromkeys(NUMBERS, "")
         if found.choice is not None:
-            count, safety = found.choice.end_to_end, found.safety
+            count, report = found.choice.end_to_end, found.report
             least = min(least, count.total)
             values = (
                 count.total, count.mul, count.add, count.div + count.sqrt,
                 solve_scope(system, found.choice, QUANTITIES).total,
-                found.dearest, found.choice.fill_in, safety.crossing, f"{safety.least_pivot:.2g}",
-                f"{safety.backward_error:.2g}",
+                found.dearest, found.choice.fill_in, report.sign_changes, f"{report.least_pivot:.2g}",
+                f"{report.backward_error:.2g}",
             )  # fmt: skip
             numbers = dict(zip(NUMBERS, values, strict=True))
         rows.append(row | numbers)

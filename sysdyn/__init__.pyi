@@ -99,7 +99,7 @@ from sysdyn.model import load_urdf as load_urdf
 from sysdyn.model import random_tree as random_tree
 from sysdyn.model import robots as robots
 from sysdyn.offline.choice import Choice as Choice
-from sysdyn.offline.safety import Safety as Safety
+from sysdyn.offline.report import StabilityReport as StabilityReport
 from sysdyn.online.compile import compile as compile
 from sysdyn.online.compile import load_solver as load_solver
 from sysdyn.online.coulomb import Coulomb as Coulomb
@@ -177,8 +177,8 @@ __all__ = [
     "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
     "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability", "PASSES", "PinocchioState",
     "PlausibilityWarning", "PointContact", "PointForces", "Prior", "Problem", "ProblemError", "RNEADerivatives",
-    "RandomWalk", "Run", "Safety", "Simulation", "SingularState", "Solution", "Solver", "Sparsity", "Stance",
-    "StateFunction", "StateMeasurement", "StoredRun", "StructurallySingular", "Switchable", "SwitchingSolver",
+    "RandomWalk", "Run", "Simulation", "SingularState", "Solution", "Solver", "Sparsity", "StabilityReport",
+    "Stance", "StateFunction", "StateMeasurement", "StoredRun", "StructurallySingular", "Switchable", "SwitchingSolver",
     "SysdynError", "Unilateral", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures",
     "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus",
     "estimate_log",

@@ -1,6 +1,6 @@
 """Mutation testing: small changes of a source file, drawn at random, and whether its tests notice them.
 
-    python tests/mutation.py sysdyn/offline/safety.py tests/offline/test_safety.py [--count 20] [--seed 0] [-- -k NAME]
+    python tests/mutation.py sysdyn/offline/check.py tests/offline/test_check.py [--count 20] [--seed 0] [-- -k NAME]
 
 Works in a copy of the tree, whose tests pass first. One change at a time: a comparison, an operator, `and` for `or`,
 `min` for `max`, a `not`, a sign, a transposition or a condition less, a transposed matrix for an inverse one, a number

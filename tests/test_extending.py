@@ -80,7 +80,7 @@ def test_a_sensor(names):
 
 def test_an_order(names):
     ordered, arm = names["ordered"], names["arm"]
-    assert ordered.ordering == "short_columns" and ordered.safety.ok
+    assert ordered.ordering == "short_columns" and ordered.stability.acceptable
     q, qd, tau = arm.random_state(seed=9, batch=5)
     np.testing.assert_allclose(ordered(q, qd, tau).qdd, sd.aba(arm, q, qd, tau), rtol=1e-8)
 

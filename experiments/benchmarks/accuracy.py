@@ -40,7 +40,7 @@ def main() -> None:
             "worst": f"{error.max():.1e}",
             f"above {LIMIT:.0e}": int(np.sum(error > LIMIT)),
             "states": states,
-            "least_pivot": f"{solver.safety.least_pivot:.0e}",
+            "least_pivot": f"{solver.stability.least_pivot:.0e}",
         }
         rows.append(row)
         print("  ".join(f"{key} {value}" for key, value in row.items()))

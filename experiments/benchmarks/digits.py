@@ -14,7 +14,7 @@ import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.system import System
 from sysdyn.measurements.groups import value_group
-from sysdyn.offline.safety import VANISHING
+from sysdyn.offline.check import VANISHING
 
 # A pivot is at least this share of its row, of the rows with fewest entries this many are looked at.
 SHARE, LOOKED_AT = Decimal("1e-3"), 6

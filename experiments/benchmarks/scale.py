@@ -38,7 +38,7 @@ def run(name: str, model: sd.Model, level: str) -> dict:
         "model": name, "bodies": model.nb, "level": level, "ordering": solver.ordering,
         "operations_a_body": f"{solver.flops.end_to_end.total / model.nb:.0f}", "compile_s": f"{seconds:.1f}",
         "ns_a_body": f"{batch.median:.1f}", "least": f"{batch.least:.1f}", "greatest": f"{batch.greatest:.1f}",
-        "backward_error": f"{solver.safety.backward_error:.1e}", "error_to_aba": f"{error:.1e}",
+        "backward_error": f"{solver.stability.backward_error:.1e}", "error_to_aba": f"{error:.1e}",
     }  # fmt: skip
 
 

@@ -266,7 +266,7 @@ def report(
 ) -> None:  # fmt: skip
     """Show the decisions of the offline phase with their reasons.
 
-    Operation counts, fill-in, pivot safety, and the orders that were compared. The page of --out also shows the robot,
+    Operation counts, fill-in, stability, and the orders that were compared. The page of --out also shows the robot,
     the known and requested quantities, the matrix before and after permutation, a comparison with textbook algorithms,
     times on this machine and, for estimation, standard deviations, leverage and the contribution of each sensor. The
     page of a log shows trajectories and outputs with ±2 σ, contacts, biases and outliers.

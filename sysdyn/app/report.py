@@ -202,7 +202,7 @@ def report_page(job: Job, solver: Solver) -> str:
         html.section("The matrix", _matrix(job, solver)),
         html.section("Operations", html.table(operations(job, solvers | (other_forms(job) if reference else {})))),
         html.section("Orders considered", html.table(considered)),
-        html.section("Safety and accuracy", f"<pre>{escape(summary)}</pre>",
+        html.section("Stability and accuracy", f"<pre>{escape(summary)}</pre>",
                      html.table(accuracy(reference.name, compared)) if reference and compared else ""),
         html.section("Time on this machine", html.table(times(call_times(job, solver)))),
     ]  # fmt: skip

@@ -1,10 +1,10 @@
-"""Decisions of the offline phase: an elimination order with its cost and safety, and the program written from it."""
+"""Decisions of the offline phase: an elimination order with its cost and its check, and the program written from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sysdyn.offline.verdict import Safety
+from sysdyn.offline.report import StabilityReport
 from sysdyn.passes import PAPER
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
@@ -13,15 +13,14 @@ from sysdyn.sparse.lu import Pivots
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One elimination order with its cost and safety.
+    """One elimination order with its cost and the report of its check.
 
     ordering: its name. row_perm, col_perm: row and column of each pivot; () for a recursion.
     end_to_end: operations from q, q̇ on.
     solve: operations with X, v, c, ν given; None if a recursion does without these, or if they were not counted (at the
         fast level).
     fill_in: entries of L and U that are structural zeros of the matrix. triangular: the permuted matrix is.
-    safety: its behaviour over sampled states; None before it has been judged.
-    refined: a step of iterative refinement follows, in the program.
+    stability: the report of its check; None before it.
     passes: the applied ones of `sysdyn.PASSES`.
     joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
@@ -33,8 +32,7 @@ class Choice:
     solve: Flops | None
     fill_in: int
     triangular: bool
-    safety: Safety | None = None
-    refined: bool = False
+    stability: StabilityReport | None = None
     passes: tuple[str, ...] = PAPER
     joined: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
@@ -54,10 +52,10 @@ class Choice:
         return self.end_to_end.total
 
     @property
-    def judged(self) -> Safety:
-        """The safety of a choice that has been judged."""
-        assert self.safety is not None
-        return self.safety
+    def report(self) -> StabilityReport:
+        """The report of a choice that has been checked."""
+        assert self.stability is not None
+        return self.stability
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A system eliminated with a fixed order: its cost, its safety over sampled states, and its program."""
+"""A system eliminated with a fixed order: its cost, its check over sampled states, and its program."""
 
 from __future__ import annotations
 
@@ -10,39 +10,33 @@ import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import Assembly, Combination, with_entry_inputs
-from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.backward_error import residual_at
 from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Output
+from sysdyn.offline.check import Check, CheckedProgram, Results, SampledStates, check, chunk_of
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.safety import SAFETY_SAMPLES, judge
-from sysdyn.offline.sampling import SAFETY_SEED, sample_states
-from sysdyn.offline.verdict import Behaviour, Candidate, Safety
 from sysdyn.program.graph import Graph, is_constant, strip_sign
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.sparse.lu import Factors, eliminate, refine
+from sysdyn.sparse.lu import eliminate
 
 # Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
 NODES_PER_OPERATION = 1.8
-# Most equations of all states at which a system is judged, and least number of these states (chosen).
-SAMPLED_EQUATIONS, FEWEST = 4_000_000, 64
-# Most values of all states at which a program is judged at a time: 80 MB (chosen).
-CHUNK_ENTRIES = 10_000_000
 
 
 class Elimination:
     """The system eliminated over Expr in a given order, ready to be checked and turned into programs.
 
-    joined: {k: rows that are turned with that of pivot k}, see `eliminate`.
-    refined: with one step of iterative refinement. Raises NoSafeOrdering if it grows beyond `cap` operations,
-    SingularState if a pivot is identically zero.
+    joined: {k: rows that are turned with that of pivot k}, see `eliminate`. thresholds: {number of a pivot: (size below
+    which it counts as zero, size below which calls use the fallback)}; the check sets them. Raises NoSafeOrdering if it
+    grows beyond `cap` operations, SingularState if a pivot is identically zero.
     """
 
     def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int],
                  joined: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
-                 refined: bool = False):  # fmt: skip
-        self.system, self.joined, self.refined = system, dict(joined or {}), refined
+                 thresholds: Mapping[int, tuple[float, float]] | None = None):  # fmt: skip
+        self.system, self.joined, self.thresholds = system, dict(joined or {}), dict(thresholds or {})
         self.assembly = system.build_copy()
         self.graph = self.assembly.graph
         body = [system.col_blocks[c][1] for c in col_perm]
@@ -62,8 +56,7 @@ class Elimination:
             self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin=begin)
             failed.pop_all()
         self.graph.cut()
-        self.solution = _solution(self.assembly, self.factors, refined)
-        self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
+        self.solution = self.factors.solution
 
     @property
     def shown(self) -> Mapping[str, Combination]:
@@ -77,7 +70,7 @@ class Elimination:
         f = self.factors
         return Choice(
             ordering=ordering, row_perm=tuple(f.row_perm), col_perm=tuple(f.col_perm), end_to_end=count, solve=None,
-            fill_in=f.fill_in, triangular=f.triangular, refined=self.refined, passes=self.system.passes,
+            fill_in=f.fill_in, triangular=f.triangular, passes=self.system.passes,
             joined=tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.turns),
         )  # fmt: skip
 
@@ -91,67 +84,39 @@ class Elimination:
         guards = []
         for k, pivot in enumerate(self.factors.pivots):
             if not is_constant(pivot):
-                limit, weak = self.limits.get(k, (0.0, 0.0))
-                guards.append((strip_sign(pivot), limit, self.label(k), weak))
+                zero, fallback = self.thresholds.get(k, (0.0, 0.0))
+                guards.append((strip_sign(pivot), zero, self.label(k), fallback))
         groups = output_groups(self.system, self.assembly, self.solution, outputs)
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
-    def assess(
-        self,
-        states: int | None = None,
-        singular: dict[int, bool] | None = None,
-        strict: bool = False,
-    ) -> tuple[Safety, dict[str, np.ndarray]]:
-        """(safety over sampled states, the inputs at the worst of them); see `judge`. Sets `limits`.
-
-        states: their number, None for SAFETY_SAMPLES, or fewer if the system is large.
-        """
-        states = judged_states(self.system) if states is None else states
-        inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
-        verdict = judge(self.candidate(), inputs, singular, strict)
-        self.limits = dict(zip(self._varying, verdict.guards, strict=True))
-        return verdict.safety, verdict.worst
+    def check(self, states: SampledStates) -> Check:
+        """Check the elimination at sampled states, and take the thresholds of its pivots."""
+        checked = check(self.checked_program(), states)
+        self.thresholds = dict(zip(self._varying, checked.thresholds, strict=True))
+        return checked
 
     @property
     def _varying(self) -> list[int]:
         """Numbers of the pivots that depend on the state."""
         return [k for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
 
-    def candidate(self) -> Candidate:
-        """Solution and pivots of the order, to be judged."""
+    def checked_program(self) -> CheckedProgram:
+        """Solution and pivots of the order, to be checked."""
         f, pivots = self.factors, self._varying
         groups = [("d", self.solution), ("pivots", [f.pivots[k] for k in pivots])]
         # a pivot alone in its column, or row, vanishes with the determinant
-        alone = np.array([not (f.lower[k] and f.upper[k]) for k in pivots], dtype=bool)
+        structural = np.array([not (f.lower[k] and f.upper[k]) for k in pivots], dtype=bool)
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
 
-        def run(inputs: dict[str, np.ndarray]) -> Behaviour:
+        def run(inputs: dict[str, np.ndarray]) -> Results:
             out = interpreter.run_groups(program, inputs)
             d = np.zeros((len(out["d"]), self.system.layout.n))
             d[:, self.system.columns] = out["d"]
-            entries, b = self.system.values(inputs)
             with np.errstate(all="ignore"):
-                error = residual_of(self.system, entries, b, d).backward_error
-            return Behaviour(d, out["pivots"], error)
+                return Results(d, out["pivots"], residual_at(self.system, inputs, d).backward_error)
 
-        return Candidate(
-            run=run, system=self.system, labels=[self.label(k) for k in pivots], certain=alone,
-            again=not self.system.problem.noisy, chunk=chunk_of(program),
-        )  # fmt: skip
-
-
-def judged_states(system: System) -> int:
-    """Number of states at which programs of a system are judged, the same for all orders: they share singular ones."""
-    return max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(system.row_names)))
-
-
-def chunk_of(program: Program) -> int:
-    """Number of states that a program runs at a time while it is judged."""
-    return max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8)))
-
-
-def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
-    return refine(assembly.rows, assembly.b, factors, assembly.graph.decouple) if refined else factors.solution
+        labels = [self.label(k) for k in pivots]
+        return CheckedProgram(run=run, labels=labels, structural=structural, chunk=chunk_of(program))
 
 
 def output_groups(
@@ -184,6 +149,5 @@ def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Fl
     assembly = with_entry_inputs(system.build(Graph(system.sharing)), Graph(system.sharing))
     with assembly.graph as graph:
         factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
-        solution = _solution(assembly, factors, choice.refined)
-        found = [x for _, values in output_groups(system, assembly, solution, outputs) for x in values]
+        found = [x for _, values in output_groups(system, assembly, factors.solution, outputs) for x in values]
         return graph.count(found)

@@ -13,10 +13,10 @@ from sysdyn.equations.system import System
 from sysdyn.errors import FileError, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.offline import recursion
-from sysdyn.offline.accepted import AcceptedOrder
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import GIVEN, Options
+from sysdyn.offline.order_selection import OrderSelection
 from sysdyn.offline.orders import FEW_LIMIT
 from sysdyn.offline.stages import Stages
 from sysdyn.offline.writing import written
@@ -62,17 +62,17 @@ class Recursion(Formulation):
             return None  # the search for an order names the undetermined unknowns
         stages.say(f"checking {found.method}", 0.7)
         try:
-            with stages.stage("judge"):
+            with stages.stage("check"):
                 choice, program = recursion.build(problem, found, options)
         except NoSafeOrdering:
             if options.formulation == "recursive":
                 raise
             return None
-        if not choice.judged.ok:
+        if not choice.report.acceptable:
             if options.formulation == "recursive":
                 raise NoSafeOrdering(
                     f"no recursion is accurate enough at every state: that of fewest operations, {found.method!r}, has "
-                    f"a backward error of {choice.judged.backward_error:.1e} at one of {choice.judged.states} sampled "
+                    f"a backward error of {choice.report.backward_error:.1e} at one of {choice.report.states} sampled "
                     "states; use formulation='auto'"
                 )
             return None
@@ -124,7 +124,7 @@ class AsStated(Formulation):
         if options.ordering == GIVEN and options.formulation not in ("auto", "paper"):
             raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
         passes = options.passes if options.formulation == "elimination" else paper_passes(options)
-        return eliminated(problem, options, passes, stages)
+        return eliminated(problem, options, passes, stages, falls_back=True)
 
 
 # Formulations in order of preference: the first that accepts a problem and can be built is taken.
@@ -155,8 +155,13 @@ def ordered_system(problem: Problem, options: Options, choice: Choice) -> System
     return system
 
 
-def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:
-    """Eliminate: equations → structure → cheapest order that the judge accepts → program. Raises NoSafeOrdering."""
+def eliminated(
+    problem: Problem, options: Options, passes: Sequence[str], stages: Stages, falls_back: bool = False
+) -> Compiled:
+    """Eliminate: equations → structure → cheapest order that passes its check → program. Raises NoSafeOrdering.
+
+    falls_back: see `OrderSelection`.
+    """
     began = time.perf_counter()
     stages.say("assembling", 0.0)
     with stages.stage("equations"):
@@ -165,17 +170,17 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
         stated = system if simple else problem.system(options.equations.layout, options.equations.known)
     with stages.stage("structure"):
         structure(stated).require_solvable()
-    order = AcceptedOrder(system, options, stages)
-    choice, elimination = order.find()
+    selection = OrderSelection(system, options, stages, falls_back)
+    choice, elimination = selection.run()
     stages.say("writing the program", 0.9)
     with stages.stage("program"), elimination.graph:
         choice, program = written(system, elimination, choice, options)
-    return Compiled(choice, program, tuple(order.considered), time.perf_counter() - began)
+    return Compiled(choice, program, tuple(selection.considered), time.perf_counter() - began)
 
 
 def _better(passed: Compiled, plain: Compiled) -> Compiled:
     """The safer of an elimination with passes and one without them, or the one of fewer operations."""
     found = [(plain, "without passes"), (passed, "with passes")]
-    (best, _), (other, how) = sorted(found, key=lambda x: (not x[0].choice.judged.ok, x[0].choice.total))
+    (best, _), (other, how) = sorted(found, key=lambda x: (not x[0].choice.report.acceptable, x[0].choice.total))
     considered = (*best.considered, (f"{other.choice.ordering}, {how}", f"{other.choice.total} operations"))
     return replace(best, considered=considered, seconds=plain.seconds + passed.seconds)

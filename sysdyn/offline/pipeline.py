@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sysdyn.errors import ProblemError
+from sysdyn.offline.check import with_ranges
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.formulations import CANDIDATES
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import ranged
-from sysdyn.offline.single import judged_single
+from sysdyn.offline.single import check_single
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
 from sysdyn.program.graph import gc_paused
@@ -26,11 +26,11 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
     stages = Stages(progress)
     with gc_paused():
         compiled = first_formulation(problem, options, stages)
-    program = ranged(compiled.program, problem.model, compiled.choice.judged)
+    program = with_ranges(compiled.program, problem.model, compiled.choice.report)
     compiled = replace(compiled, program=program)
     if options.numbers is not DOUBLE:
         with stages.stage(options.real):
-            compiled = judged_single(problem, compiled, options)
+            compiled = check_single(problem, compiled, options)
     return replace(compiled, stages=stages.spent)
 
 

@@ -1,6 +1,6 @@
 """Inverse, forward and hybrid dynamics by a formulation of few operations instead of an elimination.
 
-The result is judged by the system all the same: its residual at sampled states, and a pivoted solve.
+The result is checked by the system all the same: its residual at sampled states, and a pivoted solve.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.check import VANISHING, Check, CheckedProgram, Inputs, Results, SampledStates, check, chunk_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.constrained import carried, read
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import SAFETY_SAMPLES, VANISHING, judge
-from sysdyn.offline.sampling import PASSES_SEED, SAFETY_SEED, sample_states
-from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
+from sysdyn.offline.report import GOOD_ERROR
+from sysdyn.offline.sampling import PASSES_SEED, sample_states
 from sysdyn.offline.writing import UNCHANGED
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import to_graph
@@ -43,14 +43,10 @@ from sysdyn.reference.rnea import newton_euler
 BUDGET = 40_000
 # Number of states at which readings are compared with the equations (chosen).
 READ = 16
-# Group of a judged program that holds its pivots.
+# Group of a checked program that holds its pivots.
 PIVOTS = "pivots"
 # Groups that hold the wrenches on bodies and torques of joints by which constraints act.
 LOADS = ("wrenches on bodies", "torques on joints")
-# Most operations of all states at which a recursion is judged; a long one is judged at fewer states (chosen).
-SAMPLED_OPERATIONS = 100_000_000
-# Most operations that run at a time, at LEAST_CHUNK states or more, so that values fit into memory (chosen).
-CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 512
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
@@ -82,7 +78,7 @@ def write(problem: Problem, options: Options) -> Written:
     assert free is not None
     readings = (read(problem, options.measured) if gives(problem, options) else None) or ()
     spoken = () if readings else options.measured  # of more than a recursion reads: by the quantities themselves
-    # safety is judged by the accelerations, which the program leaves out if they are no output
+    # stability is checked by the accelerations, which the program leaves out if they are no output
     needed = {x for x, _ in blocks_of(problem.model, spoken)} | set(options.names)
     every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
     every += [problem.wrenches.name] if problem.constraints else []
@@ -102,13 +98,11 @@ def inverse(problem: Problem, options: Options) -> Written:
 
 
 def build(problem: Problem, written: Written, options: Options, states: int | None = None) -> tuple[Choice, Program]:
-    """(choice, program) of a recursion, judged like an elimination of the system.
+    """(choice, program) of a recursion, checked like an elimination of the system.
 
     From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
-    of them is that of q̈; other outputs of the program take their places. states: their number; None for
-    `judged_states`.
+    of them is that of q̈; other outputs of the program take their places. states: see `SampledStates.of`.
     """
-    states = judged_states(written.total) if states is None else states
     pivots = [strip_sign(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
     program = _program(
@@ -116,23 +110,18 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         written,
         [*written.outputs.items(), (PIVOTS, pivots), *loads(problem, written.graph, written.outputs.get("w", ()))],
     )
-    verdict = judged(problem, program, labels, options.external_wrenches, states)
+    checked = check_recursion(problem, program, labels, options.external_wrenches, states)
     _require_read(problem, program, options)
-    guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
+    guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, checked.thresholds, strict=True)]
     with written.graph:
         outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
         outputs += _measured(problem, written, options.measured)
         program = _program(problem, written, outputs, guards)
     choice = Choice(
         ordering=written.method, row_perm=(), col_perm=(), end_to_end=program.flops, solve=written.given, fill_in=0,
-        triangular=not written.pivots, safety=verdict.safety, passes=tuple(options.passes),
+        triangular=not written.pivots, stability=checked.report, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
-
-
-def judged_states(operations: int, least: int = 0) -> int:
-    """Number of states at which a program with these operations is judged, at least `least`."""
-    return min(SAFETY_SAMPLES, max(least, SAMPLED_OPERATIONS // max(1, operations)))
 
 
 def _require_read(problem: Problem, program: Program, options: Options) -> None:
@@ -144,7 +133,7 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
     inputs = sample_states(problem, READ, PASSES_SEED)
     values = interpreter.run_groups(program, inputs)
     d, error = _unknowns(system, inputs, values)
-    compared = error < FIRM_ERROR
+    compared = error < GOOD_ERROR
     if not compared.any():
         raise NoSafeOrdering(
             f"measurements computed by a recursion cannot be checked: its backward error is {np.min(error):.1e} or "
@@ -170,25 +159,22 @@ def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
     return [labels[k] for k in freedoms]
 
 
-def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int) -> Verdict:
-    """The verdict on a program of q̈, or more quantities, and of its pivots (group PIVOTS), by `states` states.
+def check_recursion(
+    problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int | None
+) -> Check:
+    """Check a program of q̈, or more quantities, with its pivots (group PIVOTS).
 
-    wrenches: external wrenches are inputs, else zero.
+    wrenches: external wrenches are inputs, else zero. states: see `SampledStates.of`.
     """
-    system = problem.system()
 
-    def run(part: Inputs) -> Behaviour:
+    def run(part: Inputs) -> Results:
         values = interpreter.run_groups(program, part)
         with np.errstate(all="ignore"):
-            d, error = _unknowns(system, part, values)
-        return Behaviour(d, values[PIVOTS], error)
+            d, error = _unknowns(sampled.system, part, values)
+        return Results(d, values[PIVOTS], error)
 
-    inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
-    if not wrenches:
-        inputs["fx"] = np.zeros_like(inputs["fx"])
-    chunk = max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(program)))
-    candidate = Candidate(run=run, system=system, labels=labels, again=not problem.noisy, chunk=chunk)
-    return judge(candidate, inputs)
+    sampled = SampledStates.of(problem.system(), states, wrenches)
+    return check(CheckedProgram(run=run, labels=labels, chunk=chunk_of(program)), sampled)
 
 
 def _measured(problem: Problem, written: Written, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
@@ -212,7 +198,7 @@ def _measured(problem: Problem, written: Written, measured: Sequence[Measurement
 
 
 def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]:
-    """The wrench (6 nb) on bodies and torques (nv) by which the constraints act, as groups of a judged program."""
+    """The wrench (6 nb) on bodies and torques (nv) by which the constraints act, as groups of a checked program."""
     if not problem.constraints:
         return []
     model = problem.model
@@ -264,7 +250,7 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
     d = np.zeros((n, system.layout.n))
     _fill(system.layout, d, {name: found[name] for name in system.problem.quantities})
     error = residual_at(system, inputs, d).backward_error
-    lost = np.flatnonzero(error > FIRM_ERROR)
+    lost = np.flatnonzero(error > GOOD_ERROR)
     if len(lost) and len(free) == model.nv and not {"a", "f"} & set(values):
         part = {name: x[lost] for name, x in inputs.items()}
         driven = part["tau"] + torques[lost]

@@ -16,11 +16,19 @@ from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
-from sysdyn.offline.elimination import FEWEST, chunk_of, judged_states
-from sysdyn.offline.safety import judge, ranged
-from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, is_unsolvable, sample_states
+from sysdyn.offline.check import (
+    ANY,
+    Check,
+    CheckedProgram,
+    Inputs,
+    Results,
+    SampledStates,
+    check,
+    chunk_of,
+    with_ranges,
+)
+from sysdyn.offline.sampling import ORDER_SEED, is_unsolvable, sample_states
 from sysdyn.offline.stages import Stages
-from sysdyn.offline.verdict import Behaviour, Candidate, Inputs, Verdict
 from sysdyn.program.graph import Graph, Scalar, is_constant, strip_sign
 from sysdyn.program.program import Program
 from sysdyn.sparse.double_double import DoubleDouble
@@ -32,13 +40,11 @@ from sysdyn.sparse.lu import Factors, eliminate
 ORDER_STATES = 12
 # Most unknowns of a system that is also ordered as a whole, which costs more operations for most larger ones.
 MOST_UNKNOWNS = 500
-# Divisor of the number of states for factors, whose programs are long and have no doubtful pivots (chosen).
-FEWER = 4
+# Fewest states at which factors are checked, whose programs are long; at most so many equations of all states.
+FEWER_STATES, MOST_EQUATIONS = 64, 1_000_000
 # Greatest difference of an order's residuals from its mean's, relative to their terms; the mean, which is not asked
 # for, loses the digits of the two (chosen: 24 random problems leave 1.6e-8 at most).
 LARGEST_ERROR = 1e-7
-# Size that every pivot is below: all states are solved with pivoting.
-ANY = 1e300
 # Ratio of pivots beyond which a form with pivoting is refined: 12 digits are left without (chosen).
 REFINED_BEYOND = 1e3
 # A guard: value, size below which it counts as zero, label, size below which it loses digits.
@@ -79,7 +85,7 @@ class SquareRoot(NamedTuple):
     solution: list
     program: Program
     guards: list[GuardedValue]
-    verdict: Verdict
+    verdict: Check
     graph: Graph
     entries: tuple[str, np.ndarray]
     information: Information
@@ -104,10 +110,10 @@ def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
     for order in orders(system):
         stages.say("eliminating by orthogonal columns", 0.3)
         tried.append(_eliminated(system, order, stages))
-        if tried[-1].verdict.safety.ok:
+        if tried[-1].verdict.report.acceptable:
             return tried[-1]
-    found = min(tried, key=lambda root: root.verdict.safety.backward_error)
-    if found.verdict.safety.backward_error <= LARGEST_ERROR:
+    found = min(tried, key=lambda root: root.verdict.report.backward_error)
+    if found.verdict.report.backward_error <= LARGEST_ERROR:
         return found
     guards = [(x, zero, label, ANY) for x, zero, label, _ in found.guards]
     marked = tuple(replace(guard, weak=ANY) for guard in found.program.guards)
@@ -125,7 +131,7 @@ def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareR
     stages.say("checking the square-root form", 0.4)
     verdict, guards = _judged(system, assembly, factors)
     program = Program.from_graph(assembly.graph, assembly.inputs, [(entry.group[0], entry.values)], guards)
-    program = ranged(program, system.model, verdict.safety)
+    program = with_ranges(program, system.model, verdict.report)
     information = OfFactors(cut, system.plain.noise_by_row)
     return SquareRoot(
         system=system, assembly=assembly, solution=factors.solution, program=program, guards=guards, verdict=verdict,
@@ -133,7 +139,7 @@ def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareR
     )  # fmt: skip
 
 
-def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tuple[Verdict, list[GuardedValue]]:
+def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tuple[Check, list[GuardedValue]]:
     """The verdict on the elimination, and the guards of its pivots.
 
     Its mean is compared with a pivoted solve, and at every state residuals of the factors with those of the mean.
@@ -146,7 +152,7 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
     groups = [(SOLUTION, factors.solution), (PIVOTS, [x for x, _ in pivots]), (RESIDUALS, [*residuals.values()])]
     program, rows = Program.from_graph(assembly.graph, assembly.inputs, groups), [*residuals]
 
-    def run(inputs: Inputs) -> Behaviour:
+    def run(inputs: Inputs) -> Results:
         out = interpreter.run_groups(program, inputs)
         d = np.zeros((len(out[SOLUTION]), system.augmented.layout.n))
         d[:, system.columns] = out[SOLUTION]
@@ -155,15 +161,14 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
             expected = np.zeros((len(d), system.shape[0]))
             expected[:, rows] = out[RESIDUALS]
             error = residual_of(system, entries, b - expected, d).backward_error
-        return Behaviour(d, out[PIVOTS], error)
+        return Results(d, out[PIVOTS], error)
 
-    states = max(FEWEST, judged_states(system.augmented) // FEWER)
-    inputs = sample_states(system.problem, states, SAFETY_SEED, ranges=True)
+    states = max(FEWER_STATES, min(512, MOST_EQUATIONS // system.augmented.shape[0]))
     # every pivot is a norm of all that is left of a row or column: it vanishes only if there is no estimate
     certain, labels = np.ones(len(pivots), dtype=bool), [label for _, label in pivots]
-    candidate = Candidate(run=run, system=system.augmented, labels=labels, certain=certain, chunk=chunk_of(program))
-    verdict = judge(candidate, inputs)
-    limits = zip(pivots, verdict.guards, strict=True)
+    checked = CheckedProgram(run=run, labels=labels, structural=certain, chunk=chunk_of(program))
+    verdict = check(checked, SampledStates.of(system.augmented, states))
+    limits = zip(pivots, verdict.thresholds, strict=True)
     return verdict, [(x, zero, label, weak) for (x, label), (zero, weak) in limits]
 
 

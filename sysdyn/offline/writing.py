@@ -15,13 +15,13 @@ from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.check import VANISHING, relative_differences
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_solves import reference
-from sysdyn.offline.safety import VANISHING, relative_difference
+from sysdyn.offline.report import PIVOTED_RATIO
 from sysdyn.offline.sampling import PASSES_SEED, is_singular, sample_states
-from sysdyn.offline.verdict import WORSE_THAN_PIVOTED
 from sysdyn.passes import PAPER
 from sysdyn.program.program import Program
 
@@ -58,7 +58,7 @@ def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[O
     changed, limit = differences(problem, program, outputs, inputs)
     if not regular.any():
         limit = 0.0  # plain pivoting loses all digits there
-    if not (math.isfinite(changed) and changed <= max(UNCHANGED, WORSE_THAN_PIVOTED * limit)):
+    if not (math.isfinite(changed) and changed <= max(UNCHANGED, PIVOTED_RATIO * limit)):
         names = ", ".join(map(output_name, outputs))
         raise NoSafeOrdering(f"{', '.join(passes)} change {names} by {changed:.1e}: leave out some of these passes")
 
@@ -82,7 +82,7 @@ def differences(
     d = refined.copy()
     for name in (x for x in outputs if isinstance(x, str)):
         d[:, system.layout.quantity_columns(name)] = found[name]
-    changed, limit = (relative_difference(system, x, refined) for x in (d, plain))
+    changed, limit = (float(relative_differences(system, x, refined).max()) for x in (d, plain))
     expected, usual = (system.output_values(inputs, x) for x in (refined, plain))
     for m in measured:
         y, size = expected[m.name]

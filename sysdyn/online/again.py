@@ -28,7 +28,7 @@ from sysdyn.codegen.double_double import perturb_one_ulp
 from sysdyn.equations.system import SINGULAR
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model.quantities import QUANTITY, WRENCHES
-from sysdyn.offline.safety import VANISHING
+from sysdyn.offline.check import VANISHING
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.program.program import Program

@@ -20,16 +20,16 @@ from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
+from sysdyn.offline.check import with_ranges
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.pipeline import build
-from sysdyn.offline.safety import ranged
+from sysdyn.offline.report import INACCURATE, StabilityReport
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
-from sysdyn.offline.verdict import SMALL_DIFFERENCE, Safety
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
@@ -50,8 +50,8 @@ BOTH = 300_000
 # fewer by an elimination, the iCub on two feet four times as many).
 ALONE = 20_000
 
-# Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state (chosen).
-JUDGED_STATES = 256
+# Sampled states at which pivots of derivatives are checked, which are positive or belong to a singular state (chosen).
+CHECKED_STATES = 256
 # Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
 CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
 
@@ -74,11 +74,11 @@ def compile_derivatives(
     """
     of = select_names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
-    found, judged = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
+    found, report = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
-    guarded = [*found.guards, *_judged(problem, found, options)]
+    guarded = [*found.guards, *_checked(problem, found, options)]
     # positions that the solution does not depend on, but its derivatives do, have ranges, too
-    program = ranged(Program.from_graph(found.graph, found.inputs, blocks, guarded), problem.model, judged)
+    program = with_ranges(Program.from_graph(found.graph, found.inputs, blocks, guarded), problem.model, report)
     return (made or Derivatives)(problem, program, of, wrt, found.method, options)
 
 
@@ -91,11 +91,11 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
 
 def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
-) -> tuple[Expressions, Safety]:
+) -> tuple[Expressions, StabilityReport]:
     """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
-    found: list[tuple[Expressions, Safety]] = []
+    found: list[tuple[Expressions, StabilityReport]] = []
     if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
-        found.append((analytic(problem, of, wrt, options.external_wrenches), choice.judged))
+        found.append((analytic(problem, of, wrt, options.external_wrenches), choice.report))
         if not problem.constraints or found[0][0].operations > ALONE:
             return found[0]
     if choice.is_recursion:
@@ -116,7 +116,7 @@ def _cheapest(
     columns = sum(sizes[name] for name in wrt)
 
     def form(transposed: bool) -> Expressions:
-        elimination = Elimination(system, *choice.pivots, refined=choice.refined)
+        elimination = Elimination(system, *choice.pivots)
         kept = []
         for k, pivot in enumerate(elimination.factors.pivots):
             guard = limits.get(elimination.label(k))
@@ -124,15 +124,15 @@ def _cheapest(
                 kept.append((strip_sign(pivot), guard.threshold, guard.label, guard.weak))
         return implicit(elimination, kept, of, wrt, transposed)
 
-    found.append((form(rows <= columns), choice.judged))
+    found.append((form(rows <= columns), choice.report))
     entries = system.nnz + choice.fill_in
     if max(rows, columns) * entries <= BOTH:
-        found.append((form(rows > columns), choice.judged))
+        found.append((form(rows > columns), choice.report))
     return min(found, key=lambda x: x[0].operations)
 
 
-def _judged(problem: Problem, found: Expressions, options: Options) -> list[tuple]:
-    """Guards of pivots that no solver has judged."""
+def _checked(problem: Problem, found: Expressions, options: Options) -> list[tuple]:
+    """Guards of pivots that no solver has checked."""
     pivots = [(strip_sign(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
     if not pivots:
         return []
@@ -141,9 +141,9 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
     if problem.constraints:
         groups += [(problem.wrenches.name, list(found.w)), *recursion.loads(problem, found.graph, found.w)]
     program = Program.from_graph(found.graph, found.inputs, groups)
-    verdict = recursion.judged(problem, program, labels, options.external_wrenches, JUDGED_STATES)
-    return [(x, zero, label, weak) for (x, _), label, (zero, weak)
-            in zip(pivots, labels, verdict.guards, strict=True)]  # fmt: skip
+    checked = recursion.check_recursion(problem, program, labels, options.external_wrenches, CHECKED_STATES)
+    return [(x, zero, label, fallback) for (x, _), label, (zero, fallback)
+            in zip(pivots, labels, checked.thresholds, strict=True)]  # fmt: skip
 
 
 def _scalars(system: System, output: str) -> Sequence:
@@ -198,7 +198,7 @@ def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dic
     sizes = sizes_of_mean({name: x[None] for name, x in results.items()})
     with np.errstate(all="ignore"):
         changes = [0.5 * np.abs(x - perturbed[name]) / sizes[name][0] for name, x in results.items()]
-    return results if all((x <= SMALL_DIFFERENCE).all() for x in changes) else None  # NaN compares as False
+    return results if all((x <= INACCURATE).all() for x in changes) else None  # NaN compares as False
 
 
 class Differentials(Exportable):

@@ -15,7 +15,7 @@ import numpy as np
 from sysdyn.diagnosis.words import at_states
 from sysdyn.errors import LostDigits, few
 from sysdyn.measurements.noise import Noise
-from sysdyn.offline.safety import VANISHING
+from sysdyn.offline.check import VANISHING
 from sysdyn.online.states import States
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime.backend import RunResults

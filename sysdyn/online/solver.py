@@ -29,8 +29,8 @@ from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
+from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.stages import Progress
-from sysdyn.offline.verdict import Safety
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.batches import Columns, Spreading
@@ -236,7 +236,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
     @property
     def choice(self) -> Choice:
-        """The elimination order with its cost and safety."""
+        """The elimination order with its cost and the report of its check."""
         return self.compiled.choice
 
     @property
@@ -283,15 +283,13 @@ class Solver(Differentiable[DerivativeProduct]):
         return self.choice.triangular
 
     @property
-    def safety(self) -> Safety:
-        """Behaviour of the order over sampled states."""
-        safety = self.choice.safety
-        assert safety is not None, "no order is compiled that was not judged"
-        return safety
+    def stability(self) -> StabilityReport:
+        """Errors and pivots of the program over the sampled states at which it was checked."""
+        return self.choice.report
 
     def report(self) -> str:
         """Text of the offline decisions and their reasons."""
-        s, counts = self.safety, self.flops
+        s, counts = self.stability, self.flops
         single = [
             f"  {self.options.real}      error ≤ {s.single_error:.1e} of the greatest entry, median "
             f"{s.single_median:.1e}; ≤ {s.single_loss:.2g} times the effect of rounded inputs"
@@ -300,13 +298,13 @@ class Solver(Differentiable[DerivativeProduct]):
             repr(self),
             f"  end to end   {counts.end_to_end!r}",
             f"  solve        {counts.solve or _NO_SCOPE}",
-            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
-            f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
-            f"  safety       over {s.states} states, every joint at multiples of π/2 and its limits among them: "
+            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}",
+            f"  stability    over {s.states} states, every joint at multiples of π/2 and its limits among them: "
             f"backward error ≤ {s.backward_error:.1e} row by row",
-            f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
+            f"  left out     {s.singular} singular states, and {s.fallback} near them that calls solve again",
+            f"  accuracy     difference from a refined pivoted solve ≤ {s.difference:.1e} at {s.compared} of them",
             *([] if self.options.numbers is DOUBLE else single),
-            f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
+            f"  least pivot  {s.least_pivot:.2g} of its typical size: {s.least_pivot_name}",
             f"  passes       {', '.join(self.passes) or 'none'}",
             f"  offline      {self._offline()}",
             "  orders considered:",
@@ -328,7 +326,7 @@ class Solver(Differentiable[DerivativeProduct]):
         return f"{self.compiled.seconds:.2f} s: " + ", ".join(f"{name} {spent:.2f}" for name, spent in stages)
 
     def _repr_html_(self) -> str:
-        flops, s = self.program.flops, self.safety
+        flops, s = self.program.flops, self.stability
         counts = (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)
         columns = ("operations", "mul", "add", "div", "sqrt", "total", "sin/cos")
         considered = TextTable("orders considered", ("order", "what it came to"), self.considered, 2)

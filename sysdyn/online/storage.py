@@ -21,7 +21,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described, from_described
-from sysdyn.offline.verdict import Safety
+from sysdyn.offline.report import StabilityReport
 from sysdyn.online.redundancy import Redundant, without
 from sysdyn.passes import PASSES
 from sysdyn.problem import Problem
@@ -88,7 +88,7 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
         choice["joined"] = tuple((int(k), tuple(map(int, rows))) for k, rows in choice["joined"])
-        choice["safety"] = Safety(**choice["safety"])
+        choice["stability"] = StabilityReport(**choice["stability"])
         for name in ("row_perm", "col_perm"):
             choice[name] = tuple(arrays[name].astype(np.int32, casting="safe").tolist())
         considered = tuple((str(name), str(what)) for name, what in head["considered"])
@@ -102,7 +102,7 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
             if head["left_out"]:
                 found = without(problem, head["left_out"], bool(head["loosened"]))
                 problem = found.rest
-        _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.judged)
+        _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.report)
         _check_choice(compiled.choice)
         if problem is not None:
             _check_groups(compiled.program, options, problem)

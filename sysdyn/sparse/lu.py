@@ -184,22 +184,6 @@ def _places(factors: Factors) -> Iterator[tuple[int, int]]:
         yield from ((k, j) for k in column)
 
 
-def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
-    """The solution of A x + b = 0 after one step of iterative refinement: x + δ with A δ + (A x + b) = 0.
-
-    rows, b: as `eliminate` had them. opaque: an identity that a graph of expressions does not see through; it would
-    otherwise simplify the residual to 0, its value in exact arithmetic. Wilkinson (1963).
-    """
-    x = [opaque(value) for value in factors.solution]
-    r = []
-    for row, rest in zip(rows, b, strict=True):
-        for j, entry in row.items():
-            rest = rest + entry * x[j]
-        r.append(rest)
-    change = solve(factors, r)
-    return [value + opaque(step) for value, step in zip(x, change, strict=True)]
-
-
 def solve(factors: Factors, b: Sequence) -> list:
     """The solution of A x + b = 0 for another b, with the factors of A."""
     return solve_and_left(factors, dict(enumerate(b)))[0]

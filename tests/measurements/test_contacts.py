@@ -111,7 +111,7 @@ def test_contacts_of_icub_cost_little():
     problem = forward_dynamics(icub("floating")) + [Contact(f, name=f) for f in FEET]
     solver = sd.compile(problem, "aba", outputs=["qdd", "w"], level="fast")
     assert free.flops.end_to_end.total < solver.flops.end_to_end.total <= 1.3 * free.flops.end_to_end.total
-    assert solver.safety.crossing == 0 and solver.safety.backward_error <= 1e-10
+    assert solver.stability.sign_changes == 0 and solver.stability.backward_error <= 1e-10
     assert feet_solver().ordering == "aba"
 
 

@@ -115,7 +115,7 @@ def test_spatial_loops(kind, contact, branches, seed):
     close(solution.qdd, expected, 1e-9)
     force = datas[0].contact_force  # on body a
     close(solution.wrench("loop"), -np.concatenate([force.angular, force.linear]), 1e-9)
-    assert solver.ordering in ("aba", "crba") and solver.safety.crossing == 0
+    assert solver.ordering in ("aba", "crba") and solver.stability.sign_changes == 0
 
 
 # ---- the definition ------------------------------------------------------------------------------------------------

@@ -429,7 +429,7 @@ def test_world_axes_on_icub(removed, sensors):
     solution = solver(q, qd, y=predict(problem, q, qd, qdd, fx))
     close(solution.qdd, qdd, 1e-9)
     close(solution.fx, fx, 1e-9)
-    assert solver.safety.backward_error <= 1e-12
+    assert solver.stability.backward_error <= 1e-12
 
 
 def test_every_class_is_solved_back():

@@ -25,7 +25,7 @@ def heavy(factor: float) -> sd.Problem:
 
 def test_single_precision_that_no_state_can_show():
     light, huge = (sd.forward_dynamics(ARM.replace(inertias=ARM.inertias * x)) for x in (1.0, 1e60))
-    assert 0.0 < sd.compile(light, outputs="qdd", real="float32", **FAST).safety.single_error < 1e-2
+    assert 0.0 < sd.compile(light, outputs="qdd", real="float32", **FAST).stability.single_error < 1e-2
     with pytest.raises(NoSafeOrdering, match="single precision"):
         sd.compile(huge, outputs="qdd", real="float32", **FAST)
 

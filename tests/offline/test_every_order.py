@@ -110,7 +110,7 @@ def test_icub_with_every_order(ordering, layout, known, base):
     solver = compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known)
     check_against_reference(solver)
     if base == "fixed":
-        assert solver.safety.crossing == 0 and solver.safety.firm
+        assert solver.stability.sign_changes == 0 and solver.stability.good
 
 
 @pytest.mark.slow

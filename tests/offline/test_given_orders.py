@@ -33,7 +33,7 @@ def test_a_safe_order_gives_what_its_name_gives():
     problem = sd.forward_dynamics(chain(4))
     order = aba(problem.system())
     given = sd.compile(problem, ordering=order)
-    assert given.ordering == "given" and given.safety.ok
+    assert given.ordering == "given" and given.stability.acceptable
     assert given.flops == sd.compile(problem, ordering="aba", formulation="paper").flops
     shapes = []
     made = sd.compile(problem, ordering=lambda pattern: shapes.append(pattern.shape) or order)
@@ -42,7 +42,7 @@ def test_a_safe_order_gives_what_its_name_gives():
 
 @pytest.mark.slow
 def test_an_order_that_is_not_safe_is_refused_or_pivoted_anew_where_it_fails():
-    problem = load_cells(5)
+    problem = load_cells(6)
     order = careless(problem)
     with pytest.raises(NoSafeOrdering, match="on_singular='repivot' takes the order all the same"):
         sd.compile(problem, ordering=order)
@@ -50,7 +50,7 @@ def test_an_order_that_is_not_safe_is_refused_or_pivoted_anew_where_it_fails():
     q, qd, y = states(problem)
     found, expected = solver(q, qd, y=y), sd.compile(problem)(q, qd, y=y, on_singular="nan")
     assert expected.ok.sum() > 10 and found.ok[expected.ok].all()
-    assert found.backward_error()[expected.ok].max() < 1e-12
+    assert found.backward_error()[expected.ok].max() < 1e-11
     with pytest.raises(SingularState):
         solver(q, qd, y=y, on_singular="raise")
 

@@ -92,7 +92,7 @@ def test_hybrid_dynamics_of_icub():
     most = operations(sd.forward_dynamics(model), "aba", ["qdd"])
     assert solver.ordering in ("aba", "crba")
     assert least < solver.flops.end_to_end.total < most
-    assert solver.safety.firm
+    assert solver.stability.good
 
 
 def test_one_freedom_of_a_joint_by_its_torque():
@@ -156,7 +156,7 @@ def test_triangular_whatever_the_distance(case):
     close(solution.qdd, qdd, 1e-11)
     close(solution.tau, tau, 1e-11)
     close(solution.fx, fx, 1e-11)
-    assert solver.triangular and solver.safety.least_pivot == 1.0
+    assert solver.triangular and solver.stability.least_pivot == 1.0
     assert solution.backward_error() <= 1e-14
     plain = operations(inverse_dynamics(model), "rnea", QUANTITIES)
     attitude = 200 if "world" in case else 0

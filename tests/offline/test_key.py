@@ -29,7 +29,7 @@ def test_all_that_programs_are_made_by_is_part_of_their_key():
     assert not {name for name in names if not covered(name, DECIDING)}
 
 
-@pytest.mark.parametrize("changed", ["sparse/lu.py", "offline/safety.py", "recursions/plan.py", "passes.py", None])
+@pytest.mark.parametrize("changed", ["sparse/lu.py", "offline/check.py", "recursions/plan.py", "passes.py", None])
 def test_a_changed_source_is_another_key(changed, monkeypatch, tmp_path):
     problem, keys = sd.forward_dynamics(sd.chain(2)), set()
     for number, name in enumerate((None, changed)):

@@ -13,6 +13,7 @@ import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.interpreter import numpy_functions
 from sysdyn.frameworks import casadi
+from sysdyn.offline.check import SampledStates
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.sampling import is_singular, order_samples
@@ -71,7 +72,7 @@ def test_the_program_turns_rows_and_is_sound():
     found = solver()
     assert found.choice.joined and set(found.program.kind.tolist()) >= {SQRT, COPYSIGN}
     assert found.flops.end_to_end.sqrt == len(found.choice.joined)
-    assert found.safety.ok and found.safety.firm
+    assert found.stability.acceptable and found.stability.good
 
 
 @pytest.mark.parametrize("backend", ["llvm", "python"])
@@ -127,7 +128,7 @@ def test_rotations_and_reflections_are_both_used():
     for order in TORN:
         found = Elimination(system, *order(sampled))
         kinds |= {type(x) for turned in found.factors.turns.values() for x in turned}
-        assert found.assess(256)[0].ok
+        assert found.check(SampledStates.of(system, 256)).report.acceptable
     assert kinds == {Rotation, Reflection}
 
 
@@ -147,8 +148,8 @@ def test_every_regular_problem_has_an_order_that_is_safe_by_structure(seed, monk
     for rounding in (numpy_functions(), *(rounded_otherwise(k) for k in range(2))):
         with monkeypatch.context() as patched:
             patched.setattr(interpreter, "numpy_functions", lambda rounding=rounding: rounding)
-            safety, _ = found.assess()
-        assert safety.least_pivot == 1.0 and safety.backward_error < 5e-8  # which a step of refinement mends
+            report = found.check(SampledStates.of(system)).report
+        assert report.least_pivot == 1.0 and report.backward_error < 5e-8
     compiled = sd.compile(problem, ordering="torn", backend="python", on_singular="nan")
     solution = call(compiled, regular_states(problem, 100, seed))
     assert solution.ok.all() and solution.backward_error().max() < 1e-10

@@ -15,7 +15,7 @@ from sysdyn.equations.backward_error import residual_at, residual_of
 from sysdyn.errors import NoSafeOrdering, SingularState
 from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
 from sysdyn.offline.pivoted_solves import least_squares
-from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
+from sysdyn.offline.sampling import FARTHEST, NEAR, lengths, limits, reach, sample_states
 from sysdyn.online.solver import Solver
 from sysdyn.program.opcodes import OUT_OF_RANGE
 
@@ -146,7 +146,7 @@ def test_answers_beyond_judged_lengths_are_those_of_unrounded_equations():
     solver, travelling = sliding("all"), np.array([2, 9, 11])
     q, qd, tau = far(SLIDING, 1.0, len(travelling))
     q[np.arange(len(travelling)), travelling] = 150.0
-    assert solver.safety.reach < 150.0 < FARTHEST
+    assert solver.stability.verified_range < 150.0 < FARTHEST
     solution = solver(q, qd, tau)
     for k in range(len(travelling)):
         exact = Digits(SLIDING_FORWARD.system(), {"q": q[k], "qd": qd[k], "tau": tau[k]})
@@ -155,7 +155,7 @@ def test_answers_beyond_judged_lengths_are_those_of_unrounded_equations():
 
 def test_lengths_at_which_few_states_leave_much_are_not_judged_safe():
     """At 58 m one of 10,000 states left 2.5e-11, row by row, where the 80 sampled ones leave 6e-12."""
-    assert sliding("all").safety.reach == 10.0
+    assert sliding("all").stability.verified_range == NEAR
 
 
 @pytest.mark.slow
@@ -172,12 +172,13 @@ def test_a_named_order_loses_no_digits_far_out(outputs):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sysdyn.AccuracyWarning")  # of a solver that needs more digits at every state
 def test_an_inertia_ratio_of_a_trillion():
     """The order of UMFPACK was wrong by 5e-4 with ok True."""
     model = heavy(5)
     problem = sd.forward_dynamics(model)
     q, qd, tau = model.random_state(seed=1, batch=50)
-    with pytest.raises(NoSafeOrdering, match="not safe: .*backward error") as caught:
+    with pytest.raises(NoSafeOrdering, match="not acceptable: .*backward error") as caught:
         sd.compile(problem, "umfpack", level="fast")
     error = caught.value
     assert len(set(error.tried)) == len(error.tried) > 3 and f"{len(error.tried)} in all" in str(error)
@@ -189,15 +190,17 @@ def test_an_inertia_ratio_of_a_trillion():
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("held", [(), (sd.Contact("body5", "normal"),)], ids=["forward", "contact"])
-def test_an_inertia_ratio_of_a_trillion_makes_no_state_singular(held):
-    """Guards by the greatest size of a pivot refused most states that had small ones."""
-    model = heavy(5)
-    problem = sum(held, sd.forward_dynamics(model))
+@pytest.mark.parametrize("body", [2, 5])
+@pytest.mark.filterwarnings("ignore::sysdyn.AccuracyWarning")  # of a solver that needs more digits at every state
+def test_an_inertia_ratio_of_a_trillion_makes_no_state_singular(body):
+    """Forces of a heavy body at the end are lost in double precision in every order: all states fall back."""
+    model = heavy(body)
     q, qd, tau = model.random_state(seed=1, batch=400)
     q[::2] = np.random.default_rng(3).integers(0, 4, q[::2].shape) * (np.pi / 2)
-    solution = sd.compile(problem, "torn", level="fast")(q, qd, tau, on_singular="nan")
+    solver = sd.compile(sd.forward_dynamics(model), level="fast")
+    solution = solver(q, qd, tau, on_singular="nan")
     assert solution.ok.all() and solution.backward_error().max() <= 1e-11
+    assert (solver.stability.states == 0) == (body == 5)
 
 
 # ---- ranges ---------------------------------------------------------------------------------------------------------
@@ -238,7 +241,7 @@ def test_motions_far_out_are_judged():
     q = np.where(lengths(model), np.copysign(1e3, q), q)
     tau = np.stack([sd.rnea(model, *x) for x in zip(q, qd, qdd, strict=True)])
     solver = sd.compile(sd.forward_dynamics(model))
-    assert solver.safety.small  # though inertias alone cost some orders more digits
+    assert not solver.stability.inaccurate  # though inertias alone cost some orders more digits
     solution = solver(q, qd, tau, on_singular="nan")
     assert (solution.backward_error()[solution.ok] <= WRONG).all() and solution.ok.mean() > 0.9
 

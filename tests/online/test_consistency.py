@@ -515,7 +515,11 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         assert {"qdd", "tau"} <= set(found.outputs) and set(found.measured) <= set(found.outputs)
 
     def report() -> None:
-        assert found.ordering in found.report() and found.safety.ok and found.choice.safety == found.safety
+        assert (
+            found.ordering in found.report()
+            and found.stability.acceptable
+            and found.choice.stability == found.stability
+        )
         assert found.passes == found.choice.passes
 
     def resolve() -> None:
@@ -533,7 +537,7 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         "framework_function": framework_function, "to_torch": framework_function, "to_jax": to_jax,
         "exported_program": lambda: found.exported_program("x").name == "x",
         "to_casadi": lambda: found.to_casadi("x").name() == "x",
-        "outputs": outputs, "measured": outputs, "report": report, "safety": report, "choice": report,
+        "outputs": outputs, "measured": outputs, "report": report, "stability": report, "choice": report,
         "ordering": report, "flops": lambda: found.flops.end_to_end.total > 0, "passes": report,
         "fill_in": lambda: found.fill_in == found.choice.fill_in,
         "triangular": lambda: found.triangular == found.choice.triangular,

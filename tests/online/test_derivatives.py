@@ -404,7 +404,7 @@ def test_the_form_of_fewer_operations_is_taken(of, wrt):
     J = solver.derivatives(of=of, wrt=wrt)
     system, counts = ordered_system(problem, solver.options, solver.choice), {}
     for transposed in (False, True):
-        elimination = Elimination(system, *solver.choice.pivots, refined=solver.choice.refined)
+        elimination = Elimination(system, *solver.choice.pivots)
         found = implicit(elimination, (), J.of, J.wrt, transposed)
         counts[found.method] = found.operations
     assert J.flops.total == min(counts.values()) == counts[J.method] < max(counts.values())

@@ -192,28 +192,13 @@ def test_angles_of_many_turns_and_great_numbers():
         single(**given)
 
 
-def test_the_judge_sees_large_losses(monkeypatch):
-    """The pivot that is smallest where digits are lost becomes weak, unless that would leave few states."""
-    from sysdyn.offline.single import weak_sizes
-
-    rng = np.random.default_rng(0)
-    sizes, near = rng.uniform(1.0, 2.0, (1000, 3)), np.ones(1000, dtype=bool)
-    loss = np.ones(1000)
-    sizes[17, 1], loss[17] = 1e-3, 1e5
-    weak = weak_sizes(np.array([1e-9, 1e-9, 1e-9]), sizes, near, loss, SINGLE.rounding)
-    assert weak[1] == 2e-3 and weak[[0, 2]].max() < 1e-4
-    loss[:] = 1e5
-    assert (weak_sizes(np.array([1e-9, 1e-9, 1e-9]), sizes, near, loss, SINGLE.rounding) < 1e-2).all()
-    assert ((sizes < weak_sizes(np.zeros(3), sizes, near, loss, SINGLE.rounding)).any(axis=1)).mean() < 0.01
-
-
-def test_lengths_are_judged_as_far_out_as_digits_are_kept():
-    """A prismatic joint without limits, far out, where single precision has lost what double has not."""
+def test_states_far_out_are_solved_in_double_precision():
+    """A prismatic joint without limits, beyond the range that was checked."""
     double, single = solvers("tree")
-    assert single.safety.reach < double.safety.reach
+    assert single.stability.verified_range <= double.stability.verified_range
     columns = [k - single.program.inputs.slices["q"].start for k, _ in single.program.ranges]
     given = arguments("tree", 30)
-    given["q"][::3, columns] = 0.9 * double.safety.reach
+    given["q"][::3, columns] = 100.0 * single.stability.verified_range
     found, exact = single(**given), double(**given)
     step = single.bind(**{x: y.astype(np.float32) for x, y in given.items()})
     step()
@@ -249,7 +234,7 @@ def test_files_copies_derivatives_and_exports(tmp_path):
     for copy in (sd.load_solver(tmp_path / "solver"), pickle.loads(pickle.dumps(single))):
         assert copy.options.real == "float32"
         np.testing.assert_array_equal(copy(**given).qdd, single(**given).qdd)
-        assert "float32" in copy.report() and f"{single.safety.single_error:.1e}" in copy.report()
+        assert "float32" in copy.report() and f"{single.stability.single_error:.1e}" in copy.report()
     assert "float32" not in double.report()
     J, exact = (x.derivatives(wrt="tau")(**given)["qdd", "tau"] for x in (single, double))
     assert J.dtype == np.float64

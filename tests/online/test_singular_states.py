@@ -19,8 +19,8 @@ from sysdyn.model import (
 )
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline import sampling
+from sysdyn.offline.check import FALLBACK, ZERO, SampledStates
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.safety import GUARD, WEAK
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.program.opcodes import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference import aba
@@ -88,13 +88,13 @@ def careless() -> Solver:
     system = problem.system()
     sampled = sampling.sample_matrix(system, sampling.sample_states(problem, 1))
     elimination = Elimination(system, *umfpack.permutations(sampled.at_sample(0, 1.0)))
-    safety, _ = elimination.assess(64)
-    assert not safety.ok
+    report = elimination.check(SampledStates.of(system, 64)).report
+    assert not report.acceptable
     # at its worst states the pivots are as large as they like
-    elimination.limits = dict.fromkeys(elimination.limits, (GUARD, WEAK))
+    elimination.thresholds = dict.fromkeys(elimination.thresholds, (ZERO, FALLBACK))
     good = sd.compile(problem, "aba")
     choice = replace(good.choice, ordering="careless", row_perm=tuple(elimination.factors.row_perm),
-                     col_perm=tuple(elimination.factors.col_perm), safety=safety)  # fmt: skip
+                     col_perm=tuple(elimination.factors.col_perm), stability=report)  # fmt: skip
     broken = replace(good.compiled, choice=choice, program=elimination.program(QUANTITIES))
     return Solver(problem, good.options, broken)
 

@@ -222,7 +222,7 @@ def test_what_is_of_one_program_names_mode():
     for asked in (
         lambda: made.bind(q, qd, tau), lambda: made.derivatives(), lambda: made.vjp(), lambda: made.flops,
         lambda: made.save("x"), lambda: made.export_c("x"), lambda: made.exported_program(), lambda: made.to_jax(),
-        lambda: made.safety, lambda: made.program,
+        lambda: made.stability, lambda: made.program,
     ):  # fmt: skip
         with pytest.raises(
             ProblemError, match=r"solver\.mode\(\{'left': True, 'right': True\}\) is an ordinary Solver"

@@ -11,7 +11,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.equations.backward_error import residual_at
-from sysdyn.offline.safety import GUARD
+from sysdyn.offline.check import ZERO
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states
 from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
 from sysdyn.papers.nori.problems import load_cells
@@ -227,7 +227,7 @@ def test_pivots_and_growth_are_those_of_dense_elimination(name, matrix, sampled,
 def test_what_is_seen_of_pivots():
     begun = np.array([[1.0, 2.0, -4.0, 3.0]] * 3)
     seen = NUMERICS.Seen(begun)
-    noise = 0.5 * GUARD
+    noise = 0.5 * ZERO
     values = np.array([
         [1.0, 2.0, -4.0, 3.0],
         [-0.5, 2.0, -4.0, 3.0],  # the first takes both signs

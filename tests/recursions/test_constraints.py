@@ -225,7 +225,7 @@ def test_a_coupling_of_heavy_links_behind_light_ones():
     inertias = np.concatenate([model.inertias[:4], 1e4 * model.inertias[4:]])
     problem = sd.forward_dynamics(model.replace(inertias=inertias, closures=(coupled,)))
     solver = sd.compile(problem, outputs=["qdd"], level="fast")
-    assert solver.ordering in ("articulated", "composite") and solver.safety.backward_error < 1e-10
+    assert solver.ordering in ("articulated", "composite") and solver.stability.backward_error < 1e-10
 
 
 @pytest.mark.slow

@@ -1,0 +1,278 @@
+"""The check of a program at sampled states: an elimination, a recursion or an estimate, before it is accepted.
+
+Backward errors at all states, thresholds of the pivots, the worst states compared with pivoted solves, sign changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.equations.system import System
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.model import Model
+from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.report import DIFFERENCE, GOOD_ERROR, StabilityReport
+from sysdyn.offline.sampling import (
+    FARTHEST,
+    NEAR,
+    SAFETY_SEED,
+    is_singular,
+    reach,
+    require_regular,
+    sample_states,
+    travelled,
+)
+from sysdyn.program.program import Program
+
+# Number of states at which programs of a system are checked; at least FEWEST, if they have more equations in all than
+# EQUATIONS (CPU time).
+CHECKED_STATES, FEWEST, EQUATIONS = 1024, 64, 2_000_000
+# Values of all states that a program computes at a time, at FEWEST or more states (80 MB).
+CHUNK_VALUES = 10_000_000
+# Share of its typical size below which a pivot calls for the fallback: three digits.
+FALLBACK = 1e-3
+# The same of a pivot of an estimate, which scales with covariances: 10⁴ as documented, and room.
+FALLBACK_OF_ESTIMATES = 1e-6
+# Share of the typical size below which a pivot counts as zero: rounding errors.
+ZERO = 1e-11
+# Size that every pivot is below: calls use the fallback at every state.
+ANY = 1e300
+# Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (units differ).
+VANISHING = 1e-6
+# Backward error up to which far states count, a tenth of that of near ones: few are sampled in a decade of lengths.
+FAR_ERROR = 1e-12
+# Number of states compared in each respect, and of rounds if some of them are singular (CPU time).
+COMPARED, ROUNDS = 16, 4
+# Number of states that are tested for singularity to know it of all of them, and of those that guide the next search.
+TESTED, GUIDING = 24, 6
+
+Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
+
+
+class Results(NamedTuple):
+    """Unknowns d (N, full layout), pivots that are not constant (N, p), backward errors (N,) at N states."""
+
+    d: np.ndarray
+    pivots: np.ndarray
+    backward_error: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedProgram:
+    """A program to be checked.
+
+    run: its results at some states. labels: equation and unknown of each pivot. structural (p,): True for pivots that
+    vanish only if the matrix is singular; none if left out. chunk: number of states that run at a time.
+    """
+
+    run: Callable[[Inputs], Results]
+    labels: Sequence[str]
+    structural: np.ndarray | None = None
+    chunk: int = CHECKED_STATES
+
+    @property
+    def may_vanish(self) -> np.ndarray:
+        """(p,) bool: True for pivots that may vanish though the matrix is regular."""
+        return np.ones(len(self.labels), dtype=bool) if self.structural is None else ~self.structural
+
+
+class SampledStates:
+    """The states at which all programs of a system are checked; whether one is singular is computed once."""
+
+    def __init__(self, system: System, inputs: Inputs):
+        """Raises StructurallySingular if the system is singular at every state."""
+        self.system, self.inputs, self.n = system, inputs, len(inputs["q"])
+        self.lengths = travelled(system, inputs["q"])
+        self.declared = np.ones(self.n, dtype=bool)
+        for name, group in system.problem.inputs.items():
+            if group_of(name).role in (NOISE, SWITCH):
+                self.declared &= (inputs[name] == group.require_default()).all(axis=1)
+        self._singular: dict[int, bool] = {}
+        self._some_regular = True
+        spread = np.linspace(0, self.n - 1, TESTED).astype(int)
+        if all(self.singular(spread[k : k + 1])[0] for k in range(TESTED)):
+            require_regular(system)
+            self._some_regular = False  # condition numbers are large at every state and tell nothing
+
+    @staticmethod
+    def of(system: System, n: int | None = None, external_wrenches: bool = True) -> SampledStates:
+        """n: number of states; CHECKED_STATES if left out, or fewer if the system is large."""
+        n = max(FEWEST, min(CHECKED_STATES, EQUATIONS // system.shape[0])) if n is None else n
+        inputs = sample_states(system.problem, n, SAFETY_SEED, ranges=True)
+        if not external_wrenches:
+            inputs["fx"] = np.zeros_like(inputs["fx"])
+        return SampledStates(system, inputs)
+
+    def at(self, states: np.ndarray | slice) -> Inputs:
+        return {name: x[states] for name, x in self.inputs.items()}
+
+    def singular(self, states: np.ndarray) -> np.ndarray:
+        """(len(states),) bool: True for those of the states, by number, at which the system itself is singular."""
+        if not self._some_regular:
+            return np.zeros(len(states), dtype=bool)
+        new = np.array([k for k in states.tolist() if k not in self._singular], dtype=int)
+        if len(new):
+            self._singular.update(zip(new.tolist(), is_singular(self.system, self.at(new)).tolist(), strict=True))
+        return np.array([self._singular[k] for k in states.tolist()], dtype=bool)
+
+
+def chunk_of(program: Program) -> int:
+    """Number of states that a program runs at a time while it is checked."""
+    return max(FEWEST, min(512, CHUNK_VALUES // max(1, len(program))))
+
+
+class Check(NamedTuple):
+    """Result of a check.
+
+    thresholds: (size below which it counts as zero, size below which calls use the fallback) of each pivot. worst: the
+    states of the largest errors and the smallest pivots.
+    """
+
+    report: StabilityReport
+    thresholds: list[tuple[float, float]]
+    worst: Inputs
+
+
+def check(program: CheckedProgram, states: SampledStates) -> Check:
+    """Check a program at sampled states.
+
+    Neither the errors of singular states count, nor those of states with a pivot below its threshold: calls solve them
+    by the fallback.
+    """
+    system, results = states.system, _run(program, states)
+    error, sizes = results.backward_error, np.abs(results.pivots)
+    near = states.lengths <= NEAR
+    # the median of the states at random angles: at the others, the right angles, pivots may vanish
+    typical = np.quantile(sizes[near & states.declared], 0.75, axis=0)
+    threshold = (FALLBACK_OF_ESTIMATES if system.problem.noisy else FALLBACK) * typical
+    with np.errstate(over="ignore"):
+        shares = sizes / np.where(typical > 0.0, typical, 1.0)
+    flagged = (sizes < threshold).any(axis=1)
+    small = (error[~near & ~flagged] <= FAR_ERROR).all()
+    within = states.lengths <= (FARTHEST if small else NEAR)
+    order = np.argsort(shares.min(axis=1, initial=math.inf), kind="stable")  # states by their least pivots
+    counted, errors = _compare(states, results, within & ~flagged, order)
+    regular, fallback = _regular(states, order[(within & flagged)[order]])
+
+    changing, rarer = sign_changes(results.pivots[counted], program.may_vanish)
+    close = np.union1d(counted, regular)
+    least, name = _least(np.where(program.may_vanish, shares[close], math.inf), program.labels)
+    report = StabilityReport(
+        **errors._asdict(), states=len(counted), least_pivot=least, least_pivot_name=name, sign_changes=changing,
+        singular=int(within.sum()) - len(counted) - fallback, fallback=fallback,
+        verified_range=FARTHEST if small else NEAR,
+    )  # fmt: skip
+    worst = [_worst(error, counted, GUIDING), order[np.isin(order, close)][:GUIDING], counted[rarer]]
+    thresholds = zip((ZERO / FALLBACK * threshold).tolist(), threshold.tolist(), strict=True)
+    return Check(report, list(thresholds), states.at(np.unique(np.concatenate(worst))))
+
+
+def _run(program: CheckedProgram, states: SampledStates) -> Results:
+    """The results at all states; errors that are no numbers are infinite."""
+    parts = [program.run(states.at(slice(k, k + program.chunk))) for k in range(0, states.n, program.chunk)]
+    d, pivots, error = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return Results(d, np.nan_to_num(pivots, nan=0.0), np.where(np.isfinite(error), error, math.inf))
+
+
+class _Errors(NamedTuple):
+    """The errors of a report."""
+
+    compared: int = 0
+    backward_error: float = math.inf
+    difference: float = math.inf
+    pivoted_backward_error: float = math.inf
+    pivoted_difference: float = math.inf
+
+
+def _compare(
+    states: SampledStates, results: Results, counted: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, _Errors]:
+    """(numbers of the states that count, errors of the report), from pivoted solves at some of these states.
+
+    counted (N,): mask of states. Singular ones among those with large errors are left out, and others compared. order:
+    all states by their least pivots.
+    """
+    counted, error = counted.copy(), results.backward_error
+    for _ in range(ROUNDS):
+        numbers, ordered = np.flatnonzero(counted), order[counted[order]]
+        if not len(numbers):
+            break
+        spread = ordered[np.linspace(0, len(ordered) - 1, COMPARED).astype(int)]
+        compared = np.unique([*_worst(error, numbers, COMPARED), *ordered[:COMPARED], *spread])
+        with np.errstate(all="ignore"):
+            plain, refined, pivoted_error = reference(states.system, states.at(compared))
+            difference, pivoted = (
+                relative_differences(states.system, x, refined) for x in (results.d[compared], plain)
+            )
+        large = compared[(difference > DIFFERENCE) | (error[compared] > GOOD_ERROR)]
+        singular = large[states.singular(large)]
+        if not len(singular):
+            greatest = (float(x.max()) for x in (error[numbers], difference, pivoted_error, pivoted))
+            return numbers, _Errors(len(compared), *greatest)
+        counted[singular] = False
+    return np.flatnonzero(counted)[:0], _Errors()
+
+
+def _worst(error: np.ndarray, states: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of the states of largest errors among these."""
+    return states[np.argsort(error[states], kind="stable")[-most:]]
+
+
+def _regular(states: SampledStates, flagged: np.ndarray) -> tuple[np.ndarray, int]:
+    """(some regular ones of the flagged states, estimated number of all regular ones), by a test of some of them."""
+    tested = flagged[np.unique(np.linspace(0, len(flagged) - 1, min(len(flagged), TESTED)).astype(int))]
+    regular = tested[~states.singular(tested)]
+    return regular, round(len(flagged) * len(regular) / max(1, len(tested)))
+
+
+def _least(shares: np.ndarray, labels: Sequence[str]) -> tuple[float, str]:
+    """(least share (states, pivots) of its typical size that a pivot has, its label)."""
+    if not np.isfinite(shares).any():
+        return 1.0, "none can vanish at a regular state"
+    k = int(np.argmin(shares.min(axis=0)))
+    return float(shares[:, k].min()), labels[k]
+
+
+def sign_changes(pivots: np.ndarray, may_vanish: np.ndarray) -> tuple[int, np.ndarray]:
+    """(number of pivots (states, pivots) that take both signs, the state at which each is farthest on its rarer side).
+
+    If their product, the determinant up to a constant, takes both signs, the matrix explains one of them.
+    """
+
+    def both(x: np.ndarray) -> np.ndarray:
+        return np.asarray((x < 0.0).any(axis=0) & (x > 0.0).any(axis=0))
+
+    changing = both(pivots)
+    explained = bool(both(np.prod(np.sign(pivots), axis=1))) and not (changing & ~may_vanish).any()
+    changing &= may_vanish
+    columns = pivots[:, changing]
+    rarer = np.where(np.sign(columns).sum(axis=0) > 0.0, -1.0, 1.0)
+    count = max(0, int(changing.sum()) - int(explained))
+    return count, np.asarray(np.argmax(columns * rarer, axis=0)) if count else np.zeros(0, dtype=int)
+
+
+def relative_differences(system: System, d: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """(N,): greatest relative difference of an unknown quantity (∞-norms) at each state; d (N, full layout)."""
+    worst = np.zeros(len(d))
+    for quantity in system.problem.quantities:
+        columns = system.layout.quantity_columns(quantity)
+        if len(columns) > len(system.problem.knows(quantity)):
+            size = np.abs(expected[:, columns]).max(axis=1)
+            difference = np.abs(d[:, columns] - expected[:, columns]).max(axis=1)
+            # rounding errors of a quantity that vanishes are no errors; near singular states others are so large that
+            # they say nothing of other states
+            size = np.maximum(size, VANISHING * np.maximum(np.median(size), np.abs(expected).max(axis=1)))
+            worst = np.maximum(worst, difference / np.where(size > 0.0, size, 1.0))
+    return np.where(np.isfinite(worst), worst, math.inf)
+
+
+def with_ranges(program: Program, model: Model, report: StabilityReport) -> Program:
+    """The program with ranges of the positions it reads, beyond which calls use the fallback."""
+    start = program.inputs.slices["q"].start
+    most = enumerate(reach(model, report.verified_range).tolist(), start)
+    return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))

@@ -1,0 +1,182 @@
+"""The cheapest elimination order that passes its check."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from sysdyn.diagnosis.diagnose import diagnose
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import System
+from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
+from sysdyn.offline.check import ANY, Inputs, SampledStates
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import GIVEN, Options
+from sysdyn.offline.orders import AUTO_LIMIT, FAST_STARTS, candidates
+from sysdyn.offline.report import StabilityReport
+from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
+from sysdyn.offline.stages import Stages
+from sysdyn.sparse.least_squares import orthogonal
+from sysdyn.sparse.lu import Pivots
+
+# States at which orders are searched at first, and later if no order was good (CPU time).
+ORDER_SAMPLES, RETRY_SAMPLES = 48, 512
+# Most searches: each learns from the states at which the orders before it failed (CPU time).
+ATTEMPTS = 4
+# Cost at which an order is given up, as a multiple of the cheapest one known (CPU time).
+MAX_RELATIVE_COST = 1.5
+# The order in which every column is eliminated by rotations, the last resort.
+ALL_ORTHOGONAL = "orthogonal"
+# Most orders that a message names.
+MOST_NAMED = 3
+
+
+class OrderSelection:
+    """The search for the cheapest order of a system that passes its check.
+
+    falls_back: if no order is acceptable, take the most accurate one and let calls solve every state again. considered:
+    (name, cost or reason against it) of each order.
+    """
+
+    def __init__(self, system: System, options: Options, stages: Stages, falls_back: bool = False):
+        self.system, self.options, self.stages, self.falls_back = system, options, stages, falls_back
+        self.considered: list[tuple[str, str]] = []
+        self._checked: list[tuple[Choice, dict]] = []  # orders with their reports, and the thresholds of their pivots
+        self._tried: list[tuple[Pivots, int]] = []  # orders with their costs
+        with stages.stage("candidates"):
+            self._sampled = order_samples(system, ORDER_SAMPLES)
+        with stages.stage("check"):
+            self._states = SampledStates.of(system)
+
+    def run(self) -> tuple[Choice, Elimination]:
+        """(the order with its report, its elimination). Raises NoSafeOrdering."""
+        for attempt in range(ATTEMPTS):
+            with self.stages.stage("candidates"):
+                choices = self._eliminate_new_orders(attempt)
+            if not choices and attempt:
+                break  # more states lead to the orders that are known
+            with self.stages.stage("check"):
+                failing = self._check(choices)
+            if self._is_over(attempt):
+                break
+            with self.stages.stage("candidates"):
+                self._add_failing_states(failing)
+        if self._best() is None and self.options.ordering in ("auto", "symmetric" if self._sampled.tree else "torn"):
+            with self.stages.stage("check"):
+                self._try_all_orthogonal()
+        best = self._best() or self._last_resort()
+        if best is None:
+            raise self._failure()
+        choice, thresholds = best
+        return choice, Elimination(self.system, *choice.pivots, thresholds=thresholds)
+
+    def _is_over(self, attempt: int) -> bool:
+        """True if another search is not worth its time."""
+        best = self._best()
+        if self.options.ordering in (*RECURSIVE, GIVEN):
+            return True
+        if best is None or not (report := best[0].report).acceptable or report.often_falls_back:
+            return False
+        return self._ends_search(report) or attempt > 0 or not report.sign_changes
+
+    def _ends_search(self, report: StabilityReport) -> bool:
+        """True if no other order need be checked. Covariances change the size of pivots of an estimate."""
+        return report.good or (bool(self.system.problem.noisy) and report.acceptable and not report.sign_changes)
+
+    def _best(self) -> tuple[Choice, dict] | None:
+        """The cheapest acceptable order of the fewest flaws; the most accurate stable one if there is none."""
+        acceptable = [x for x in self._checked if x[0].report.acceptable]
+        if acceptable:
+            return min(acceptable, key=lambda x: (x[0].report.flaws, x[0].total))
+        stable = [x for x in self._checked if x[0].report.backward_stable]
+        return min(stable, key=lambda x: x[0].report.difference, default=None)
+
+    def _last_resort(self) -> tuple[Choice, dict] | None:
+        """An order that is not acceptable: the cheapest one, or the most accurate one, whose states all fall back."""
+        if self.options.unsafe:
+            return min(self._checked, key=lambda x: x[0].total, default=None)
+        if not self.falls_back or self.options.ordering != "auto" or not self._checked:
+            return None
+        choice, thresholds = min(self._checked, key=lambda x: x[0].report.backward_error)
+        report = choice.report.with_all_fallbacks()
+        self.considered.append((choice.ordering, "taken: calls solve every state again, with more digits"))
+        return replace(choice, stability=report), {k: (zero, ANY) for k, (zero, _) in thresholds.items()}
+
+    def _eliminate_new_orders(self, attempt: int) -> list[Choice]:
+        """Orders that were not known before, with their costs, the cheapest first."""
+        fast = self.options.level == "fast" and (attempt == 0 or self._best() is not None)
+        orders = candidates(
+            self.system, self._sampled, self.options, plain=attempt == 0, most=FAST_STARTS if fast else None
+        )
+        choices: list[Choice] = []
+        least = math.inf
+        for name, order in orders:
+            self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
+            try:
+                pivots = order(MAX_RELATIVE_COST * least)
+                if (cost := next((x for tried, x in self._tried if tried == pivots), None)) is not None:
+                    least = min(least, cost)
+                    continue
+                elimination = Elimination(self.system, *pivots, cap=MAX_RELATIVE_COST * least)
+            except (NoSafeOrdering, SingularState, BackendUnavailable) as error:
+                if isinstance(error, BackendUnavailable) and self.options.ordering != "auto":
+                    raise
+                self.considered.append((name, str(error)))
+                continue
+            with elimination.graph:
+                choices.append(elimination.choice(name, self.options.outputs))
+            self._tried.append((pivots, choices[-1].total))
+            self.considered.append((name, f"{choices[-1].total} operations"))
+            least = min(least, choices[-1].total)
+        return sorted(choices, key=lambda choice: choice.total)
+
+    def _check(self, choices: list[Choice]) -> list[Inputs]:
+        """Check the orders, the cheapest first, until one is good; returns the states at which those before failed."""
+        failing = []
+        for choice in choices:
+            self.stages.say(f"checking {choice.ordering}", 0.7)
+            elimination = Elimination(self.system, *choice.pivots)
+            with elimination.graph:
+                checked = elimination.check(self._states)
+            report = checked.report
+            self._checked.append((replace(choice, stability=report), elimination.thresholds))
+            if self._ends_search(report):
+                break
+            reason = "not good" if report.acceptable else "not acceptable"
+            self.considered.append((choice.ordering, f"{reason}: {report}"))
+            failing.append(checked.worst)
+        return failing
+
+    def _try_all_orthogonal(self) -> None:
+        """Check the order in which every column is eliminated by rotations: expensive, but stable."""
+        try:
+            elimination = Elimination(self.system, *orthogonal(self._sampled))
+        except (NoSafeOrdering, SingularState) as error:
+            self.considered.append((ALL_ORTHOGONAL, str(error)))
+            return
+        with elimination.graph:
+            choice = elimination.choice(ALL_ORTHOGONAL, self.options.outputs)
+        self.considered.append((choice.ordering, f"{choice.total} operations"))
+        self._check([choice])
+
+    def _add_failing_states(self, failing: list[Inputs]) -> None:
+        """Let more states guide the next search, and the states at which orders failed."""
+        if len(self._sampled.values) < RETRY_SAMPLES and self._sampled.n <= AUTO_LIMIT:
+            self._sampled = order_samples(self.system, RETRY_SAMPLES)
+        if failing:
+            self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
+
+    def _failure(self) -> NoSafeOrdering:
+        """The error, which lists the orders, first those that were checked."""
+        named = sorted(self.considered, key=lambda x: not x[1].startswith("not "))
+        tried = tuple(dict.fromkeys(f"{name}: {what}" for name, what in named))
+        lines = ["no elimination order is safe at every sampled state:", *(f"  {x}" for x in tried[:MOST_NAMED])]
+        if len(tried) > MOST_NAMED:
+            lines.append(f"  … ({len(tried)} in all: error.tried)")
+        diagnosis = diagnose(self.system.problem)
+        if not diagnosis.well_posed:
+            lines.append(str(diagnosis))
+        if self.options.ordering == GIVEN:
+            lines.append("on_singular='repivot' takes the order all the same: states at which it fails get new pivots")
+        return NoSafeOrdering("\n".join(lines), tried)
