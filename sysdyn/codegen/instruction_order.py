@@ -143,8 +143,11 @@ def schedule_instructions(
         order = ordered(_bottom_up(operands, users, sorted(given, key=middle.__getitem__), registers))
         if (len(order) + memory_traffic(order, registers)) * INSTRUCTION_BYTES <= code_cache:
             return order
-    deep = _depth_first(operands, users)
-    orders = (given, deep, *(_bottom_up(operands, users, base, registers) for base in (given, deep)))
+    roots = [k for k in given if not users[k]]
+    bases: list[Sequence[int]] = [given, _depth_first(operands, roots), _depth_first(operands, roots[::-1])]
+    orders: list[Sequence[int]] = [_bottom_up(operands, users, base, registers) for base in bases]
+    if code_cache:
+        orders += bases  # less parallelism, but sometimes less code
     return min(map(ordered, orders), key=lambda order: memory_traffic(order, registers))
 
 
@@ -207,8 +210,8 @@ def _bottom_up(operands: list[list[int]], users: list[list[int]], base: Sequence
     return order[::-1]
 
 
-def _depth_first(operands: list[list[int]], users: list[list[int]]) -> list[int]:
-    """Depth-first order from the instructions without users, the last one first.
+def _depth_first(operands: list[list[int]], roots: Sequence[int]) -> list[int]:
+    """Depth-first order from the roots, the instructions without users.
 
     Operands precede their user, in descending order of their Sethi-Ullman number (1970): the registers that an
     expression needs if each result is used once.
@@ -218,7 +221,7 @@ def _depth_first(operands: list[list[int]], users: list[list[int]]) -> list[int]
         needs = sorted((need[x] for x in xs), reverse=True)
         need.append(max([1, *(x + k for k, x in enumerate(needs))]))
     done, order = [False] * len(operands), []
-    stack = [(k, False) for k in range(len(operands)) if not users[k]]
+    stack = [(k, False) for k in reversed(roots)]
     while stack:
         k, ready = stack.pop()
         if done[k]:
