@@ -18,10 +18,8 @@ enum { BAD_INPUT = 1, BAD_OUTPUT = 4 };
    cause store-forwarding stalls (chosen). */
 enum { ONE_BY_ONE = 16 };
 /* CACHED: rows of larger batches, in bytes, are prefetched; about the size of the second-level cache. MOST_FETCHED: limit of
-   the prefetched bytes, so that they do not evict the workspace (chosen). */
+   the prefetched bytes of a block, so that they do not evict the workspace (chosen). */
 enum { CACHED = 1 << 19, MOST_FETCHED = 64000 };
-/* Prefetch distance in blocks (measured: two and four take a tenth less time than one). */
-enum { BLOCKS_AHEAD = 4 };
 enum { CACHE_LINE = 64 };
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -38,59 +36,81 @@ static inline const int64_t *number_rows(int64_t *numbers, const int64_t *rows, 
     return numbers;
 }
 
-/* Addresses of the rows of a block. first: address of row 0; distance: row stride in bytes. */
+/* Addresses of the rows of a block. first: address of its first row, or of row 0 with row indices. distance: row stride in
+   bytes. */
 static inline __attribute__((always_inline)) void
-find_rows(char **rows, int64_t first, int64_t distance, int64_t base, const int64_t *numbers, int64_t lanes)
+find_rows(char **rows, char *first, int64_t distance, const int64_t *numbers, int64_t lanes)
 {
-    char *row = (char *)(intptr_t)(first + base * distance);
-    if (numbers)
-        for (int64_t k = 0; k < lanes; k++)
-            rows[k] = (char *)(intptr_t)(first + numbers[k] * distance);
-    else {
-        _Pragma("GCC unroll 16") for (int64_t k = 0; k < lanes; k++, row += distance) rows[k] = row;
+    if (numbers) {
+        _Pragma("GCC unroll 16") for (int64_t k = 0; k < lanes; k++) rows[k] = first + numbers[k] * distance;
+    } else {
+        _Pragma("GCC unroll 16") for (int64_t k = 0; k < lanes; k++, first += distance) rows[k] = first;
     }
 }
 
-/* Prefetches the inputs of a later block and the output rows of this block, a share at each pause of the body. */
+/* Address of an entry of the array at an address. bytes: size of an entry. */
+static inline char *entry_address(int64_t array, int64_t entry, int64_t bytes)
+{
+    return (char *)(intptr_t)array + entry * bytes;
+}
+
+/* Rows to prefetch. first: address of the span in row 0; distance: row stride; size: length of the span, both in bytes;
+   rows: row index of each state, or NULL. */
 typedef struct {
-    Kernel kernel;
-    const int64_t *words;
-    const Places *places;
-    int64_t n, calls, ahead, base, call; /* calls: pauses per body, 0 without prefetching; ahead: distance in states */
+    const char *first;
+    int64_t distance, size;
+    const int64_t *rows;
+} Stream;
+
+/* Prefetches the inputs of the next block and the output rows of this block, a share at each pause of the body.
+   read … written − 1: streams of inputs; written … end − 1: of outputs. share: states per pause, 0 without prefetching;
+   begin: first state of the next share; block: end of this block. */
+typedef struct {
+    Stream *read, *written, *end;
+    int64_t n, width, share, begin, block;
 } Fetch;
 
-static Fetch start_fetching(Kernel kernel, const int64_t *words, int64_t n, const Places *places)
+static Stream *add_streams(
+    Stream *end, Kernel kernel, const Span *span, int64_t n, const int64_t *words, const int64_t *rows)
 {
-    Fetch fetch = {kernel, words, places, n, 0, 0, 0, 0};
-    int64_t row = kernel->row_bytes;
-    if (kernel->n_pauses && row && (places->read || places->written || n * row > CACHED)) {
-        int64_t blocks = MOST_FETCHED / (row * kernel->width);
-        fetch.ahead = (blocks < BLOCKS_AHEAD ? blocks : BLOCKS_AHEAD) * kernel->width;
-        fetch.calls = blocks ? kernel->n_pauses : 0;
+    int64_t bytes = kernel->bytes;
+    for (int64_t k = 0; k < n; k++, span++) {
+        int64_t first = words[span->word], distance = words[span->word + 1];
+        if (first && distance)
+            *end++ = (Stream){entry_address(first, span->first, bytes), distance * bytes, span->size * bytes, rows};
+    }
+    return end;
+}
+
+/* streams: space for all spans of the kernel. */
+static Fetch start_fetching(Stream *streams, Kernel kernel, const int64_t *words, int64_t n, const Places *places)
+{
+    Fetch fetch = {streams, streams, streams, n, kernel->width, 0, 0, 0};
+    int large = places->read || places->written || n * kernel->row_bytes > CACHED;
+    if (kernel->n_pauses && large && kernel->row_bytes * kernel->width <= MOST_FETCHED) {
+        fetch.share = (kernel->width + kernel->n_pauses - 1) / kernel->n_pauses;
+        fetch.written = add_streams(streams, kernel, kernel->gathered, kernel->n_gathered, words, places->read);
+        fetch.end = add_streams(fetch.written, kernel, kernel->scattered, kernel->n_scattered, words, places->written);
     }
     return fetch;
 }
 
-/* Prefetches a span of the rows begin … end − 1. Must be inlined: GCC drops calls of functions that only prefetch. */
+/* Prefetches the rows of the states begin … end − 1. Must be inlined: GCC drops calls of functions that only prefetch. */
 static inline __attribute__((always_inline)) void
-fetch_rows(const Fetch *fetch, const Span *span, const int64_t *rows, int64_t begin, int64_t end, int written)
+fetch_rows(const Stream *stream, int64_t begin, int64_t end, int written)
 {
-    int64_t bytes = fetch->kernel->bytes, distance = fetch->words[span->word + 1] * bytes, size = span->size * bytes;
-    const char *first = (const char *)(intptr_t)fetch->words[span->word] + span->first * bytes;
-    int64_t n = (end < fetch->n ? end : fetch->n) - begin;
-    if (!distance || !fetch->words[span->word] || n <= 0)
-        return;
-    if (!rows && size == distance) { /* contiguous rows */
-        size *= n;
-        n = 1;
+    int64_t size = stream->size;
+    if (!stream->rows && size == stream->distance) { /* contiguous rows */
+        size *= end - begin;
+        end = begin + 1;
     }
-    for (int64_t s = begin; s < begin + n; s++) {
-        const char *row = first + (rows ? rows[s] : s) * distance;
+    for (int64_t s = begin; s < end; s++) {
+        const char *row = stream->first + (stream->rows ? stream->rows[s] : s) * stream->distance;
         for (int64_t at = 0; at < size; at += CACHE_LINE)
             if (written)
-                __builtin_prefetch(row + at, 1, 3);
+                __builtin_prefetch(row + at, 1);
             else
-                __builtin_prefetch(row + at, 0, 2);
+                __builtin_prefetch(row + at, 0);
     }
 }
 
@@ -100,14 +120,15 @@ __attribute__((target("prfchw"))) /* no operation on processors without it */
 static void fetch_share(void *context)
 {
     Fetch *fetch = context;
-    int64_t begin = fetch->kernel->width * fetch->call / fetch->calls;
-    int64_t end = fetch->kernel->width * ++fetch->call / fetch->calls;
-    Kernel kernel = fetch->kernel;
-    int64_t later = fetch->base + fetch->ahead;
-    for (int64_t k = 0; k < kernel->n_gathered; k++)
-        fetch_rows(fetch, kernel->gathered + k, fetch->places->read, later + begin, later + end, 0);
-    for (int64_t k = 0; k < kernel->n_scattered; k++)
-        fetch_rows(fetch, kernel->scattered + k, fetch->places->written, fetch->base + begin, fetch->base + end, 1);
+    int64_t begin = fetch->begin, end = begin + fetch->share < fetch->block ? begin + fetch->share : fetch->block;
+    int64_t later = begin + fetch->width, last = end + fetch->width < fetch->n ? end + fetch->width : fetch->n;
+    fetch->begin = end;
+    if (later < last)
+        for (const Stream *stream = fetch->read; stream < fetch->written; stream++)
+            fetch_rows(stream, later, last, 0);
+    if (begin < end)
+        for (const Stream *stream = fetch->written; stream < fetch->end; stream++)
+            fetch_rows(stream, begin, end, 1);
 }
 
 static void do_nothing(void *context) { (void)context; }

@@ -84,10 +84,13 @@ NAME(gather_chunk)(char *const *rows, int64_t j, int64_t count, NUMBER *cell, in
 }
 
 /* Copies a span of each row to the workspace. Not inlined, so that the row pointers stay in registers. */
-TARGET static __attribute__((noinline)) VECTOR NAME(gather)(char *const *rows, int64_t size, NUMBER *cell, int doubles)
+TARGET static __attribute__((noinline)) VECTOR
+NAME(gather)(char *first, int64_t distance, const int64_t *numbers, int64_t size, NUMBER *cell, int doubles)
 {
     VECTOR sum = {0};
     int64_t j = 0;
+    char *rows[LANES];
+    find_rows(rows, first, distance, numbers, LANES);
 #ifdef HALF
     for (; doubles && j < size; j += LANES)
         sum += NAME(gather_chunk)(rows, j, size - j < LANES ? size - j : LANES, cell, 1);
@@ -117,10 +120,13 @@ NAME(scatter_chunk)(char *const *rows, int64_t j, int64_t count, const NUMBER *c
     return sum;
 }
 
-TARGET static __attribute__((noinline)) VECTOR NAME(scatter)(char *const *rows, int64_t size, const NUMBER *cell)
+TARGET static __attribute__((noinline)) VECTOR
+NAME(scatter)(char *first, int64_t distance, const int64_t *numbers, int64_t size, const NUMBER *cell)
 {
     VECTOR sum = {0};
     int64_t j = 0;
+    char *rows[LANES];
+    find_rows(rows, first, distance, numbers, LANES);
     for (; j + LANES <= size; j += LANES)
         sum += NAME(scatter_chunk)(rows, j, LANES, cell);
     if (j < size)
@@ -128,29 +134,57 @@ TARGET static __attribute__((noinline)) VECTOR NAME(scatter)(char *const *rows, 
     return sum;
 }
 
+/* Stores the status of min(count, LANES) states. A whole block is one vector: scalar copies would wait for the block. */
+TARGET static inline __attribute__((always_inline)) void
+NAME(store_status)(int64_t *status, NAME(Bits) bits, int64_t count)
+{
+    typedef int64_t Status __attribute__((vector_size(LANES * sizeof(int64_t))));
+    Status each = __builtin_convertvector(bits, Status);
+    if (count >= LANES)
+        memcpy(status, &each, sizeof each);
+    else
+        for (int64_t k = 0; k < count; k++)
+            status[k] = each[k];
+}
+
 #else
 
-TARGET static inline VECTOR NAME(gather)(char *const *rows, int64_t size, NUMBER *cell, int doubles)
+TARGET static inline VECTOR
+NAME(gather)(char *first, int64_t distance, const int64_t *numbers, int64_t size, NUMBER *cell, int doubles)
 {
+    char *row;
+    find_rows(&row, first, distance, numbers, LANES);
     if (!doubles)
-        return NAME(copy)((const NUMBER *)*rows, size, cell);
+        return NAME(copy)((const NUMBER *)row, size, cell);
     NUMBER sum = 0;
     for (int64_t j = 0; j < size; j++) {
-        cell[j] = (NUMBER)((const double *)*rows)[j];
+        cell[j] = (NUMBER)((const double *)row)[j];
         sum += cell[j] * 0;
     }
     return sum;
 }
 
-TARGET static inline VECTOR NAME(scatter)(char *const *rows, int64_t size, const NUMBER *cell)
+TARGET static inline VECTOR
+NAME(scatter)(char *first, int64_t distance, const int64_t *numbers, int64_t size, const NUMBER *cell)
 {
-    return size > ONE_BY_ONE ? NAME(copy)(cell, size, (NUMBER *)*rows) : NAME(copy_singly)(cell, size, (NUMBER *)*rows);
+    char *row;
+    find_rows(&row, first, distance, numbers, LANES);
+    return size > ONE_BY_ONE ? NAME(copy)(cell, size, (NUMBER *)row) : NAME(copy_singly)(cell, size, (NUMBER *)row);
+}
+
+TARGET static inline void NAME(store_status)(int64_t *status, NAME(Bits) bits, int64_t count)
+{
+    (void)count;
+    *status = bits;
 }
 
 #endif
 
-TARGET static void NAME(clear)(char *const *rows, int64_t size, const int64_t *columns)
+TARGET static __attribute__((noinline)) void
+NAME(clear)(char *first, int64_t distance, const int64_t *numbers, int64_t size, const int64_t *columns)
 {
+    char *rows[LANES];
+    find_rows(rows, first, distance, numbers, LANES);
     for (int k = 0; k < LANES; k++) {
         NUMBER *row = (NUMBER *)rows[k];
         if (!columns)
@@ -161,10 +195,13 @@ TARGET static void NAME(clear)(char *const *rows, int64_t size, const int64_t *c
 }
 
 /* Scatters the outputs of each lane to the column indices of its row. */
-TARGET static VECTOR
-NAME(scatter_columns)(char *const *rows, int64_t size, const NUMBER *cell, const int64_t *columns)
+TARGET static __attribute__((noinline)) VECTOR
+NAME(scatter_columns)(char *first, int64_t distance, const int64_t *numbers, int64_t size, const NUMBER *cell,
+                      const int64_t *columns)
 {
     VECTOR sum = {0}, x;
+    char *rows[LANES];
+    find_rows(rows, first, distance, numbers, LANES);
     for (int64_t j = 0; j < size; j++) {
         memcpy(&x, cell + j * LANES, sizeof x);
         sum += x * 0;
@@ -178,9 +215,9 @@ TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, con
 {
     NUMBER *work = (NUMBER *)(intptr_t)words[0], *flags = work + kernel->status_slot * LANES;
     int64_t *status = (int64_t *)(intptr_t)words[1], table[2][LANES];
-    char *rows[LANES];
     VECTOR shared = {0};
-    Fetch fetch = start_fetching(kernel, words, n, places);
+    Stream streams[kernel->n_gathered + kernel->n_scattered + 1];
+    Fetch fetch = start_fetching(streams, kernel, words, n, places);
     for (int64_t base = 0; base < n; base += LANES) {
         VECTOR sum = shared;
         const int64_t *read = number_rows(table[0], places->read, base, n, LANES);
@@ -191,40 +228,37 @@ TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, con
                 continue; /* the first block has copied the row that all states share */
             int doubles = sizeof(NUMBER) < sizeof(double) && places->doubles && places->doubles[span->word];
             int64_t bytes = doubles ? (int64_t)sizeof(double) : (int64_t)sizeof(NUMBER);
-            find_rows(rows, words[span->word] + span->first * bytes, distance * bytes, base, read, LANES);
-            NUMBER *cell = work + span->slot * LANES;
-            VECTOR found = NAME(gather)(rows, span->size, cell, doubles);
+            char *row = entry_address(words[span->word], span->first + (read ? 0 : base * distance), bytes);
+            VECTOR found = NAME(gather)(row, distance * bytes, read, span->size, work + span->slot * LANES, doubles);
             sum += found;
             if (!distance)
                 shared += found;
         }
         NAME(Bits) bits = FLAG(sum, BAD_INPUT);
         memcpy(flags, &bits, sizeof bits);
-        fetch.base = base;
-        fetch.call = 0;
-        kernel->body(work, fetch.calls ? fetch_share : do_nothing, &fetch);
+        fetch.begin = base;
+        fetch.block = base + LANES < n ? base + LANES : n;
+        kernel->body(work, fetch.share ? fetch_share : do_nothing, &fetch);
         sum = (VECTOR){0};
         for (const Span *span = kernel->scattered, *end = span + kernel->n_scattered; span < end; span++) {
             if (!words[span->word])
                 continue;
             const int64_t *columns = places->columns ? places->columns[span->word] : NULL;
             columns = columns ? columns + span->first : NULL;
-            int64_t first = words[span->word] + (columns ? 0 : span->first * (int64_t)sizeof(NUMBER));
-            find_rows(rows, first, words[span->word + 1] * (int64_t)sizeof(NUMBER), base, written, LANES);
+            int64_t distance = words[span->word + 1];
+            int64_t entry = (columns ? 0 : span->first) + (written ? 0 : base * distance);
+            char *row = entry_address(words[span->word], entry, sizeof(NUMBER));
+            const NUMBER *cell = work + span->slot * LANES;
+            distance *= (int64_t)sizeof(NUMBER);
             if (span->zero)
-                NAME(clear)(rows, span->size, columns);
+                NAME(clear)(row, distance, written, span->size, columns);
             else if (columns)
-                sum += NAME(scatter_columns)(rows, span->size, work + span->slot * LANES, columns);
+                sum += NAME(scatter_columns)(row, distance, written, span->size, cell, columns);
             else
-                sum += NAME(scatter)(rows, span->size, work + span->slot * LANES);
+                sum += NAME(scatter)(row, distance, written, span->size, cell);
         }
-        NAME(Bits) all;
-        memcpy(&all, flags, sizeof all);
-        all |= FLAG(sum, BAD_OUTPUT);
-        INTEGER each[LANES];
-        memcpy(each, &all, sizeof all);
-        for (int64_t k = 0; k < LANES && base + k < n; k++)
-            status[base + k] = each[k];
+        memcpy(&bits, flags, sizeof bits);
+        NAME(store_status)(status + base, bits | FLAG(sum, BAD_OUTPUT), n - base);
     }
 }
 
