@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.system import SINGULAR, System
+from sysdyn.equations.system import System
 
 # Most entries of D of all states whose residuals are computed at a time (40 MB an array).
 RESIDUAL_ENTRIES = 5_000_000
-# Larger errors are compared with the rounding errors that the condition explains (45,000 rounding units).
-EXACT = 1e-11
 
 
 class Residual(NamedTuple):
@@ -25,8 +23,7 @@ class Residual(NamedTuple):
         of the vector of three that d_j is a component of, since rotated frames mix them. Where the unknowns of a row
         vanish, its terms are rounding errors: below 1e-11 of its natural terms, the row is relative to these. Natural
         terms have each unknown as large as the greatest of its kind (acceleration, force) at its body, in the units
-        that equilibrate D (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns). Rows with terms below
-        the rounding unit times the condition of the state are, too: no solver distinguishes these terms from zero
+        that equilibrate D (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns)
     normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
     """
 
@@ -56,21 +53,9 @@ def residual_of(system: System, entries: np.ndarray, b: np.ndarray, d: np.ndarra
     vectors, kinds, units = *system.unknown_groups, system.scaling[1]
     terms = system.row_sums(size * _greatest(np.abs(x), vectors)[:, column]) + np.abs(b)
     natural = system.row_sums(size * (units * _greatest(np.abs(x) / units, kinds))[:, column]) + np.abs(b)
-
-    def relative(states: slice | np.ndarray, share: np.ndarray) -> np.ndarray:
-        """|rows| relative to their terms, or to natural ones where terms are less than `share` of these."""
-        scale = np.where(terms[states] < share * natural[states], natural[states], terms[states])
-        scale = system.residual_scale(scale, size[states])
-        return np.abs(rows[states]) / np.where(scale > 0.0, scale, 1.0)
-
-    error = relative(slice(None), system.rounding_share)
-    # large errors in rows that a regular state may round off alone
-    large, greatest_share = error > EXACT, np.finfo(float).eps / SINGULAR
-    rounded = np.flatnonzero(large.any(axis=1) & ~(large & (terms > greatest_share * natural)).any(axis=1))
-    if len(rounded) and system.shape[0] == system.shape[1]:
-        condition = np.array([system.reciprocal_condition(x, 0.0) for x in entries[rounded]])
-        share = np.where(condition > SINGULAR, np.finfo(float).eps / np.maximum(condition, SINGULAR), 0.0)
-        error[rounded] = relative(rounded, np.maximum(share[:, None], system.rounding_share))
+    scale = np.where(terms < system.rounding_share * natural, natural, terms)
+    scale = system.residual_scale(scale, size)
+    error = np.abs(rows) / np.where(scale > 0.0, scale, 1.0)
     return Residual(rows, error.max(axis=1), np.abs(rows).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.diagnosis.words import at_states
-from sysdyn.equations.backward_error import EXACT, residual_of
+from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.equations.system import ROUNDING_SHARE
 from sysdyn.errors import Inconsistent, ProblemError, few
@@ -84,7 +84,7 @@ class CheckedSolver(Solver):
         arrays, values, found = self._calls_of_whole.applied(q, qd, known, given)
         solution = super().__call__(**found, on_singular="nan" if self._square else policy, threads=threads)
         off, bad, share = self._compared(solution, values)
-        if self._square and ((share > EXACT).any() or not solution.ok.all()):
+        if self._square and ((share > ROUNDING_SHARE).any() or not solution.ok.all()):
             disagreeing = self._solve_whole(solution, arrays, bad, off, share)
             if policy != "nan" and not solution.ok.all():
                 lost = ~solution.ok
@@ -110,8 +110,8 @@ class CheckedSolver(Solver):
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest beside its reading).
 
-        Errors below EXACT of their readings count as 0. A reading below ROUNDING_SHARE of the greatest value of its
-        unit is rounding: beside it LEFT of that value counts as EXACT.
+        Errors below ROUNDING_SHARE of their readings count as 0. A reading below that share of the greatest value of
+        its unit is rounding: compared with it LEFT of that value counts as ROUNDING_SHARE.
         """
         off, bad, share = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape)
         for m, components in self.left_out:
@@ -119,10 +119,10 @@ class CheckedSolver(Solver):
             off[m.name] = self._implied(m, solution)[..., components] - reads
             error, size = np.abs(off[m.name]), np.abs(reads)
             bad |= (error > self.tolerance * (1.0 + size.max(axis=-1, keepdims=True))).any(axis=-1)
-            if (error > EXACT * size).any():
+            if (error > ROUNDING_SHARE * size).any():
                 units = self.whole.values[m.name].units
                 most = np.stack([self._greatest(units[k], solution, values) for k in components], axis=-1)
-                size = np.where(size < ROUNDING_SHARE * most, LEFT / EXACT * most, size)
+                size = np.where(size < ROUNDING_SHARE * most, LEFT / ROUNDING_SHARE * most, size)
                 share = np.maximum(share, (error / np.where(size > 0.0, size, 1.0)).max(axis=-1))
         return off, bad, share
 
@@ -153,7 +153,7 @@ class CheckedSolver(Solver):
         bad: states with an error beyond the tolerance. share: errors beside their terms; at states where one is more
         than rounding, the condition of the rest may be why.
         """
-        n, loose = solution.ok.size, (share > EXACT) & ~bad & solution.ok
+        n, loose = solution.ok.size, (share > ROUNDING_SHARE) & ~bad & solution.ok
         failed, bad, loose = (np.flatnonzero(x.reshape(-1)) for x in (~solution.ok, bad, loose))
         loose = loose[np.argsort(-share.reshape(-1)[loose], kind="stable")]  # the most doubtful first
         system = self.whole.system(outputs=(*QUANTITIES, *self.options.measured))
@@ -191,7 +191,7 @@ class CheckedSolver(Solver):
                 break  # they contradict each other
         for k in range(0, len(loose), CONTRADICTING):
             states = self._ill_conditioned(solution, off, loose[k : k + CONTRADICTING])
-            if not (len(states) and solve(states, EXACT)):
+            if not (len(states) and solve(states, ROUNDING_SHARE)):
                 break  # the values are so
         for name, x in outputs.items():
             solution._values[name][...] = x.reshape(solution._values[name].shape)
