@@ -88,10 +88,8 @@ class MeasurementRows:
         self._rows.add(("y", number), [measurement_row_name(m, c) for c in names], parts, list(bias - value))
         if isinstance(m, Constraint):
             columns = form.layout.columns("w", form.problem.constraints.index(m))
-            for owner, coefficients in m.loads(context).items():
-                self._add_load("f", model.body_index(owner), columns, coefficients)
-            for owner, coefficients in m.torques(context).items():
-                self._add_load("tau", model.joint_index(owner), columns, coefficients)
+            for equation, i, L in m.actions(context):
+                self._add_load(equation, i, columns, L)
 
     def output(self, m: Measurement, galilean: bool) -> Rows:
         """The value y = Y d + b_Y of a measurement. galilean: linear velocities may be left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -321,6 +321,13 @@ class Constraint(Measurement):
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
         """{joint name: L (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
         return {}
+
+    def actions(self, ctx: Context) -> Iterator[tuple[str, int, np.ndarray]]:
+        """(equation "f" or "tau", number of its body or joint, L) of each term L w."""
+        for name, L in self.loads(ctx).items():
+            yield "f", ctx.model.body_index(name), np.asarray(L)
+        for name, L in self.torques(ctx).items():
+            yield "tau", ctx.model.joint_index(name), np.asarray(L)
 
     def implausible(self, model: Model) -> str | None:
         """A doubtful choice of arguments, in words for a warning; None if there is none."""

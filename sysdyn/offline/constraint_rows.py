@@ -36,12 +36,12 @@ class ConstraintRows:
         for constraint in problem.constraints:
             own = range(start, start := start + len(constraint.wrench(model)))
             self.names[value_group(constraint.name)] = own
-            for name, L in constraint.loads(context).items():
-                block = self._bodies.setdefault(model.body_index(name), np.full((6, self.m), 0.0, dtype=object))
-                block[:, own] = block[:, own] + L
-            for name, L in constraint.torques(context).items():
-                part = model.v_slice(model.joint_index(name))
-                self._joints[part, own] = self._joints[part, own] + L
+            for equation, i, L in constraint.actions(context):
+                if equation == "f":
+                    block = self._bodies.setdefault(i, np.full((6, self.m), 0.0, dtype=object))
+                else:
+                    block = self._joints[model.v_slice(i)]
+                block[:, own] += L
 
     def loads(self, given: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
         """({body: wrenches (6, m) on it in its frame}, torques (nv, m)) by a unit of each w.

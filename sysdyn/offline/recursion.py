@@ -208,10 +208,9 @@ def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]
     for m in problem.constraints:
         own = values[start : start + len(m.wrench(model))]
         start += len(own)
-        for name, L in m.loads(context).items():
-            bodies[model.body_index(name)] += np.asarray(L).astype(object) @ own
-        for name, L in m.torques(context).items():
-            joints[model.v_slice(model.joint_index(name))] += np.asarray(L).astype(object) @ own
+        for equation, i, L in m.actions(context):
+            load = bodies[i] if equation == "f" else joints[model.v_slice(i)]
+            load += L.astype(object) @ own
     return list(zip(LOADS, (list(bodies.flat), list(joints)), strict=True))
 
 
