@@ -86,13 +86,13 @@ SHARING = {EQUAL: "algebraic", NOTHING: "none"}
 OTHER = "published, of Figure 2"
 ROWS, PERMUTED, MATRIX, FORMULA = "LU, rows pivoted", "LU, permuted", "matrix ABA", "ABA, formula"
 ABA, CRBA, RNEA = "ABA", "CRBA + LTDL", "RNEA (inverse dynamics)"
-TORN, FRONTS = "torn, orthogonal border", "fronts, orthogonal at the root"
+TORN = "torn, orthogonal border"
 EVERY, QDD = "compile, every unknown", "compile, q̈"
 # Each curve has the unknowns that it finds, a colour, a line and a marker.
 STYLE = {
     ROWS: ("all", "#6E6E6E", "-", "s"), PERMUTED: ("all", "#D55E00", "-", "o"), MATRIX: ("all", "#009E73", "--", "^"),
     FORMULA: ("qdd", "#000000", "--", ""), ABA: ("qdd", "#0072B2", "-", "v"), CRBA: ("qdd", "#CC79A7", "-.", "D"),
-    RNEA: ("tau", "#E69F00", ":", "x"), TORN: ("all", "#8C564B", "-.", "<"), FRONTS: ("all", "#7F9F3F", "-", ">"),
+    RNEA: ("tau", "#E69F00", ":", "x"), TORN: ("all", "#8C564B", "-.", "<"),
     EVERY: ("all", "#56B4E9", "-", "*"), QDD: ("qdd", "#1B2A6B", "-", "P"),
 }  # fmt: skip
 # Results have these symbols.
@@ -192,16 +192,13 @@ def textbook(n: int) -> Iterator[dict]:
 
 
 def orthogonal(n: int) -> Iterator[dict]:
-    """Orders led by the structure, in which a column without a pivot that is safe is orthogonal."""
+    """Tearing with an orthogonal border."""
     system = sd.forward_dynamics(_model(n)).system()
-    sampled = order_samples(system, ORDER_STATES)
-    for name, order in (
-        (TORN, partial(tearing.torn, certified=True)), (FRONTS, partial(tearing.fronts, wait=True)),
-    ):  # fmt: skip
-        choice = Elimination(system, *order(sampled)).choice("", QUANTITIES)
-        note = f"{len(choice.joined)} orthogonal columns"
-        yield row(n, SOLVE, name, "all", EQUAL, solve_scope(system, choice, QUANTITIES), note=note)
-        yield row(n, END_TO_END, name, "all", EQUAL, choice.end_to_end, note=note)
+    order = tearing.torn(order_samples(system, ORDER_STATES), certified=True)
+    choice = Elimination(system, *order).choice("", QUANTITIES)
+    note = f"{len(choice.joined)} orthogonal columns"
+    yield row(n, SOLVE, TORN, "all", EQUAL, solve_scope(system, choice, QUANTITIES), note=note)
+    yield row(n, END_TO_END, TORN, "all", EQUAL, choice.end_to_end, note=note)
 
 
 def compiled(n: int, names: Iterable[str] = (EVERY, QDD)) -> Iterator[dict]:
@@ -410,7 +407,7 @@ def plot(folder: Path) -> None:
             ax.set_title(f"{counter}{' counter' if counter == PUBLISHED else ''}: {title}", fontsize=11)
     n = sorted({row["bodies"] for row in rows})
     for ax, kind in zip(axes[0], kinds, strict=True):
-        steep = [curve(rows, kind, counter=END_TO_END, algorithm=name) for name in (PERMUTED, CRBA, FRONTS, EVERY)]
+        steep = [curve(rows, kind, counter=END_TO_END, algorithm=name) for name in (PERMUTED, CRBA, TORN, EVERY)]
         ax.set_ylim(0.0, 1.1 * max(x.greatest for found in steep for x in found.values()))
     for ax in axes.flat:
         ax.set_xlim(n[0], n[-1])
@@ -507,8 +504,7 @@ def findings(folder: Path) -> str:
     unshared = between(curves.ratios(get(SOLVE, PERMUTED, shared=NOTHING), get(SOLVE, PERMUTED)))
     pivoted, matrix = fewer(END_TO_END, PERMUTED, ROWS), fewer(END_TO_END, MATRIX, PERMUTED)
     shown = fewer(PUBLISHED, PERMUTED, MATRIX)
-    columns = [x["note"].split()[0] for name in (TORN, FRONTS)
-               for x in _select(rows, bodies=last, counter=END_TO_END, algorithm=name)]  # fmt: skip
+    columns = [x["note"].split()[0] for x in _select(rows, bodies=last, counter=END_TO_END, algorithm=TORN)]
     text = [
         f"By the published counter the headline, permuted LU below the ABA's formula, "
         f"{curves.holds(headline[PUBLISHED], known)}, in multiplications alone "
@@ -539,9 +535,9 @@ def findings(folder: Path) -> str:
         f"What `compile` makes of the problem by default takes, for q̈, {of_six(END_TO_END, QDD, FORMULA)} times the "
         f"ABA's formula for 6 bodies and more, and fewer operations than it {words(fewer(END_TO_END, QDD, FORMULA))}; "
         f"for every unknown {of_six(END_TO_END, EVERY, PERMUTED)} times permuted LU, fewer than it "
-        f"{words(fewer(END_TO_END, EVERY, PERMUTED))}. Orders with orthogonal columns: tearing takes "
+        f"{words(fewer(END_TO_END, EVERY, PERMUTED))}. With an orthogonal border, tearing takes "
         f"{of_six(END_TO_END, TORN, PERMUTED)} times permuted LU (at {last} bodies {columns[0]} columns are "
-        f"orthogonal), fronts {of_six(END_TO_END, FRONTS, PERMUTED)} times ({columns[1]} columns). Our ABA, traced on "
+        f"orthogonal). Our ABA, traced on "
         f"this chain, takes {of_six(END_TO_END, ABA, FORMULA)} times its formula (see the experiment `costs` for why). "
         "The cheapest for q̈ here is "
         + ", ".join(f"{name} {words(found)}" for name, found in _cheapest(rows, known).items())

@@ -9,8 +9,6 @@ The text has another problem than the script (eqs. (20), (24)): the chain floats
 that nothing but the feet holds the base. Both stand in `sysdyn.papers.nori.problems`, are diagnosed and solved here.
 """
 
-from functools import partial
-
 import numpy as np
 import scipy.sparse.linalg
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -61,7 +59,7 @@ PAPER = (8, 20)
 
 # The files call methods by these names.
 ROWS, PERMUTED, TORN, FOUND = "LU, rows pivoted", "LU, permuted", "LU, torn", "compile"
-CERTIFIED, FRONTS = "torn, orthogonal border", "fronts, orthogonal at the root"
+CERTIFIED = "torn, orthogonal border"
 # The problems of script and text have these names.
 SCRIPT, CELLS, FLOOR = "script", "text, load cells (19b)", "text, slippery floor (24b)"
 # Each method has a colour, a marker and a line.
@@ -70,7 +68,6 @@ STYLES = {
     PERMUTED: {"colour": "#D55E00", "marker": "o", "linestyle": "-"},
     TORN: {"colour": "#0072B2", "marker": "v", "linestyle": "--"},
     CERTIFIED: {"colour": "#009E73", "marker": "^", "linestyle": "-"},
-    FRONTS: {"colour": "#CC79A7", "marker": "D", "linestyle": "-"},
     FOUND: {"colour": "#000000", "marker": "*", "linestyle": ""},
 }
 
@@ -163,14 +160,9 @@ def compiled(n):
 
 
 def orthogonal(n):
-    """The orders that the structure leads, with orthogonal columns, in the paper's system."""
+    """Tearing with an orthogonal border, in the paper's system."""
     system = load_cells(n).system()
-    sampled = order_samples(system, BLOCK_STATES)
-    for name, order in (
-        (CERTIFIED, partial(tearing.torn, certified=True)),
-        (FRONTS, partial(tearing.fronts, wait=True)),
-    ):
-        yield from eliminated(n, name, system, order(sampled))
+    yield from eliminated(n, CERTIFIED, system, tearing.torn(order_samples(system, BLOCK_STATES), certified=True))
 
 
 def judged(n, count):
@@ -186,7 +178,6 @@ def judged(n, count):
     orders |= {
         TORN: (plain, torn_order(plain)),
         CERTIFIED: (plain, tearing.torn(sampled, certified=True)),
-        FRONTS: (plain, tearing.fronts(sampled, wait=True)),
     }  # fmt: skip
     programs = {name: Elimination(system, *order).program(QUANTITIES) for name, (system, order) in orders.items()}
     programs[FOUND] = sd.compile(problem).program
@@ -348,8 +339,8 @@ def _judged(tried):
 
 
 def _orthogonal(found):
-    """Counts of the orders with orthogonal columns, and of what `compile` takes."""
-    names, most = (TORN, CERTIFIED, FRONTS, FOUND), list(found[PUBLISHED, ROWS])[-1]
+    """Counts of tearing, with an orthogonal border or not, and of what `compile` takes."""
+    names, most = (TORN, CERTIFIED, FOUND), list(found[PUBLISHED, ROWS])[-1]
     lines = ["| bodies, exact, end to end | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for n in found[END_TO_END, FOUND]:
         if n % 4 == 0 or n >= most:
@@ -360,7 +351,7 @@ def _orthogonal(found):
 
 def _counts(found, bodies):
     """Medians over the states, and their range."""
-    names = [name for name in STYLES if name not in (CERTIFIED, FRONTS)]
+    names = [name for name in STYLES if name != CERTIFIED]
     lines = ["| bodies | counter | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
     for n in [n for n in bodies if n % 4 == 0 or n == bodies[-1]]:
         for counter in COUNTERS:

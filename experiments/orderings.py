@@ -40,9 +40,9 @@ from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.markowitz import choose_pivots
-from sysdyn.sparse.orderings import ORDERINGS, PLAIN
-from sysdyn.sparse.sampled import STEER, Sampled
+from sysdyn.sparse.markowitz import choose_rows
+from sysdyn.sparse.orderings import ORDERINGS, STEER
+from sysdyn.sparse.sampled import Sampled
 
 TITLE = "Which order wins where: cost and fill-in of elimination orders"
 CLAIM = (
@@ -68,7 +68,6 @@ NUMBERS = (
     "add",
     "div",
     "solve",
-    "dearest",
     "fill_in",
     "crossing",
     "least_pivot",
@@ -100,10 +99,10 @@ Start = Callable[[Sampled], Pivots]
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
-def _metis(steer: float, columns_only: bool, a: Sampled) -> Pivots:
+def _metis(columns_only: bool, a: Sampled) -> Pivots:
     """UMFPACK with METIS for its columns; its own rows, or rows by safe pivoting."""
-    rows, columns = umfpack_permutations(a.generic(steer), "METIS")[0]
-    return choose_pivots(a, columns) if columns_only else (rows, columns)
+    rows, columns = umfpack_permutations(a.weighted(STEER), "METIS")[0]
+    return choose_rows(a, columns) if columns_only else Pivots(rows, columns)
 
 
 def umfpack_permutations(matrix: scipy.sparse.spmatrix, method: str) -> tuple[Pivots, bool]:
@@ -139,27 +138,20 @@ def paper_permutations(a: Sampled) -> Pivots:
     return umfpack_pivots(scipy.sparse.csc_matrix((a.values[0], (a.row, a.col)), shape=(a.n, a.n)))
 
 
-# UMFPACK's columns are taken of equilibrated matrices: on tapered robots the others cost seconds and are given up.
-_COLUMNS = ORDERINGS["umfpack"][1:4:2]
-# The greedy starts go forwards and backwards, with the stricter safety.
-_GREEDY = tuple(ORDERINGS["markowitz"][k] for k in (0, 1, 4, 5))
 # An order that is searched has a label, starts, and a mark whether these look at the sampled states.
 SEARCHED: dict[str, tuple[str, tuple[Start, ...], bool]] = {
     "paper": ("UMFPACK at one state (paper)", (paper_permutations,), False),
-    "umfpack": ("UMFPACK's P and Q (steered)", PLAIN["umfpack"], False),
-    "umfpack columns": ("UMFPACK's Q (safe rows)", _COLUMNS, True),
-    "metis": ("METIS: P and Q (steered)", tuple(partial(_metis, steer, False) for steer in STEER), False),
-    "metis columns": ("METIS: Q (safe rows)", tuple(partial(_metis, steer, True) for steer in STEER), True),
-    "colamd": ("COLAMD (safe rows)", ORDERINGS["colamd"][:2], True),
-    "markowitz": ("Markowitz (safe pivots)", _GREEDY, True),
-    "natural": ("natural columns (safe rows)", ORDERINGS["natural"][:2], True),
+    "umfpack": ("UMFPACK's P and Q (steered)", ORDERINGS["umfpack"][:1], False),
+    "umfpack columns": ("UMFPACK's Q (safe rows)", ORDERINGS["umfpack"][1:], True),
+    "metis": ("METIS: P and Q (steered)", (partial(_metis, False),), False),
+    "metis columns": ("METIS: Q (safe rows)", (partial(_metis, True),), True),
+    "markowitz": ("Markowitz (safe pivots)", ORDERINGS["markowitz"], True),
     "torn": ("tearing, orthogonal border", ORDERINGS["torn"], True),
-    "fronts": ("fronts", ORDERINGS["fronts"], True),
 }
 # Pictures and tables call the orders so.
 LABELS = {"rnea": "RNEA", "aba": "ABA", "crba": "CRBA + LTDL", **{name: x[0] for name, x in SEARCHED.items()}}
 # The orders are shown in this sequence.
-SHOWN = ("natural", "rnea", "crba", "aba", *(name for name in SEARCHED if name != "natural"))
+SHOWN = ("rnea", "crba", "aba", *SEARCHED)
 
 
 def starts_of(order: str, system: BlockSystem, quick: bool) -> tuple[tuple[Start, ...], bool]:
@@ -204,13 +196,12 @@ def _hybrid(model: sd.Model) -> Problem:
 
 @dataclass
 class Found:
-    """What came of an order: its cheapest safe start, or the best that there is. dearest: operations of its dearest."""
+    """What came of an order: its cheapest safe start, or the best that there is."""
 
     status: str = IMPOSSIBLE
     why: str = ""
     choice: Choice | None = None
     report: StabilityReport | None = None
-    dearest: int = 0
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
@@ -227,8 +218,7 @@ def search(
     starts, heeding = starts_of(order, system, quick)
     best = Found()
     for _ in range(2 if heeding else 1):
-        costs, kept, error = _eliminated(system, sampled, starts, limit)
-        best.dearest = max([best.dearest, *costs])
+        kept, error = _eliminated(system, sampled, starts, limit)
         if best.choice is None and error is not None:
             best.why = str(error)
             if isinstance(error, NoSafeOrdering | SingularState):
@@ -237,9 +227,7 @@ def search(
         for start, choice, elimination in kept:
             report, _, worst = elimination.check(states)
             safe = report.acceptable and not report.often_falls_back
-            found = Found(
-                UNSAFE if not safe else CROSSING if report.sign_changes else SAFE, "", choice, report, best.dearest
-            )
+            found = Found(UNSAFE if not safe else CROSSING if report.sign_changes else SAFE, "", choice, report)
             if best.choice is None or found.rank > best.rank:
                 best = found
             if found.status == SAFE:
@@ -254,8 +242,8 @@ def search(
 
 def _eliminated(
     system: BlockSystem, sampled: Sampled, starts: Sequence[Start], limit: float
-) -> tuple[list[int], list[tuple[Start, Choice, Elimination]], Exception | None]:
-    """(operations of each start, the cheapest JUDGED ones, the last reason why one failed)."""
+) -> tuple[list[tuple[Start, Choice, Elimination]], Exception | None]:
+    """(the cheapest JUDGED starts, the last reason why one failed)."""
     costs: list[int] = []
     kept: list[tuple[Start, Choice, Elimination]] = []
     reason, seen = None, []
@@ -275,7 +263,7 @@ def _eliminated(
         kept = sorted([*kept, (start, choice, elimination)], key=lambda x: x[1].end_to_end.total)[:JUDGED]
         if choice.triangular:  # no other start can do better
             break
-    return costs, kept, reason
+    return kept, reason
 
 
 # ---- results -------------------------------------------------------------------------------------------------------
@@ -341,8 +329,7 @@ def rows_of(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[s
             values = (
                 count.total, count.mul, count.add, count.div + count.sqrt,
                 solve_scope(system, found.choice, QUANTITIES).total,
-                found.dearest, found.choice.fill_in, report.sign_changes, f"{report.least_pivot:.2g}",
-                f"{report.backward_error:.2g}",
+                found.choice.fill_in, report.sign_changes, f"{report.least_pivot:.2g}", f"{report.backward_error:.2g}",
             )  # fmt: skip
             numbers = dict(zip(NUMBERS, values, strict=True))
         rows.append(row | numbers)
@@ -462,8 +449,8 @@ NOTE = (
     "robots the order was found to be safe; - where it is not defined. Counts are of everything that is unknown (a, f, "
     "τ, fx, q̈), in the layout of 20 scalars a body, with equal and symmetric results computed once. Steered: UMFPACK "
     "sees entries that depend on the state scaled down, and so prefers constant pivots. Safe rows, pivots: by their "
-    f"values at sampled states. Beyond {LIMIT:g} times the cheapest an order is given up (natural columns on the "
-    "floating iCub, which take minutes to eliminate, among them) and counts as not safe."
+    f"values at sampled states. Beyond {LIMIT:g} times the cheapest an order is given up"
+    " and counts as not safe."
 )
 
 
@@ -518,13 +505,12 @@ def _one_state(problems: Sequence[Rows]) -> str:
 
 def _load_cells(problems: Sequence[Rows]) -> str:
     found = [LABELS[x] for rows in problems for x in _winners(rows)]
-    steered, one_state = (_ratios(problems, "natural", order) for order in ("umfpack", "paper"))
+    one_state = _ratios(problems, "umfpack", "paper")
     names = f" (the cheapest: {', '.join(dict.fromkeys(found))})" if found else ""
     return (
-        f"Load cells: a safe order was found for {len(found)} of {len(problems)} sizes{names}. Natural columns, as in "
-        f"the paper's Fig. 2 without permutations, cost {_range(one_state)} times as much as P and Q of one state, "
-        f"which are safe for {sum(rows['paper']['status'] == SAFE for rows in problems)} of the sizes, and "
-        f"{_range(steered)} times as much as steered ones."
+        f"Load cells: a safe order was found for {len(found)} of {len(problems)} sizes{names}. Steered P and Q "
+        f"cost {_range(one_state)} times as much as those of one state, which are safe for "
+        f"{sum(rows['paper']['status'] == SAFE for rows in problems)} of the sizes."
     )
 
 
@@ -555,12 +541,9 @@ def _metis_or_colamd(problems: Sequence[Rows]) -> str:
 
 def _scopes(table: dict[tuple[str, str], Rows]) -> str:
     differ = sum(_winners(rows) != _winners(rows, "solve") for rows in table.values())
-    starts = [row["dearest"] / row["end_to_end"] for rows in table.values() for row in (rows["umfpack"],)
-              if row["end_to_end"] != ""]  # fmt: skip
     return (
         f"With X, v, c, ν given (the paper's scope) instead of q, q̇ another order wins in {differ} of {len(table)} "
-        "problems. Among ties, UMFPACK's dearest start costs up to "
-        f"{max(starts, default=1.0):.1f} times as much as the one used."
+        "problems."
     )
 
 

@@ -1,9 +1,8 @@
 """The load cells of Figure 2, on chains of 4 to 100 bodies: operations, CPU seconds of compiling, residuals.
 
-    python experiments/benchmarks/load_cells.py [--bodies 4 8 12 20 50 100] [--efforts 1 4] [--limit 120]
-                                                [--states 10000]
+    python experiments/benchmarks/load_cells.py [--bodies 4 8 12 20 50 100] [--limit 120] [--states 10000]
 
-By default, and with sums and products rewritten, which efforts above 1 do. All unknowns are outputs; each chain is
+All unknowns are outputs; each chain is
 compiled in a process of its own, without the cache. Residuals are row-wise, at states with multiples of π/2 among them
 (see `states`).
 
@@ -13,7 +12,6 @@ Writes experiments/results/load_cells.csv.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import time
 import warnings
@@ -28,19 +26,18 @@ from sysdyn.papers.nori.problems import load_cells
 
 # Chains of these lengths are compiled.
 BODIES = (4, 8, 12, 20, 50, 100)
-EFFORTS = (1, 4)
 
 
-def compiled(bodies: int, effort: int, states: int) -> dict:
+def compiled(bodies: int, states: int) -> dict:
     """A line of the table."""
-    row = {"bodies": bodies, "effort": effort, "ordering": "", "operations": "", "a_body": "", "seconds": ""}
+    row = {"bodies": bodies, "ordering": "", "operations": "", "a_body": "", "seconds": ""}
     row |= dict.fromkeys(Answers._fields, "") | {"error": ""}
     print(json.dumps(row), flush=True)  # what is known of it where it never ends
     problem, began = load_cells(bodies), time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            solver = sd.compile(problem, effort=effort)
+            solver = sd.compile(problem)
     except sd.SysdynError as error:
         return row | {"error": type(error).__name__}
     count = solver.flops.end_to_end.total
@@ -53,17 +50,16 @@ def compiled(bodies: int, effort: int, states: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bodies", type=int, nargs="+", default=BODIES)
-    parser.add_argument("--efforts", type=int, nargs="+", default=EFFORTS)
     parser.add_argument("--limit", type=float, default=120.0, help="CPU seconds of each")
     parser.add_argument("--states", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=RESULTS / "load_cells.csv")
-    parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        return alone(options.limit, lambda: compiled(*options.one, options.states))
+        return alone(options.limit, lambda: compiled(options.one, options.states))
     rows = []
-    for bodies, effort in itertools.product(options.bodies, options.efforts):
-        arguments = ["--one", bodies, effort, "--states", options.states]
+    for bodies in options.bodies:
+        arguments = ["--one", bodies, "--states", options.states]
         rows.append(apart(Path(__file__), arguments, options.limit, SYSDYN_CACHE=""))
         print("  ".join(str(x) for x in rows[-1].values()), flush=True)
     experiments.write_csv(options.out, rows)

@@ -148,4 +148,4 @@ def crba(system: System) -> Permutations:
 
 
 # Elimination orders by the name of the classical algorithm.
-RECURSIVE: dict[str, Callable[[System], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}
+RECURSIVE: dict[str, Callable[[System], Permutations]] = {"rnea": rnea, "aba": aba, "crba": crba}

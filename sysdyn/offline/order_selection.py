@@ -13,7 +13,7 @@ from sysdyn.offline.check import ANY, Inputs, SampledStates
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import GIVEN, Options
-from sysdyn.offline.orders import AUTO_LIMIT, FAST_STARTS, candidates
+from sysdyn.offline.orders import candidates
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
@@ -106,17 +106,15 @@ class OrderSelection:
     def _eliminate_new_orders(self, attempt: int) -> list[Choice]:
         """Orders that were not known before, with their costs, the cheapest first."""
         fast = self.options.level == "fast" and (attempt == 0 or self._best() is not None)
-        orders = candidates(
-            self.system, self._sampled, self.options, plain=attempt == 0, most=FAST_STARTS if fast else None
-        )
         choices: list[Choice] = []
-        least = math.inf
-        for name, order in orders:
+        costs: dict[str, int] = {}
+        for name, order in candidates(self.system, self._sampled, self.options, costs, attempt > 0, fast):
+            least = min(costs.values(), default=math.inf)
             self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
             try:
                 pivots = order(MAX_RELATIVE_COST * least)
                 if (cost := next((x for tried, x in self._tried if tried == pivots), None)) is not None:
-                    least = min(least, cost)
+                    costs[name] = cost
                     continue
                 elimination = Elimination(self.system, *pivots, cap=MAX_RELATIVE_COST * least)
             except (NoSafeOrdering, SingularState, BackendUnavailable) as error:
@@ -126,9 +124,9 @@ class OrderSelection:
                 continue
             with elimination.graph:
                 choices.append(elimination.choice(name, self.options.outputs))
-            self._tried.append((pivots, choices[-1].total))
-            self.considered.append((name, f"{choices[-1].total} operations"))
-            least = min(least, choices[-1].total)
+            costs[name] = choices[-1].total
+            self._tried.append((pivots, costs[name]))
+            self.considered.append((name, f"{costs[name]} operations"))
         return sorted(choices, key=lambda choice: choice.total)
 
     def _check(self, choices: list[Choice]) -> list[Inputs]:
@@ -162,7 +160,7 @@ class OrderSelection:
 
     def _add_failing_states(self, failing: list[Inputs]) -> None:
         """Let more states guide the next search, and the states at which orders failed."""
-        if len(self._sampled.values) < RETRY_SAMPLES and self._sampled.n <= AUTO_LIMIT:
+        if len(self._sampled.values) < RETRY_SAMPLES:
             self._sampled = order_samples(self.system, RETRY_SAMPLES)
         if failing:
             self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)

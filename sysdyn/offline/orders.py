@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sysdyn.equations.augmented import system as problem_system
@@ -13,26 +14,20 @@ from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.statement import Statement
 from sysdyn.offline.options import GIVEN, Equations, Options
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.orderings import FORESIGHT, ORDERINGS, PLAIN
+from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import LAST_RESORT
 from sysdyn.sparse.sampled import Sampled
 
 # Orders that "auto" tries beside the recursive ones.
-AUTO = ("torn", "umfpack", "colamd", "markowitz", "fronts")
-# Most unknowns of a system for which "auto" tries AUTO; larger ones are tried with AUTO_LARGE, in less time (chosen).
-AUTO_LIMIT = 3000
-AUTO_LARGE = ("torn", "umfpack")
+AUTO = ("torn", "umfpack", "markowitz")
 # Orders that are tried beside the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
 # accelerations decide needs no multipliers, and these orders find that (iCub on two feet: 8,537 and 8,960 for 13,377).
 KNOWN_MOTION = ("umfpack", "torn")
-# Most unknowns of a system searched with look-ahead, which takes long in larger ones and was not seen to save there.
-FORESIGHT_LIMIT = 400
-# Unknowns beyond which a symmetric system is first tried with FEW_STARTS starts only, the better ones there (chosen).
+# Unknowns beyond which a symmetric system is first tried with FEW_STARTS starts only, the better ones there (CPU time).
 FEW_LIMIT, FEW_STARTS = 1000, 3
-# Most degrees of freedom of a robot for which the order of the CRBA, O(n³), is tried (chosen).
-CRBA_LIMIT = 60
-# Starts of each searched order that the fast level tries (chosen).
-FAST_STARTS = 2
+# Cost of both first starts of an order, relative to the cheapest order, above which its other starts are skipped (they
+# were seen to save up to 16 %).
+MAX_RELATIVE_COST = 1.2
 
 Order = Callable[[float], Pivots]  # An order, as a function of the operations at which it is given up.
 Named = Iterator[tuple[str, Order]]
@@ -41,11 +36,13 @@ Named = Iterator[tuple[str, Order]]
 # ---- orders -------------------------------------------------------------------------------------------------------
 
 
-def candidates(system: System, sampled: Sampled, options: Options, plain: bool, most: int | None) -> Named:
+def candidates(
+    system: System, sampled: Sampled, options: Options, costs: Mapping[str, int], later: bool, fast: bool
+) -> Named:
     """(name, order) of every order to try. Raises UnknownName.
 
-    plain: also starts that do not heed the samples, else also the ones of last resort. most: number of starts of a
-    searched order, None for all.
+    costs: {name: operations}, which the caller fills while it iterates. later: also orders of last resort. fast: only
+    the first start of each searched order.
     """
     ordering = options.ordering
     if ordering == GIVEN:
@@ -54,23 +51,22 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
     elif ordering in RECURSIVE:
         yield ordering, lambda cap: Pivots(*RECURSIVE[ordering](system))
     elif ordering in ORDERINGS:
-        yield from _searched(ordering, sampled, plain, most)
+        yield from _searched(ordering, sampled, costs, later, fast)
     elif ordering != "auto":
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
     elif sampled.tree:
-        yield from _searched("symmetric", sampled, plain, most)
+        yield from _searched("symmetric", sampled, costs, later, fast)
         if known_motion(system):
             for name in KNOWN_MOTION:
-                yield from _searched(name, sampled, plain, most)
-        elif not plain:  # last resort: orthogonal columns
-            yield from _searched("torn", sampled, True, 1)
+                yield from _searched(name, sampled, costs, later, fast)
+        elif later:  # last resort: orthogonal columns
+            yield from _searched("torn", sampled, costs, later, fast=True)
     else:
-        for name, order in _recursive(system):
-            yield name, order
-            if options.level == "fast" and name in ("rnea", "aba"):
-                return
-        for name in AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE:
-            yield from _searched(name, sampled, plain, most)
+        yield from _recursive(system)
+        if options.level == "fast" and costs:
+            return
+        for name in AUTO:
+            yield from _searched(name, sampled, costs, later, fast)
 
 
 def known_motion(system: System) -> bool:
@@ -81,8 +77,6 @@ def known_motion(system: System) -> bool:
 def _recursive(system: System) -> Named:
     """The recursive orders of the system."""
     for name, function in RECURSIVE.items():
-        if name == "crba" and system.model.nv > CRBA_LIMIT:
-            continue
         try:
             permutations = function(system)
         except ProblemError:
@@ -90,17 +84,17 @@ def _recursive(system: System) -> Named:
         yield name, _Found(Pivots(*permutations))
 
 
-def _searched(name: str, sampled: Sampled, plain: bool, most: int | None) -> Named:
+def _searched(name: str, sampled: Sampled, costs: Mapping[str, int], later: bool, fast: bool) -> Named:
     """The starts of a searched order; see `candidates`."""
-    blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
-    if sampled.n > FORESIGHT_LIMIT:
-        heeding = tuple(start for start in heeding if start not in FORESIGHT)
+    starts = ORDERINGS[name]
     if name == "symmetric":
-        heeding = heeding[:FEW_STARTS] if plain and sampled.n > FEW_LIMIT else heeding
-        heeding += () if plain else LAST_RESORT
-    for number, start in enumerate((*blind, *heeding)):
-        if number >= len(blind) or plain:
-            yield name if number == 0 else f"{name} (start {number + 1})", _Capped(start, sampled)
+        starts = (*starts, *LAST_RESORT) if later else starts[:FEW_STARTS] if sampled.n > FEW_LIMIT else starts
+    names = [name, *(f"{name} (start {k})" for k in range(2, len(starts) + 1))]
+    for k, (label, start) in enumerate(zip(names, starts[:1] if fast else starts, strict=False)):
+        first = min(costs.get(x, math.inf) for x in names[:2])
+        if k == 2 and not later and first > MAX_RELATIVE_COST * min(costs.values(), default=math.inf):
+            return  # the further starts save a little compared with the first two
+        yield label, _Capped(start, sampled)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.equations.augmented import AugmentedSystem, common_ancestor
+from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import SINGULAR, System
 from sysdyn.errors import ProblemError, StructurallySingular
@@ -20,7 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.graph import is_zero
 from sysdyn.program.reproducible import exp, matmul
-from sysdyn.sparse.sampled import Nodes, Sampled, Tree
+from sysdyn.sparse.sampled import Sampled, Tree
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
 NOISE_DECADES = 2.0
@@ -147,9 +147,7 @@ def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
     row, col = system.coordinates
     rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
     entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
-    tree = _tree(system)
-    nodes = None if tree else _nodes(system)
-    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=tree, nodes=nodes)
+    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
 
 
 def _tree(system: System) -> Tree | None:
@@ -160,19 +158,6 @@ def _tree(system: System) -> Tree | None:
     positive = (k < n for k in range(len(system.columns)))
     pairs = ((n + row, column) for row, column in system.plain.unit_pivots())
     return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive), tuple(pairs))
-
-
-def _nodes(system: System) -> Nodes:
-    """Body of each column: the nearest one whose subtree has all rows that hold the column."""
-    parent = system.model.parent
-    bodies = [i for quantity, i in system.col_blocks]
-    measured = [quantity != "w" for quantity, _ in system.col_blocks]
-    node: dict[int, int] = {}
-    for (kind, number), row in zip(system.row_blocks, system.assembly.rows, strict=True):
-        i = number if kind != "y" else max((bodies[c] for c in row if measured[c]), default=-1)
-        for c in row:
-            node[c] = common_ancestor(parent, node[c], i) if c in node else i
-    return Nodes(tuple(node.get(c, -1) for c in range(len(bodies))), tuple(parent))
 
 
 def order_samples(system: System, n: int) -> Sampled:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.sampled import Option, Pivot, Sampled, SampledElimination
+from sysdyn.sparse.sampled import Pivot, Sampled, SampledElimination
+
+Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, −row, −column.
+Choose = Callable[[SampledElimination, list[int]], Pivot | None]  # (elimination, columns left) → pivot
 
 CANDIDATES = 24  # Number of pivots whose exact cost is compared at each step of `markowitz` (chosen).
 
@@ -19,55 +22,39 @@ def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Pivots:
     """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
 
     Look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the `depth`
-    greedy steps after it.
+    greedy steps after it. Ties go to the last rows and columns, those of the leaves of a tree.
     """
-    return with_pivots(SampledElimination(a), range(a.n), lambda state, left: foreseen(state, left, width, depth))
+    columns = range(a.n - 1, -1, -1)
+    return choose_pivots(SampledElimination(a), columns, lambda state, left: foreseen(state, left, width, depth))
 
 
-def choose_pivots(a: Sampled, columns: Iterable[int]) -> Pivots:
+def choose_rows(a: Sampled, columns: Iterable[int]) -> Pivots:
     """Static pivots: the columns in the given order, each with its cheapest safe row.
 
     A column without a safe entry waits until elimination has given it one; if no column has one, the column of least
     cost is made orthogonal.
     """
-    return with_pivots(SampledElimination(a), columns, _first)
+    return choose_pivots(SampledElimination(a), columns, _first)
 
 
-def with_pivots(
-    state: SampledElimination, columns: Iterable[int], choose: Callable[[SampledElimination, list[int]], Pivot | None],
-    first: Iterable[Pivot] = (),
-) -> Pivots:  # fmt: skip
-    """Elimination with the pivots that are chosen from the columns left, after the first ones.
+def choose_pivots(
+    state: SampledElimination, columns: Iterable[int], choose: Choose, first: Iterable[Pivot] = ()
+) -> Pivots:
+    """Eliminate the pivots `first`, then those that choose(state, columns left) returns, until no column is left.
 
-    If none is chosen, the safest entry is the pivot; if that is not nearly safe, an orthogonal column.
+    If it returns none, the safest entry is the pivot; if that is not nearly safe, an orthogonal column.
     """
-    taken = list(first)
+    taken, left = list(first), list(columns)
     for pivot in taken:
         state.eliminate(pivot.row, pivot.column)
-    return order_of([*taken, *eliminated(state, list(columns), choose)])
-
-
-def eliminated(
-    state: SampledElimination, left: list[int],
-    choose: Callable[[SampledElimination, list[int]], Pivot | None], wait: bool = False,
-) -> list[Pivot]:  # fmt: skip
-    """The pivots chosen from the columns left, one after the other; wait: columns without a choice are left."""
-    taken: list[Pivot] = []
     while left:
-        pivot = choose(state, left)
-        if pivot is None and wait:
-            break
-        pivot = pivot or state.safest(left) or state.turned(left)
+        pivot = choose(state, left) or state.safest(left) or state.turned(left)
         state.eliminate(pivot.row, pivot.column)
         taken.append(pivot)
         left.remove(pivot.column)
-    return taken
-
-
-def order_of(taken: Sequence[Pivot]) -> Pivots:
-    """The order in which these pivots were taken."""
-    rows, columns = [p.row for p in taken], [p.column for p in taken]
-    return Pivots(rows, columns, {k: p.joined for k, p in enumerate(taken) if p.joined})
+    return Pivots(
+        [p.row for p in taken], [p.column for p in taken], {k: p.joined for k, p in enumerate(taken) if p.joined}
+    )
 
 
 def _first(state: SampledElimination, left: list[int]) -> Pivot | None:
@@ -89,12 +76,10 @@ def foreseen(state: SampledElimination, left: list[int], width: int, depth: int)
         return None
     best, least = options[0], math.inf
     for option in options if len(options) > 1 else ():
-        if state.trials < 0.0:
-            break
         total = _outlook(state, left, option, depth, least)
         if total < least:
             best, least = option, total
-    return Pivot(*best[2:])
+    return Pivot(-best[2], -best[3])
 
 
 def cheapest(state: SampledElimination, left: list[int]) -> Pivot | None:
@@ -104,9 +89,10 @@ def cheapest(state: SampledElimination, left: list[int]) -> Pivot | None:
 
 def _outlook(state: SampledElimination, left: list[int], option: Option, depth: int, limit: float) -> float:
     """Operations of a pivot and of the greedy steps after it; infinite if they come to a dead end."""
-    total, _, i, j = option
+    total = option[0]
     with state.trial():
         while True:
+            i, j = -option[2], -option[3]
             state.eliminate(i, j)
             left = [c for c in left if c != j]
             if not (depth and left and total < limit):
@@ -114,34 +100,32 @@ def _outlook(state: SampledElimination, left: list[int], option: Option, depth: 
             options = _cheapest(state, left)
             if not options:
                 return math.inf
-            operations, _, i, j = options[0]
-            total += operations
+            option = options[0]
+            total += option[0]
             depth -= 1
 
 
 def _cheapest(state: SampledElimination, left: list[int]) -> list[Option]:
     """Safe pivots among those with the least Markowitz product, the one of least exact cost first."""
     by_count = sorted(left, key=[len(x) for x in state.columns].__getitem__)
-    options: list[tuple[int, int, int]] = []
-    least: list[int] = []  # products of the first CANDIDATES
+    products: list[tuple[int, int, int]] = []  # (Markowitz product, −row, −column)
+    least: list[int] = []  # the CANDIDATES least products
     for j in by_count:
         n_col = len(state.columns[j]) - 1
         if len(least) == CANDIDATES and n_col * n_col > least[-1]:
             break
-        own = [((len(state.rows[i]) - 1) * n_col, i, j) for i in state.columns[j]]
-        options += own
-        least += [x[0] for x in own]
-        least.sort()
-        del least[CANDIDATES:]
-    options.sort()
-    for product, i, j in options:  # alone in its row or column: nothing is updated
+        of_column = [((len(state.rows[i]) - 1) * n_col, -i, -j) for i in state.columns[j]]
+        products += of_column
+        least = sorted([*least, *(x[0] for x in of_column)])[:CANDIDATES]
+    products.sort()
+    for product, i, j in products:  # alone in its row or column: nothing is updated
         if product > 0:
             break
-        if state.safe(i, j):
-            return [(*state.cost(i, j), i, j)]
-    for start in range(0, len(options), CANDIDATES):
-        safe = [(*state.cost(i, j), i, j) for _, i, j in options[start : start + CANDIDATES] if state.safe(i, j)]
-        if safe:
+        if state.safe(-i, -j):
+            return [(*state.cost(-i, -j), i, j)]
+    for start in range(0, len(products), CANDIDATES):
+        part = products[start : start + CANDIDATES]
+        if safe := [(*state.cost(-i, -j), i, j) for _, i, j in part if state.safe(-i, -j)]:
             return sorted(safe)
-    anywhere = ((i, j) for j in by_count for i in sorted(state.columns[j]) if state.safe(i, j))
-    return [(*state.cost(i, j), i, j) for i, j in itertools.islice(anywhere, 1)]
+    others = ((i, j) for j in by_count for i in sorted(state.columns[j], reverse=True) if state.safe(i, j))
+    return [(*state.cost(i, j), -i, -j) for i, j in itertools.islice(others, 1)]

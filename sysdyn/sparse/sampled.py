@@ -19,24 +19,21 @@ from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.lu import Pivots
 
 Order = Callable[["Sampled"], Pivots]  # A way to find an elimination order.
-Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, row, column.
 
-# Factors of state-dependent entries in matrices that UMFPACK orders, so that it prefers constant pivots. On a humanoid
-# 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
-STEER = (1e-3, 1e-6)
-# Least absolute value of a safe pivot over the samples, as a share of its greatest: strict, and tolerant (chosen).
-LEAST_VARIATION = (0.1, 0.01)
-# Least safety of an entry that is taken before rows are turned; the judge sees the whole order later (chosen).
+# Least absolute value of a safe pivot over the samples, as a share of its greatest: strict, and for look-ahead, which
+# saves more with a wider choice (by trial).
+LEAST_VARIATION, TOLERANT_VARIATION = 0.1, 0.01
+LEAST_RATIO = (
+    1e-2  # Least safe pivot at every sample, as a share of each other entry of its column (threshold pivoting).
+)
+# Least safety of an entry that is taken before rows are rotated; the check sees the whole order later (by trial).
 NEARLY_SAFE = 1e-3
-LEAST_RATIO = 1e-2  # Least safe pivot at every sample, as a share of each other entry of its column (chosen).
-# Factor of the safety of a pivot with both signs, which passes through zero between the samples (chosen).
+# Factor of the safety of a pivot with both signs, which passes through zero between the samples: never nearly safe.
 CROSSING = 1e-6
-MOST_PRODUCTS = 2e6  # Most products of entries that a search may compute (chosen).
-# Entries that fall to this share of their size at every sample are dropped: 450 rounding units (chosen).
+MOST_PRODUCTS = 2e6  # Most products of entries that a search may compute (CPU time).
+LOOKING = 0.02  # Price of a look at an entry, in products (CPU time).
+# Entries that fall to this share of their size at every sample are dropped: 450 rounding units.
 CANCELLED = 1e-13
-LOOKING = 0.02  # Price of a look at an entry, in products (chosen).
-LOOK_AHEAD = (6, 1)  # Pivots that the starts with look-ahead try, and steps after each (chosen).
-TRIALS = 20.0  # Multiple of its budget of products that a search may spend on looking ahead (chosen).
 
 
 class Pivot(NamedTuple):
@@ -62,22 +59,14 @@ class Tree:
     pairs: tuple[tuple[int, int], ...] = ()
 
 
-class Nodes(NamedTuple):
-    """The node of a tree that each column belongs to, −1: none, and the parent of each node, which is less."""
-
-    of: tuple[int, ...]
-    parent: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Sampled:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. trials: multiple of it that looking ahead may take. equilibrate: judge pivots of rows and
+    gives up. equilibrate: judge pivots of rows and
     columns brought to one scale. least_variation: least safe pivot at every state as a share of its greatest value, and
-    least_ratio: as a share of each other entry of its column. tree: of a symmetric matrix that has one. nodes: of
-    others, the nodes that columns belong to.
+    least_ratio: as a share of each other entry of its column. tree: of a symmetric matrix that has one.
     """
 
     n: int  # columns; there are as many rows as `rhs` has entries
@@ -87,34 +76,21 @@ class Sampled:
     fixed: np.ndarray
     rhs: np.ndarray
     budget: float = MOST_PRODUCTS
-    trials: float = TRIALS
     equilibrate: bool = True
-    least_variation: float = LEAST_VARIATION[0]
+    least_variation: float = LEAST_VARIATION
     least_ratio: float = LEAST_RATIO
     tree: Tree | None = None
-    nodes: Nodes | None = None
 
-    def generic(self, steer: float) -> scipy.sparse.csc_matrix:
-        """Matrix of the constants, and of generic values times `steer` for all else; rows and columns equilibrated."""
+    def weighted(self, weight: float) -> scipy.sparse.csc_matrix:
+        """The equilibrated values at the first state, with the entries that depend on the state times `weight`."""
         rows, columns = self.scaling
-        values = self.values[0] * rows[self.row] * columns[self.col]
-        moving = ~self.fixed
-        values[moving] = np.random.default_rng(0).uniform(0.5, 1.0, moving.sum()) * steer
-        return self._matrix(values)
-
-    def at_sample(self, k: int, steer: float) -> scipy.sparse.csc_matrix:
-        """The values at state k, equilibrated, with the entries that depend on the state times `steer`."""
-        rows, columns = self.scaling
-        return self._matrix(self.values[k] * rows[self.row] * columns[self.col] * np.where(self.fixed, 1.0, steer))
+        values = self.values[0] * rows[self.row] * columns[self.col] * np.where(self.fixed, 1.0, weight)
+        values = np.where(values == 0.0, 1e-30, values)  # an entry that is zero at this state belongs to the pattern
+        return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(len(self.rhs), self.n))
 
     def with_values(self, values: np.ndarray) -> Sampled:
         """The same pattern with more states, (K, entries)."""
         return replace(self, values=np.concatenate([self.values, values]))
-
-    def _matrix(self, values: np.ndarray) -> scipy.sparse.csc_matrix:
-        # an entry that happens to be zero at this state still belongs to the pattern
-        values = np.where(values == 0.0, 1e-30, values)
-        return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(len(self.rhs), self.n))
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +118,7 @@ class SampledElimination(SampledActiveSubmatrix):
                 self.unit[i].add(j)
         super().__init__(rows, a.n, CANCELLED)
         self.rhs = [bool(x) for x in a.rhs]
-        self.budget, self.trials = a.budget, a.trials * a.budget
+        self.budget = a.budget
         self.trying = False  # while looking ahead
         self.least_variation, self.least_ratio = a.least_variation, a.least_ratio
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
@@ -218,11 +194,8 @@ class SampledElimination(SampledActiveSubmatrix):
         return multiplications + additions + scaling, fill
 
     def _spend(self, products: float) -> None:
-        if self.trying:
-            self.trials -= products
-            return
-        self.budget -= products
-        if self.budget < 0:
+        self.budget -= 0.0 if self.trying else products
+        if self.budget < 0.0:
             raise NoSafeOrdering("given up: more expensive than what is known, or than a search may be")
 
     def holders(self, j: int) -> list[int]:
@@ -235,7 +208,6 @@ class SampledElimination(SampledActiveSubmatrix):
         rows = self.columns[j]
         k = len(rows)
         held = Counter(c for i in rows for c in self.rows[i] if c != j)
-        self._spend(LOOKING * sum(held.values()))
         each = [*held.values(), *([right] if (right := sum(self.rhs[i] for i in rows)) else [])]
         if k == 2:
             return 7 + sum(2 if count == 1 else 6 for count in each)
@@ -281,7 +253,7 @@ class SampledElimination(SampledActiveSubmatrix):
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Context that undoes the eliminations within, whatever ends it. They spend `trials`, not the budget."""
+        """Context that undoes the eliminations within, whatever ends it. They spend nothing of the budget."""
         before = self.rows, self.columns, self.unit, self.rhs, self.waiting
         self.rows, self.columns, self.unit, self.rhs = [*self.rows], [*self.columns], [*self.unit], [*self.rhs]
         self.waiting, self.trying = set(self.waiting), True

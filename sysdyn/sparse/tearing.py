@@ -1,4 +1,4 @@
-"""Orders by structure: chains of constant pivots with a border, and fronts from the leaves of a tree.
+"""Tearing: chains of constant pivots with a border.
 
 Tearing takes some unknowns for known, so that all others follow one from the other by pivots ±1; these unknowns are the
 columns of a border, and the equations that nothing followed from its rows. Kron, Diakoptics (1963); Duff, Erisman and
@@ -8,20 +8,15 @@ Reid (2017), section 9.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 
-from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.markowitz import cheapest, eliminated, order_of, with_pivots
-from sysdyn.sparse.sampled import Order, Pivot, Sampled, SampledElimination
-
-# Most columns that are tried for the next one to tear, from the rows with the fewest unknowns: many, and few (chosen).
-TRIED = (1000, 8)
+from sysdyn.sparse.markowitz import cheapest, choose_pivots
+from sysdyn.sparse.sampled import Pivot, Sampled, SampledElimination
 
 
-def torn(a: Sampled, tried: int = TRIED[0], certified: bool = False) -> Pivots:
+def torn(a: Sampled, tried: int = 1000, certified: bool = False) -> Pivots:
     """Pivots ±1 of unknowns that follow from each other, then the border.
 
     tried: most columns that are tried at each step. certified: all columns of the border are orthogonal, so that a
@@ -31,28 +26,7 @@ def torn(a: Sampled, tried: int = TRIED[0], certified: bool = False) -> Pivots:
     chain = _Chain(a, tried)
     border = chain.tear()
     choose = SampledElimination.turned if certified else cheapest
-    return with_pivots(SampledElimination(a), border, choose, chain.found)
-
-
-def fronts(a: Sampled, wait: bool = False) -> Pivots:
-    """Node by node of a tree from the leaves: the columns that no equation beyond the node's subtree holds.
-
-    Of a subtree a relation between few unknowns is left, however much is measured in it. wait: a column without a safe
-    entry goes on to the parent, and is made orthogonal at the root. Raises NoSafeOrdering if there is no tree.
-    """
-    if a.nodes is None:
-        raise NoSafeOrdering("'fronts' is an order of exact problems")
-    state = SampledElimination(a)
-    waiting: list[list[int]] = [[] for _ in range(len(a.nodes.parent) + 1)]  # the last one is that of node −1
-    for j, node in enumerate(a.nodes.of):
-        waiting[node].append(j)
-    found: list[Pivot] = []
-    for node in reversed(range(-1, len(a.nodes.parent))):
-        left = waiting[node]
-        found += eliminated(state, left, cheapest, wait and node >= 0)
-        if left:
-            waiting[a.nodes.parent[node]] += left
-    return order_of(found)
+    return choose_pivots(SampledElimination(a), border, choose, chain.found)
 
 
 class _Chain:
@@ -135,8 +109,3 @@ class _Chain:
                 self.unknown[i].discard(pivot.column)
             self.left.discard(pivot.column)
         self.found += follow
-
-
-# Starts of "torn" and "fronts". The last one of "torn" is safe at every regular state by its structure.
-TORN: tuple[Order, ...] = (torn, partial(torn, tried=TRIED[1]), partial(torn, certified=True))
-FRONTS: tuple[Order, ...] = (partial(fronts, wait=True), fronts)

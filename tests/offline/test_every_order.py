@@ -89,9 +89,7 @@ def test_auto_tree_of_the_experiments(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "ordering"), [(30, "auto"), (30, "umfpack"), (20, "colamd"), (20, "crba"), (10, "markowitz")]
-)
+@pytest.mark.parametrize(("n", "ordering"), [(30, "auto"), (30, "umfpack"), (20, "crba"), (10, "markowitz")])
 def test_a_tapered_tree_with_every_order(n, ordering):
     check_against_reference(compiled(f"auto_tree {n} 1 1.5 0.9", "fd", ordering, level="fast"))
 
@@ -100,8 +98,8 @@ def test_a_tapered_tree_with_every_order(n, ordering):
 @pytest.mark.parametrize(
     ("ordering", "layout", "known", "base"),
     [
-        *((ordering, "paper", "rows", "fixed") for ordering in ("umfpack", "colamd", "markowitz", "crba")),
-        ("natural", "net_force", "substituted", "fixed"),  # in the layout of the paper it fills in most
+        *((ordering, "paper", "rows", "fixed") for ordering in ("umfpack", "markowitz", "crba")),
+        ("torn", "net_force", "substituted", "fixed"),
         ("aba", "net_force", "substituted", "floating"),
     ],
 )

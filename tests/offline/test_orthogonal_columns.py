@@ -21,8 +21,9 @@ from sysdyn.online.solver import Solver
 from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.graph import is_constant
 from sysdyn.program.opcodes import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
+from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.rotations import Reflection, Rotation
-from sysdyn.sparse.tearing import TORN, torn
+from sysdyn.sparse.tearing import torn
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -125,7 +126,7 @@ def test_derivatives_follow_the_turned_rows():
 def test_rotations_and_reflections_are_both_used():
     system = load_cells(8).system()
     sampled, kinds = order_samples(system, 48), set()
-    for order in TORN:
+    for order in ORDERINGS["torn"]:
         found = Elimination(system, *order(sampled))
         kinds |= {type(x) for turned in found.factors.turns.values() for x in turned}
         assert found.check(SampledStates.of(system, 256)).report.acceptable

@@ -253,7 +253,7 @@ def test_each_part_of_the_verdict_counts(name, value):
 def test_answers_at_singular_states_do_not_count_by_the_product_of_pivots_alone():
     """A neck without inertia: at some of its singular states the product is 1e-9 of the usual one."""
     problem = sd.forward_dynamics(singular.robot(6))
-    solver = sd.compile(problem, "natural", level="fast", backend="python")
+    solver = sd.compile(problem, "markowitz", level="fast", backend="python")
     q = singular.positions(1500, np.random.default_rng(1))
     inputs = by_group(problem, {"q": q, "qd": np.zeros_like(q), "tau": np.ones_like(q)})
     outputs, status = solver.executable.results(inputs, len(q))

@@ -413,7 +413,7 @@ def test_the_form_of_fewer_operations_is_taken(of, wrt):
 @pytest.mark.parametrize(("of", "wrt", "rows"), [("tau", ("qd", "fx"), 5), ("a", ("qd",), 30), ("tau", ("qd",), 5)])
 def test_of_large_systems_one_form_is_written(of, wrt, rows, monkeypatch):
     """That of fewer solutions, by columns or by rows, and by rows if they are as many."""
-    solver, forms = fast(sensors(), outputs=("tau", "a"), backend="python", ordering="natural"), []
+    solver, forms = fast(sensors(), outputs=("tau", "a"), backend="python", ordering="markowitz"), []
     assert solver.choice.fill_in
     columns = solver.model.nv + 6 * solver.model.nb * ("fx" in wrt)
     entries = ordered_system(solver.problem, solver.options, solver.choice).nnz + solver.choice.fill_in

@@ -87,7 +87,7 @@ def careless() -> Solver:
     problem = sd.forward_dynamics(auto_tree(6, 1, 1.5, 1))
     system = problem.system()
     sampled = sampling.sample_matrix(system, sampling.sample_states(problem, 1))
-    elimination = Elimination(system, *umfpack.permutations(sampled.at_sample(0, 1.0)))
+    elimination = Elimination(system, *umfpack.permutations(sampled.weighted(1.0)))
     report = elimination.check(SampledStates.of(system, 64)).report
     assert not report.acceptable
     # at its worst states the pivots are as large as they like
@@ -173,7 +173,7 @@ def test_singular_estimates_are_seen_without_multipliers():
 @pytest.mark.slow(after=1)
 @pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")  # of those that turn by 1e-8 rad to be regular
 @pytest.mark.parametrize("seed", (0, 1, 3, 6))
-@pytest.mark.parametrize("order", ("auto", "torn", "natural"))
+@pytest.mark.parametrize("order", ("auto", "torn", "markowitz"))
 def test_singular_states_of_necks_and_gimbals_are_not_answered(seed, order):
     """Frames turned by 1.5707963 rad leave rounding errors for pivots, which 7 of 14 robots were answered by."""
     problem = sd.forward_dynamics(singular.robot(seed))

@@ -337,7 +337,7 @@ def test_figure_2_experiment(results):
                 assert [row["state"] for row in states] == list(range(F.QUICK_STATES))
         assert found[SOLVE, F.TORN][n].median < found[END_TO_END, F.TORN][n].median
         assert max(row["sqrt"] for row in csv(results, "fig2", bodies=n)) <= 5
-        for name in (F.CERTIFIED, F.FRONTS, F.FOUND):
+        for name in (F.CERTIFIED, F.FOUND):
             assert list(found[SOLVE, name]) == list(found[END_TO_END, name]) == list(F.QUICK_COMPILED)
     plain = load_cells(6).system()
     (known, left), system = torn(plain), plain

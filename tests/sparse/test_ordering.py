@@ -22,17 +22,14 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import sample_matrix, sample_states
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots, eliminate
-from sysdyn.sparse.markowitz import choose_pivots, markowitz
-from sysdyn.sparse.orderings import ORDERINGS, PLAIN, natural
+from sysdyn.sparse.markowitz import choose_rows, markowitz
+from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import quasidefinite
 from sysdyn.sparse.sampled import LEAST_RATIO, Sampled, SampledElimination, Tree
 
 STATES = 48
 EXACT = [name for name in ORDERINGS if name != "symmetric"]  # The orders of systems without noise.
-ALL_STARTS = {name: (*PLAIN.get(name, ()), *ORDERINGS[name]) for name in EXACT}
-STARTS = [(name, k) for name, starts in ALL_STARTS.items() for k in range(len(starts))]
-# UMFPACK on the true values at the first state: nothing keeps it from pivots that vanish elsewhere.
-UNSTEERED = ("umfpack", 3)
+STARTS = [(name, k) for name in EXACT for k in range(len(ORDERINGS[name]))]
 MODELS = {
     "tree": lambda: sd.auto_tree(4, 2, 1.1, 0.9),
     "chain": lambda: sd.chain(4),
@@ -90,28 +87,26 @@ SYSTEMS = [
 ]
 
 
-@pytest.mark.slow(after=len(MODELS) * len(STARTS) // 2)
 @pytest.mark.parametrize(("name", "start"), STARTS)
 @pytest.mark.parametrize(("model", "problem"), SYSTEMS)
 def test_orders_are_permutations_whose_pivots_stay_away_from_zero(name, start, model, problem):
-    """At every sampled state, multiples of π/2 among them; unsteered, at the one that UMFPACK saw."""
+    """At every sampled state, multiples of π/2 among them."""
     if name == "umfpack" and not umfpack.available():
         pytest.skip("scikit-umfpack is not installed")
     a, b = sampled_system(model, problem)
-    order = ALL_STARTS[name][start](a)
+    order = ORDERINGS[name][start](a)
     for permutation in order[:2]:
         assert sorted(permutation) == list(range(a.n))
         assert all(type(i) is int for i in permutation)
-    for k in range(1 if (name, start) == UNSTEERED else STATES):
+    for k in range(STATES):
         assert backward_error(a, b, k, solve(a, b, k, order)) < 1e-12
 
 
 @needs_umfpack
 def test_an_order_for_one_state_is_found_unsafe():
     """Forward dynamics of a chain in UMFPACK's own order: precise where it was made, useless at right angles."""
-    name, start = UNSTEERED
     a, b = sampled_system("chain", "forward")
-    order = ALL_STARTS[name][start](a)
+    order = Pivots(*umfpack.permutations(a.weighted(1.0)))
     assert worst_error(a, b, order) > 1e-6
     system = PROBLEMS["forward"](MODELS["chain"]()).system()
     assert not Elimination(system, *order).check(SampledStates.of(system, 256)).report.acceptable
@@ -122,10 +117,10 @@ def test_orders_are_the_same_each_time(name, start):
     if name == "umfpack" and not umfpack.available():
         pytest.skip("scikit-umfpack is not installed")
     a, _ = sampled_system("all joints", "forward")
-    assert ALL_STARTS[name][start](a) == ALL_STARTS[name][start](a)
+    assert ORDERINGS[name][start](a) == ORDERINGS[name][start](a)
 
 
-@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz"])
+@pytest.mark.parametrize("name", ["torn", "markowitz"])
 def test_searches_give_up_beyond_their_budget(name):
     a, _ = sampled_system("chain", "forward")
     with pytest.raises(NoSafeOrdering, match="more expensive"):
@@ -133,18 +128,7 @@ def test_searches_give_up_beyond_their_budget(name):
     assert ORDERINGS[name][0](replace(a, budget=1e6)) == ORDERINGS[name][0](a)
 
 
-def test_markowitz_costs_less_than_the_natural_order():
-    a, _ = sampled_system("chain", "forward")
-    fill = {}
-    for order in (natural, markowitz):
-        rows: list[dict] = [{} for _ in range(a.n)]
-        for i, j, x in zip(a.row.tolist(), a.col.tolist(), a.values[0].tolist(), strict=True):
-            rows[i][j] = x
-        fill[order] = eliminate(rows, [1.0] * a.n, *order(a)).fill_in
-    assert fill[markowitz] < fill[natural]
-
-
-# ---- choose_pivots -------------------------------------------------------------------------------------------------
+# ---- choose_rows ---------------------------------------------------------------------------------------------------
 
 
 def small(*rows: dict[int, object]) -> Sampled:
@@ -168,40 +152,40 @@ ANGLE = np.arange(8) * np.pi / 4
 def test_a_column_without_a_safe_entry_waits_until_it_has_one():
     """Both entries of column 0 vanish at some x; once column 1 is eliminated by row 0, 1 − x² − (−x) x = 1 is left."""
     a = small({0: X, 1: 1.0}, {0: 1.0 - X**2, 1: -X})
-    assert choose_pivots(a, [0, 1]) == Pivots([0, 1], [1, 0])
+    assert choose_rows(a, [0, 1]) == Pivots([0, 1], [1, 0])
     assert markowitz(a) == Pivots([0, 1], [1, 0])
 
 
 def test_columns_keep_their_order_where_they_can():
     a = small({0: 1.0, 2: X}, {1: 2.0 + X}, {1: X, 2: -1.0})
-    assert choose_pivots(a, [2, 0, 1])[1] == [2, 0, 1]
-    assert choose_pivots(a, [1, 0, 2])[1] == [1, 0, 2]
+    assert choose_rows(a, [2, 0, 1])[1] == [2, 0, 1]
+    assert choose_rows(a, [1, 0, 2])[1] == [1, 0, 2]
 
 
 def test_units_come_before_other_pivots():
     """3 is as safe as −1, but costs divisions."""
     a = small({0: 3.0, 1: 1.0}, {0: -1.0, 1: X})
-    assert choose_pivots(a, [0, 1])[0][0] == 1
+    assert choose_rows(a, [0, 1])[0][0] == 1
     # one entry that varies little, one that vanishes, in rows of equal length
     a = small({0: X, 1: 1.0}, {0: 5.0 + X, 1: 1.0})
-    assert choose_pivots(a, [0, 1])[0][0] == 1
+    assert choose_rows(a, [0, 1])[0][0] == 1
 
 
 def test_an_entry_negligible_in_its_column_is_no_pivot():
     """1e-3 beside 7 at one of the states, in a column whose largest entries are alike."""
     weak, strong = np.array([7.0, 1e-3, 7.0, 7.0]), np.array([7.0, 7.0, 7.0, 7.1])
     a = small({0: weak, 1: 2.0}, {0: strong, 1: 3.0, 2: 2.0}, {1: X[:4] + 4.0, 2: 2.0})
-    assert choose_pivots(a, [0, 1, 2])[0][0] == 1
+    assert choose_rows(a, [0, 1, 2])[0][0] == 1
 
 
 def test_a_pivot_that_changes_its_sign_is_avoided():
     """Never small where it was looked at, but zero in between; the entry below varies more and stays on one side."""
     crossing, steady = np.array([1.0, -1.0, 1.0, 1.0]), np.array([0.2, 0.5, 1.0, 1.0])
     a = small({0: crossing, 1: 3.0}, {0: steady, 1: 1.0})
-    assert choose_pivots(a, [0, 1])[0][0] == 1
+    assert choose_rows(a, [0, 1])[0][0] == 1
     # where every entry does, the search goes on with one of them
     a = small({0: crossing, 1: crossing[::-1]}, {0: 2.0 * crossing[::-1], 1: crossing})
-    assert sorted(choose_pivots(a, [0, 1])[0]) == [0, 1]
+    assert sorted(choose_rows(a, [0, 1])[0]) == [0, 1]
 
 
 def test_where_nothing_is_safe_the_safest_is_taken():
@@ -209,7 +193,7 @@ def test_where_nothing_is_safe_the_safest_is_taken():
     weak = np.array([0.01, 1.0, 0.5])
     weaker = np.array([1e-4, 1.0, 0.5])
     a = small({0: weaker, 1: weak}, {0: weak, 1: weaker * 2.0})
-    rows, columns, _ = choose_pivots(a, [0, 1])
+    rows, columns, _ = choose_rows(a, [0, 1])
     assert (rows[0], columns[0]) in ((1, 0), (0, 1))
 
 
@@ -218,13 +202,13 @@ ROTATION = ({0: COS, 1: -SIN}, {0: SIN, 1: COS})
 SINGULAR = ({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0})
 
 
-@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz", "torn"])
+@pytest.mark.parametrize("name", ["markowitz", "torn"])
 def test_a_singular_matrix_runs_out_of_entries(name):
-    with pytest.raises(NoSafeOrdering, match="without an entry|exactly singular"):
+    with pytest.raises(NoSafeOrdering, match="without an entry"):
         ORDERINGS[name][0](small(*SINGULAR))
 
 
-@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz", "torn"])
+@pytest.mark.parametrize("name", ["markowitz", "torn"])
 def test_columns_without_a_safe_entry_are_made_orthogonal(name):
     """A rotation has no entry that does not vanish at some multiple of π/2."""
     a = small(*ROTATION)
@@ -252,7 +236,7 @@ def test_umfpack_is_silent_about_singular_matrices(start):
 def test_a_cancelled_entry_is_no_fill_in():
     """Row 1 loses its entry in column 1 for every x, so that column 1 must take row 2."""
     a = small({0: 1.0, 1: X}, {0: X, 1: X**2, 2: 1.0}, {1: 2.0 + X / 2.0, 2: X})
-    assert choose_pivots(a, [0, 1, 2]) == Pivots([0, 2, 1], [0, 1, 2])
+    assert choose_rows(a, [0, 1, 2]) == Pivots([0, 2, 1], [0, 1, 2])
 
 
 def test_scaling_brings_entries_near_one():
@@ -273,8 +257,8 @@ def test_scaling_brings_entries_near_one():
 
 def test_entries_that_are_zero_at_a_state_stay_in_the_pattern():
     a = small({0: np.array([0.0, 1.0]), 1: 1.0}, {0: 1.0, 1: np.array([0.0, 2.0])})
-    for made in (a.at_sample(0, 1.0), a.generic(1e-3)):
-        assert made.nnz == 4 and np.all(made.data != 0.0)
+    made = a.weighted(1e-3)
+    assert made.nnz == 4 and np.all(made.data != 0.0)
     assert a.with_values(np.ones((3, 4))).values.shape == (5, 4)
 
 
@@ -350,18 +334,17 @@ def test_looking_ahead_saves_operations(robot):
     starts = ORDERINGS["markowitz"]
     greedy, ahead = (
         min(Elimination(system, *start(a)).choice("", problem.quantities).end_to_end.total for start in part)
-        for part in (starts[:8], starts[8:])
+        for part in (starts[:2], starts[2:])
     )
     assert ahead < greedy
 
 
 def test_with_nothing_to_look_at_it_is_greedy():
-    """One candidate, no step ahead, or no allowance for more than the first of them."""
+    """One candidate, or no step ahead."""
     a, _ = sampled_system("chain", "forward")
     greedy = markowitz(a)
     assert markowitz(a, 6, 2) != greedy
     assert markowitz(a, 1, 3) == markowitz(a, 6, 0) == greedy
-    assert markowitz(replace(a, trials=0.0), 6, 2) == greedy
 
 
 def quasidefinite_matrix(seed: int) -> Sampled:
@@ -428,7 +411,7 @@ def test_without_umfpack_asking_for_it_names_the_remedy(no_umfpack):
     assert isinstance(error.value, ImportError)
 
 
-@pytest.mark.parametrize("ordering", ["auto", "natural", "colamd", "markowitz", "aba"])
+@pytest.mark.parametrize("ordering", ["auto", "markowitz", "aba"])
 def test_without_umfpack_the_other_orders_work(no_umfpack, ordering):
     model = sd.auto_tree(3, 1, 1.5, 0.9)
     solver = sd.compile(sd.forward_dynamics(model), ordering=ordering, backend="python")
