@@ -35,11 +35,11 @@ class Problem(Statement):
 
     Parameters
     ----------
-    model
+    model : Model
         The robot.
-    measurements
+    measurements : sequence of Measurement
         Known quantities, sensors and constraints.
-    parameters
+    parameters : sequence of str, optional
         Names of parameters of the model that are inputs, as in `sysdyn.compile(inputs=…)`.
 
     Raises
@@ -58,18 +58,18 @@ class Problem(Statement):
 
         Parameters
         ----------
-        layout
+        layout : str
             "paper": a, f, τ, fx and q̈ are unknowns, 20 scalars for a body with one degree of freedom. "net_force":
             and fB = I a + ν, 26 scalars.
-        known
+        known : str
             "rows": a known quantity is an equation x = y. "substituted": it is moved into b and has no column.
-        propagate
+        propagate : bool
             Add unknowns X a and X^T f where they let accelerations and wrenches be propagated from sensors. Problems
             with noise do without.
-        passes
+        passes : sequence of str, or "all"
             Names from `sysdyn.PASSES`; those that do not apply are left out. With "canonical_frames" a, f and fx are
             unknowns in other frames than those of the bodies, while inputs, noise and `output_terms` stay in these.
-        outputs
+        outputs : sequence of str and Measurement
             Quantities that keep their meaning under the passes, and measurements whose values are written in terms
             of the unknowns.
 
@@ -131,12 +131,12 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
 
     Parameters
     ----------
-    model
+    model : Model
         The robot. Coupled joints follow the others: only independent joints have known q̈, and their τ includes the
         load of the dependent ones, whose own τ is zero (or given as ``y={"followers": …}``). Loops (`sysdyn.closures`)
         stay open, with an IgnoredWarning, because they do not determine τ: for the torques of motors use
         `hybrid_dynamics` with τ = 0 at the joints without a motor.
-    contacts
+    contacts : sequence of Contact and ContactWrench, optional
         Contacts of a floating robot with the world, in addition to fx. The base is unactuated. Among all contact
         wrenches that agree with q̈ the one of least norm is returned, in the units of their noise (components of a
         Contact have equal weights in N and N m), with the joint torques that belong to it. q̈ has to keep standing

@@ -147,7 +147,12 @@ class System:
         return Pattern(*self.coordinates, self.shape[1])
 
     def pattern(self) -> scipy.sparse.csr_matrix:
-        """Worst-case pattern (CSR of ones): all entries that are nonzero for some q. Nori, Remark 4."""
+        """The worst-case pattern: all entries of D that are nonzero for some q. Nori, Remark 4.
+
+        Returns
+        -------
+        (equations, unknowns) csr_matrix of ones
+        """
         return self.matrix(np.ones(self.nnz))
 
     def fixed_entries(self) -> np.ndarray:
@@ -291,13 +296,35 @@ class System:
         return self.reciprocal_condition(entries, sufficient)
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
-        """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
+        """The matrix D(q). Nori eq. (5).
+
+        Parameters
+        ----------
+        q : (nq,) array, rad and m
+            Positions.
+
+        Returns
+        -------
+        (equations, unknowns) csr_matrix
+            With an entry at each place of the worst-case pattern.
+        """
         return self.matrix(self.values({"q": self._one_state("q", q), "qd": np.zeros(self.model.nv)})[0][0])
 
     def b(self, q: ArrayLike, qd: ArrayLike, **known: ArrayLike) -> np.ndarray:
-        """b(q, q̇) (equations,).
+        """The right-hand side b(q, q̇) of D d + b = 0. Nori eq. (4).
 
-        known: full-size values of known quantities (tau, qdd, fx, a, f), zero if not given.
+        Parameters
+        ----------
+        q : (nq,) array, rad and m
+            Positions.
+        qd : (nv,) array, rad/s and m/s
+            Velocities.
+        **known : arrays
+            Values of known quantities (tau, qdd, fx, a, f) at full size, zero by default.
+
+        Returns
+        -------
+        (equations,) array
         """
         quantities = bind_arguments("the problem", self.problem.known_quantities, (), (), known, ("q", "qd"))
         inputs = {"q": q, "qd": qd, **quantities}
@@ -354,11 +381,16 @@ class System:
 
 
 class BlockSystem(System):
-    """Equations and unknowns of a problem, from `Problem.system`.
+    """The equations D(q) d + b(q, q̇) = 0 of a problem, from `Problem.system`.
 
-    col_names, row_names    scalar names
-    col_blocks, row_blocks  (quantity, body) of each; rows of measurements have ("y", number of the measurement)
-    columns                 number in the layout of each scalar unknown that has a column
+    Attributes
+    ----------
+    row_names, col_names : tuple of str
+        Names of the scalar equations and unknowns, such as "c:f(hand).nx" and "qdd(elbow)".
+    row_blocks, col_blocks : tuple of (str, int)
+        Quantity and number of the body; ("y", number of the measurement) for rows of measurements.
+    columns : list of int
+        Number in `Problem.layout` of each scalar unknown that has a column.
     """
 
     def __init__(self, form: Formulation):
@@ -369,6 +401,7 @@ class BlockSystem(System):
 
     @property
     def plain(self) -> BlockSystem:  # type: ignore[override]
+        """The system itself; of the system of an estimate its exact and noisy equations, without multipliers."""
         return self
 
     def build(self, graph: Graph, segmented: bool = False) -> Assembly:
