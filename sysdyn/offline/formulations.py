@@ -174,7 +174,7 @@ def eliminated(
     choice, elimination = selection.run()
     stages.say("writing the program", 0.9)
     with stages.stage("program"), elimination.graph:
-        choice, program = written(system, elimination, choice, options)
+        choice, program = written(problem, system, elimination, choice, options)
     return Compiled(choice, program, tuple(selection.considered), time.perf_counter() - began)
 
 

@@ -7,12 +7,11 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sysdyn.equations.augmented import system as problem_system
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.measurements.statement import Statement
 from sysdyn.offline.options import GIVEN, Equations, Options
+from sysdyn.problem import Problem
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import LAST_RESORT
@@ -118,12 +117,12 @@ class _Capped:
         return self.start(replace(self.sampled, budget=min(cap, self.sampled.budget)))
 
 
-def given_order(problem: Statement, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
+def given_order(problem: Problem, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
     """(rows, columns) of the pivots of `problem.system`. Raises InvalidInput.
 
     order: these permutations, or a function of the pattern (CSR of ones) that gives them.
     """
-    system = problem_system(problem, equations.layout, equations.known)
+    system = problem.system(equations.layout, equations.known)
     if callable(order):
         order = order(system.pattern())
     try:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.augmented import system as system_of
 from sysdyn.equations.backward_error import residual_at
 from sysdyn.equations.formulation import blocks_of
 from sysdyn.equations.measurement_rows import measurement_row_name
@@ -129,7 +128,7 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
     measured = [m for m in options.measured if m.name in program.outputs]
     if not measured:
         return
-    system = system_of(problem, outputs=(*QUANTITIES, *measured))
+    system = problem.system(outputs=(*QUANTITIES, *measured))
     inputs = sample_states(problem, READ, PASSES_SEED)
     values = interpreter.run_groups(program, inputs)
     d, error = _unknowns(system, inputs, values)

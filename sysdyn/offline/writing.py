@@ -9,11 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.augmented import system as system_of
 from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Measurement, Output, output_name
-from sysdyn.measurements.statement import Statement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.check import VANISHING, relative_differences
 from sysdyn.offline.choice import Choice
@@ -23,6 +21,7 @@ from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.report import PIVOTED_RATIO
 from sysdyn.offline.sampling import PASSES_SEED, is_singular, sample_states
 from sysdyn.passes import PAPER
+from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 
 # Number of states at which passes are verified (chosen).
@@ -31,7 +30,9 @@ VERIFIED = 16
 UNCHANGED = 1e-9
 
 
-def written(system: System, elimination: Elimination, choice: Choice, options: Options) -> tuple[Choice, Program]:
+def written(
+    problem: Problem, system: System, elimination: Elimination, choice: Choice, options: Options
+) -> tuple[Choice, Program]:
     """(the order with its cost, at the fast level end to end alone; its program).
 
     Raises NoSafeOrdering if passes change an output.
@@ -41,18 +42,18 @@ def written(system: System, elimination: Elimination, choice: Choice, options: O
         choice = replace(choice, solve=solve_scope(system, choice, outputs))
     program = elimination.program(outputs)
     if not set(system.passes) <= set(PAPER):
-        _require_unchanged(system.problem, program, outputs, system.passes)
+        _require_unchanged(problem, program, outputs, system.passes)
     return choice, program
 
 
-def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[Output], passes: Sequence[str]) -> None:
+def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[Output], passes: Sequence[str]) -> None:
     """Raise NoSafeOrdering if outputs differ from the solution of the paper's own system at sampled states.
 
     Near singular states are excluded. If all states are near singular, the reference is the solve with iterative
     refinement alone.
     """
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
-    regular = ~is_singular(system_of(problem, outputs=_with_measured(outputs)), inputs)
+    regular = ~is_singular(problem.system(outputs=_with_measured(outputs)), inputs)
     if regular.any():
         inputs = {name: x[regular] for name, x in inputs.items()}
     changed, limit = differences(problem, program, outputs, inputs)
@@ -68,14 +69,14 @@ def _with_measured(outputs: Sequence[Output]) -> tuple[Output, ...]:
 
 
 def differences(
-    problem: Statement, program: Program, outputs: Sequence[Output], inputs: Mapping[str, np.ndarray]
+    problem: Problem, program: Program, outputs: Sequence[Output], inputs: Mapping[str, np.ndarray]
 ) -> tuple[float, float]:
     """Greatest relative differences of outputs from a refined pivoted solve of the paper's own system at these states.
 
     Of the program, and of a plain pivoted solve.
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
-    system, inputs = system_of(problem, outputs=_with_measured(outputs)), dict(inputs)
+    system, inputs = problem.system(outputs=_with_measured(outputs)), dict(inputs)
     found = interpreter.run_groups(program, inputs)
     with np.errstate(all="ignore"):
         plain, refined, _ = reference(system, inputs)
