@@ -28,8 +28,8 @@ _LAPACK = ("dpotrf", "dpotrs", "dgeqrf", "dlaset", "dlacpy")
 class StridedArray:
     """An array with an entry per time step along its first axis.
 
-    lag: number of time steps by which the entry precedes the current one. offset: index of the argument's first number
-    within the entry.
+    lag: at time step t, a routine gets entry t − lag. offset: index, within the entry, of the number at which the
+    argument starts.
     """
 
     def __init__(self, array: np.ndarray, lag: int = 0, offset: int = 0):
@@ -61,10 +61,10 @@ class CallList:
         self, runner: Runner, inputs: Mapping[str, Array], outputs: Mapping[str, Array], n: int = 1,
         status: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """Add a run of a program at n states.
+        """Append a run of a program at n states.
 
-        Arrays: (size,) or (n, size) for all time steps; or `StridedArray` of (N, n, size), or of (N, 1, size) if all n
-        states share an entry.
+        An array that is the same at all time steps has shape (size,) or (n, size). One that changes is a `StridedArray`
+        of shape (N, n, size), or (N, 1, size) if all n states share its rows.
         """
         program, kernel = runner.program, runner.backend.kernel(n == 1)
         assert kernel is not None
@@ -85,9 +85,9 @@ class CallList:
         self.calls.append(ProgramCall(program, first[0], first[1]))
 
     def call(self, name: str, *arguments: ListArgument) -> None:
-        """Add a call of a routine. Matrices are column-major in BLAS and LAPACK, row-major in routines.h.
+        """Append a call of a routine. Matrices are column-major in BLAS and LAPACK, row-major in routines.h.
 
-        Arguments: arrays of float64 or C int, characters, integers, and floats.
+        arguments: arrays of float64 or C int, characters, integers, and floats.
         """
         self.calls.append((name, arguments))
         addresses, strides = [], []
@@ -117,7 +117,10 @@ class CallList:
         self, columns: int, rows: int, places: np.ndarray, A: ListArgument, x: ListArgument, y: ListArgument,
         add: bool = False,
     ) -> None:  # fmt: skip
-        """Add a sparse product y (rows, columns) = A x, or y + A x. places (…, 2): row and column of A's entries."""
+        """Append a call of the sparse matrix product y = A x, or y ← y + A x if `add`; y has shape (rows, columns).
+
+        places (…, 2): row and column of each entry of A.
+        """
         order = np.argsort(places[:, 0], kind="stable").astype(np.intc)
         starts = np.searchsorted(places[order, 0], np.arange(rows + 1)).astype(np.intc)
         self.call("spmm", columns, rows, int(add), starts, places[order, 1].astype(np.intc), order, A, x, y)

@@ -1,8 +1,9 @@
 """Kernels: machine code of programs, and their calling convention.
 
-A kernel gets its arguments as `words`, an array of int64: the addresses of the workspace and of the status (n,), then
-the address of the first row and the row stride (in numbers) of each group of inputs, and the same of each group of
-outputs. With stride 0 all states share one row; outputs at address 0 are not written. See also native/driver.h.
+A kernel gets its arguments as `words`, an array of int64: the address of the workspace, the address of the status (n,),
+and two words for each group of inputs and then of outputs. These are the address of its first row and its row stride,
+counted in floating-point numbers. If the stride is 0, all states share one row. If the address of an output is 0, the
+kernel does not write it. See also native/driver.h.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ ALIGN = 64
 class Kernel:
     """Machine code of a program. Several threads may call it, each with its own workspace.
 
-    body: address of the function body(workspace), which computes `width` states. n_slots: workspace size in numbers per
-    state; status_slot: slot of the status. n_pauses: calls of the prefetch function within `body`. owner: object that
-    owns the code. cached: True if the code was loaded from the disk cache. real: floating-point type.
+    body: address of the function body(workspace), which computes `width` states. n_slots: slots of the workspace, each
+    with one number per state. status_slot: slot of the status. n_pauses: number of times that `body` calls the prefetch
+    function. owner: object that owns the code. cached: True if the code was loaded from the disk cache. real:
+    floating-point type.
     """
 
     program: Program
@@ -61,11 +63,14 @@ class Kernel:
         return np.array(struct, dtype=np.int64), gathered, scattered
 
     def run(self, words: np.ndarray, n: int, read: np.ndarray | None = None, written: np.ndarray | None = None) -> None:
-        """Compute n states without the GIL. read, written (n,) int64: input, output rows, by default 0 … n − 1."""
+        """Compute n states without the GIL.
+
+        read, written (n,) int64: input row and output row of each state, by default 0 … n − 1.
+        """
         extension.run(self.address, words, n, read, written)
 
     def work(self) -> tuple[np.ndarray, int]:
-        """(array, address of the first slot) of a new workspace, padded: wide loads may read a vector past the end."""
+        """Allocate a workspace: (array, address of its first slot). It is padded, as vector loads may exceed it."""
         array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // self.real.size, self.real.dtype)
         return array, -(-array.ctypes.data // ALIGN) * ALIGN
 

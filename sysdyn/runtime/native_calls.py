@@ -30,8 +30,8 @@ Function = TypeVar("Function", bound=Callable)
 class Argument(NamedTuple):
     """An array argument: its shape at one state, and the index of the program input for each entry.
 
-    std_bounds: (lower, upper) bounds of standard deviations, each of the array's size; the inputs are their squares,
-    and a float stands for an array of equal entries.
+    std_bounds: for standard deviations, (lower, upper) bounds, each of the size of the argument. The program reads
+    variances, so the call squares the argument. It also accepts a float for an array of equal entries.
     """
 
     shape: tuple[int, ...]
@@ -40,11 +40,12 @@ class Argument(NamedTuple):
 
 
 class ResultLayout(NamedTuple):
-    """Type of the results of a single-state call.
+    """How a single-state call returns its results.
 
-    make: dict or tuple, of arrays with these keys and shapes; or ndarray for a single array. If `about` is not None,
-    make is a subclass of RowResult: `about` becomes its `_about`, all outputs followed by all inputs its `_row`. Its
-    first `n_attributes` outputs are attributes.
+    make: dict, tuple or ndarray (for a single array), or a subclass of RowResult. keys, shapes: keys and shapes of the
+    arrays. about: None unless `make` is a subclass of RowResult. Then `about` becomes the attribute `_about` of the
+    result, and the row of all outputs and inputs its attribute `_row`; the first `n_attributes` outputs become
+    attributes too.
     """
 
     make: type
@@ -55,10 +56,11 @@ class ResultLayout(NamedTuple):
 
 
 class CallPattern(NamedTuple):
-    """Arguments of a single-state call: the first ones, arrays, by position, all others by keyword.
+    """Form of the arguments that a single-state call accepts: arrays by position, then keywords.
 
-    by_name: Ellipsis matches the next array argument (an array, or a list or tuple of numbers). Dicts are compared by
-    key, strings by value, other objects by identity. defaults: values of optional keywords.
+    n_positional: number of positional arguments. by_name: {keyword: required value}. Ellipsis as a value accepts an
+    array (or a list or tuple of numbers), which is the next array argument. Dicts are compared key by key, strings by
+    value, other objects by identity. defaults: values of keywords that may be omitted.
     """
 
     n_positional: int
@@ -67,7 +69,7 @@ class CallPattern(NamedTuple):
 
 
 def fast_call(general: Function) -> Function:
-    """Decorator of `__call__` that first tries the native single-state calls in the list `fast_calls`."""
+    """Decorator of `__call__`: tries the native calls in the list `self.fast_calls`, then the decorated function."""
 
     @functools.wraps(general)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -88,9 +90,9 @@ def runs_under_gil(program: Program) -> bool:
 def prepared(
     backend: Backend, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
 ) -> tuple[Callable[[], None], object]:
-    """(function without arguments that runs these states, objects that must outlive it).
+    """Native call of states start … start + size − 1: (function without arguments, objects that must outlive it).
 
-    single: one state; the call keeps the GIL if `runs_under_gil`.
+    single: use the kernel of one state; its call keeps the GIL if `runs_under_gil`.
     """
     kernel = backend.kernel(single)
     assert kernel, "the back end has machine code"
@@ -163,10 +165,10 @@ def single_state_call(
 
 
 class IndexedRows(NamedTuple):
-    """Row and column indices of a batch within larger arrays.
+    """Where a batch of n states is in larger arrays: rows of the inputs, rows and columns of the outputs.
 
     total: number of rows of the arrays. rows (n,): row of each state. widths: number of columns of each output array, 0
-    if it is not written. columns: column of each entry of the outputs, output by output.
+    if the batch does not write it. columns: column of each entry of the outputs, output by output.
     """
 
     total: int
@@ -178,8 +180,9 @@ class IndexedRows(NamedTuple):
 class Batch:
     """Native batch call of N states that reads the caller's arrays in place.
 
-    words: arguments of the kernel; inputs without an argument point to constants. quaternions: (index in `words`, first
-    entry in a row) of each quaternion. keep: object that must outlive the batch.
+    words: arguments of the kernel, see `sysdyn.runtime.kernel`; inputs without an argument point to constants. targets:
+    for each argument, its shape and the index of the word that receives its address. quaternions: for each quaternion,
+    the index of the word of its array, and its first entry in a row. keep: object that must outlive the batch.
     """
 
     def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
@@ -191,13 +194,21 @@ class Batch:
         self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None,
         indexed: IndexedRows | None = None,
     ) -> bool | None:  # fmt: skip
-        """Run the batch: True if every status is 0; None if the general path must handle the call.
+        """Run the batch. Returns True if every status is 0, else False; None if the arrays do not qualify.
 
-        outputs: by group (N, size); status (N,). The native call accepts arrays of the kernel's type or of float64,
-        which a float32 kernel rounds, with the shape of their argument or with N such entries along the first axis;
-        each entry must be C-contiguous. Quaternions must be normalised to machine precision. queue: int64 array for
-        work stealing that all threads share: 0, states per region, states per chunk, and a 0 per region; one region
-        per thread.
+        After None, the caller must copy and convert the arrays.
+
+        outputs, status
+            {group: (N, size) array} and (N,) array, to be written.
+        arrays
+            One array per argument, of the shape of the argument, or with N entries of this shape along the first axis.
+            An entry must be C-contiguous, of float64 or of the kernel's type; a float32 kernel rounds float64.
+            Quaternions must be normalised to machine precision.
+        queue
+            Work-stealing queue that all threads of the call share: int64 array [0, states per region, states per chunk,
+            0, 0, …] with one region, and one last 0, per thread. Default: this call runs all states.
+        indexed
+            Rows and columns, if the states are part of larger arrays.
         """
         return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, queue, indexed)
 
@@ -205,9 +216,10 @@ class Batch:
 def batch(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
 ) -> Batch | None:
-    """Native batch call without copies of the arguments; None for a back end without kernels, or if it needs copies.
+    """Native batch call that reads the arguments in place.
 
-    constants and quaternions as for `single_state_call`.
+    Returns None for a back end without kernels, or if an argument is not one whole group of inputs, in its order.
+    constants, quaternions: as for `single_state_call`.
     """
     places, turning, begin = {}, [], 0
     for k, size in enumerate(backend.program.inputs.sizes.values()):
@@ -230,9 +242,9 @@ def batch(
 def twice(
     program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None
 ) -> DoubleDouble:
-    """Evaluate a program in double-double arithmetic: (n, wanted) values.
+    """Evaluate a program in double-double arithmetic at n states. Returns the (n, m) values with the numbers `wanted`.
 
-    inputs (n, n_inputs). wanted: indices of the values. constants: replace those of the program.
+    inputs (n, n_inputs). wanted (m,): value numbers. constants: constants to use in place of the program's.
     """
     n = len(inputs)
     found = DoubleDouble(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
@@ -245,12 +257,24 @@ def twice(
 
 
 class Doubt(NamedTuple):
-    """Acceptance test for results in double-double arithmetic, see `sysdyn.online.again`.
+    """Acceptance test of the double-double rerun, see `sysdyn.online.again`.
 
-    others: perturbed constants of a second run, or empty. guards: indices of the guarded pivots. ends: end of each
-    output in the row of all outputs. units: group of each entry of the row; errors are relative to the largest entry of
-    the group. settings, declared: indices of inputs, and the values that they must have. limits: acceptance thresholds,
-    see native/double_double.c. able: status bits of states that may be rerun.
+    Attributes
+    ----------
+    others : array of float64
+        Perturbed constants for a second rerun, whose result must agree with the first; empty for no second rerun.
+    guards : array of int32
+        Value numbers of the guarded pivots.
+    ends : array of int64
+        End of each output in the row of all outputs.
+    units : array of int64
+        Group of each entry of the row: differences are relative to the largest entry of the group.
+    settings, declared : arrays
+        Indices of inputs, and the values that they must have; a state with other values is not rerun.
+    limits : (4,) array
+        Acceptance thresholds, see `again` in native/double_double.c.
+    able : int
+        Status bits that do not prevent a rerun.
     """
 
     others: np.ndarray
@@ -266,9 +290,10 @@ class Doubt(NamedTuple):
 def again(
     program: Program, doubt: Doubt, inputs: np.ndarray, states: np.ndarray, outputs: Arrays, status: np.ndarray
 ) -> int:
-    """Rerun states in double-double arithmetic; return how many are accepted (outputs written, status 0).
+    """Rerun states in double-double arithmetic. Returns the number of accepted states.
 
-    states (n,): indices of the states among all N; inputs (n, n_inputs). outputs {group: (N, size)}, status (N,).
+    Writes the outputs of the accepted states and sets their status to 0. states (n,): indices of the states in the
+    batch of N. inputs (n, n_inputs): their inputs. outputs {group: (N, size)}, status (N,): of the batch.
     """
     *found, able = doubt
     return extension.again(

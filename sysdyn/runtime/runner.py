@@ -49,16 +49,19 @@ class Runner:
             run(0, n)
 
     def run_work_stealing(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
-        """Run `call(queue)` of a `Batch` on each thread. Returns None if one call does, else whether all are True."""
+        """Run n states on several threads. Each calls `call(queue)`, which runs a `Batch` on states from the queue.
+
+        Returns None if a call returns None, else True if all calls return True.
+        """
         _, share = _shares(n, KERNEL_PARTS * threads, self.backend.width)[0]
         queue, solved = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
         THREADS.run([lambda: solved.append(call(queue))] * threads)
         return None if None in solved else all(solved)
 
     def choose_threads(self, n: int, asked: int | None = None) -> int:
-        """Number of threads for n states: `asked`, at most one per SIMD vector of states; by default what pays off.
+        """Number of threads for n states: `asked`, but at most one per SIMD vector. Default: by the amount of work.
 
-        Raises InvalidInput unless `asked` is a number of threads.
+        Raises InvalidInput if `asked` is not an integer ≥ 1.
         """
         if asked is not None:
             check_threads(asked)
@@ -66,7 +69,7 @@ class Runner:
         return self._worthwhile_threads(n, len(self.program))
 
     def _worthwhile_threads(self, n: int, operations: int) -> int:
-        """Number of threads that pay off for n states of so many operations."""
+        """Number of threads for n states, each of `operations` operations: at least THREAD_OPERATIONS per thread."""
         worth = min(CORES, n * operations // THREAD_OPERATIONS)
         return worth if worth > 1 and THREADS.has_idle_cores() else 1
 
@@ -195,19 +198,19 @@ def require_disjoint(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def check_threads(threads: object) -> None:
-    """Raise InvalidInput unless `threads` is a number of threads."""
+    """Raise InvalidInput unless `threads` is an integer ≥ 1."""
     if not is_count(threads, 1):
         raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
 
 
 def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
-    """(first state, number of states) of each part; all but the last are multiples of `width`."""
+    """Divide n states into parts: (first state, size) of each. All sizes but the last are multiples of `width`."""
     share = -(-n // (parts * width)) * width
     return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
 
 
 def _byte_strides(own: np.ndarray) -> np.ndarray:
-    """Stride in bytes from state to state for words that are addresses of rows or of the status; 0 for others."""
+    """Bytes by which the addresses of rows and of the status in `words` advance per state; 0 for other words."""
     found = np.zeros_like(own)
     found[1], found[2::2] = 8, 8 * own[3::2]
     return found

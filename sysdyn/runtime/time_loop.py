@@ -11,20 +11,31 @@ from sysdyn.runtime.native import extension
 
 @dataclass(frozen=True)
 class TimeLoop:
-    """Consecutive calls of a kernel. All arrays are int64; the loop changes them in place.
+    """Calls a kernel repeatedly, with arguments that change from call to call.
 
-    Time steps write the two sets of mode flags alternately. The loop ends early if the status of a state is not 0 or if
-    the two sets differ. It can be resumed after the call at which it ended.
+    All arrays are int64; the loop changes them in place. It ends early at a call that sets a status bit, or if the
+    active set changes. To detect a change, even and odd time steps write their flags to `mode_flags[0]` and
+    `mode_flags[1]`, and the loop compares the two. The caller can resume the loop at the call at which it ended.
 
-    kernel        address of the code
-    status        (n,) of the n states
-    words         (period, width): call k has words[k % period], see `sysdyn.runtime.kernel`
-    increments    (period, width): added to these words after each call
-    mode_flags    (2, …), compared after the first call of each time step
-    substeps      calls per time step
-    record_every  calls from one record to the next; the first call is recorded
-    records       (…, 4): index of the word with the address of the recorded array, destination address, size in bytes,
-                  and stride of the destination in bytes
+    Attributes
+    ----------
+    kernel : int
+        Address of the kernel.
+    status : (n,) array
+        Status of the n states.
+    words : (period, width) array
+        Arguments of the kernel: call k uses words[k % period], see `sysdyn.runtime.kernel`.
+    increments : (period, width) array
+        Added to the words of a call after it.
+    mode_flags : (2, …) array
+        Flags of the active set at even and at odd time steps, compared after the first call of each step.
+    substeps : int
+        Calls per time step.
+    record_every : int
+        Calls k = 0, record_every, 2 record_every, … are recorded: the loop copies arrays after these calls.
+    records : (…, 4) array
+        Arrays to copy: index of the word that contains their address, destination address, size in bytes, and increment
+        of the destination address in bytes.
     """
 
     kernel: int
@@ -37,9 +48,9 @@ class TimeLoop:
     records: np.ndarray
 
     def run(self, first: int, last: int, resume: bool = False) -> int:
-        """Make the calls first … last − 1 and return the number of the call at which the loop ended, or `last`.
+        """Make the calls first … last − 1 without the GIL. Returns the call at which the loop ended early, or `last`.
 
-        resume: the kernel has already made the first call; the loop starts with its record. It runs without the GIL.
+        resume: True if call `first` is already computed, for example by another solver; the loop then only records it.
         """
         return extension.run_time_loop(
             self.kernel, self.words, self.words.shape[1], self.increments, self.status, self.mode_flags, self.substeps,
