@@ -23,17 +23,17 @@ _RETURNS_STATUS = "dpotrf_L"
 
 @functools.cache
 def _routine_texts() -> dict[str, str]:
-    """{routine: its text in runtime/native/routines.h}; "ROUTINE" is the text that every routine needs."""
+    """{routine: its C source in runtime/native/routines.h}. The entry "ROUTINE" is common to all routines."""
     text = files("sysdyn.runtime.native").joinpath("routines.h").read_text(encoding="ascii")
     parts = re.split(r"^(?=/\* \w+(?::| is) )", text, flags=re.MULTILINE)[1:]
     return {re.match(r"/\* (\w+)", part)[1]: part.strip() for part in parts}  # type: ignore[index]
 
 
 class CallListSource:
-    """C99 of call lists.
+    """C99 source of call lists.
 
-    name: prefix of the exported programs. initialised: arrays that keep their initial values; all others start at 0.
-    real: type of the numbers. programs: C99 of the programs that the lists run.
+    name: prefix of the exported programs. initialised: arrays whose initial values are part of the source; all others
+    start at 0. real: floating-point type. programs: C99 of the programs that the lists run.
     """
 
     def __init__(self, name: str, initialised: Collection[np.ndarray], real: Real):

@@ -15,13 +15,16 @@ from sysdyn.sparse.double_double import DoubleDouble
 def run_double_double(
     program: Program, inputs: Mapping[str, np.ndarray], constants: np.ndarray | None = None
 ) -> dict[str, DoubleDouble]:
-    """Outputs (size,) by group for inputs (size,) by group. constants: replace those of the program."""
+    """Outputs {group: (size,)} for inputs {group: (size,)}. constants: used in place of the program's constants."""
     row = np.concatenate([np.ravel(inputs[name]) for name in program.inputs])[None]
     high, low = native_calls.twice(program, row, program.output_values, constants)
     return {name: DoubleDouble(high[0, part], low[0, part]) for name, part in program.outputs.slices.items()}
 
 
 def perturb_one_ulp(constants: np.ndarray) -> np.ndarray:
-    """Perturb non-integer constants by one ulp, alternately up and down: twice their largest rounding error."""
+    """Perturb the non-integer constants by one ulp, alternately up and down, to measure the effect of their rounding.
+
+    An ulp is twice the largest rounding error. Integers are exact and remain unchanged.
+    """
     direction = np.where(np.arange(len(constants)) % 2, math.inf, -math.inf)
     return np.where(constants == np.round(constants), constants, np.nextafter(constants, direction))

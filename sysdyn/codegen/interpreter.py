@@ -39,10 +39,11 @@ def run(
     watch: Callable[[int, Any], None] | None = None,
     constant: Callable[[float], Any] = float,
 ) -> list:
-    """Outputs for inputs (a scalar or (N,) array each), in order.
+    """Evaluate a program. Returns the outputs in order.
 
-    functions: {opcode: function}, by default NumPy's. watch(index, value) is called after each operation. constant:
-    converts the program's constants to the scalar type of `functions`.
+    inputs: a scalar or an (N,) array for each scalar input, in order. functions: {opcode: function}, by default those
+    of NumPy. watch(value number, value): called after each operation. constant: converts the program's constants to the
+    scalar type of `functions`.
     """
     functions = functions or numpy_functions()
     n_in, first = program.n_inputs, program.first_op

@@ -27,7 +27,10 @@ _CONSTANT, _NONE = -1, -2
 
 
 class IsomorphicHalves:
-    """Pairs of operations of a template. mapping: {operation of one half: operation of the other half}."""
+    """Isomorphic halves of a template. mapping: {operation of one half: corresponding operation of the other half}.
+
+    Nodes are the values of the template: external values first, then the results of its operations.
+    """
 
     def __init__(self, template: SegmentTemplate):
         self._n_outside = 1 + max((c // 4 for c in (*template.lhs, *template.rhs) if c % 4 == EXTERNAL), default=-1)
@@ -46,14 +49,14 @@ class IsomorphicHalves:
         self.mapping = {u - n: w - n for u, w in self._matches().items() if u >= n}
 
     def _number(self, code: int) -> int:
-        """Node number of an operand: external values first, then results."""
+        """Node number of the operand with this code; _CONSTANT for a constant, _NONE without operand."""
         if code < 0:
             return _NONE
         number, kind = divmod(code, 4)
         return number if kind == EXTERNAL else number + self._n_outside if kind == LOCAL else _CONSTANT
 
     def _refine(self) -> list[list[int]]:
-        """Colours of all values after 0 … REFINEMENTS refinements."""
+        """Colours of all nodes after 0, 1, …, REFINEMENTS refinements."""
         n = self._n_outside
         colour = np.zeros(len(self._users), dtype=np.uint64)
         colour[n:] = 1 + self._kind
@@ -71,7 +74,11 @@ class IsomorphicHalves:
         return [x.tolist() for x in colours]
 
     def _matches(self) -> dict[int, int]:
-        """{value of one half: value of the other}. Adds the match of the best seed until none has a benefit."""
+        """Match the halves: {node of one half: node of the other half}.
+
+        Grows a match from each seed and adds the one with the largest benefit; repeats this while the benefit is at
+        least MIN_BENEFIT.
+        """
         matches: dict[int, int] = {}
         while seeds := self._seeds():
             best = max((self._grow_match(*seed) for seed in seeds), key=self._benefit)
@@ -83,7 +90,10 @@ class IsomorphicHalves:
         return matches
 
     def _seeds(self) -> list[tuple[int, int]]:
-        """Pairs of external values in small colour classes, most refined colours first."""
+        """Pairs of nodes from which matches grow: external values of equal colour, most refined colours first.
+
+        Colours of more than MAX_CLASS nodes are omitted.
+        """
         seeds: list[tuple[int, int]] = []
         for colour in self._colours[:1:-1]:
             classes: dict[int, list[int]] = defaultdict(list)
@@ -99,7 +109,7 @@ class IsomorphicHalves:
         return seeds[:SEEDS]
 
     def _grow_match(self, u: int, w: int) -> dict[int, int]:
-        """Grow a match from the pair (u, w)."""
+        """Grow a match from the pair (u, w) to operands and users of equal colour, by levels of refinement."""
         match, taken = {u: w}, {_CONSTANT, _NONE, *self._partner, u, w}
         finished: set[int] = set()  # pairs all of whose operands and users are matched
         for level in LEVELS:
@@ -123,7 +133,10 @@ class IsomorphicHalves:
         return match
 
     def _benefit(self, match: dict[int, int]) -> int:
-        """Number of operation pairs minus number of operands to pack; operands may be exchanged."""
+        """Number of operation pairs minus number of operands that must be packed.
+
+        The operands of the second operation of a pair are exchanged if fewer must then be packed.
+        """
         worth, get = 0, {**match, _CONSTANT: _CONSTANT, _NONE: _NONE}.get
         for u, w in match.items():
             if u >= self._n_outside:
@@ -134,7 +147,11 @@ class IsomorphicHalves:
 
 
 def _equal_colours(near: list[int], far: list[int], colour: list[int], by_order: bool) -> list[tuple[int, int]]:
-    """Pairs (near, far) of equal colour. by_order: values that share a colour are paired in their order."""
+    """Pair nodes of `near` with nodes of `far` of the same colour.
+
+    Both lists must have the same number of nodes of a colour: one or, if `by_order`, any number, paired in the order of
+    the lists. Other colours are omitted.
+    """
     if len(near) == len(far) == 1:
         return [(near[0], far[0])] if colour[near[0]] == colour[far[0]] else []
     sides: list[dict[int, list[int]]] = []

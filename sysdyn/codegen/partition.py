@@ -30,11 +30,12 @@ SegmentKind = Literal["inline", "outlined", "trig", "packed"]
 
 @dataclass(frozen=True)
 class SegmentTemplate:
-    """The computation of a segment, with its constants and outside values as numbered parameters.
+    """The computation of a segment, with its constants and external values as numbered parameters.
 
-    kind: opcode of each operation. lhs, rhs: operand codes, index·4 + LOCAL, CONSTANT or EXTERNAL; −1 without operand.
-    exported: indices of the results that other segments read. guards: (index of the guarded result, indices of the
-    constants that are its two thresholds).
+    Equal templates can share code. kind: opcode of each operation. lhs, rhs: codes of the operands: 4 index + LOCAL,
+    CONSTANT or EXTERNAL, with the index of a result, a constant or an external value; −1 if there is no operand.
+    exported: indices of the results that other segments read. guards: index of each guarded result, and the indices of
+    the constants that are its two thresholds.
     """
 
     kind: bytes
@@ -51,10 +52,12 @@ class SegmentTemplate:
 
 @dataclass
 class Segment:
-    """Operations start … end − 1: template, constants, and indices of the values that it reads and writes.
+    """Operations start … end − 1 of a program, as a template with its parameters.
 
-    kind: "inline": one function per segment; "outlined": one function for all segments of the template; "trig": only
-    sines and cosines; "packed": one function that computes this segment and `packed_with`, one segment per lane.
+    constants: constants of the template. reads, writes: value numbers of its external values and exported results.
+    kind: "inline": the segment has a function of its own; "outlined": all segments of the template share a function;
+    "trig": only sines and cosines; "packed": one function computes this segment and those of `packed_with`, one segment
+    per lane.
     """
 
     start: int
@@ -76,8 +79,9 @@ class Segment:
 class Partition:
     """Segments in execution order, and the workspace slot of each value.
 
-    workspace_slot: by value; −1 for values that stay in registers. n_slots: number of slots: inputs, then outputs, then
-    intermediate values. output_copies: (slot, value) of outputs that are inputs, constants or repeated outputs.
+    workspace_slot: slot of each value; −1 for constants and for results that no other segment reads. n_slots: number of
+    slots: inputs, then outputs, then intermediate values. output_copies: (slot, value number) of outputs that no
+    segment writes: they are copies of inputs, constants or other outputs.
     """
 
     segments: list[Segment]
@@ -114,7 +118,7 @@ def partition(program: Program, lanes: int = 1, max_ops: int = MAX_OPS) -> Parti
 
 
 def _cut(program: Program, max_ops: int) -> list[int]:
-    """First operation of each piece of at most `max_ops` operations, and the number of operations."""
+    """Cut the program into pieces of at most `max_ops` operations. Returns the bounds: piece k is bounds[k:k + 2]."""
     marks = [0, *program.cuts.tolist(), len(program)]
     bounds = [0]
     for a, b in zip(marks[:-1], marks[1:], strict=True):
@@ -124,10 +128,12 @@ def _cut(program: Program, max_ops: int) -> list[int]:
 
 
 def _pack(pieces: list[Segment], lanes: int) -> set[int]:
-    """Pack independent pieces of the same template. Returns the starts of all but the first piece of each pack.
+    """Pack independent pieces of the same template into segments of at most `lanes` pieces.
 
-    A pack is computed where its first piece was. A piece may join a pack that follows all its operands; it joins the
-    one with the most shared operands. If packs are too small, their pieces are excluded and the pass is repeated.
+    A pack is computed at the position of its first piece. A later piece can be added to it if the pack follows all
+    operands of the piece; of several such packs, it is added to the one with the most shared operands. If packs have
+    fewer than MIN_REPEATS pieces, these pieces are excluded and the pass is repeated. Returns the first operations of
+    the pieces that were moved to an earlier position: all but the first piece of each pack.
     """
     excluded: set[int] = set()
     while lanes > 1:
@@ -166,7 +172,7 @@ def _is_packable(template: SegmentTemplate) -> bool:
 
 
 def _outline(pieces: list[Segment]) -> None:
-    """Set the kind of pieces to "trig" or "outlined" where it applies."""
+    """Set the kind "trig" for pieces that only have sines and cosines, "outlined" for those of frequent templates."""
     repeats = Counter(piece.template for piece in pieces if piece.kind == "inline")
     for piece in pieces:
         if piece.template.is_trig:
@@ -191,7 +197,7 @@ def _merge(pieces: list[Segment], max_ops: int) -> list[list[Segment]]:
 
 
 def _thresholds(program: Program) -> dict[int, tuple[float, float]]:
-    """{guarded operation: its two thresholds}; the strictest ones if it is the pivot of several rows."""
+    """{guarded operation: (threshold, weak threshold)}; the largest ones if several guards check the operation."""
     thresholds: dict[int, tuple[float, float]] = {}
     for guard in program.guards:
         if guard.value >= program.first_op:
@@ -201,7 +207,7 @@ def _thresholds(program: Program) -> dict[int, tuple[float, float]]:
 
 
 def _exported(program: Program, bounds: list[int]) -> np.ndarray:
-    """(n,) bool: True if another segment reads the result or if it is an output."""
+    """(n,) bool by operation: True if another segment reads its result, or if the result is an output."""
     first, n = program.first_op, len(program)
     segment = np.zeros(n, dtype=np.int64)
     segment[np.asarray(bounds[1:-1], dtype=np.int64)] = 1
@@ -248,9 +254,10 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
 
 
 def _allocate(program: Program, segments: list[Segment]) -> tuple[np.ndarray, int, list[tuple[int, int]]]:
-    """Allocate slots by linear scan: (slot of each value, number of slots, copies as in `Partition`).
+    """Allocate workspace slots by linear scan.
 
-    A slot is free after the last segment that reads it. Values in adjacent lanes get adjacent slots.
+    A slot is free after the last segment that reads it. Values in adjacent lanes get adjacent slots. Returns (slot of
+    each value, number of slots, output copies), see `Partition`.
     """
     n_in, first = program.n_inputs, program.first_op
     slot = np.full(first + len(program), -1, dtype=np.int64)
@@ -285,7 +292,7 @@ def _allocate(program: Program, segments: list[Segment]) -> tuple[np.ndarray, in
 
 
 def _adjacent(segments: list[Segment], slot: np.ndarray, first: int) -> dict[int, tuple[int, ...]]:
-    """{value: values of all lanes of its packed segment, which get adjacent slots}."""
+    """{value: run of values that get adjacent slots}: the same operand or result in all lanes of a packed segment."""
     runs: dict[int, tuple[int, ...]] = {}
     for segment in segments:
         if segment.packed_with:

@@ -26,9 +26,9 @@ LaneConstant = float | tuple[float, float]  # one lane, or (low lane, high lane)
 
 
 class LaneOperation(NamedTuple):
-    """An operation on `lanes` lanes. Operands are codes as in `SegmentTemplate`.
+    """An operation on `lanes` lanes. result, operands: codes as in `SegmentTemplate`.
 
-    defines: operation of the segment that each lane computes; −1 for an auxiliary result.
+    defines: by lane, the operation of the segment that the lane computes; −1 if it computes none.
     """
 
     result: int
@@ -39,7 +39,7 @@ class LaneOperation(NamedTuple):
 
 
 def scalar_operations(template: SegmentTemplate) -> list[LaneOperation]:
-    """The operations of a template in one lane each."""
+    """The operations of a template, each in one lane."""
     return [
         LaneOperation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
         for k, (kind, *pair) in enumerate(zip(template.kind, template.lhs, template.rhs, strict=True))
@@ -58,7 +58,11 @@ def slp_vectorise(segment: Segment) -> tuple[list[LaneOperation], list[LaneConst
 
 
 class TwinPairs:
-    """Pairs of isomorphic operations. second: {operation in the low lane: operation in the high lane}."""
+    """Pairs of isomorphic operations, each to be computed by one two-lane operation.
+
+    second: {first operation of a pair, in the low lane: second operation, in the high lane}. local: operand codes of
+    each operation. Methods take a pair by its first operation u.
+    """
 
     def __init__(self, template: SegmentTemplate, mapping: dict[int, int]):
         self.template = template
@@ -70,20 +74,20 @@ class TwinPairs:
         return (kind == other and kind not in (*ANGULAR, WRAP)) or {kind, other} == {ADD, SUB}
 
     def matches(self, x: int, y: int) -> bool:
-        """True if both operands are constants or if they form a pair."""
+        """True if the operands x (low lane) and y (high lane) need no packing: constants, or the results of a pair."""
         if x % 4 == CONSTANT or y % 4 == CONSTANT:
             return x % 4 == y % 4
         return x % 4 == LOCAL and self.second.get(x // 4, -1) * 4 + LOCAL == y
 
     def are_exchanged(self, u: int) -> bool:
-        """True if exchanging the operands of the second operation gives more matching operands."""
+        """True if more operands of the pair match after the operands of its second operation are exchanged."""
         if self.template.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
             return False
         (a, b), (c, d) = self.local[u], self.local[self.second[u]]
         return self.matches(a, d) + self.matches(b, c) > self.matches(a, c) + self.matches(b, d)
 
     def operands(self, u: int) -> list[tuple[int, int]]:
-        """[(low lane, high lane)] of each operand of a pair."""
+        """Operand codes of a pair: (low lane, high lane) for each operand."""
         second = self.local[self.second[u]]
         return list(zip(self.local[u], second[::-1] if self.are_exchanged(u) else second, strict=True))
 
@@ -118,7 +122,7 @@ class TwinPairs:
                 del self.second[u]
 
     def _dependencies(self) -> tuple[list[set[int]], list[set[int]]]:
-        """(predecessors, users) of each unit: a scalar operation, or a pair under its first operation."""
+        """(operands, users) of each unit. A unit is an unpaired operation, or a pair, named by its first operation."""
         unit = list(range(len(self.local)))
         for u, w in self.second.items():
             unit[w] = u
@@ -132,7 +136,7 @@ class TwinPairs:
         return needs, users
 
     def _cyclic(self) -> set[int]:
-        """Units in or between cycles: what remains after removing sources and sinks repeatedly."""
+        """Units in or between dependency cycles: those that remain after repeated removal of sources and sinks."""
         needs, users = self._dependencies()
         left = set(range(len(needs)))
         for before, after in ((needs, users), (users, needs)):
@@ -170,9 +174,10 @@ class TwinPairs:
 
 
 def _sum_signs(pairs: TwinPairs, u: int) -> tuple[int, int]:
-    """(β γ δ, γ) as bits, for x + β y in the low lane and γ x' + δ y' in the high lane.
+    """Sign conditions for a pair of sums, x + β y in the low lane and γ x' + δ y' in the high lane, all signs ±1.
 
-    The high-lane signs of both operands must differ by β γ δ. The sign of the result is that of x' times γ.
+    The high lane stores s x' and t y' with signs s and t. One two-lane operation computes both sums if s t = β γ δ; the
+    high lane of the result then stores γ s times its value. Returns β γ δ and γ as bits, 1 for −1.
     """
     beta, minus = pairs.template.kind[u] == SUB, pairs.template.kind[pairs.second[u]] == SUB
     gamma = minus and pairs.are_exchanged(u)
@@ -180,10 +185,11 @@ def _sum_signs(pairs: TwinPairs, u: int) -> tuple[int, int]:
 
 
 def _solve_signs(pairs: TwinPairs, order: list[int], stored: set[int]) -> dict[tuple[int, int], int]:
-    """{(first operation, operand index): sign bit of the constant in the high lane}, by elimination over GF(2).
+    """Choose the signs of the two-lane constants by elimination over GF(2).
 
-    A sign is an affine form in the unknown bits, stored as an integer: bit 0 is the constant term, each higher bit an
-    unknown. stored: operations whose results must have a positive sign.
+    Returns {(first operation of a pair, operand index): sign bit of the constant in the high lane}. During the
+    elimination, a sign is an affine form in the unknown bits, stored as an integer: bit 0 is the constant term, each
+    higher bit an unknown. stored: operations whose results must have a positive sign.
     """
     names: list[tuple[int, int]] = []
     solution: dict[int, int] = {}  # unknown → affine form in lower unknowns
@@ -249,7 +255,7 @@ def _solve_signs(pairs: TwinPairs, order: list[int], stored: set[int]) -> dict[t
 
 
 class Value(NamedTuple):
-    """A value by its code, in one or two lanes. sign: 1 if the high lane stores the negative of its value."""
+    """A scalar or two-lane value: its code and number of lanes. sign: 1 if the high lane stores the negated value."""
 
     code: int
     lanes: int = 1
@@ -287,7 +293,7 @@ class _Vectoriser:
         return Value(code, lanes, sign)
 
     def _constant(self, a: float, b: float, sign: int) -> Value:
-        """Two-lane constant (a, ±b)."""
+        """Two-lane constant (a, b), or (a, −b) if `sign` is 1."""
         self._constants.append((a, -b if sign else b))
         return Value((len(self._constants) - 1) * 4 + CONSTANT, 2, sign)
 
@@ -295,11 +301,14 @@ class _Vectoriser:
         return self._flip_high(pair) if pair.sign else pair
 
     def _flip_high(self, pair: Value) -> Value:
-        """Negate the high lane."""
+        """Negate the high lane of a pair, by an additional operation."""
         return self._add(MUL, (pair.code, self._constant(1.0, -1.0, 0).code), 2, pair.sign ^ 1)
 
     def _scalar(self, x: int) -> int:
-        """Code of an operand as a scalar. The low lane of a pair has the code of the pair."""
+        """Code under which a scalar operation reads operand x.
+
+        If x is in the low lane of a pair, this is the code of the pair. A high lane is extracted once.
+        """
         if x % 4 != LOCAL or x // 4 not in self._pair_of:
             return x
         pair = self._pair_of[x // 4]
@@ -310,7 +319,7 @@ class _Vectoriser:
         return self._extracted[x]
 
     def _vector(self, u: int, k: int, x: int, y: int) -> Value:
-        """Operand k of the pair u as a two-lane value."""
+        """Two-lane value of operand k of the pair u: x in the low lane, y in the high lane. Packed if necessary."""
         if x % 4 == y % 4 == CONSTANT:
             return self._constant(self._scalars[x // 4], self._scalars[y // 4], self._signs[u, k])
         if self._pairs.matches(x, y):

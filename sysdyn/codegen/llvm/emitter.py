@@ -126,7 +126,7 @@ class Emitter(Types):
     # ---- functions and calls -----------------------------------------------------------------------------------
 
     def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
-        """Add the function of a segment and its call; segments of an outlined template share a function."""
+        """Emit the function of a segment and append its call. All segments of an outlined template share a function."""
         slot, template, size = self.plan.workspace_slot, segment.template, len(segment.template.kind)
         pivot_slots = [self.first_pivot_slot + len(code.limits) + k for k in range(len(template.guards))]
         code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in template.guards]
@@ -153,7 +153,7 @@ class Emitter(Types):
             code.call(name)
 
     def _check_pivots(self, code: _Code) -> None:
-        """Add a function that checks the pivots since the previous check, and its call."""
+        """Emit a function that checks the pivots computed since the previous check, and append its call."""
         if code.limits:
             name = f"guards_{len(code.calls)}"
             body = check_pivots(self, code.limits, self.first_pivot_slot, self.status_slot, self.lanes)
@@ -162,7 +162,7 @@ class Emitter(Types):
             code.limits.clear()
 
     def _ranges(self) -> list[str]:
-        """Lines for status |= OUT_OF_RANGE if an input exceeds its range."""
+        """Lines that add OUT_OF_RANGE to the status if an input exceeds its range."""
         far, good = self.integer(OUT_OF_RANGE), self.integer(0)
         lines = [
             self.address("%status", self.status_slot * self.width),
@@ -184,7 +184,7 @@ class Emitter(Types):
             code.call(f"copies_{k}")
 
     def _code_share(self, n_operations: int) -> int:
-        """Bytes of the instruction cache for a segment of one state, in proportion to its operations; 0 for batches."""
+        """Bytes of the instruction cache for a segment, in proportion to its operations; 0 for batch kernels."""
         return self.processor.code_cache * n_operations // len(self.program) if self.width == 1 else 0
 
     def _computing(self, name: str, access: OperandAccess, what: list[LaneOperation], n_operations: int) -> str:
@@ -197,7 +197,7 @@ class Emitter(Types):
         return self._function(name, access.parameters, lines)
 
     def _copying(self, name: str, copies: list[tuple[int, int]]) -> str:
-        """Function that copies outputs that are inputs, constants or repeated outputs."""
+        """Function for outputs that no segment writes. copies: (output slot, value number of the copied value)."""
         program, lines = self.program, []
         for k, (place, value) in enumerate(copies):
             if program.n_inputs <= value < program.first_op:
@@ -215,7 +215,7 @@ class Emitter(Types):
     # ---- declarations -----------------------------------------------------------------------------------------
 
     def _widths(self) -> set[int]:
-        """Vector widths of the sine-cosine functions: one angle per call, and several."""
+        """Vector widths of the sine-cosine functions: for one angle per call, and for `angles_per_call` angles."""
         return {self.width, self.angles_per_call * self.width}
 
     def _declarations(self) -> list[str]:

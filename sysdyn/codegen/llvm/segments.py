@@ -20,10 +20,10 @@ BLOCK_LENGTH = 64
 
 
 class OperandAccess(ABC):
-    """Loads and stores of a segment's operands and results, in registers of `types`.
+    """How the function of a segment loads its operands and stores its results.
 
-    parameters: IR parameters of the segment's function after the workspace. written: operations whose results are
-    stored.
+    types: IR types of the registers. parameters: IR parameters of the function, in addition to the workspace. written:
+    operations whose results are stored.
     """
 
     parameters: str = ""
@@ -57,10 +57,10 @@ class OperandAccess(ABC):
 
 
 class InlineAccess(OperandAccess):
-    """Access with workspace and constant offsets as literals in the code.
+    """Access for a segment with its own function: offsets in the workspace are literals in the code.
 
-    constants: scalar or two-lane constants. pivot_slots: slot of each checked pivot. table: table of constants of the
-    module, to which this segment appends.
+    slot: workspace slot of each value of the program. constants: scalar or two-lane constants. pivot_slots: slot for
+    each guarded pivot. table: table of constants of the module; the segment appends its constants.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class InlineAccess(OperandAccess):
 
 
 class IndirectAccess(OperandAccess):
-    """Access with workspace offsets from a table that the caller passes: segments of one template share the code.
+    """Access for a function that all segments of a template share: the caller passes a table of workspace offsets.
 
-    The table lists the slots of the operands, then of the exported results, then of the pivots.
+    The table lists the slots of the operands, then of the exported results, then of the guarded pivots.
     """
 
     parameters = ", ptr noalias readonly %constants, ptr noalias readonly %places"
@@ -140,7 +140,7 @@ class IndirectAccess(OperandAccess):
 
 
 class PackedAccess(OperandAccess):
-    """Access for packed segments of one state: each segment is a lane."""
+    """Access for a packed segment, in the kernel of one state: each of its segments has a lane."""
 
     def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
         super().__init__(types.of(pack_width(segment)), segment.template.exported)
@@ -175,7 +175,10 @@ class PackedAccess(OperandAccess):
         return lines
 
     def _joined(self, tag: str, places: list[int], run: tuple[int, int], value: str, joined: str) -> list[str]:
-        """Lines that load a run of consecutive slots into their lanes of `value`; the result is `joined`."""
+        """Lines for `joined` = vector `value`, with a run of consecutive slots loaded into its lanes.
+
+        tag: prefix of names. places: slot of each lane. run: first lane and number of lanes.
+        """
         (lane, length), types = run, self.types
         if length == 1:
             return [
@@ -265,7 +268,7 @@ class _Emission:
                     self._free_places[self._lanes[x]].append(self._spilled.pop(x))
 
     def _next_block(self, name: str) -> None:
-        """End the basic block. The fence prevents LLVM from merging loads across blocks, or the blocks."""
+        """Begin a basic block. A fence prevents LLVM from merging it, or its loads, with the previous block."""
         self.lines += ['  fence syncscope("singlethread") seq_cst', f"  br label %{name}", f"{name}:"]
 
     def _name(self) -> str:
@@ -341,7 +344,10 @@ class _Emission:
 
 
 def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
-    """%gc_k: BAD_PIVOT if |v_k| is below `limit`, WEAK_PIVOT if it is below `weak_limit`; both for NaN."""
+    """Lines for the status bits %gc{k} of the pivot %v{k}.
+
+    WEAK_PIVOT if its absolute value is below `weak_limit`, BAD_PIVOT as well if it is below `limit`; both for NaN.
+    """
     bad, weak, good = (types.integer(x) for x in (BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, 0))
     vec, ints, bits = types.vec, types.ints, types.bits
     return [
@@ -356,7 +362,11 @@ def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
 def check_pivots(
     types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, lanes: int
 ) -> list[str]:  # fmt: skip
-    """Lines for status |= `_flags` of the pivots in the slots from `first` on, up to `lanes` pivots at a time."""
+    """Lines that check pivots, and add their status bits to the status of the state.
+
+    limits: (threshold, weak threshold) of each pivot. The pivots are in consecutive slots from `first` on. lanes: most
+    pivots per vector operation.
+    """
     lines = [
         types.address("%at", status_slot * types.width),
         f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
@@ -381,14 +391,17 @@ def check_pivots(
 
 
 def _numbers(types: Types, values: Sequence[float]) -> str:
-    """IR constant: one number for all lanes, or one number per lane."""
+    """IR constant from one number per lane, or from a single number for all lanes."""
     if len(values) == 1:
         return types.constant(values[0])
     return "<" + ", ".join(f"{types.num} {types.real.llvm_literal(x)}" for x in values) + ">"
 
 
 def trig_lines(segment: Segment, slot: np.ndarray, types: Types, angles_per_call: int) -> list[str]:
-    """Calls of the sine-cosine functions, `angles_per_call` angles per call."""
+    """Lines of a "trig" segment: calls of the sine-cosine function, each with a vector of `angles_per_call` angles.
+
+    slot: workspace slot of each value of the program.
+    """
     wide, width, lines = types.of(angles_per_call * types.width), types.width, []
     pair = f"{{ {wide.vec}, {wide.vec} }}"
     for start in range(0, len(segment.reads), angles_per_call):

@@ -27,9 +27,10 @@ class _IRFunction:
 
 
 def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str]:
-    """(lines, sin, cos) of x: range reduction x = k π/2 + r, polynomials in r, quadrant k mod 4.
+    """Sine and cosine of the register x: (lines, register of sin x, register of cos x).
 
-    fuses: the processor has fused multiply-add.
+    Range reduction x = k π/2 + r, polynomials in r, quadrant k mod 4. fuses: True if the processor has fused
+    multiply-add.
     """
     vec, ints, c, i = types.vec, types.ints, types.constant, types.integer
     made = _IRFunction(types)
@@ -60,9 +61,10 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
 
 
 def _reduced(made: _IRFunction, x: str, turn: float, fuses: bool, parts: int | None = None) -> tuple[str, str]:
-    """(k + `rint_magic`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
+    """Range reduction x = k p + r with p = turn π/2 and |r| ≤ p/2. Returns the registers of (k + `rint_magic`, r).
 
-    parts: number of terms of the Cody-Waite splitting of π/2; None: all.
+    r is NaN if |x| exceeds `largest_angle`. turn: a power of 2. parts: number of terms of the Cody-Waite splitting of
+    π/2; None for all.
     """
     types, new, fma = made.types, made.new, made.fma
     vec, c, real = types.vec, types.constant, types.real
@@ -76,7 +78,7 @@ def _reduced(made: _IRFunction, x: str, turn: float, fuses: bool, parts: int | N
 
 
 def wrapped_function(types: Types, fuses: bool) -> str:
-    """@wrapped.…: an angle modulo 2π. The scalar function only wraps angles beyond _NEAR."""
+    """IR of the function @wrapped.…: an angle modulo 2π. The scalar version leaves angles up to _NEAR unchanged."""
     vec, made = types.vec, _IRFunction(types)
     _, r = _reduced(made, "%x", 4.0, fuses, 2 if fuses else 4)  # errors of 1e-23 and 1e-19 suffice: r is not near 0
     head = [f"define internal {vec} @wrapped.{types.suffix}({vec} %x) alwaysinline #0 {{"]
@@ -91,7 +93,7 @@ def wrapped_function(types: Types, fuses: bool) -> str:
 
 
 def sincos_function(types: Types, fuses: bool) -> str:
-    """@sincos_…: the function x → {sin x, cos x}."""
+    """IR of the function @sincos_…: x → {sin x, cos x}."""
     lines, sine, cosine = sincos_lines(types, "%x", fuses)
     pair = f"{{ {types.vec}, {types.vec} }}"
     return "\n".join([

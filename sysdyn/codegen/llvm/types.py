@@ -11,9 +11,10 @@ from sysdyn.runtime.real import Real
 class Types:
     """IR type names and constants for values of `width` states.
 
-    num, int: scalar float type and integer type of the same size. vec, ints, bits: vectors of floats, integers and
-    booleans, one lane per state. suffix, whole: suffixes of intrinsics on float and integer vectors. align: alignment
-    of vectors in the workspace; other loads and stores are aligned to `size`.
+    num, int: scalar floating-point type, and integer type of the same size. vec, ints, bits: vectors of floats,
+    integers and booleans, with one lane per state. suffix, whole: suffixes in the names of LLVM intrinsics, for float
+    vectors and for integer vectors. size: size of a float in bytes. align: alignment in bytes of a vector in the
+    workspace, its full size.
     """
 
     def __init__(self, width: int, real: Real):
