@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Collection, Hashable, Iterable
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Any
 
 # Most characters of a name that are shown, and compared with other names (chosen).
 _LONGEST_NAME = 200
@@ -53,6 +54,12 @@ def few(items: Iterable[object], most: int = MOST_ITEMS, between: str = ", ") ->
     texts = [*map(str, items)]
     more = [f"… ({len(texts)} in all)"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
+
+
+def at_states(states: Collection[Any], n: int) -> str:
+    """The first of the states among n and how many there are more, as " 3 (and 4 more of 9)"; "" if n is 1."""
+    more = f" (and {len(states) - 1} more of {n})" if len(states) > 1 else ""
+    return "" if n == 1 else f" {int(next(iter(states)))}{more}"
 
 
 class SysdynError(Exception):

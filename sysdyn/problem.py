@@ -10,8 +10,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
+from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.diagnosis.observability import Observability
+from sysdyn.diagnosis.report import Diagnosis
 from sysdyn.equations.augmented import system
 from sysdyn.equations.system import System
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn

@@ -197,7 +197,7 @@ def diagnose(
         text, good = str(diagnosis), diagnosis.well_posed
     else:
         observability = job.problem.diagnose(job.unknown_log(log), coupled=coupled, order=order)
-        text, good = str(observability), observability.told
+        text, good = str(observability), observability.observable
     output().print(f"{job.problem!r}\n{text}", soft_wrap=True)
     if not good:
         raise typer.Exit(NOT_SOLVED)

@@ -1,7 +1,7 @@
-"""Switches that leave something undetermined: directions seen by switchable sensors alone, and by those that are on.
+"""Combinations of switched-off sensors that leave something undetermined.
 
-The directions that no other equation sees are found once, at random states. Thousands of
-combinations of switches are then tested at a time for seeing all of them.
+The directions that only switchable sensors observe are computed once, at random states. A batch of combinations is then
+tested for observing all of them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sysdyn.diagnosis.diagnose import sampled_states
-from sysdyn.diagnosis.reduction import PART, RELATIVE_RANK, Reduction
+from sysdyn.diagnosis.null_space import ZERO, MotionElimination
 from sysdyn.equations.system import System
 from sysdyn.measurements.groups import switch_group
+
+STATES = 2  # random states: a combination is deficient if it is at both
 
 
 class Switches:
@@ -26,27 +27,25 @@ class Switches:
         rows = np.array([r for r, _, _ in placed], dtype=int)
         self._places = [(group, component) for _, group, component in placed]
         self.groups = tuple(dict.fromkeys(group for group, _ in self._places))
-        kinds, q, qd = sampled_states(plain.model, few=True)
-        chosen = [k for k, kind in enumerate(kinds) if kind == "random"]
-        entries, _ = plain.values({"q": q[chosen], "qd": qd[chosen]})
-        reduction = Reduction(plain, plain.noisy_mask, np.isin(np.arange(plain.shape[0]), rows, invert=True))
-        self._seen = []  # at each state (rows, directions): the part that each row sees, by unit rows
-        for x in np.broadcast_to(entries, (len(chosen), entries.shape[1])):
-            reduced = reduction.at(x)
-            seen = reduced.matrix[rows] @ reduced.free
-            size = np.linalg.norm(seen, axis=1, keepdims=True)
-            self._seen.append(np.where(size > PART, seen / np.where(size > PART, size, 1.0), 0.0))
+        q, qd, _ = plain.model.random_state(seed=3, batch=STATES)
+        entries, _ = plain.values({"q": q, "qd": qd})
+        elimination = MotionElimination(plain, np.isin(np.arange(plain.shape[0]), rows, invert=True))
+        self._observed = []  # at each state (rows, directions): unit rows, zero for rows that observe nothing
+        for x in np.broadcast_to(entries, (STATES, entries.shape[1])):
+            spaces = elimination.at(x)
+            observed = spaces.matrix[rows] @ spaces.right
+            size = np.linalg.norm(observed, axis=1, keepdims=True)
+            self._observed.append(np.where(size > ZERO, observed / np.where(size > ZERO, size, 1.0), 0.0))
 
-    def lacking(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """(n,) bool: sensors that are on leave something undetermined at almost every state. inputs: (…, size)."""
-        missing = np.zeros(n, dtype=bool)
-        if all(inputs[group].all() for group in self.groups) or not self._seen[0].shape[1]:
-            return missing
+    def undetermined_mask(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """(n,) bool: the sensors that are on leave something undetermined at almost every state. inputs: (…, size)."""
+        if all(inputs[group].all() for group in self.groups) or not self._observed[0].shape[1]:
+            return np.zeros(n, dtype=bool)
         on = np.stack([np.broadcast_to(inputs[group][..., k] != 0.0, n) for group, k in self._places], axis=1)
         combinations, number = np.unique(on, axis=0, return_inverse=True)
-        lacking = np.ones(len(combinations), dtype=bool)
-        for seen in self._seen:
-            sizes = np.linalg.svd(combinations[:, :, None] * seen, compute_uv=False)
-            full = sizes.shape[1] == seen.shape[1]
-            lacking &= ~(sizes[:, -1] > RELATIVE_RANK) if full else True
-        return lacking[number.reshape(-1)]
+        deficient = np.ones(len(combinations), dtype=bool)
+        for observed in self._observed:
+            sizes = np.linalg.svd(combinations[:, :, None] * observed, compute_uv=False)
+            full = sizes.shape[1] == observed.shape[1]
+            deficient &= ~(sizes[:, -1] > ZERO) if full else True
+        return deficient[number.reshape(-1)]

@@ -31,10 +31,9 @@ from sysdyn.program.arrays import float_array, format_shape, reject_not_finite
 from sysdyn.program.graph import SHARING, Expr, Graph, is_constant
 from sysdyn.program.groups import bind_arguments
 from sysdyn.program.program import Program
-from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
+from sysdyn.sparse.condition import balance, bauer_condition, equilibration, skeel_condition
 from sysdyn.sparse.double_double import DoubleDouble
 from sysdyn.sparse.lu import is_unit
-from sysdyn.sparse.superlu import Pattern
 
 # Relative change of entries that makes the matrix of a singular state singular (4,500 rounding units).
 SINGULAR = 1e-12
@@ -140,11 +139,6 @@ class System:
     def nnz(self) -> int:
         """Entries of the worst-case pattern."""
         return len(self.coordinates[0])
-
-    @cached_property
-    def entry_places(self) -> Pattern:
-        """The places of the entries, in the order of `values`, for factorizations at many states."""
-        return Pattern(*self.coordinates, self.shape[1])
 
     def pattern(self) -> scipy.sparse.csr_matrix:
         """The worst-case pattern: all entries of D that are nonzero for some q. Nori, Remark 4.
@@ -261,10 +255,10 @@ class System:
         return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`scaling` that suits one state best, one row of `values`; see `least_condition`."""
+        """`scaling` that suits one state best, one row of `values`; see `bauer_condition`."""
         (rows, columns), (r, c) = self.scaling, self.coordinates
         clean = self.drop_rounding(entries)
-        _, *both = least_condition(self.matrix(clean * rows[r] * columns[c]))
+        _, *both = bauer_condition(self.matrix(clean * rows[r] * columns[c]))
         return rows * both[0], columns * both[1]
 
     def reciprocal_condition(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
@@ -273,18 +267,18 @@ class System:
         It is the least relative change of entries that makes the matrix singular: 1 is well-conditioned, 0 singular.
         Entries below 1e-14 of their typical size count as zeros. A cheaper lower bound, in the units of `scaling`, is
         returned if it is at least `sufficient`, or below 1e-17: in other units a row of rounding errors looks regular
-        (see `least_condition`). For problems with noise the greater of that and the one in SI units.
+        (see `bauer_condition`). For problems with noise the greater of that and the one in SI units.
         """
         clean = self.drop_rounding(entries)
         scaled = self.scaled(clean)
-        bound = 1.0 / skeel_condition(scaled, self.entry_places)
+        bound = 1.0 / skeel_condition(scaled)
         if bound >= sufficient or bound < SURELY_SINGULAR:
             return bound
         # multipliers add units in which singular estimates look regular
         if self.problem.noisy:
-            other = skeel_condition(self.matrix(clean), self.entry_places)
+            other = skeel_condition(self.matrix(clean))
         else:
-            other = least_condition(scaled)[0]
+            other = bauer_condition(scaled)[0]
         return max(bound, 1.0 / other)
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:

@@ -12,6 +12,7 @@ from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.system import SINGULAR, System
 from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
+from sysdyn.sparse.superlu import factors
 
 # Steps of refinement of pivoted solutions that others are compared with or replaced by (chosen).
 REFINED = 3
@@ -72,7 +73,7 @@ def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) ->
 
 def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
     """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
-    conditions = [skeel_condition(system.scaled(system.drop_rounding(x)), system.entry_places) for x in entries]
+    conditions = [skeel_condition(system.scaled(system.drop_rounding(x))) for x in entries]
     return np.array(conditions) > ILL_CONDITIONED
 
 
@@ -157,7 +158,7 @@ class PivotedLU(NamedTuple):
     def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
         """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
         (rows, columns), (r, c) = scaling, system.coordinates
-        lu = system.entry_places.factors(entries * rows[r] * columns[c])
+        lu = factors(system.matrix(entries * rows[r] * columns[c]))
         return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
 
     @property

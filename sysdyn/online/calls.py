@@ -235,7 +235,8 @@ class Calls(Generic[Key]):
         found |= {noise.group: np.sqrt(found[noise.group]) for noise in noises}  # exactly what was squared
         flat = np.concatenate([found[name].reshape(-1) for name in program.inputs])
         found_at = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
-        if not np.array_equal(flat[found_at], labels) or (given.active and self._switches.lacking(found, 1).any()):
+        deficient = given.active and self._switches.undetermined_mask(found, 1).any()
+        if deficient or not np.array_equal(flat[found_at], labels):
             return None
         begins = {name: part.start for name, part in program.inputs.slices.items()}
         arguments = [*map(Argument, shapes, np.split(found_at, ends))]
@@ -273,7 +274,7 @@ class Calls(Generic[Key]):
         arrays, lead = self.inputs.checked(arguments)
         run = Run(arrays, lead, *self._executable.results(arrays, math.prod(lead), threads))
         if self.inputs.switches:
-            run.status[self._switches.lacking(arrays, len(run.status))] |= BAD_PIVOT
+            run.status[self._switches.undetermined_mask(arrays, len(run.status))] |= BAD_PIVOT
         return run
 
     @cached_property
@@ -305,11 +306,13 @@ class Calls(Generic[Key]):
         """Raise SingularState if something is undetermined with the components that are switched off."""
         if not self.inputs.switches:
             return
-        lacking = np.flatnonzero(self._switches.lacking(arrays, n))
+        lacking = np.flatnonzero(self._switches.undetermined_mask(arrays, n))
         if len(lacking):
             found = {name: np.broadcast_to(x, (n, x.shape[-1]))[lacking[:1]] for name, x in arrays.items()}
             free = undetermined_at(self.inputs.problem.system(), found)
-            raise SingularState(f"{free}: switch some of them on", states=tuple(lacking.tolist()))
+            raise SingularState(
+                f"{free or 'too few sensors are on'}: switch some of them on", states=tuple(lacking.tolist())
+            )
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         """dict[str, np.ndarray] of the results: the given ones of `out`, new ones for all others."""

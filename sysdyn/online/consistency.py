@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
-from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.equations.system import ROUNDING_SHARE
-from sysdyn.errors import Inconsistent, ProblemError, few
+from sysdyn.errors import Inconsistent, ProblemError, at_states, few
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement

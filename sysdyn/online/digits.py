@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sysdyn.diagnosis.words import at_states
-from sysdyn.errors import LostDigits, few
+from sysdyn.errors import LostDigits, at_states, few
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.check import VANISHING
 from sysdyn.online.states import States

@@ -23,9 +23,8 @@ import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.codegen.registry import backend_named
-from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
-from sysdyn.errors import SingularState, UnknownName, check_among
+from sysdyn.errors import SingularState, UnknownName, at_states, check_among
 from sysdyn.files import cache
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.choice import Choice

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysdyn.diagnosis.advice import share_of_load
 from sysdyn.diagnosis.structure import structure
-from sysdyn.diagnosis.words import joints_first, undetermined_by_motion
 from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.errors import InvalidInput, StructurallySingular, few
 from sysdyn.measurements.constraints import FrameConstraint
@@ -78,10 +78,10 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
         if motion + stated <= problem.layout().n and not twice:
             return None
     found = problem.diagnose()
-    if any(x.startswith(("qdd(", "tau(")) for x in found.undetermined):
-        if remedies := undetermined_by_motion(problem, found.undetermined):
-            unknowns = few(joints_first(found.undetermined))
-            raise StructurallySingular(f"{unknowns} cannot be found: {remedies}", found.undetermined, found.redundant)
+    if any(quantity in ("qdd", "tau") for quantity, _ in found.undetermined_blocks):
+        if remedies := share_of_load(problem, found.undetermined_blocks):
+            message = f"{few(found.undetermined)} cannot be determined: {remedies}"
+            raise StructurallySingular(message, found.undetermined, found.redundant)
         return None
     places = {measurement_row_name(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
     gone: dict[str, list[int]] = {}

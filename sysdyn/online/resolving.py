@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from sysdyn.diagnosis.advice import massless_among
 from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.words import at_states, massless_among, stated
+from sysdyn.diagnosis.structure import equation_names
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.system import System
 from sysdyn.equations.whitened import whitened_system
-from sysdyn.errors import SingularState, few
+from sysdyn.errors import SingularState, at_states, few
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, refined_twice
@@ -155,11 +156,12 @@ class Resolver:
                 parts.append(f"equation {equation} does not give {unknown}")
         free = undetermined_at(self._problem.system(), run.at(bad[:1]))
         if free:
-            lacking = massless_among(self._problem.model, free.names)
+            lacking = massless_among(self._problem.model, free.blocks)
             parts.append(f"{free}: {lacking}" if lacking else f"{free}")
         if self._problem.constraints and not self._problem.noisy:
-            rows, against = self._problem.system().plain.row_names, held(self._problem, run.at(bad[:1])).against[0]
-            if named := stated(tuple(x for x, bad in zip(rows, against, strict=True) if bad)):
+            plain, against = self._problem.system().plain, held(self._problem, run.at(bad[:1])).against[0]
+            rows = [r for r in np.flatnonzero(against).tolist() if plain.row_blocks[r][0] == "y"]
+            if named := equation_names(plain, rows):
                 parts.append(f"{few(named)} cannot hold there, as if a limb is stretched and moves on")
         return SingularState(
             f"the system cannot be solved at this state{which}: {'; '.join(parts) or 'the result is not finite'}. "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.diagnosis.reduction import Reduction, involved
+from sysdyn.diagnosis.null_space import ZERO, MotionElimination, involved
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.system import BlockSystem
 from sysdyn.offline.sampling import is_singular
@@ -19,6 +19,9 @@ AGREEMENT = 1e-8
 LEAST_TERMS = 1e-4
 # Share of an equation's terms that rounding leaves, however large these are beside known ones: 45 units (chosen).
 ROUNDED_TERMS = 1e-14
+# Coefficients below this, of terms near 1, may be rounding errors: sin(π) is 1.2e-16, limbs have many joints, and fewer
+# than three digits are too few for a refinement to begin with.
+ROUNDED_SINE = 1e-13
 # Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
 WEIGHTLESS = 1e-10
 
@@ -27,26 +30,26 @@ class Smallest:
     """The smallest solutions of exact equations, state by state; W (unknowns,): weights, none if left out."""
 
     def __init__(self, system: BlockSystem, W: np.ndarray | None = None):
-        self._reduction = Reduction(system, system.noisy_mask)
+        self._elimination = MotionElimination(system)
         self._natural = _natural_weights(system)
         self._weights = np.zeros(system.layout.n) if W is None else W
 
     def at(
-        self, entries: np.ndarray, b: np.ndarray, usual: bool = False, coarse: bool = False
+        self, entries: np.ndarray, b: np.ndarray, tolerance: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(d (unknowns,), bool of those that are not determined, bool of the equations that contradict each other).
 
-        d is the nearest solution if some do. usual, coarse: see `Reduced`.
+        d is the nearest solution if some do. tolerance: see `NullSpaces`.
         """
-        rows, columns = self._reduction.scaling
-        reduced = self._reduction.at(entries, usual, coarse)
-        x, misfit = reduced.solve(b * rows)
+        rows, columns = self._elimination.system.scaling
+        spaces = self._elimination.at(entries, tolerance)
+        x, misfit = spaces.solve(b * rows)
         against = misfit > AGREEMENT
         if against.any():
-            dependent = involved(reduced.dependent) & against
-            return x * columns, involved(reduced.free), dependent if dependent.any() else against
-        d = _smallest(x * columns, reduced.free * columns[:, None], self._natural, self._weights)
-        return d, involved(reduced.free), against
+            dependent = involved(spaces.left) & against
+            return x * columns, involved(spaces.right), dependent if dependent.any() else against
+        d = _smallest(x * columns, spaces.right * columns[:, None], self._natural, self._weights)
+        return d, involved(spaces.right), against
 
 
 class Held(NamedTuple):
@@ -72,7 +75,7 @@ def smallest_held(
     if len(left := _unsolved(found)):
         found.d[left] = near(_some(inputs, left))
     if len(left := _unsolved(found)):  # singular equations, too, but hardly more than rounding is left of others
-        again = held(problem, _some(inputs, left), coarse=True)
+        again = held(problem, _some(inputs, left), ZERO)
         found.d[left], found.open[left] = again.d, again.open
     return found
 
@@ -88,12 +91,12 @@ def _some(inputs: dict[str, np.ndarray], states: np.ndarray) -> dict[str, np.nda
     return {name: np.broadcast_to(x, (n, x.shape[1]))[states] for name, x in inputs.items()}
 
 
-def held(problem: Problem, inputs: dict[str, np.ndarray], coarse: bool = False) -> Held:
+def held(problem: Problem, inputs: dict[str, np.ndarray], tolerance: float = ROUNDED_SINE) -> Held:
     """States at which constraints repeat each other but for rounding, with the smallest of their wrenches.
 
     They have no solution if constraints contradict each other, if nothing is open, or if accelerations are; nothing is
-    where that solution would not meet the equations. inputs: (N, size) by group, of a problem without noise. coarse:
-    see `Reduced`.
+    where that solution would not meet the equations. inputs: (N, size) by group, of a problem without noise. tolerance:
+    see `NullSpaces`.
     """
     system = problem.system().plain
     smallest, motion = Smallest(system), system.layout.quantity_columns("qdd")
@@ -104,7 +107,7 @@ def held(problem: Problem, inputs: dict[str, np.ndarray], coarse: bool = False) 
         np.zeros((n, len(system.row_names)), dtype=bool),
     )  # fmt: skip
     for k in range(n):
-        d, found.open[k], found.against[k] = smallest.at(entries[k], b[k], True, coarse)
+        d, found.open[k], found.against[k] = smallest.at(entries[k], b[k], tolerance)
         D = system.matrix(entries[k])
         terms, known = abs(D) @ np.abs(d) + np.abs(b[k]), np.abs(b[k]).max(initial=0.0)
         counted = np.maximum(np.minimum(terms, known), LEAST_TERMS * known)

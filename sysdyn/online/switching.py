@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.words import at_states
 from sysdyn.errors import (
     Inconsistent,
     InvalidInput,
@@ -25,6 +24,7 @@ from sysdyn.errors import (
     SingularState,
     SysdynError,
     UnknownName,
+    at_states,
     check_among,
     few,
 )

@@ -1,31 +1,31 @@
-"""Condition numbers of sparse matrices: their distance to singular ones, whatever the units of rows and columns."""
+"""Scaling and condition numbers of sparse matrices: their distance to singular ones in any units.
+
+Two scalings follow each other: `equilibration` brings entries near 1, `balance` rows and columns near one norm. Bauer's
+condition number is the least over all scalings of Skeel's, which an estimate of Higham's makes cheap.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.program.reproducible import exp, log
-from sysdyn.sparse.superlu import Pattern, factors
+from sysdyn.sparse.superlu import factors
 
-# Steps in which rows and columns are balanced (chosen).
-BALANCING_STEPS = 100
-# Share of the greatest possible sum of squares at which equilibration ends, of the gradient or of the logarithms left:
-# six digits, more than factors that bring entries near 1 need (chosen).
+# Equilibration stops at this share of the greatest sum of squares, of the gradient or of the remaining logarithms:
+# six digits, more than scaling needs.
 EQUILIBRATED = 1e-12
-# Steps in which the greatest entries of rows and columns are brought near 1 (chosen).
-SCALINGS = 8
-# Most columns of an inverse that an estimate of its norm computes, as in LAPACK.
+# Iterations of Sinkhorn and Knopp, and of the power method for Bauer's scaling: both converge sooner in practice.
+BALANCING_STEPS, POWER_STEPS = 100, 30
+# Columns of the inverse that an estimate of its norm may compute, as in LAPACK.
 ESTIMATES = 5
-# Steps in which the best units of unknowns are found, and most rows of a matrix whose whole inverse is computed for
-# them: 72 MB (chosen).
-STEPS, MOST_ROWS = 30, 3000
-# Least unit of an unknown beside the greatest one, in the given units: their quotients stay far from overflow (chosen).
-LEAST_UNIT = 1e-30
+# Rows up to which the whole inverse is computed: 72 MB.
+MAX_DENSE = 3000
+# Least scaling factor of a column relative to the greatest: keeps quotients far from overflow.
+LEAST_FACTOR = 1e-30
 
 
 def equilibration(
@@ -35,33 +35,33 @@ def equilibration(
 
     row, col, size (nnz): places and absolute values. Least squares of the logarithms of scaled entries, Curtis and Reid
     (1972). Scaling by the greatest entry of each row would not do: in a chain of bodies that taper off entries differ
-    by 30 orders of magnitude though every row has a 1.
+    by 30 orders of magnitude although every row has a 1.
     """
     m, n = shape
     e = np.flatnonzero(size > 0.0)
-    row, col, left = row[e], col[e], -log(size[e])  # the rest of the logarithms
+    row, col, residual = row[e], col[e], -log(size[e])
     logs, before = np.zeros(m + n), 0.0
-    enough = EQUILIBRATED * float(np.sum(left * left))
+    tolerance = EQUILIBRATED * float(np.sum(residual * residual))
     direction = np.zeros(m + n)
     for _ in range(2 * (m + n)):  # conjugate gradients on the normal equations: this many steps are exact
-        gradient = np.concatenate([np.bincount(row, left, m), np.bincount(col, left, n)])
-        size_now, rest = float(np.sum(gradient * gradient)), float(np.sum(left * left))
-        if rest <= enough or size_now <= EQUILIBRATED * 2 * len(e) * rest:
+        gradient = np.concatenate([np.bincount(row, residual, m), np.bincount(col, residual, n)])
+        size_now, rest = float(np.sum(gradient * gradient)), float(np.sum(residual * residual))
+        if rest <= tolerance or size_now <= EQUILIBRATED * 2 * len(e) * rest:
             break
         direction = gradient + (size_now / before if before else 0.0) * direction
         change = direction[:m][row] + direction[m:][col]
         step = size_now / float(np.sum(change * change))
-        logs, left, before = logs + step * direction, left - step * change, size_now
+        logs, residual, before = logs + step * direction, residual - step * change, size_now
     logs = np.clip(logs, -300.0, 300.0)
     return exp(logs[:m]), exp(logs[m:])
 
 
 def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Factors of rows and columns after which the squares of each sum up to the number of its entries that are not 0.
+    """Factors of rows and columns after which the squares of each sum up to its number of nonzero entries.
 
-    sizes (m, n): absolute values. Such factors exist for every pattern, that of a structurally singular matrix, too.
-    The second step after `equilibration`, in which the least entry weighs as much as the greatest: links without
-    inertia have a condition number of 1e22 after the first step, 1e6 after the second. Sinkhorn and Knopp (1967).
+    sizes (m, n): absolute values. Such factors exist for every pattern, also a structurally singular one. As a second
+    step after `equilibration`, in which the least entry weighs as much as the greatest: links without inertia have a
+    condition number of 1e22 after the first step, 1e6 after the second. Sinkhorn and Knopp (1967).
     """
     squares = scipy.sparse.csr_matrix(sizes).power(2)
     squares.eliminate_zeros()
@@ -79,87 +79,66 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b > 0.0, a / np.where(b > 0.0, b, 1.0), 1.0)
 
 
-def condition(matrix: scipy.sparse.spmatrix) -> float:
-    """Condition number κ₁ (estimated) of a square matrix; inf if it is exactly singular."""
-    lu = factors(matrix)
-    if lu is None:
-        return math.inf
-    with np.errstate(all="ignore"):
-        norm = inverse_norm(lu.solve, matrix.shape[0]) * float(np.abs(matrix).sum(axis=0).max())
-    return norm if math.isfinite(norm) else math.inf
+def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
+    """‖ |A⁻¹| |A| ‖∞ (estimated from below) of a square matrix A; inf if it is exactly singular.
 
-
-def skeel_condition(matrix: scipy.sparse.spmatrix, pattern: Pattern | None = None) -> float:
-    """max |A⁻¹| |A| (1, …, 1) (estimated) of a square matrix A; inf if it is exactly singular.
-
-    pattern: places of the entries in the order of CSR, if many matrices have the same.
-
-    Greatest change of an unknown, relative to the largest one, over the relative change of entries that causes it,
-    whatever the units of rows; no relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
+    The greatest change of an unknown, relative to the largest unknown, over the relative change of entries that causes
+    it, whatever the units of rows. No relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
     """
-    matrix = matrix.tocsr()
+    matrix = scipy.sparse.csr_matrix(matrix)
     in_row = np.diff(matrix.indptr)
     if not in_row.all():
         return math.inf
     with np.errstate(all="ignore"):
-        rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
-        entries = matrix.data / np.repeat(rows, in_row)  # a copy: the caller's matrix is not changed
-        lu: Any = None
-        if rows.all() and pattern is not None:
-            lu = pattern.factors(entries)
-        elif rows.all():
+        sums = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
+        entries = matrix.data / np.repeat(sums, in_row)  # a copy: the caller's matrix is not changed
+        lu = None
+        if sums.all():
             lu = factors(scipy.sparse.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape))
-        norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
+        norm = inverse_norm(lu.solve, len(sums), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
 
 
-def least_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, np.ndarray]:
-    """(κ, rows (n,), columns (n,)): `skeel_condition` with the scaling of columns that makes it least, not estimated.
+def bauer_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, np.ndarray]:
+    """(κ, rows (n,), columns (n,)): Skeel's condition number for the scaling of columns that makes it least.
 
-    κ = ρ(|A⁻¹| |A|), attained by scaling with the Perron vector, does not depend on the units of rows and columns: it
-    is 1 for diagonal and triangular matrices, and no relative change of entries below 1/κ makes A singular. rows,
-    columns: factors of that scaling, after which the sizes in each row sum up to 1; all 1 if A is singular, or for more
-    than `MOST_ROWS` rows, where κ is that of the matrix as it is. Bauer (1963).
+    κ = ρ(|A⁻¹| |A|) does not depend on the units of rows and columns: it is 1 for diagonal and triangular matrices, and
+    no relative change of entries below 1/κ makes A singular. The Perron vector of |A⁻¹| |A| is the scaling of columns;
+    rows are scaled so that their sizes sum up to 1. All factors are 1 if A is singular, or for more than `MAX_DENSE`
+    rows, where κ is an estimate in the given units. Bauer (1963).
     """
-    matrix, n = matrix.tocsr(), matrix.shape[0]
+    matrix, n = scipy.sparse.csr_matrix(matrix), matrix.shape[0]
     one, lu = np.ones(n), factors(matrix)
-    if lu is None or n > MOST_ROWS:
+    if lu is None or n > MAX_DENSE:
         return (math.inf if lu is None else skeel_condition(matrix)), one, one
     least, x, columns, size = math.inf, one, one, np.abs(matrix)
     with np.errstate(all="ignore"):
         inverse = np.abs(lu.solve(np.eye(n)))
-        for _ in range(STEPS):
+        for _ in range(POWER_STEPS):
             y = inverse @ (size @ x)
-            found = float((y / x).max())
-            if not math.isfinite(found):
+            bound = float((y / x).max())
+            if not math.isfinite(bound):
                 return least, one, one
-            if found < least:
-                least, columns = found, x
-            x = np.maximum(y / y.max(), LEAST_UNIT)
+            if bound < least:
+                least, columns = bound, x
+            x = np.maximum(y / y.max(), LEAST_FACTOR)
         sums = size @ columns
     return least, 1.0 / np.where(sums > 0.0, sums, 1.0), columns
 
 
 def rank_condition(matrix: np.ndarray) -> float:
-    """Greatest over least singular value of a dense matrix (m, n), its rows and columns scaled; inf without full rank.
-
-    Scaled so that greatest entries are near 1; 1 for no rows. Ruiz (2001).
-    """
+    """Ratio of extreme singular values of a dense matrix (m, n) after `balance`; inf without full rank, 1 if empty."""
     if not matrix.size:
         return 1.0
-    A = matrix
-    for _ in range(SCALINGS):
-        for axis in (1, 0):
-            size = np.abs(A).max(axis=axis, keepdims=True, initial=0.0)
-            A = A / np.sqrt(np.where(size > 0.0, size, 1.0))
-    values = np.linalg.svd(A, compute_uv=False)
-    return float(values[0] / values[-1]) if values[-1:].all() else math.inf
+    rows, columns = balance(np.abs(matrix))
+    values = np.linalg.svd(rows[:, None] * matrix * columns, compute_uv=False)
+    return float(values[0] / values[-1]) if values[-1] else math.inf
 
 
 def inverse_norm(solve: Callable[[np.ndarray, str], np.ndarray], n: int, of: str = "N") -> float:
-    """|A⁻¹|₁, or |A^-T|₁ = |A⁻¹|∞ for of="T", estimated from below. solve(x, "N") = A⁻¹ x, solve(x, "T") = A^-T x.
+    """‖A⁻¹‖₁, or ‖A^-T‖₁ = ‖A⁻¹‖∞ for of="T", estimated from below. solve(x, "N") = A⁻¹ x, solve(x, "T") = A^-T x.
 
-    Higham (2002), algorithm 15.4, as LAPACK has it.
+    Higham (2002), algorithm 15.4, as in LAPACK.
     """
     back = "T" if of == "N" else "N"
     x = np.full(n, 1.0 / n)

@@ -94,28 +94,23 @@ def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
     return DulmageMendelsohn((m, n), under, _irreducible(by_row, inner, row_of[inner]), over)
 
 
-def maximum_matching(pattern: scipy.sparse.spmatrix, begin: np.ndarray | None = None) -> np.ndarray:
+def maximum_matching(pattern: scipy.sparse.spmatrix) -> np.ndarray:
     """Row matched to each column (n,), −1 for none, of a matching with as many pairs as there can be.
 
-    begin: a matching of entries of the pattern, such as what is left of another one's, from which to go on.
-    Phases of depth-first searches for augmenting paths that share no row, with lookahead, until one finds none.
+    Each phase searches depth-first, with lookahead, for augmenting paths that share no row; the last phase finds none.
     Pothen and Fan (1990), section 3.
     """
     by_column = scipy.sparse.csc_matrix(pattern)
     m, n = by_column.shape
     starts, indices = by_column.indptr.tolist(), by_column.indices.tolist()
     rows = [indices[starts[c] : starts[c + 1]] for c in range(n)]
-    row_of, column_of = [-1] * n if begin is None else begin.tolist(), [-1] * m
-    for c in range(n):
-        if row_of[c] >= 0:
-            column_of[row_of[c]] = c
-    ahead = [iter(r) for r in rows]  # a row that was found matched stays so
+    row_of, column_of = [-1] * n, [-1] * m
+    ahead = [iter(r) for r in rows]  # rows that have been matched stay matched
     for c in np.argsort(np.diff(by_column.indptr), kind="stable").tolist():  # columns with few choices first
-        row = next((r for r in rows[c] if column_of[r] < 0), -1) if row_of[c] < 0 else -1
-        if row >= 0:
+        if (row := next((r for r in rows[c] if column_of[r] < 0), -1)) >= 0:
             row_of[c], column_of[row] = row, c
 
-    def augmented(start: int, visited: list[bool]) -> bool:
+    def augment(start: int, visited: list[bool]) -> bool:
         path, choices = [start], [iter(rows[start])]
         while path:
             row = next((r for r in ahead[path[-1]] if column_of[r] < 0), -1)
@@ -134,10 +129,10 @@ def maximum_matching(pattern: scipy.sparse.spmatrix, begin: np.ndarray | None = 
             choices.append(iter(rows[path[-1]]))
         return False
 
-    found = True
-    while found:
+    progress = True
+    while progress:
         visited = [False] * m
-        found = any([augmented(c, visited) for c in range(n) if row_of[c] < 0])
+        progress = any([augment(c, visited) for c in range(n) if row_of[c] < 0])
     return np.array(row_of, dtype=int)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.diagnosis.directions import Direction
-from sysdyn.diagnosis.observability import Observability, biases_untold
+from sysdyn.diagnosis.directions import NullDirection
+from sysdyn.diagnosis.observability import Observability, unobservable_biases
 from sysdyn.errors import InvalidInput, ProblemError, few
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.predict import predict
@@ -59,7 +59,7 @@ def observability(
         found = _Log(trajectory, kappa, readings, first)
         left = found.without()
         result = Observability(rows=len(readings.t), of=rows, coupled=coupled, **left)
-        if sensors and not result.told:
+        if sensors and not result.observable:
             result = replace(result, additions=_additions(found, sensors))
     return replace(result, suggestions=_suggestions(trajectory, result))
 
@@ -113,7 +113,7 @@ class _Log:
         wide = (variance.min(axis=0) > HARDLY_KNOWN**2) & ~held
         return tuple(name for name, x in zip(model.dof_names, wide.tolist(), strict=True) if x)
 
-    def _biases(self, P: Covariances) -> tuple[Direction, ...]:
+    def _biases(self, P: Covariances) -> tuple[NullDirection, ...]:
         """Combinations of biases, where they are known best; errors that last for a while have none to be known."""
         own, model = self.trajectory.unknowns, self.trajectory.model
         names, std = [f"q({x})" for x in model.dof_names], np.zeros(model.nv)
@@ -130,7 +130,7 @@ class _Log:
         left = P.diagonal()[:, columns[model.nv :]] / std[model.nv :] ** 2
         best = int(np.argmin(left.sum(axis=1)))
         at = P.part(slice(best, best + 1)).dense()[0]
-        return biases_untold(at[np.ix_(columns, columns)], std, names, units, TOLD)
+        return unobservable_biases(at[np.ix_(columns, columns)], std, names, units, TOLD)
 
 
 # ---- remedies --------------------------------------------------------------------------------------------------------

@@ -374,6 +374,6 @@ def test_offsets_of_currents_are_found(monkeypatch):
 
 def test_a_log_is_diagnosed_on_the_command_line(files):
     text = commands.run("diagnose", files / "problem.toml", "--log", files / "raw.npz", code=1).stdout
-    assert f"not everything is told by {ROWS} rows, on the kinematic level" in text
+    assert f"not observable from {ROWS} samples" in text
     assert "bias of currents: tau(joint0)" in text  # the tip is touched
     assert "--log FILE" in commands.run("diagnose", files / "problem.toml", "--coupled", code=2).stderr

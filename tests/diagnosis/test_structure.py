@@ -76,7 +76,7 @@ def test_one_leg_has_too_much_and_another_too_little():
     system = problem.system()
     assert system.shape[0] == system.shape[1]
     found = structure(system)
-    assert (found.free, found.excess) == (1, 1)
+    assert (found.missing, found.excess) == (1, 1)
     assert {"qdd(joint1)", "tau(joint1)", "tau(joint0)"} <= set(found.undetermined)
     assert "y:sensor: tau(joint2)" in found.redundant
     assert not any("joint2" in name or "body2" in name for name in found.undetermined)
@@ -110,12 +110,12 @@ def test_blocks_of_the_structure_are_consistent():
         known += [ExternalWrench(x, name=f"w{x}") for x in model.body_names if rng.random() < 0.8]
         system = Problem(model, known).system()
         found = structure(system)
-        assert len(found.undetermined) - len(found.from_equations) == found.free
+        assert len(found.undetermined) - len(found.from_equations) == found.missing
         assert len(found.redundant) - len(found.over_unknowns) == found.excess
-        assert found.unknowns - found.equations == found.free - found.excess
+        assert found.unknowns - found.equations == found.missing - found.excess
         pattern = system.pattern().toarray()
         rank = np.linalg.matrix_rank(system.D(model.random_state(seed=1)[0]).toarray())
-        assert rank <= found.unknowns - found.free
+        assert rank <= found.unknowns - found.missing
         columns = [system.col_names.index(x) for x in found.undetermined]
         rows = {system.row_names.index(x) for x in found.from_equations}
         assert {r for c in columns for r in np.flatnonzero(pattern[:, c])} <= rows
@@ -152,12 +152,12 @@ def test_constraints_that_hold_the_same_motion_are_named():
         (sd.Contact(("body5", moved), name="b"), ""),
     ):
         problem = free + sd.Contact(tip, name="a") + second
-        with pytest.raises(sd.StructurallySingular, match=rf"'a' and 'b' hold the same motion of body5( \({shared}|:)"):
+        with pytest.raises(sd.StructurallySingular, match=rf"'a' and 'b' fix the same motion of body5( \({shared}|:)"):
             sd.compile(problem, level="fast")
     points = [sd.Contact("body5", "point", name=name) for name in "ab"]
     found = (sd.forward_dynamics(arm) + points).diagnose()
-    assert "'a' and 'b' hold the same motion of body5 (a_x, a_y, a_z): leave one" in found.suggestions[0]
+    assert "'a' and 'b' fix the same motion of body5 (a_x, a_y, a_z): leave one" in found.suggestions[0]
     loops = [sd.LoopJoint("body1", "body4", name=name) for name in "cd"]
-    with pytest.raises(sd.SysdynError, match="'c' and 'd' hold the same motion of body4 and body1"):
+    with pytest.raises(sd.SysdynError, match="'c' and 'd' fix the same motion of body4 and body1"):
         sd.compile(sd.Problem(arm, [*free.measurements, *loops]), level="fast")
-    assert "hold the same" not in str(structure((free + sd.Contact(tip, name="a")).system()))
+    assert "fix the same" not in str(structure((free + sd.Contact(tip, name="a")).system()))

@@ -82,7 +82,7 @@ def test_every_combination_against_dense_ranks(seed):
     problem = sd.Problem(model, [sd.ExternalWrench("all"), kept, *map(sd.Switchable, chosen)])
     sizes = {m.group: len(m.components(model)) for m in problem.switchable}
     on = {group: rng.random((200, m)) < rng.choice([0.0, 0.3, 0.6, 1.0], (200, 1)) for group, m in sizes.items()}
-    lacking = Switches(problem.system()).lacking({k: x.astype(float) for k, x in on.items()}, 200)
+    lacking = Switches(problem.system()).undetermined_mask({k: x.astype(float) for k, x in on.items()}, 200)
     plain = problem.system().plain
     q, qd, _ = model.random_state(seed=seed + 50)
     A = plain.scaled(plain.values({"q": q, "qd": qd})[0][0]).toarray()

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse
 
 from sysdyn.sparse import umfpack
-from sysdyn.sparse.condition import balance, condition, equilibration, least_condition, rank_condition, skeel_condition
-from sysdyn.sparse.superlu import Pattern, factors
+from sysdyn.sparse.condition import balance, bauer_condition, equilibration, rank_condition, skeel_condition
+from sysdyn.sparse.superlu import factors
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (12, 7), (7, 12)])
@@ -36,8 +36,8 @@ def test_rounding_errors_do_not_lead():
     R, C = equilibration(row, col, np.abs(A[row, col]), A.shape)
     B = R[:, None] * A * C
     r, c = balance(np.abs(B))
-    after = condition(scipy.sparse.csr_matrix(r[:, None] * B * c))
-    assert after < 1e-3 * condition(scipy.sparse.csr_matrix(B)) and after < 1e3
+    after = np.linalg.cond(r[:, None] * B * c)
+    assert after < 1e-3 * np.linalg.cond(B) and after < 1e3
 
 
 # ---- estimates of condition numbers ----------------------------------------------------------------------------------
@@ -54,17 +54,14 @@ def random_matrix(seed: int) -> scipy.sparse.csr_matrix:
 @pytest.mark.parametrize("seed", range(40))
 def test_estimates_are_within_a_factor_of_three_from_below(seed):
     A = random_matrix(seed)
-    dense = A.toarray()
-    inverse = np.abs(np.linalg.inv(dense))
-    exact = np.linalg.cond(dense, 1)
-    skeel = (inverse @ np.abs(dense)).sum(axis=1).max()
-    for found, expected in ((condition(A), exact), (skeel_condition(A), skeel)):
-        assert expected / 3.0 <= found <= expected * (1.0 + 1e-9)
+    inverse = np.abs(np.linalg.inv(A.toarray()))
+    expected = (inverse @ np.abs(A.toarray())).sum(axis=1).max()
+    assert expected / 3.0 <= skeel_condition(A) <= expected * (1.0 + 1e-9)
 
 
 def test_the_estimate_is_the_same_each_time_and_whatever_the_units_of_rows():
     A = random_matrix(3)
-    assert len({condition(A) for _ in range(5)}) == 1
+    assert len({skeel_condition(A) for _ in range(5)}) == 1
     units = scipy.sparse.diags(10.0 ** np.random.default_rng(0).uniform(-9, 9, A.shape[0]))
     assert skeel_condition(units @ A) == pytest.approx(skeel_condition(A), rel=1e-6)
 
@@ -72,25 +69,25 @@ def test_the_estimate_is_the_same_each_time_and_whatever_the_units_of_rows():
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
 def test_the_matrix_of_the_caller_stays_as_it_is(kind):
     A = random_matrix(5)
-    places = Pattern(np.repeat(np.arange(A.shape[0]), np.diff(A.indptr)), A.indices, A.shape[0])
     given = getattr(A, f"to{kind}")()
     before = [x.copy() for x in (given.data, given.toarray())]
-    found = [skeel_condition(given), skeel_condition(given, places), condition(given), least_condition(given)[0]]
-    found += [balance(abs(given)), factors(given), umfpack.permutations(given) if umfpack.available() else None]
+    for function in (skeel_condition, bauer_condition, lambda A: balance(abs(A)), factors):
+        function(given)
+    if umfpack.available():
+        umfpack.permutations(given)
     assert np.array_equal(given.data, before[0]) and np.array_equal(given.toarray(), before[1])
-    assert found[0] == pytest.approx(found[1], rel=1e-9)
 
 
 def test_singular_matrices_have_none():
     zero_row = random_matrix(1).tolil()
     zero_row[0] = 0.0
     for A in (zero_row.tocsr(), scipy.sparse.csr_matrix(np.ones((3, 3))), scipy.sparse.csr_matrix((2, 2))):
-        assert condition(A) > 1e14 and skeel_condition(A) > 1e14
+        assert skeel_condition(A) > 1e14 and bauer_condition(A)[0] > 1e14
     assert skeel_condition(zero_row.tocsr()) == math.inf
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_least_condition_number_over_all_scalings(seed):
+def test_bauer_condition_number_over_all_scalings(seed):
     """Of a triangle about 1; of others ρ(|A⁻¹| |A|), whatever the units, attained by the scaling with it."""
     A, rng = random_matrix(seed), np.random.default_rng(seed)
     triangle = scipy.sparse.tril(A + scipy.sparse.eye(A.shape[0]) * 3.0).tocsr()
@@ -98,14 +95,14 @@ def test_least_condition_number_over_all_scalings(seed):
     radius = np.abs(np.linalg.eigvals(np.abs(np.linalg.inv(dense)) @ np.abs(dense))).max()
     for _ in range(2):
         left, right = (scipy.sparse.diags(10.0 ** rng.uniform(-9.0, 9.0, A.shape[0])) for _ in range(2))
-        found, rows, columns = least_condition((left @ A @ right).tocsr())
+        found, rows, columns = bauer_condition((left @ A @ right).tocsr())
         assert radius * (1.0 - 1e-6) <= found <= 10.0 * radius and found <= 1.01 * skeel_condition(A) * 3.0
         scaled = scipy.sparse.diags(rows) @ left @ A @ right @ scipy.sparse.diags(columns)
         inverse = np.abs(np.linalg.inv(scaled.toarray()))
         assert (inverse @ np.abs(scaled.toarray()).sum(axis=1)).max() == pytest.approx(found, rel=1e-6)
-        assert least_condition((left @ triangle @ right).tocsr())[0] < 100.0
+        assert bauer_condition((left @ triangle @ right).tocsr())[0] < 100.0
     singular = scipy.sparse.csr_matrix(np.ones((3, 3)))
-    assert least_condition(singular)[0] > 1e14
+    assert bauer_condition(singular)[0] > 1e14
 
 
 @pytest.mark.parametrize("shape", [(9, 5), (5, 9), (6, 6), (0, 4)])

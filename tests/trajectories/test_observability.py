@@ -9,7 +9,7 @@ import pytest
 from trajectories.test_bad_logs import UNTOLD, N, arm, floating
 
 import sysdyn as sd
-from sysdyn.diagnosis.observability import biases_untold
+from sysdyn.diagnosis.observability import unobservable_biases
 from sysdyn.errors import InvalidInput, ProblemError
 
 WALK = sd.RandomWalk(1e-5)  # nothing is known of its start
@@ -32,11 +32,11 @@ def test_coordinates_that_no_sensor_tells(sensors):
     problem, log = floating(*sensors)
     found = problem.diagnose(log)
     assert sorted(found.chosen) == sorted(f"joint0 {x}" for x in UNTOLD[sensors])
-    assert found.told == (not UNTOLD[sensors]) and found.rows == found.of == N
+    assert found.observable == (not UNTOLD[sensors]) and found.rows == found.of == N
     if found.chosen:
         assert "suggestion: FramePosition or FramePose" in str(found) and "forces and torques do not" in str(found)
     else:
-        assert str(found) == f"everything is told by {N} rows, on the kinematic level"
+        assert found.observable and "not observable" not in str(found)
 
 
 def test_sensors_without_readings_tell_nothing():
@@ -95,13 +95,13 @@ def test_biases_of_torques_along_what_nothing_tells():
     assert len(found.biases) == 3 and all("bias of currents" in str(x) for x in found.biases)
     assert any(x.startswith("biases that nothing else checks") for x in found.suggestions)
     free = sd.Problem(model, [*problem.measurements[:2], sd.ExternalWrench("all", name="none")])
-    assert free.diagnose(log, density=1.0).told
+    assert free.diagnose(log, density=1.0).observable
 
 
 def test_dynamic_variables_that_states_do_not_determine():
     problem = sd.Problem(arm()[0].model, [m for m in arm()[0].measurements if m.name == "enc"])
     found = problem.diagnose(arm()[1])
-    assert not found.told and found.instant.missing == 18 and "ExternalWrench('all')" in str(found)
+    assert not found.observable and found.instant.missing == 18 and "ExternalWrench('all')" in str(found)
     # q̈ follows from the encoders: it is none of what is to be stated
     assert "qdd" not in " ".join(found.instant.undetermined)
 
@@ -126,7 +126,9 @@ def test_directions_of_biases_are_those_of_their_covariance():
     rng = np.random.default_rng(0)
     difference, rest = rng.standard_normal((2, 200_000))
     x = np.array([0.5 * difference + 0.01 * rest, rest, difference + 0.1 * rest, -difference + 0.1 * rest])
-    (found,) = biases_untold(np.cov(x), np.array([0.0, 0.0, 1.0, 1.0]), ["tilt", "other", "a", "b"], ["1"] * 4, 0.5)
+    (found,) = unobservable_biases(
+        np.cov(x), np.array([0.0, 0.0, 1.0, 1.0]), ["tilt", "other", "a", "b"], ["1"] * 4, 0.5
+    )
     amounts = {term.name: term.amount for term in found.terms}
     assert set(amounts) == {"a", "b", "tilt"}
     assert amounts["a"] == pytest.approx(-amounts["b"], rel=0.05)

@@ -1,0 +1,159 @@
+"""Result of `Problem.diagnose()`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sysdyn.diagnosis.directions import NullDirection
+from sysdyn.errors import few
+from sysdyn.files import html
+from sysdyn.measurements.measurement import Measurement
+
+
+@dataclass(frozen=True, eq=False)
+class StateDiagnosis:
+    """Well-posedness at one sampled state.
+
+    kind          "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at
+    q, qd         the state
+    missing       number of directions that no equation observes
+    excess        number of exact equations that follow from others
+    undetermined  names of unknowns that are not determined
+    directions    null directions, if more are missing than at almost every state
+    """
+
+    kind: str
+    q: np.ndarray
+    qd: np.ndarray
+    missing: int
+    excess: int
+    undetermined: tuple[str, ...]
+    directions: tuple[NullDirection, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Diagnosis:
+    """Well-posedness of a problem, that is, one solution at almost every state; else obstacles and remedies.
+
+    Attributes
+    ----------
+    equations, unknowns
+        Their numbers.
+    rank
+        At almost every state; None if a large problem is singular by value.
+    missing, excess
+        Number of directions that no equation observes, and of exact equations too many, at almost every state.
+    by_structure
+        The parts of `missing` and `excess` that the pattern shows.
+    structural
+        True if the pattern alone is unsound.
+    undetermined
+        Unknowns that cannot be determined at almost every state: they take part in a null direction.
+    undetermined_at_some_states
+        Unknowns that cannot be determined at some of the sampled states.
+    determined
+        Unknowns that are determined at every sampled state, whatever else is missing; `sysdyn.least_norm` gives them.
+    redundant
+        Measurements that are combinations of other exact equations, or contradict them.
+    directions
+        Combinations of unknowns that no equation observes, at the first random state.
+    states
+        Results at each sampled state; empty for a large problem.
+    suggestions
+        Quantities to state and to leave out, as sentences.
+    additions
+        Of the available measurements those that make the problem well posed, none of which is dispensable. None if all
+        of them do not suffice; () if nothing is missing or none were given.
+    removals
+        Equations to leave out until none is redundant, none of which is dispensable.
+    switched_off
+        Switchable measurements, or components of them, whose equations do not count.
+    """
+
+    equations: int
+    unknowns: int
+    rank: int | None
+    undetermined: tuple[str, ...]
+    redundant: tuple[str, ...]
+    suggestions: tuple[str, ...]
+    structural: bool
+    missing: int = 0
+    excess: int = 0
+    undetermined_at_some_states: tuple[str, ...] = ()
+    determined: tuple[str, ...] = ()
+    directions: tuple[NullDirection, ...] = ()
+    states: tuple[StateDiagnosis, ...] = field(default=(), compare=False)
+    additions: tuple[Measurement, ...] | None = ()
+    removals: tuple[str, ...] = ()
+    switched_off: tuple[str, ...] = ()
+    by_structure: tuple[int, int] = (0, 0)
+    undetermined_blocks: Collection[tuple[str, int]] = field(default=(), compare=False)  # (quantity, owner's number)
+
+    @property
+    def well_posed(self) -> bool:
+        """True if nothing is missing and nothing redundant at almost every state."""
+        return self.missing == 0 and self.excess == 0
+
+    @property
+    def worse_states(self) -> tuple[int, ...]:
+        """Numbers of the sampled states at which `missing` or `excess` is greater than at almost every state."""
+        worse = (k for k, s in enumerate(self.states) if s.missing > self.missing or s.excess > self.excess)
+        return tuple(worse)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'well posed' if self.well_posed else 'ill posed'}: {self.equations} equations, {self.unknowns} unknowns"
+        ]
+        if self.rank is not None:
+            lines[0] += f", rank {self.rank}"
+        if self.switched_off:
+            lines.append(f"switched off: {', '.join(map(repr, self.switched_off))}")
+        if self.undetermined:
+            lines.append(f"undetermined ({_cause(self.missing, self.by_structure[0])}): {few(self.undetermined, 12)}")
+            lines += null_directions("", self.directions)
+        if self.redundant:
+            cause = _cause(self.excess, self.by_structure[1])
+            lines.append(f"redundant or contradictory ({cause}): {few(self.redundant, 12)}")
+        lines += self._worst_state()
+        if self.determined and len(self.determined) < self.unknowns:
+            lines.append(
+                f"determined at every sampled state: {len(self.determined)} of {self.unknowns} unknowns, among them "
+                f"{few(self.determined, 8)}"
+            )
+        lines.extend(f"suggestion: {s}" for s in self.suggestions)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.fragment(html.text(str(self), html.GOOD if self.well_posed else html.BAD))
+
+    def _worst_state(self) -> list[str]:
+        if not self.worse_states:
+            return []
+        kinds = dict.fromkeys(self.states[k].kind for k in self.worse_states)
+        worst = max((self.states[k] for k in self.worse_states), key=lambda s: (s.kind == "neutral", s.missing))
+        effect = "singular" if self.well_posed else "worse"
+        lines = [f"{effect} at {len(self.worse_states)} of {len(self.states)} sampled states: {', '.join(kinds)}"]
+        if worst.missing > self.missing:
+            named = (term.name for direction in worst.directions for term in direction.terms)
+            lines[0] += f"; undetermined there: {few(dict.fromkeys((*named, *worst.undetermined)), 8)}"
+            lines += null_directions(f" ({worst.kind})", worst.directions)
+        return lines
+
+
+def null_directions(where: str, directions: tuple[NullDirection, ...]) -> list[str]:
+    """Lines of a list of directions; none without directions."""
+    if not directions:
+        return []
+    bullets = few((f"- {x}" for x in directions), between="\n  ")
+    return [f"  {len(directions)} direction(s) that no equation observes{where}:", f"  {bullets}"]
+
+
+def _cause(count: int, by_structure: int) -> str:
+    if count == by_structure:
+        return "by structure, whatever the state"
+    return f"by {'structure and by ' if by_structure else ''}value, at every sampled state"
