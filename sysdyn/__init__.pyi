@@ -11,8 +11,8 @@ from sysdyn import program as program
 from sysdyn import reference as reference
 from sysdyn.data.estimates import estimate_log as estimate_log
 from sysdyn.data.sensor_log import Log as Log
-from sysdyn.diagnosis.report import Diagnosis as Diagnosis
 from sysdyn.diagnosis.observability import Observability as Observability
+from sysdyn.diagnosis.report import Diagnosis as Diagnosis
 from sysdyn.equations.system import BlockSystem as BlockSystem
 from sysdyn.errors import AccuracyWarning as AccuracyWarning
 from sysdyn.errors import BackendUnavailable as BackendUnavailable
