@@ -442,14 +442,21 @@ class BlockSystem(System):
         return self.build(Graph(SHARING))
 
     @cached_property
-    def noise_by_row(self) -> dict[int, tuple[Noise, int]]:
-        """{row: (noise, component)} of the noisy equations."""
-        place = {}
+    def noise_rows(self) -> list[tuple[Noise, list[int]]]:
+        """(covariance, row of each of its components) of each noisy measurement and equation of motion."""
+        row = {name: r for r, name in enumerate(self.row_names)}
+        rows = []
         for m in self.problem.noisy:
-            noise = noise_of(m, self.model)
-            for k, name in enumerate(m.components(self.model)):
-                place[name if isinstance(m, ModelNoise) else measurement_row_name(m, name)] = noise, k
-        return {r: place[name] for r, name in enumerate(self.row_names) if name in place}
+            names = m.components(self.model)
+            if not isinstance(m, ModelNoise):
+                names = tuple(measurement_row_name(m, name) for name in names)
+            rows.append((noise_of(m, self.model), [row[name] for name in names]))
+        return rows
+
+    @cached_property
+    def noise_by_row(self) -> dict[int, tuple[Noise, int]]:
+        """{row: (covariance, component)} of the noisy equations."""
+        return dict(sorted((r, (noise, k)) for noise, rows in self.noise_rows for k, r in enumerate(rows)))
 
     @property
     def noisy_mask(self) -> np.ndarray:
