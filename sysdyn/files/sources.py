@@ -13,10 +13,10 @@ PACKAGE = files("sysdyn")  # Package folder; may be in a zip file.
 
 @functools.cache
 def sources_digest(*parts: str, package: Traversable = PACKAGE) -> str:
-    """sha256 of the names and contents of Python files. parts: files or folders, relative to the package."""
+    """sha256 of the names and contents of Python files. parts: files or folders of the package; default: all."""
     digest = hashlib.sha256()
-    for part in parts:
-        for name, file in _sources(part, package.joinpath(part)):
+    for part in parts or ("",):
+        for name, file in _sources(part, package.joinpath(part) if part else package):
             digest.update(f"{name}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()

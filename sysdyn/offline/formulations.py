@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,111 +23,87 @@ from sysdyn.passes import PAPER
 from sysdyn.problem import Problem
 
 
-class Formulation(ABC):
-    """A way to write a problem as a program."""
+def recursive(problem: Problem, options: Options, stages: Stages) -> Compiled | None:
+    """Inverse, forward or hybrid dynamics as a recursion; None if none applies or passes its check.
 
-    @abstractmethod
-    def accepts(self, problem: Problem, options: Options) -> bool:
-        """True if the formulation is for this problem, and the options allow it. Raises ProblemError."""
-
-    @abstractmethod
-    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-        """The problem in this formulation; None if no program of it is safe, or it saves nothing."""
-
-
-class Recursion(Formulation):
-    """Inverse, forward or hybrid dynamics as a recursion of few operations."""
-
-    def accepts(self, problem: Problem, options: Options) -> bool:
-        asked = options.formulation == "recursive"
-        if asked and not options.usual:
-            raise ProblemError(
-                "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
-                "them out"
-            )
-        few = recursion.gives(problem, options)
-        auto = options.formulation == "auto" and options.usual and few
-        if problem.constraints and not few:
-            return False
-        return (asked or auto) and recursion.applies(problem) is not None
-
-    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-        began = time.perf_counter()
-        stages.say("writing recursions")
-        try:
-            with stages.stage("candidates"):
-                found = recursion.write(problem, options)
-        except SingularState:
-            return None  # the search for an order names the undetermined unknowns
-        stages.say(f"checking {found.method}", 0.7)
-        try:
-            with stages.stage("check"):
-                choice, program = recursion.build(problem, found, options)
-        except NoSafeOrdering:
-            if options.formulation == "recursive":
-                raise
-            return None
+    Raises ProblemError for options that no recursion has, NoSafeOrdering if a recursion is requested and none passes.
+    """
+    requested = options.formulation == "recursive"
+    if requested and not options.is_default:
+        raise ProblemError(
+            "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave them out"
+        )
+    supported = recursion.gives(problem, options)
+    automatic = options.formulation == "auto" and options.is_default and supported
+    if not (requested or automatic) or (problem.constraints and not supported) or recursion.applies(problem) is None:
+        return None
+    began = time.perf_counter()
+    stages.say("writing recursions")
+    try:
+        with stages.stage("candidates"):
+            written = recursion.write(problem, options)
+        stages.say(f"checking {written.method}", 0.7)
+        with stages.stage("check"):
+            choice, program = recursion.build(problem, written, options)
         if not choice.report.acceptable:
-            if options.formulation == "recursive":
-                raise NoSafeOrdering(
-                    f"no recursion is accurate enough at every state: that of fewest operations, {found.method!r}, has "
-                    f"a backward error of {choice.report.backward_error:.1e} at one of {choice.report.states} sampled "
-                    "states; use formulation='auto'"
-                )
-            return None
-        considered = tuple((name, f"{total} operations") for name, total in found.considered)
-        return Compiled(choice, program, considered, time.perf_counter() - began)
+            raise NoSafeOrdering(
+                f"no recursion is accurate enough at every state: that of fewest operations, {written.method!r}, has a "
+                f"backward error of {choice.report.backward_error:.1e} at one of {choice.report.states} sampled "
+                "states; use formulation='auto'"
+            )
+    except SingularState:
+        return None  # the search for an order names the undetermined unknowns
+    except NoSafeOrdering:
+        if requested:
+            raise
+        return None
+    considered = tuple((name, f"{total} operations") for name, total in written.considered)
+    return Compiled(choice, program, considered, time.perf_counter() - began)
 
 
-class WithPasses(Formulation):
-    """The system eliminated with every pass that applies, if this saves operations."""
-
-    def accepts(self, problem: Problem, options: Options) -> bool:
-        return options.formulation == "auto" and options.usual
-
-    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-        plain = paper_passes(options)
-        if set(eliminated_system(problem, options, options.passes).passes) <= set(plain):
-            return None
+def reduced_elimination(problem: Problem, options: Options, stages: Stages) -> Compiled | None:
+    """Elimination of the system after every pass that applies; None if this saves no operations."""
+    passes = paper_passes(options)
+    if options.formulation != "auto" or not options.is_default:
+        return None
+    if set(eliminated_system(problem, options, options.passes).passes) <= set(passes):
+        return None
+    try:
+        compiled = eliminated(problem, options, options.passes, stages)
+    except NoSafeOrdering:
+        return None
+    # sensors and measured outputs are in body frames: converting them may cost more than the passes save
+    in_body_frames = problem.noisy or options.measured or torque_freedoms(problem) is None
+    if in_body_frames and not (problem.noisy and len(compiled.choice.row_perm) > FEW_LIMIT):
         try:
-            compiled = eliminated(problem, options, options.passes, stages)
+            return _better(compiled, eliminated(problem, options, passes, stages))
         except NoSafeOrdering:
-            return None
-        # sensors and measured outputs speak of the frames of bodies, which may cost more than the passes save
-        spoken = problem.noisy or options.measured or torque_freedoms(problem) is None
-        if spoken and not (problem.noisy and len(compiled.choice.row_perm) > FEW_LIMIT):
-            try:
-                return _better(compiled, eliminated(problem, options, plain, stages))
-            except NoSafeOrdering:
-                return compiled
-        choice = compiled.choice
-        try:
-            with stages.stage("candidates"):
-                system = eliminated_system(problem, options, plain)
-                elimination = Elimination(system, *choice.pivots, cap=2 * choice.total)
-                with elimination.graph:
-                    before = elimination.choice(choice.ordering, options.outputs).total
-        except (NoSafeOrdering, SingularState):
             return compiled
-        considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{before} operations"))
-        return replace(compiled, considered=considered) if choice.total < before else None
+    choice = compiled.choice
+    try:
+        with stages.stage("candidates"):
+            system = eliminated_system(problem, options, passes)
+            plain = Elimination(system, *choice.pivots, cap=2 * choice.total)
+            with plain.graph:
+                total = plain.choice(choice.ordering, options.outputs).total
+    except (NoSafeOrdering, SingularState):
+        return compiled
+    considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{total} operations"))
+    return replace(compiled, considered=considered) if choice.total < total else None
 
 
-class AsStated(Formulation):
-    """The system eliminated as the paper states it; with passes if an elimination is asked for by name."""
-
-    def accepts(self, problem: Problem, options: Options) -> bool:
-        return options.formulation != "recursive"
-
-    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled:
-        if options.ordering == GIVEN and options.formulation not in ("auto", "paper"):
-            raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
-        passes = options.passes if options.formulation == "elimination" else paper_passes(options)
-        return eliminated(problem, options, passes, stages, falls_back=True)
+def elimination(problem: Problem, options: Options, stages: Stages) -> Compiled | None:
+    """Elimination of the paper's system, or of that after the passes if formulation="elimination"."""
+    if options.formulation == "recursive":
+        return None
+    if options.ordering == GIVEN and options.formulation not in ("auto", "paper"):
+        raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
+    passes = options.passes if options.formulation == "elimination" else paper_passes(options)
+    return eliminated(problem, options, passes, stages, falls_back=True)
 
 
-# Formulations in order of preference: the first that accepts a problem and can be built is taken.
-CANDIDATES: tuple[Formulation, ...] = (Recursion(), WithPasses(), AsStated())
+# In order of preference: the first that returns a compiled problem is taken.
+CANDIDATES = (recursive, reduced_elimination, elimination)
 
 
 def paper_passes(options: Options) -> tuple[str, ...]:
@@ -171,16 +146,16 @@ def eliminated(
     with stages.stage("structure"):
         structure(stated).require_solvable()
     selection = OrderSelection(system, options, stages, falls_back)
-    choice, elimination = selection.run()
+    choice, factors = selection.run()
     stages.say("writing the program", 0.9)
-    with stages.stage("program"), elimination.graph:
-        choice, program = written(problem, system, elimination, choice, options)
+    with stages.stage("program"), factors.graph:
+        choice, program = written(problem, system, factors, choice, options)
     return Compiled(choice, program, tuple(selection.considered), time.perf_counter() - began)
 
 
-def _better(passed: Compiled, plain: Compiled) -> Compiled:
+def _better(reduced: Compiled, plain: Compiled) -> Compiled:
     """The safer of an elimination with passes and one without them, or the one of fewer operations."""
-    found = [(plain, "without passes"), (passed, "with passes")]
-    (best, _), (other, how) = sorted(found, key=lambda x: (not x[0].choice.report.acceptable, x[0].choice.total))
+    forms = [(plain, "without passes"), (reduced, "with passes")]
+    (best, _), (other, how) = sorted(forms, key=lambda x: (not x[0].choice.report.acceptable, x[0].choice.total))
     considered = (*best.considered, (f"{other.choice.ordering}, {how}", f"{other.choice.total} operations"))
-    return replace(best, considered=considered, seconds=plain.seconds + passed.seconds)
+    return replace(best, considered=considered, seconds=plain.seconds + reduced.seconds)

@@ -15,13 +15,6 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described
 from sysdyn.problem import Problem
 
-# Parts of the package whose code decides the program of a problem: a change of one changes every key.
-DECIDING = (
-    "passes.py", "problem.py", "program", "model", "sparse", "runtime/kernel.py", "runtime/native_calls.py",
-    "runtime/real.py", "runtime/spans.py", "codegen/double_double.py", "codegen/interpreter.py", "reference",
-    "recursions", "measurements", "equations", "diagnosis", "offline", "online/posterior.py",
-)  # fmt: skip
-
 
 def cache_key(problem: Problem, options: Options) -> str | None:
     """Digest of all that the compiled problem depends on; None if a custom measurement has no description."""
@@ -41,9 +34,9 @@ def _key(kind: str, problem: Problem, outputs: Sequence[Output], options: Mappin
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + f".{kind}"
 
 
-def version_digest(*further: str) -> str:
-    """Digest of the sources that a program depends on (`further`: more of them), and of NumPy, SciPy and UMFPACK."""
+def version_digest() -> str:
+    """Digest of the package's sources and of the versions of NumPy, SciPy and UMFPACK."""
     # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
-    about = [sources_digest(*DECIDING, *further), version("numpy"), version("scipy"), umfpack]
+    about = [sources_digest(), version("numpy"), version("scipy"), umfpack]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()

@@ -60,7 +60,7 @@ class Options:
         object.__setattr__(self, "effort", float(self.effort))
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def output_names(self) -> tuple[str, ...]:
         """Names of the outputs."""
         return tuple(output_name(x) for x in self.outputs)
 
@@ -70,12 +70,12 @@ class Options:
         return tuple(x for x in self.outputs if isinstance(x, Measurement))
 
     @property
-    def usual(self) -> bool:
+    def is_default(self) -> bool:
         """True if no order, layout or treatment of known quantities is asked for."""
         return self.ordering == "auto" and self.equations == Equations()
 
     @property
-    def numbers(self) -> Real:
+    def kernel_real(self) -> Real:
         """Type of the numbers of the machine code."""
         return real_of(self.real)
 
@@ -86,7 +86,7 @@ class Options:
 
     def to_dict(self) -> dict:
         """Plain flat dict, as in solver files; outputs by name."""
-        flat = asdict(replace(self, outputs=self.names))
+        flat = asdict(replace(self, outputs=self.output_names))
         return flat.pop("equations") | flat
 
     @staticmethod

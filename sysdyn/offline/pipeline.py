@@ -25,22 +25,16 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
     """Compile the problem in the first formulation that supports it. Raises ProblemError if there is none."""
     stages = Stages(progress)
     with gc_paused():
-        compiled = first_formulation(problem, options, stages)
+        compiled = next((x for make in CANDIDATES if (x := make(problem, options, stages))), None)
+    if compiled is None:
+        raise ProblemError(
+            "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each degree of freedom and "
+            "all external wrenches known, of robots whose joints all move inertia; with contacts and loops the outputs "
+            "are tau, qdd, w and measurements of these and of a: use formulation='auto'"
+        )
     program = with_ranges(compiled.program, problem.model, compiled.choice.report)
     compiled = replace(compiled, program=program)
-    if options.numbers is not DOUBLE:
+    if options.kernel_real is not DOUBLE:
         with stages.stage(options.real):
             compiled = check_single(problem, compiled, options)
     return replace(compiled, stages=stages.spent)
-
-
-def first_formulation(problem: Problem, options: Options, stages: Stages) -> Compiled:
-    """The problem in the first formulation that supports it and can be built. Raises ProblemError if there is none."""
-    for candidate in CANDIDATES:
-        if candidate.accepts(problem, options) and (compiled := candidate.build(problem, options, stages)):
-            return compiled
-    raise ProblemError(
-        "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each degree of freedom and all "
-        "external wrenches known, of robots whose joints all move inertia; with contacts and loops the outputs are "
-        "tau, qdd, w and measurements of these and of a: use formulation='auto'"
-    )

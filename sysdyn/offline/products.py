@@ -75,7 +75,7 @@ def product(
     free, w = None if problem.couplings else recursion.applies(problem), problem.wrenches.name
     solved = {"qdd", w} if problem.constraints else {"qdd"}
     if free and choice.is_recursion and not solved <= set(program.outputs):
-        wider = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.names))))
+        wider = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.output_names))))
         whole = recursion.build(problem, recursion.write(problem, wider), wider)[1]
     else:
         whole = program

@@ -78,7 +78,7 @@ def write(problem: Problem, options: Options) -> Written:
     readings = (read(problem, options.measured) if gives(problem, options) else None) or ()
     spoken = () if readings else options.measured  # of more than a recursion reads: by the quantities themselves
     # stability is checked by the accelerations, which the program leaves out if they are no output
-    needed = {x for x, _ in blocks_of(problem.model, spoken)} | set(options.names)
+    needed = {x for x, _ in blocks_of(problem.model, spoken)} | set(options.output_names)
     every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
     every += [problem.wrenches.name] if problem.constraints else []
     return recursions.write(

@@ -39,7 +39,7 @@ def check_single(problem: Problem, compiled: Compiled, options: Options) -> Comp
 
     Raises NoSafeOrdering if no state could be compared.
     """
-    program, real, report = compiled.program, options.numbers, compiled.choice.report
+    program, real, report = compiled.program, options.kernel_real, compiled.choice.report
     states = SampledStates.of(problem.system(), external_wrenches=options.external_wrenches)
     inputs = {x: y.reshape(states.n, -1) for x, y in states.inputs.items()}
     with np.errstate(all="ignore"):

@@ -137,7 +137,7 @@ def compile(
         external_wrenches=bool(external_wrenches), passes=named_passes(passes), equations=Equations(layout, known),
         effort=effort,
     )  # fmt: skip
-    if options.numbers is not DOUBLE and problem.noisy:
+    if options.kernel_real is not DOUBLE and problem.noisy:
         raise ProblemError(
             f"estimates are computed in double precision, as weights like that of {problem.noisy[0].name!r} take "
             "digits twice: leave real= out, or state measurements without noise"
@@ -158,7 +158,7 @@ def _compiled(
     made = partial(_solver, problem, options, ordering, on_singular, told, check_limits)
     with np.errstate(all="ignore"):  # the judge refuses overflows at sampled states, in one message
         found = None if problem.noisy else redundant(problem)
-        if found and options.numbers is not DOUBLE:
+        if found and options.kernel_real is not DOUBLE:
             raise ProblemError(
                 f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
             )

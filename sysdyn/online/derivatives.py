@@ -72,7 +72,7 @@ def compile_derivatives(
 
     solution: the program that solves the problem, whose guards hold for its derivatives.
     """
-    of = select_names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
+    of = select_names("output", of, options.output_names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
     found, report = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
@@ -104,10 +104,10 @@ def _cheapest(
         compiled = build(problem, replace(options, formulation="elimination"))
         choice, guards = compiled.choice, compiled.program.guards
     for x in of:
-        if x not in options.names and x in CHANGED and CHANGED[x] in choice.passes:
+        if x not in options.output_names and x in CHANGED and CHANGED[x] in choice.passes:
             raise ProblemError(
                 f"the pass {CHANGED[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
-                f"derivatives compile with outputs={[*options.names, x]!r}"
+                f"derivatives compile with outputs={[*options.output_names, x]!r}"
             )
     system = ordered_system(problem, options, choice)
     limits = {guard.label: guard for guard in guards}

@@ -24,7 +24,7 @@ def compile_product(
     wrt: str | Sequence[str] | None, made: Callable[..., DerivativeProduct] | None = None,
 ) -> DerivativeProduct:  # fmt: skip
     """The implementation of `Solver.jvp`, `vjp` and `hvp`. kind: one of these. made: the class of the result."""
-    of = select_names("output", of, options.names, options.names)
+    of = select_names("output", of, options.output_names, options.output_names)
     wrt, groups = chosen_inputs(problem, wrt)
     found = product(kind, problem, choice, program, options, of, [groups[name] for name in wrt])
     return (made or DerivativeProduct)(kind, problem, found.program, of, wrt, found.method, options)

@@ -52,7 +52,7 @@ class Resolver:
         # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
         # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
         lost = WEAK_PIVOT | OUT_OF_RANGE
-        if self._options.numbers is not DOUBLE:  # numbers too large for single precision are not for double
+        if self._options.kernel_real is not DOUBLE:  # numbers too large for single precision are not for double
             lost |= BAD_INPUT | BAD_OUTPUT
         pivots = lost | BAD_PIVOT | BAD_OUTPUT
         left = np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0))
@@ -105,7 +105,7 @@ class Resolver:
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
         d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
         regular = ~is_unsolvable(system, given, entries)
-        far = (run.status[states] & OUT_OF_RANGE != 0) & (self._options.numbers is DOUBLE)
+        far = (run.status[states] & OUT_OF_RANGE != 0) & (self._options.kernel_real is DOUBLE)
         near = regular & far
         near[regular & ~far] = is_ill_conditioned(system, entries[regular & ~far])
         with np.errstate(all="ignore"):
@@ -140,7 +140,7 @@ class Resolver:
                 states=tuple(bad.tolist()),
             )
         if run.status[bad[0]] == BAD_OUTPUT:
-            numbers = "double" if self._options.numbers is DOUBLE else "single"
+            numbers = "double" if self._options.kernel_real is DOUBLE else "single"
             return SingularState(
                 f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for "
                 f"{numbers} precision. Use on_singular='nan' to go on without it",

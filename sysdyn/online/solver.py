@@ -90,7 +90,7 @@ class Solver(Differentiable[DerivativeProduct]):
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
         backend = backend_named(options.backend)
-        self.executable = Runner(backend(self.program, options.code_level, real=options.numbers))
+        self.executable = Runner(backend(self.program, options.code_level, real=options.kernel_real))
         self.executable.backend.kernel(True)
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
@@ -252,7 +252,7 @@ class Solver(Differentiable[DerivativeProduct]):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs: quantities in canonical order, then measurements in the order of `compile`."""
-        return self.options.names
+        return self.options.output_names
 
     @property
     def measured(self) -> dict[str, Measurement]:
@@ -303,7 +303,7 @@ class Solver(Differentiable[DerivativeProduct]):
             f"backward error ≤ {s.backward_error:.1e} row by row",
             f"  left out     {s.singular} singular states, and {s.fallback} near them that calls solve again",
             f"  accuracy     difference from a refined pivoted solve ≤ {s.difference:.1e} at {s.compared} of them",
-            *([] if self.options.numbers is DOUBLE else single),
+            *([] if self.options.kernel_real is DOUBLE else single),
             f"  least pivot  {s.least_pivot:.2g} of its typical size: {s.least_pivot_name}",
             f"  passes       {', '.join(self.passes) or 'none'}",
             f"  offline      {self._offline()}",
@@ -359,7 +359,7 @@ class Solver(Differentiable[DerivativeProduct]):
     def _in_double(self) -> Runner:
         """The program in double precision."""
         options = self.options
-        if options.numbers is DOUBLE:
+        if options.kernel_real is DOUBLE:
             return self.executable
         return Runner(backend_named(options.backend)(self.program, options.code_level))
 
@@ -401,7 +401,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
         return framework_function(
             export.problem_name(self.problem), self._calls, self.program, on_failure, on_derivative_failure,
-            eager_call, on_singular, self.options.code_level, derivative, self.options.numbers,
+            eager_call, on_singular, self.options.code_level, derivative, self.options.kernel_real,
         )  # fmt: skip
 
     def __reduce__(self):

@@ -53,7 +53,7 @@ def pack(
     """
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
-    outputs = list(options.names) if problem is None else _described_outputs(options, problem)
+    outputs = list(options.output_names) if problem is None else _described_outputs(options, problem)
     head = {
         "sysdyn solver": FORMAT,
         "options": {**options.to_dict(), "outputs": outputs},

@@ -331,7 +331,7 @@ class SwitchingSolver(Solver):
             return {mode: Part(x, self._solved(mode, x, rows, on_singular, threads)) for mode, x in by_mode.items()}
 
         shapes = {name: (rows.n, group.size) for name, group in self._shown.items()}
-        flat = self._buffers.arrays(shapes, self.options.numbers.dtype)
+        flat = self._buffers.arrays(shapes, self.options.kernel_real.dtype)
         found = Gathered(self._shown, rows.lead, [self._places[mode] for mode in by_mode], inputs, solved, flat)
         for mode, states in by_mode.items():
             left = self._spread(mode, states, rows, found, threads) if len(by_mode) > 1 and as_given else states

@@ -38,8 +38,6 @@ from sysdyn.trajectories.path import Path, Unknowns
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.windows import Stage
 
-# Packages whose sources a run depends on, besides those of programs: parts by other versions of them are not merged.
-DECIDING = ("codegen", "data", "files", "online", "runtime", "trajectories")
 # Files of a folder of parts that say what they are parts of, and where smoothing begins.
 HEAD, FIRST = "run.json", "begin.npz"
 # Prefix of the arrays of a part by which smoothing goes on.
@@ -144,7 +142,7 @@ class Store:
         self.events = events_of(self.path)
         if not self.path.parent.is_dir():
             raise FileError(f"{self.path} cannot be written: there is no folder {self.path.parent}")
-        self._about = {**about, "version of sysdyn": version_digest(*DECIDING)}
+        self._about = {**about, "version of sysdyn": version_digest()}
         self.kept = None not in self._about.values()
         self._head = self._found()
 
