@@ -262,13 +262,28 @@ def relative_differences(system: System, d: np.ndarray, expected: np.ndarray) ->
     for quantity in system.problem.quantities:
         columns = system.layout.quantity_columns(quantity)
         if len(columns) > len(system.problem.knows(quantity)):
-            size = np.abs(expected[:, columns]).max(axis=1)
-            difference = np.abs(d[:, columns] - expected[:, columns]).max(axis=1)
-            # rounding errors of a quantity that vanishes are no errors; near singular states others are so large that
-            # they say nothing of other states
-            size = np.maximum(size, VANISHING * np.maximum(np.median(size), np.abs(expected).max(axis=1)))
-            worst = np.maximum(worst, difference / np.where(size > 0.0, size, 1.0))
-    return np.where(np.isfinite(worst), worst, math.inf)
+            # near singular states other quantities are so large that only their share counts
+            size = np.maximum(np.abs(expected[:, columns]).max(axis=1), VANISHING * np.abs(expected).max(axis=1))
+            worst = np.maximum(worst, relative_difference(d[:, columns], expected[:, columns], size))
+    return worst
+
+
+def relative_difference(
+    x: np.ndarray, expected: np.ndarray, size: np.ndarray | None = None, vanishing: float = VANISHING
+) -> np.ndarray:
+    """(N,): greatest difference of values (N, m) at each state relative to their size (N,); inf if not finite.
+
+    size: the greatest of |expected| by default, and at least the share `vanishing` of its median over the states,
+    because rounding errors of a value that vanishes are no errors.
+    """
+    if not expected.size:
+        return np.zeros(len(expected))
+    with np.errstate(all="ignore"):
+        difference = np.abs(x - expected).max(axis=1)
+        size = np.abs(expected).max(axis=1) if size is None else size
+        size = np.maximum(size, vanishing * np.nan_to_num(np.nanmedian(size)))
+        relative = np.where(difference == 0.0, 0.0, difference / np.where(size > 0.0, size, 1.0))
+    return np.where(np.isfinite(relative), relative, math.inf)
 
 
 def with_ranges(program: Program, model: Model, report: StabilityReport) -> Program:

@@ -22,7 +22,16 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.offline.check import VANISHING, Check, CheckedProgram, Inputs, Results, SampledStates, check, chunk_of
+from sysdyn.offline.check import (
+    Check,
+    CheckedProgram,
+    Inputs,
+    Results,
+    SampledStates,
+    check,
+    chunk_of,
+    relative_difference,
+)
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.constrained import carried, read
 from sysdyn.offline.options import Options
@@ -141,7 +150,7 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
     shown = system.output_values(inputs, d)
     for m in measured:
         y, size = shown[m.name]
-        off = np.abs(values[m.name] - y).max(axis=1) / size.max(axis=1, initial=VANISHING)
+        off = relative_difference(values[m.name], y, size.max(axis=1))
         if not (worst := float(np.max(off[compared]))) <= UNCHANGED:
             raise NoSafeOrdering(f"a recursion computes measurement {m.name!r} with an error of {worst:.1e}")
 

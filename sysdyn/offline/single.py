@@ -11,14 +11,13 @@ whatever the condition of the state. The interpreter computes f₃₂, so that p
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.offline.check import Inputs, SampledStates, with_ranges
+from sysdyn.offline.check import Inputs, SampledStates, relative_difference, with_ranges
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import NEAR
@@ -45,7 +44,8 @@ def check_single(problem: Problem, compiled: Compiled, options: Options) -> Comp
     with np.errstate(all="ignore"):
         exact, single = (interpreter.run_groups(program, inputs, real=x) for x in (DOUBLE, real))
         sizes = np.abs(interpreter.guarded(program, inputs))
-        loss, error = _losses(program, inputs, exact, single, real.rounding), relative_errors(exact, single)
+        loss = _losses(program, inputs, exact, single, real.rounding)
+        error = np.max([relative_difference(single[x], y, vanishing=SMALL_SHARE) for x, y in exact.items()], axis=0)
     regular = np.isfinite(error) & (sizes >= [guard.weak for guard in program.guards]).all(axis=1)
     regular &= states.lengths <= report.verified_range
     near = states.lengths <= NEAR
@@ -66,17 +66,6 @@ def check_single(problem: Problem, compiled: Compiled, options: Options) -> Comp
     return replace(compiled, program=with_ranges(program, problem.model, report), choice=choice)
 
 
-def relative_errors(exact: Inputs, single: Inputs) -> np.ndarray:
-    """(n,): greatest difference of an output as a fraction of its greatest entry; not a number if one is infinite."""
-    error = np.zeros(len(next(iter(exact.values()))))
-    for name, x in exact.items():
-        if x.size:
-            size, difference = np.abs(x).max(axis=1), np.abs(single[name] - x).max(axis=1)
-            size = np.maximum(size, SMALL_SHARE * np.nanmedian(size))
-            error = np.maximum(error, np.where(difference == 0.0, 0.0, difference / size))
-    return error
-
-
 def _losses(program: Program, inputs: Inputs, exact: Inputs, single: Inputs, rounding: float) -> np.ndarray:
     """(n,): the greatest loss of all groups of outputs."""
     rng, loss = np.random.default_rng(0), np.zeros(len(inputs["q"]))
@@ -88,7 +77,7 @@ def _losses(program: Program, inputs: Inputs, exact: Inputs, single: Inputs, rou
     ]
     for name, x in exact.items():
         if x.shape[1]:
-            size, difference = np.abs(x).max(axis=1), np.abs(single[name] - x).max(axis=1)
-            effect = np.max([np.abs(y[name] - x).max(axis=1) for y in perturbed], axis=0) + rounding * size
-            loss = np.maximum(loss, np.where(difference == 0.0, 0.0, difference / effect))
-    return np.where(np.isnan(loss), math.inf, loss)
+            effect = np.max([np.abs(y[name] - x).max(axis=1) for y in perturbed], axis=0)
+            effect += rounding * np.abs(x).max(axis=1)
+            loss = np.maximum(loss, relative_difference(single[name], x, effect, 0.0))
+    return loss

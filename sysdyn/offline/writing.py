@@ -13,7 +13,7 @@ from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.offline.check import VANISHING, relative_differences
+from sysdyn.offline.check import relative_difference, relative_differences
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.options import Options
@@ -86,15 +86,8 @@ def differences(
     changed, limit = (float(relative_differences(system, x, refined).max()) for x in (d, plain))
     expected, usual = (system.output_values(inputs, x) for x in (refined, plain))
     for m in measured:
-        y, size = expected[m.name]
-        changed = max(changed, _apart(found[m.name], y, size))
-        limit = max(limit, _apart(usual[m.name][0], y, size))
+        y, terms = expected[m.name]
+        size = terms.max(axis=1)
+        changed = max(changed, float(relative_difference(found[m.name], y, size).max()))
+        limit = max(limit, float(relative_difference(usual[m.name][0], y, size).max()))
     return changed, limit
-
-
-def _apart(y: np.ndarray, expected: np.ndarray, size: np.ndarray) -> float:
-    """Greatest difference of values (N, m), relative to the greatest sum |Y| |d| + |b_Y| of a measurement."""
-    scale = size.max(axis=1)
-    scale = np.maximum(scale, VANISHING * scale.max(initial=0.0))
-    worst = float(np.max(np.abs(y - expected).max(axis=1) / np.where(scale > 0.0, scale, 1.0), initial=0.0))
-    return worst if math.isfinite(worst) else math.inf
