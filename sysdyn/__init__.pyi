@@ -164,28 +164,3 @@ from sysdyn.views.show import View as View
 from sysdyn.views.show import show as show
 
 __version__: str
-
-__all__ = [
-    "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
-    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "ContactForces",
-    "ContactWrench", "Coulomb", "DerivativeProduct", "Derivatives", "Diagnosis", "Direction", "Estimate", "Event",
-    "Expr", "ExternalWrench", "Factor", "Feedback", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor",
-    "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude", "FrameDistance", "FramePose", "FramePosition",
-    "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult", "Identified", "IgnoredWarning", "Impact", "Impulses",
-    "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointPosition", "JointTorque",
-    "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "LearnedMotion", "Linear", "Live", "LoadCells",
-    "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
-    "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability", "PASSES", "PinocchioState",
-    "PlausibilityWarning", "PointContact", "PointForces", "Prior", "Problem", "ProblemError", "RNEADerivatives",
-    "RandomWalk", "Run", "Simulation", "SingularState", "Solution", "Solver", "Sparsity", "StabilityReport",
-    "Stance", "StateFunction", "StateMeasurement", "StoredRun", "StructurallySingular", "Switchable", "SwitchingSolver",
-    "SysdynError", "Unilateral", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures",
-    "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus",
-    "estimate_log",
-    "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
-    "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact", "inertial_parameters", "inverse_dynamics",
-    "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf",
-    "load_solver", "load_urdf", "ltdl", "observability", "operational_space", "operational_space_inertia", "predict",
-    "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "simulate", "smooth", "sparsity",
-    "unilateral",
-]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Errors: one base class, and a kind for each thing a caller can act on.
+"""Errors and warnings: one base class, and a class for each thing that a caller can act on.
 
-Every message says what failed, the value found, what is valid, and what to do next.
+Every message says what failed, the value, what is valid, and what to do next.
 """
 
 from __future__ import annotations
@@ -16,19 +16,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-# Most characters of a name that are shown, and compared with other names (chosen).
-_LONGEST_NAME = 200
-# Most items of a list that a message shows, unless it says another number (chosen).
-MOST_ITEMS = 6
+# Characters of a name and items of a list that a message shows: both fit on a line or two.
+_MAX_NAME, MAX_ITEMS = 200, 6
 
-# Name by which pip knows sysdyn: "sysdyn" there is another project, of system dynamics.
+# Name of sysdyn for pip: "sysdyn" there is another project, of system dynamics.
 DISTRIBUTION = "sysdyn-robotics"
 # Version of the package; its build takes it from here.
 VERSION = "0.3.0"
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside of this package from which it was called, however many functions are between."""
+    """Warn at the line outside of this package that led here, however many functions of the package are between."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
@@ -49,7 +47,7 @@ def optional(module: str, message: str) -> ModuleType:
         raise BackendUnavailable(message.replace("{error}", str(error))) from error
 
 
-def few(items: Iterable[object], most: int = MOST_ITEMS, between: str = ", ") -> str:
+def few(items: Iterable[object], most: int = MAX_ITEMS, between: str = ", ") -> str:
     """The first items in one text, and the number of all if there are more."""
     texts = [*map(str, items)]
     more = [f"… ({len(texts)} in all)"] if len(texts) > most else []
@@ -67,23 +65,25 @@ class SysdynError(Exception):
 
 
 class InvalidInput(SysdynError, ValueError):
-    """A value handed in has the wrong shape, type, range or name."""
+    """An argument has the wrong shape, type, range or name."""
 
 
 class UnknownName(InvalidInput, KeyError):
-    """A name that does not exist; the message lists near matches, after a note, if there is one."""
+    """A name that does not exist.
+
+    kind: what it should name; name; valid: the valid names. The message lists near matches, or the note instead.
+    """
 
     def __init__(self, kind: str, name: object, valid: Iterable[str], note: str = ""):
-        self.name, self.valid = name, tuple(valid)
-        if len(str(name)) > _LONGEST_NAME:
-            name = f"{str(name)[:_LONGEST_NAME]}…"
+        self.kind, self.name, self.valid = kind, name, tuple(valid)
+        if len(str(name)) > _MAX_NAME:
+            name = f"{str(name)[:_MAX_NAME]}…"
         folded = {x.casefold(): x for x in reversed(self.valid)}
         close = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
-        near = [folded[str(name).casefold()]] if str(name).casefold() in folded else [folded[x] for x in close]
-        shown = few(self.valid, 12)
-        hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
-        hint = f"{note} " if note else hint
-        super().__init__(f"unknown {kind} {name!r}. {hint}Valid names: {shown or '(none)'}.")
+        near = [str(name).casefold()] if str(name).casefold() in folded else close
+        advice = note or (f"Did you mean {' or '.join(repr(folded[x]) for x in near)}?" if near else "")
+        names = few(self.valid, 12) or "(none)"
+        super().__init__(" ".join(filter(None, (f"unknown {kind} {name!r}.", advice, f"Valid names: {names}."))))
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return self.args[0]
@@ -99,7 +99,7 @@ def check_among(kind: str, name: object, valid: Collection[str]) -> None:
 
 
 def checked_path(what: str, path: object) -> Path:
-    """`path`, a str or os.PathLike, as a Path. Raises InvalidInput for other types, such as file descriptors."""
+    """The path as a Path. Raises InvalidInput unless it is a str or os.PathLike: file descriptors are refused."""
     if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
         raise InvalidInput(f"{what} must be a path, not {path!r}")
     return Path(path)
@@ -110,11 +110,11 @@ class ModelError(SysdynError, ValueError):
 
 
 class ProblemError(SysdynError, ValueError):
-    """A problem whose measurements do not fit together (missing, duplicate, too few or too many equations)."""
+    """A problem whose measurements do not fit together: too few equations, too many, or two of one name."""
 
 
 class StructurallySingular(ProblemError):
-    """A system that no state makes solvable; `undetermined` unknowns cannot be found from `equations`."""
+    """A system that is singular at every state. `undetermined`: unknowns that `equations` do not determine."""
 
     def __init__(self, message: str, undetermined: tuple[str, ...] = (), equations: tuple[str, ...] = ()):
         self.undetermined, self.equations = undetermined, equations
@@ -122,7 +122,7 @@ class StructurallySingular(ProblemError):
 
 
 class SingularState(SysdynError, ArithmeticError):
-    """The system cannot be solved at this state; names the equation and the unknown of the failed pivot."""
+    """The system cannot be solved at a state. `equation`, `unknown`: of the failed pivot; `states`: of a batch."""
 
     def __init__(self, message: str, equation: str = "", unknown: str = "", states: tuple[int, ...] = ()):
         self.equation, self.unknown, self.states = equation, unknown, states
@@ -130,11 +130,11 @@ class SingularState(SysdynError, ArithmeticError):
 
 
 class LostDigits(SingularState):
-    """A result would keep fewer than 8 digits with the covariances that are handed in; names whose they are."""
+    """A result would keep fewer than 8 digits with the given covariances; the message names the measurements."""
 
 
 class Inconsistent(SysdynError, ValueError):
-    """Values of redundant measurements contradict those of others; both are named, and the states of a batch."""
+    """Values of redundant measurements contradict others. `measurements`: names of both; `states`: of a batch."""
 
     def __init__(self, message: str, measurements: tuple[str, ...] = (), states: tuple[int, ...] = ()):
         self.measurements, self.states = measurements, states
@@ -144,7 +144,7 @@ class Inconsistent(SysdynError, ValueError):
 class NoSafeOrdering(ProblemError):
     """No elimination order is numerically stable at every sampled state.
 
-    tried: one line for each order, with the reason why it was rejected. The message shows the first ones.
+    `tried`: a line for each order with the reason why it was rejected; the message shows the first ones.
     """
 
     def __init__(self, message: str, tried: tuple[str, ...] = ()):
@@ -161,15 +161,15 @@ class FileError(SysdynError, OSError):
 
 
 class PlausibilityWarning(UserWarning):
-    """The model is usable but physically implausible (as real files are)."""
+    """The model can be used but is physically implausible, as real files are."""
 
 
 class IgnoredWarning(UserWarning):
-    """Parts of a file or a problem that act on the robot but are left out; the message names them."""
+    """Parts of a file or a problem that act on the robot are left out; the message names them."""
 
 
 class FormatWarning(UserWarning):
-    """A file that departs from its format and was read all the same; the message gives lines, elements and readings."""
+    """A file departs from its format and was read anyway; the message gives line, element and interpretation."""
 
 
 class AccuracyWarning(UserWarning):
@@ -181,4 +181,4 @@ class CacheWarning(UserWarning):
 
 
 class LogWarning(UserWarning):
-    """States or a log with columns unknown to the problem, or without columns that are made up for: it names them."""
+    """Columns of a log are unknown to the problem, or missing ones have been replaced by defaults; it names them."""

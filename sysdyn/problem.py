@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -96,21 +95,41 @@ class Problem(Statement):
         self, log: Any = None, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None,
         **options: Any,
     ) -> Diagnosis | Observability:  # fmt: skip
-        """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack.
+        """Well-posedness of the problem, or observability of a log, in names.
 
-        active: {name: bool or (m,) bool} of what is Switchable, as for a call of a Solver: equations that are switched
-        off are left out and, of measurements with noise, named.
+        Parameters
+        ----------
+        log : Log, mapping of columns, DataFrame or path, optional
+            A log of a problem whose q and q̇ are unknown; see `sysdyn.observability`, which takes the options. A list
+            or tuple is never a log: as first argument it stands for `available`.
+        available : sequence of Measurement
+            Sensors that could be added where some are missing.
+        active : mapping of str to bool or (m,) bool, optional
+            Switchable measurements that are on, as in a call of a Solver; the equations of the others do not count.
 
-        log: of a problem whose q and q̇ are unknown: what it does not tell of its trajectory, as an Observability; see
-        `sysdyn.observability`, which takes the options. Without a log the first argument may be `available`.
+        Returns
+        -------
+        Diagnosis or Observability
+            The latter with a log. Both print.
+
+        Raises
+        ------
+        InvalidInput
+            If arguments do not go together, or `available` has members that cannot be added.
+        UnknownName
+            If `active` names something that is not Switchable.
         """
-        if isinstance(log, (list, tuple)) and all(isinstance(m, Measurement) for m in log):
+        if isinstance(log, (list, tuple)):
+            if available:
+                raise InvalidInput(f"diagnose got two lists of measurements: {log!r} and available={available!r}")
             log, available = None, log
-        if log is not None and active is not None:
-            raise InvalidInput("active is for one state: a log has columns and conditions that switch")
         if log is not None:
-            # packages above this one are reached by public names alone
-            return sys.modules[__package__].observability(self, log, available, **options)
+            if active is not None:
+                raise InvalidInput("active is for one state: a log has columns and conditions that switch")
+            # the function that also is public; this package is below it, and loads it for this call alone
+            from sysdyn import observability
+
+            return observability(self, log, available, **options)
         if options:
             raise InvalidInput(f"diagnose takes {', '.join(options)} with a log alone")
         given, noisy = dict(switches(active)), {m.name for m in self.switchable}

@@ -10,6 +10,7 @@ import scipy.linalg
 from oracles import icub, icub_urdf
 
 import sysdyn as sd
+from sysdyn.diagnosis import directions
 from sysdyn.diagnosis.diagnose import sampled_states
 from sysdyn.diagnosis.remedies import removals
 from sysdyn.diagnosis.structure import structure
@@ -470,6 +471,27 @@ def test_what_can_be_added_is_split_where_it_can_be():
         problem.diagnose(available=[sd.ModelNoise("f", noise=1.0)])
     with pytest.raises(ProblemError, match="two measurements are called"):
         problem.diagnose(available=[cells, sd.Accelerometer("body2", name="cells")])
+
+
+def test_a_list_is_sensors_and_never_a_log():
+    problem = inverse_dynamics(chain(2)) - sd.JointAcceleration("joint1")
+    torque = sd.JointTorque("joint1")
+    assert problem.diagnose([torque]).additions == problem.diagnose(available=[torque]).additions == (torque,)
+    assert problem.diagnose([]) == problem.diagnose(()) == problem.diagnose()
+    with pytest.raises(InvalidInput, match="two lists"):
+        problem.diagnose([torque], [torque])
+    with pytest.raises(InvalidInput, match="not a measurement"):
+        problem.diagnose([1.0, 2.0])
+
+
+def test_further_quantities_cost_few_echelon_forms(monkeypatch):
+    """One for each choice of the next quantity, not one for each permutation of them."""
+    count, true = [], directions.echelon
+    monkeypatch.setattr(directions, "echelon", lambda rows, order: count.append(1) or true(rows, order))
+    layout = Layout(chain(2))
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((layout.n, 2)))[0]
+    assert len(directions.null_directions(layout, basis, np.ones(layout.n))) == 2
+    assert len(count) <= 3 + 2 + 1 + 1  # fx, q̈ and τ
 
 
 def test_noise_makes_redundancy_welcome():

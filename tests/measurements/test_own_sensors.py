@@ -124,4 +124,4 @@ def test_names_of_sysdyn_are_not_given_away(name):
 def test_every_measurement_of_the_registry_is_a_public_name():
     for cls in (*registry.MEASUREMENTS.values(), *registry.WRAPPERS.values()):
         name = cls.__name__
-        assert name in sd.__all__ and getattr(sd, name) is cls, f"import {name} in sysdyn/__init__.pyi, as its __all__"
+        assert name in sd.__all__ and getattr(sd, name) is cls, f"import {name} in sysdyn/__init__.pyi"
