@@ -29,7 +29,7 @@ from sysdyn.papers.nori.problems import LOAD_CELLS, SLIPPERY_FLOOR, feet, floati
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import tearing, umfpack
 from sysdyn.sparse.markowitz import markowitz
-from sysdyn.sparse.sampled import Sampled
+from sysdyn.sparse.sampled import SampledMatrix
 
 TITLE = "Figure 2: the cost of inverse dynamics with load cells at both ends of a chain"
 CLAIM = (
@@ -142,7 +142,7 @@ def torn_order(system):
     row, col = (index.ravel() for index in np.indices((m, m)))
     values = np.array(blocks)
     there = np.abs(values).max(axis=0) > 1e-12 * np.abs(values).max()
-    block = Sampled(
+    block = SampledMatrix(
         m, row[there], col[there], values[:, there], np.zeros(there.sum(), dtype=bool), np.ones(m, dtype=bool)
     )
     order = markowitz(block)

@@ -40,7 +40,7 @@ from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.sampled import Sampled
+from sysdyn.sparse.sampled import SampledMatrix
 
 TITLE = "A fixed order at every state: zero pivots, growth, backward error"
 CLAIM = (
@@ -96,7 +96,7 @@ def problems(quick: bool) -> Iterator[tuple[str, Callable[[], Problem], tuple[st
     yield "load cells, 8 bodies", partial(load_cells, 8), ("torn",)
 
 
-def pivots(problem: Problem, sampled: Sampled, order: str, k: int = 0) -> Pivots:
+def pivots(problem: Problem, sampled: SampledMatrix, order: str, k: int = 0) -> Pivots:
     """The order; k: of which state the paper's P and Q are taken."""
     if order == PAPER:
         places = (sampled.row, sampled.col)
@@ -185,7 +185,7 @@ class Seen:
 class Order:
     """A fixed order in machine code: its unknowns and pivots at many states, with what is seen of them."""
 
-    def __init__(self, name: str, problem: Problem, matrix: Matrix, sampled: Sampled):
+    def __init__(self, name: str, problem: Problem, matrix: Matrix, sampled: SampledMatrix):
         elimination = Elimination(matrix.system, *pivots(problem, sampled, name))
         f = elimination.factors
         self.name, self.choice = name, elimination.choice(name, QUANTITIES)
@@ -256,7 +256,7 @@ def compute(folder: Path, quick: bool) -> None:
 
 
 def _observed(
-    name: str, problem: Problem, matrix: Matrix, sampled: Sampled, orders: list[Order], count: int
+    name: str, problem: Problem, matrix: Matrix, sampled: SampledMatrix, orders: list[Order], count: int
 ) -> tuple[list[dict], list[dict]]:
     """(rows of numerics.csv, rows of numerics_error.csv) of one problem; the first order tells singular states."""
     row, col = matrix.system.coordinates
@@ -350,7 +350,7 @@ def _shares(name: str, order: str, kind: str, error: np.ndarray) -> list[dict[st
     return [about | {"share": f"{k / len(error):.3e}", "error": f"{descending[k - 1]:.3e}"} for k in ranks]
 
 
-def _one_states(name: str, problem: Problem, system: BlockSystem, sampled: Sampled, count: int) -> list[dict]:
+def _one_states(name: str, problem: Problem, system: BlockSystem, sampled: SampledMatrix, count: int) -> list[dict]:
     """P and Q of several random states, judged at others."""
     rows, states = [], sample_states(problem, CHUNK, seed=1)
     for k in range(count):

@@ -42,7 +42,7 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows
 from sysdyn.sparse.orderings import ORDERINGS, STEER
-from sysdyn.sparse.sampled import Sampled
+from sysdyn.sparse.sampled import SampledMatrix
 
 TITLE = "Which order wins where: cost and fill-in of elimination orders"
 CLAIM = (
@@ -93,13 +93,13 @@ HATCH = "///"
 # Each panel has this many columns.
 COLUMNS = 13
 
-Start = Callable[[Sampled], Pivots]
+Start = Callable[[SampledMatrix], Pivots]
 
 
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
-def _metis(columns_only: bool, a: Sampled) -> Pivots:
+def _metis(columns_only: bool, a: SampledMatrix) -> Pivots:
     """UMFPACK with METIS for its columns; its own rows, or rows by safe pivoting."""
     rows, columns = umfpack_permutations(a.weighted(STEER), "METIS")[0]
     return choose_rows(a, columns) if columns_only else Pivots(rows, columns)
@@ -133,7 +133,7 @@ def metis_available() -> bool:
     return umfpack.available() and umfpack_permutations(scipy.sparse.csc_matrix(full + np.eye(40)), "METIS")[1]
 
 
-def paper_permutations(a: Sampled) -> Pivots:
+def paper_permutations(a: SampledMatrix) -> Pivots:
     """UMFPACK's P and Q for the matrix at one random state, as the paper takes them."""
     return umfpack_pivots(scipy.sparse.csc_matrix((a.values[0], (a.row, a.col)), shape=(a.n, a.n)))
 
@@ -209,7 +209,7 @@ class Found:
 
 
 def search(
-    system: BlockSystem, sampled: Sampled, order: str, limit: float, states: SampledStates, quick: bool
+    system: BlockSystem, sampled: SampledMatrix, order: str, limit: float, states: SampledStates, quick: bool
 ) -> Found:
     """The cheapest safe start of an order; those that look at states are made again with the ones at which they fail.
 
@@ -241,7 +241,7 @@ def search(
 
 
 def _eliminated(
-    system: BlockSystem, sampled: Sampled, starts: Sequence[Start], limit: float
+    system: BlockSystem, sampled: SampledMatrix, starts: Sequence[Start], limit: float
 ) -> tuple[list[tuple[Start, Choice, Elimination]], Exception | None]:
     """(the cheapest JUDGED starts, the last reason why one failed)."""
     costs: list[int] = []

@@ -18,7 +18,7 @@ from sysdyn.measurements.classical import torque_freedoms
 Permutations = tuple[list[int], list[int]]
 
 
-class Pairs:
+class PivotRecorder:
     """Rows and columns by block, and the pivots chosen so far."""
 
     def __init__(self, system: System, name: str):
@@ -47,7 +47,7 @@ class Pairs:
                 "use 'auto', 'umfpack' or 'markowitz' for this problem"
             )
         # each stated scalar: its measurement row, if known quantities are rows
-        self.measured: dict[int, int] = {}
+        self.row_of_known: dict[int, int] = {}
         for r, (kind, number) in enumerate(system.row_blocks):
             if kind == "y" and number < len(system.problem.raw):
                 if len(system.assembly.rows[r]) > 1:
@@ -56,30 +56,30 @@ class Pairs:
                         "use formulation='paper', or 'auto' for the order"
                     )
                 (column,) = system.assembly.rows[r]
-                self.measured[column] = r
+                self.row_of_known[column] = r
 
-    def known_pivots(self) -> None:
+    def add_known(self) -> None:
         for i in range(self.nb):
             for quantity in ("fx", "tau", "qdd"):
                 for c in self.columns.get((quantity, i), ()):
-                    if c in self.measured:
-                        self.pair(self.measured[c], c)
+                    if c in self.row_of_known:
+                        self.add(self.row_of_known[c], c)
 
-    def pair(self, row: int, column: int) -> None:
+    def add(self, row: int, column: int) -> None:
         self.row_perm.append(row)
         self.col_perm.append(column)
 
-    def block(self, quantity: str, i: int) -> None:
+    def add_block(self, quantity: str, i: int) -> None:
         """Take pivots of row block c(quantity_i) in column block quantity_i."""
         for r, c in zip(self.rows.get((quantity, i), ()), self.columns.get((quantity, i), ()), strict=True):
-            self.pair(r, c)
+            self.add(r, c)
 
-    def torque_rows(self, i: int, unknown: str) -> None:
+    def add_torques(self, i: int, unknown: str) -> None:
         """Take pivots of rows c(τ_i) in their unknown, τ_i or q̈_i."""
         columns = dict(zip(self._scalars(unknown, i), self.columns.get((unknown, i), ()), strict=True))
         for k, r in enumerate(self.rows.get(("tau", i), ())):
             if (i, k) not in self.known[unknown]:
-                self.pair(r, columns[k])
+                self.add(r, columns[k])
 
     def _scalars(self, quantity: str, i: int) -> list[int]:
         n = self.system.model.joints[i].nv
@@ -87,33 +87,33 @@ class Pairs:
             return list(range(n))
         return [k for k in range(n) if (i, k) not in self.known[quantity]]
 
-    def net(self, i: int) -> None:
+    def add_net_wrench(self, i: int) -> None:
         if self.system.layout.name == "net_force":
-            self.block("fB", i)
+            self.add_block("fB", i)
 
-    def done(self) -> Permutations:
+    def permutations(self) -> Permutations:
         for k in range(len(self.system.problem.constraints)):
             number = len(self.system.problem.raw) + k
             for r, c in zip(self.rows["y", number], self.columns["w", k], strict=True):
-                self.pair(r, c)
+                self.add(r, c)
         return self.row_perm, self.col_perm
 
 
 def rnea(system: System) -> Permutations:
     """Recursive Newton-Euler algorithm: D of inverse dynamics becomes lower triangular. Nori eqs. (11), (12)."""
-    p = Pairs(system, "rnea")
+    p = PivotRecorder(system, "rnea")
     if p.known["tau"] or system.problem.constraints:
         raise ProblemError(
             "ordering 'rnea' is for inverse dynamics (all joint accelerations known): use 'aba' or 'auto'"
         )
-    p.known_pivots()
+    p.add_known()
     for i in range(p.nb):
-        p.block("a", i)
-        p.net(i)
+        p.add_block("a", i)
+        p.add_net_wrench(i)
     for i in reversed(range(p.nb)):
-        p.block("f", i)
-        p.torque_rows(i, "tau")
-    return p.done()
+        p.add_block("f", i)
+        p.add_torques(i, "tau")
+    return p.permutations()
 
 
 def aba(system: System) -> Permutations:
@@ -122,29 +122,29 @@ def aba(system: System) -> Permutations:
     Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
     itself they are these pivots, each body's taken together, so that I^A and p^A (eq. 13) are left for the parent.
     """
-    p = Pairs(system, "aba")
-    p.known_pivots()
+    p = PivotRecorder(system, "aba")
+    p.add_known()
     for i in reversed(range(p.nb)):
-        p.net(i)
-        p.block("f", i)
-        p.torque_rows(i, "tau")
-        p.block("a", i)
-        p.torque_rows(i, "qdd")
-    return p.done()
+        p.add_net_wrench(i)
+        p.add_block("f", i)
+        p.add_torques(i, "tau")
+        p.add_block("a", i)
+        p.add_torques(i, "qdd")
+    return p.permutations()
 
 
 def crba(system: System) -> Permutations:
     """Composite rigid bodies, then LTDL: f_i, a_i from the leaves leave H q̈ + C = τ, whose pivots are q̈_n … q̈_1."""
-    p = Pairs(system, "crba")
-    p.known_pivots()
+    p = PivotRecorder(system, "crba")
+    p.add_known()
     for i in reversed(range(p.nb)):
-        p.net(i)
-        p.block("f", i)
-        p.torque_rows(i, "tau")
-        p.block("a", i)
+        p.add_net_wrench(i)
+        p.add_block("f", i)
+        p.add_torques(i, "tau")
+        p.add_block("a", i)
     for i in reversed(range(p.nb)):
-        p.torque_rows(i, "qdd")
-    return p.done()
+        p.add_torques(i, "qdd")
+    return p.permutations()
 
 
 # Elimination orders by the name of the classical algorithm.

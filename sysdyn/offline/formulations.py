@@ -14,7 +14,7 @@ from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import GIVEN, Options
+from sysdyn.offline.options import CUSTOM, Options
 from sysdyn.offline.order_selection import OrderSelection
 from sysdyn.offline.orders import FEW_LIMIT
 from sysdyn.offline.stages import Stages
@@ -38,11 +38,11 @@ def recursive(problem: Problem, options: Options, stages: Stages) -> Compiled | 
     if not (requested or automatic) or (problem.constraints and not supported) or recursion.applies(problem) is None:
         return None
     began = time.perf_counter()
-    stages.say("writing recursions")
+    stages.report("writing recursions")
     try:
         with stages.stage("candidates"):
             written = recursion.write(problem, options)
-        stages.say(f"checking {written.method}", 0.7)
+        stages.report(f"checking {written.method}", 0.7)
         with stages.stage("check"):
             choice, program = recursion.build(problem, written, options)
         if not choice.report.acceptable:
@@ -96,7 +96,7 @@ def elimination(problem: Problem, options: Options, stages: Stages) -> Compiled 
     """Elimination of the paper's system, or of that after the passes if formulation="elimination"."""
     if options.formulation == "recursive":
         return None
-    if options.ordering == GIVEN and options.formulation not in ("auto", "paper"):
+    if options.ordering == CUSTOM and options.formulation not in ("auto", "paper"):
         raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
     passes = options.passes if options.formulation == "elimination" else paper_passes(options)
     return eliminated(problem, options, passes, stages, falls_back=True)
@@ -113,7 +113,7 @@ def paper_passes(options: Options) -> tuple[str, ...]:
 
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
     """The system that is permuted, with propagated unknowns unless the order is recursive or given."""
-    propagate = options.ordering not in (*RECURSIVE, GIVEN)
+    propagate = options.ordering not in (*RECURSIVE, CUSTOM)
     return problem.system(options.equations.layout, options.equations.known, propagate, passes, options.outputs)
 
 
@@ -138,7 +138,7 @@ def eliminated(
     falls_back: see `OrderSelection`.
     """
     began = time.perf_counter()
-    stages.say("assembling", 0.0)
+    stages.report("assembling", 0.0)
     with stages.stage("equations"):
         system = eliminated_system(problem, options, passes)
         simple = not system.layout.propagated and set(system.passes) <= set(PAPER)
@@ -147,7 +147,7 @@ def eliminated(
         structure(stated).require_solvable()
     selection = OrderSelection(system, options, stages, falls_back)
     choice, factors = selection.run()
-    stages.say("writing the program", 0.9)
+    stages.report("writing the program", 0.9)
     with stages.stage("program"), factors.graph:
         choice, program = written(problem, system, factors, choice, options)
     return Compiled(choice, program, tuple(selection.considered), time.perf_counter() - began)

@@ -14,7 +14,7 @@ from sysdyn.passes import ALL
 from sysdyn.runtime.real import Real, real_of
 
 # Name of the caller's own ordering.
-GIVEN = "given"
+CUSTOM = "custom"
 # Formulations that can be asked for, see `sysdyn.compile`.
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
 # Levels of compilation, with the code-generation level of the machine code.
@@ -33,8 +33,8 @@ class Equations:
 class Options:
     """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 
-    effort: factor on the usual search for cheaper recursions. given: the permutations of the ordering GIVEN; unsafe: it
-    is taken whatever the check says.
+    effort: factor on the usual search for cheaper recursions. custom_order: row and column permutations of the
+    ordering CUSTOM. unsafe: these are taken whatever the check says.
     """
 
     ordering: str = "auto"
@@ -47,11 +47,11 @@ class Options:
     passes: tuple[str, ...] = ALL
     equations: Equations = Equations()
     effort: float = 1.0
-    given: tuple[tuple[int, ...], ...] = ()
+    custom_order: tuple[tuple[int, ...], ...] = ()
     unsafe: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
+        object.__setattr__(self, "custom_order", tuple(tuple(x) for x in self.custom_order))
         check_among("level", self.level, LEVELS)
         object.__setattr__(self, "real", real_of(self.real).dtype.name)
         check_among("formulation", self.formulation, FORMULATIONS)

@@ -12,7 +12,7 @@ from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
 from sysdyn.offline.check import ANY, Inputs, SampledStates
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import GIVEN, Options
+from sysdyn.offline.options import CUSTOM, Options
 from sysdyn.offline.orders import candidates
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
@@ -74,7 +74,7 @@ class OrderSelection:
     def _is_over(self, attempt: int) -> bool:
         """True if another search is not worth its time."""
         best = self._best()
-        if self.options.ordering in (*RECURSIVE, GIVEN):
+        if self.options.ordering in (*RECURSIVE, CUSTOM):
             return True
         if best is None or not (report := best[0].report).acceptable or report.often_falls_back:
             return False
@@ -110,7 +110,7 @@ class OrderSelection:
         costs: dict[str, int] = {}
         for name, order in candidates(self.system, self._sampled, self.options, costs, attempt > 0, fast):
             least = min(costs.values(), default=math.inf)
-            self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
+            self.stages.report(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
             try:
                 pivots = order(MAX_RELATIVE_COST * least)
                 if (cost := next((x for tried, x in self._tried if tried == pivots), None)) is not None:
@@ -133,7 +133,7 @@ class OrderSelection:
         """Check the orders, the cheapest first, until one is good; returns the states at which those before failed."""
         failing = []
         for choice in choices:
-            self.stages.say(f"checking {choice.ordering}", 0.7)
+            self.stages.report(f"checking {choice.ordering}", 0.7)
             elimination = Elimination(self.system, *choice.pivots)
             with elimination.graph:
                 checked = elimination.check(self._states)
@@ -175,6 +175,6 @@ class OrderSelection:
         diagnosis = diagnose(self.system.problem)
         if not diagnosis.well_posed:
             lines.append(str(diagnosis))
-        if self.options.ordering == GIVEN:
+        if self.options.ordering == CUSTOM:
             lines.append("on_singular='repivot' takes the order all the same: states at which it fails get new pivots")
         return NoSafeOrdering("\n".join(lines), tried)

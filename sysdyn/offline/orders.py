@@ -2,122 +2,95 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.offline.options import GIVEN, Equations, Options
+from sysdyn.offline.options import CUSTOM, Equations, Options
 from sysdyn.problem import Problem
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import LAST_RESORT
-from sysdyn.sparse.sampled import Sampled
+from sysdyn.sparse.sampled import SampledMatrix
 
-# Orders that "auto" tries beside the recursive ones.
+# Orders that "auto" tries besides the recursive ones.
 AUTO = ("torn", "umfpack", "markowitz")
-# Orders that are tried beside the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
-# accelerations decide needs no multipliers, and these orders find that (iCub on two feet: 8,537 and 8,960 for 13,377).
+# Orders that are tried besides the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
+# accelerations determine needs no multipliers (iCub on two feet: 8,537 and 8,960 operations for 13,377).
 KNOWN_MOTION = ("umfpack", "torn")
-# Unknowns beyond which a symmetric system is first tried with FEW_STARTS starts only, the better ones there (CPU time).
+# Unknowns beyond which the symmetric order has FEW_STARTS starts at first, the better ones there (CPU time).
 FEW_LIMIT, FEW_STARTS = 1000, 3
 # Cost of both first starts of an order, relative to the cheapest order, above which its other starts are skipped (they
 # were seen to save up to 16 %).
 MAX_RELATIVE_COST = 1.2
 
 Order = Callable[[float], Pivots]  # An order, as a function of the operations at which it is given up.
-Named = Iterator[tuple[str, Order]]
-
-
-# ---- orders -------------------------------------------------------------------------------------------------------
+NamedOrders = Iterator[tuple[str, Order]]
 
 
 def candidates(
-    system: System, sampled: Sampled, options: Options, costs: Mapping[str, int], later: bool, fast: bool
-) -> Named:
+    system: System, sampled: SampledMatrix, options: Options, costs: Mapping[str, int], last_resort: bool, fast: bool
+) -> NamedOrders:
     """(name, order) of every order to try. Raises UnknownName.
 
-    costs: {name: operations}, which the caller fills while it iterates. later: also orders of last resort. fast: only
-    the first start of each searched order.
+    costs: {name: operations}, which the caller fills while it iterates. last_resort: also expensive orders that are
+    safe by their structure. fast: only the first start of each searched order.
     """
+    searched = partial(_starts, sampled=sampled, costs=costs, last_resort=last_resort)
     ordering = options.ordering
-    if ordering == GIVEN:
-        rows, columns = options.given
-        yield ordering, _Found(Pivots(rows, columns))
+    if ordering == CUSTOM:
+        yield ordering, _fixed(*options.custom_order)
     elif ordering in RECURSIVE:
-        yield ordering, lambda cap: Pivots(*RECURSIVE[ordering](system))
+        yield ordering, _fixed(*RECURSIVE[ordering](system))
     elif ordering in ORDERINGS:
-        yield from _searched(ordering, sampled, costs, later, fast)
+        yield from searched(ordering, fast=fast)
     elif ordering != "auto":
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
     elif sampled.tree:
-        yield from _searched("symmetric", sampled, costs, later, fast)
-        if known_motion(system):
+        yield from searched("symmetric", fast=fast)
+        if len(system.problem.knows("qdd")) == system.model.nv:
             for name in KNOWN_MOTION:
-                yield from _searched(name, sampled, costs, later, fast)
-        elif later:  # last resort: orthogonal columns
-            yield from _searched("torn", sampled, costs, later, fast=True)
+                yield from searched(name, fast=fast)
+        elif last_resort:  # orthogonal columns
+            yield from searched("torn", fast=True)
     else:
-        yield from _recursive(system)
+        for name, order in RECURSIVE.items():
+            with contextlib.suppress(ProblemError):
+                yield name, _fixed(*order(system))
         if options.level == "fast" and costs:
             return
         for name in AUTO:
-            yield from _searched(name, sampled, costs, later, fast)
+            yield from searched(name, fast=fast)
 
 
-def known_motion(system: System) -> bool:
-    """True if all accelerations of joints are known exactly."""
-    return len(system.problem.knows("qdd")) == system.model.nv
-
-
-def _recursive(system: System) -> Named:
-    """The recursive orders of the system."""
-    for name, function in RECURSIVE.items():
-        try:
-            permutations = function(system)
-        except ProblemError:
-            continue
-        yield name, _Found(Pivots(*permutations))
-
-
-def _searched(name: str, sampled: Sampled, costs: Mapping[str, int], later: bool, fast: bool) -> Named:
+def _starts(name: str, sampled: SampledMatrix, costs: Mapping[str, int], last_resort: bool, fast: bool) -> NamedOrders:
     """The starts of a searched order; see `candidates`."""
     starts = ORDERINGS[name]
     if name == "symmetric":
-        starts = (*starts, *LAST_RESORT) if later else starts[:FEW_STARTS] if sampled.n > FEW_LIMIT else starts
+        starts = (*starts, *LAST_RESORT) if last_resort else starts[:FEW_STARTS] if sampled.n > FEW_LIMIT else starts
     names = [name, *(f"{name} (start {k})" for k in range(2, len(starts) + 1))]
     for k, (label, start) in enumerate(zip(names, starts[:1] if fast else starts, strict=False)):
-        first = min(costs.get(x, math.inf) for x in names[:2])
-        if k == 2 and not later and first > MAX_RELATIVE_COST * min(costs.values(), default=math.inf):
-            return  # the further starts save a little compared with the first two
-        yield label, _Capped(start, sampled)
+        cost = min(costs.get(x, math.inf) for x in names[:2])
+        if k == 2 and not last_resort and cost > MAX_RELATIVE_COST * min(costs.values(), default=math.inf):
+            return
+        yield label, partial(_limited, start, sampled)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An order that is known."""
-
-    pivots: Pivots
-
-    def __call__(self, cap: float) -> Pivots:
-        return self.pivots
+def _fixed(rows: Sequence[int], columns: Sequence[int]) -> Order:
+    return lambda limit: Pivots(rows, columns)
 
 
-@dataclass(frozen=True)
-class _Capped:
-    """A start of a searched order that is given up at a number of operations."""
-
-    start: Callable[[Sampled], Pivots]
-    sampled: Sampled
-
-    def __call__(self, cap: float) -> Pivots:
-        return self.start(replace(self.sampled, budget=min(cap, self.sampled.budget)))
+def _limited(start: Callable[[SampledMatrix], Pivots], sampled: SampledMatrix, limit: float) -> Pivots:
+    return start(replace(sampled, budget=min(limit, sampled.budget)))
 
 
-def given_order(problem: Problem, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
+def custom_permutations(problem: Problem, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
     """(rows, columns) of the pivots of `problem.system`. Raises InvalidInput.
 
     order: these permutations, or a function of the pattern (CSR of ones) that gives them.
@@ -126,13 +99,15 @@ def given_order(problem: Problem, order: object, equations: Equations) -> tuple[
     if callable(order):
         order = order(system.pattern())
     try:
-        found = tuple(tuple(operator.index(k) for k in permutation) for permutation in order)  # type: ignore[attr-defined]
+        permutations = tuple(tuple(operator.index(k) for k in permutation) for permutation in order)  # type: ignore[attr-defined]
     except TypeError:
-        found = ()
-    if len(found) != 2 or any(sorted(x) != list(range(n)) for x, n in zip(found, system.shape, strict=True)):
+        permutations = ()
+    if len(permutations) != 2 or any(
+        sorted(x) != list(range(n)) for x, n in zip(permutations, system.shape, strict=True)
+    ):
         raise InvalidInput(
             f"ordering must be the name of an order, or (row_perm, col_perm): the row and the column of each pivot, "
             f"permutations of 0 … {system.shape[0] - 1} and 0 … {system.shape[1] - 1}, counted from 0, or a function "
             "that makes them of the pattern of problem.system()"
         )
-    return found
+    return permutations

@@ -37,4 +37,4 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
     if options.kernel_real is not DOUBLE:
         with stages.stage(options.real):
             compiled = check_single(problem, compiled, options)
-    return replace(compiled, stages=stages.spent)
+    return replace(compiled, stages=stages.timings)

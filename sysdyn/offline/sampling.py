@@ -20,7 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.graph import is_zero
 from sysdyn.program.reproducible import exp, matmul
-from sysdyn.sparse.sampled import Sampled, Tree
+from sysdyn.sparse.sampled import SampledMatrix, Tree
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
 NOISE_DECADES = 2.0
@@ -141,13 +141,13 @@ def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray
     return np.where(lengths(model) & ~whole & np.isin(k % 16, FAR_STATES), np.clip(far, lower, upper), q)
 
 
-def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
+def sample_matrix(system: System, states: dict[str, np.ndarray]) -> SampledMatrix:
     """The worst-case pattern with its values at the states (inputs by group)."""
     entries, _ = system.values(states)
     row, col = system.coordinates
     rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
     entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
-    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
+    return SampledMatrix(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
 
 
 def _tree(system: System) -> Tree | None:
@@ -160,7 +160,7 @@ def _tree(system: System) -> Tree | None:
     return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive), tuple(pairs))
 
 
-def order_samples(system: System, n: int) -> Sampled:
+def order_samples(system: System, n: int) -> SampledMatrix:
     """The matrix at the states at which orders are searched; for general problems only regular ones.
 
     Raises StructurallySingular if the system is singular at every state.

@@ -105,10 +105,10 @@ def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
     If none is safe, the most accurate one; if its errors exceed LARGEST_ERROR, guards send every state to be solved
     with pivoting. Raises NoSafeOrdering if no estimate is determined.
     """
-    stages.say("ordering the square-root form", 0.1)
+    stages.report("ordering the square-root form", 0.1)
     tried: list[SquareRoot] = []
     for order in orders(system):
-        stages.say("eliminating by orthogonal columns", 0.3)
+        stages.report("eliminating by orthogonal columns", 0.3)
         tried.append(_eliminated(system, order, stages))
         if tried[-1].verdict.report.acceptable:
             return tried[-1]
@@ -128,7 +128,7 @@ def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareR
     entry = EntryInputs(graph)
     cut = _mapped(factors, entry)
     shown = {name: [{c: entry(x) for c, x in row.items()} for row in y.rows] for name, y in assembly.outputs.items()}
-    stages.say("checking the square-root form", 0.4)
+    stages.report("checking the square-root form", 0.4)
     verdict, guards = _judged(system, assembly, factors)
     program = Program.from_graph(assembly.graph, assembly.inputs, [(entry.group[0], entry.values)], guards)
     program = with_ranges(program, system.model, verdict.report)

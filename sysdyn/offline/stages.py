@@ -16,10 +16,10 @@ class Stages:
     def __init__(self, progress: Progress | None = None):
         self._progress = progress
         self._furthest = 0.0
-        self._spent: dict[str, float] = {}
+        self._timings: dict[str, float] = {}
         self._running: list[str] = []
 
-    def say(self, what: str, share: float = 0.0) -> None:
+    def report(self, what: str, share: float = 0.0) -> None:
         """Report a text and the share of the work that is done; a share never falls, though a search may restart."""
         self._furthest = max(self._furthest, share)
         if self._progress:
@@ -30,17 +30,17 @@ class Stages:
         """Context whose time counts for the stage of that name, and not for an outer stage."""
         began = time.perf_counter()
         self._running.append(name)
-        self._spent.setdefault(name, 0.0)
+        self._timings.setdefault(name, 0.0)
         try:
             yield
         finally:
             took = time.perf_counter() - began
             self._running.pop()
-            self._spent[name] += took
+            self._timings[name] += took
             if self._running:
-                self._spent[self._running[-1]] -= took
+                self._timings[self._running[-1]] -= took
 
     @property
-    def spent(self) -> tuple[tuple[str, float], ...]:
+    def timings(self) -> tuple[tuple[str, float], ...]:
         """(name, seconds) of each stage, in the order in which they began."""
-        return tuple(self._spent.items())
+        return tuple(self._timings.items())

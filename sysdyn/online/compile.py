@@ -25,10 +25,10 @@ from sysdyn.errors import (
 )
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
+from sysdyn.offline.cache_key import cache_key
 from sysdyn.offline.choice import Compiled
-from sysdyn.offline.key import cache_key
-from sysdyn.offline.options import GIVEN, Equations, Options
-from sysdyn.offline.orders import given_order
+from sysdyn.offline.options import CUSTOM, Equations, Options
+from sysdyn.offline.orders import custom_permutations
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.offline.pipeline import build
 from sysdyn.offline.report import StabilityReport
@@ -132,7 +132,7 @@ def compile(
         raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
     options = Options(
-        ordering=ordering if isinstance(ordering, str) else GIVEN, outputs=asked, level=level, backend=backend,
+        ordering=ordering if isinstance(ordering, str) else CUSTOM, outputs=asked, level=level, backend=backend,
         real=real_of(real).dtype.name, formulation=formulation,
         external_wrenches=bool(external_wrenches), passes=named_passes(passes), equations=Equations(layout, known),
         effort=effort,
@@ -187,8 +187,8 @@ def _solver(
     if found:
         options = replace(options, outputs=found.outputs(options.outputs))
     if not isinstance(ordering, str):
-        given = given_order(problem, ordering, options.equations)
-        options = replace(options, given=given, unsafe=on_singular == "repivot")
+        order = custom_permutations(problem, ordering, options.equations)
+        options = replace(options, custom_order=order, unsafe=on_singular == "repivot")
     key = cache_key(problem, options)
     compiled = _kept(key, problem, options)
     if compiled is None:

@@ -291,16 +291,16 @@ class Posterior:
         with self._lock:
             if name not in self._executables:
                 stages = Stages(self._progress)
-                stages.say(name)
+                stages.report(name)
                 try:
                     self._executables[name] = self._made(name, groups, stages)
                 finally:
-                    stages.say("done", 1.0)
+                    stages.report("done", 1.0)
             return self._executables[name]
 
     def _made(self, name: str, groups: Formula, stages: Stages) -> Ready:
         def compiled(program: Program) -> Runner:
-            stages.say(f"{name}: compiling machine code", 0.6)
+            stages.report(f"{name}: compiling machine code", 0.6)
             return Runner(backend_named(self._options.backend)(program, CODE_LEVEL))
 
         if name == MEAN:

@@ -24,10 +24,10 @@ from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products as offline
+from sysdyn.offline.cache_key import cache_key
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
-from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.stages import Progress

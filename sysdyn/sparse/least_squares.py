@@ -23,7 +23,7 @@ import numpy as np
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.active_submatrix import SampledActiveSubmatrix, greedy
 from sysdyn.sparse.lu import Across, Early, Pivots
-from sysdyn.sparse.sampled import Sampled
+from sysdyn.sparse.sampled import SampledMatrix
 
 # Least norm of a column of noisy rows to be turned early, as a share of each other entry of these rows (chosen).
 LEAST_TURNED = 1e-2
@@ -263,7 +263,7 @@ def _same(values: np.ndarray) -> np.ndarray:
     return np.asarray((high - low <= UNVARIED * size) & (size > 0.0))
 
 
-def orthogonal(a: Sampled) -> Pivots:
+def orthogonal(a: SampledMatrix) -> Pivots:
     """The order of a square matrix in which every column is turned: backward stable if the matrix is regular."""
     rows: list[Row] = [{} for _ in range(a.n)]
     row_scale, column_scale = a.scaling

@@ -1,4 +1,4 @@
-"""Static pivots of least cost, with or without looking ahead, and orthogonal columns if no entry is safe.
+"""Static pivots of least cost, with or without look-ahead, and orthogonal columns if no entry is safe.
 
 Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2.
 """
@@ -8,96 +8,96 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.sampled import Pivot, Sampled, SampledElimination
+from sysdyn.sparse.sampled import Pivot, SampledElimination, SampledMatrix
 
 Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, −row, −column.
-Choose = Callable[[SampledElimination, list[int]], Pivot | None]  # (elimination, columns left) → pivot
+Choose = Callable[[SampledElimination, list[int]], Pivot | None]  # (elimination, columns to eliminate) → pivot
 
-CANDIDATES = 24  # Number of pivots whose exact cost is compared at each step of `markowitz` (chosen).
+N_CANDIDATES = 24  # Pivots whose exact cost is compared at each step (CPU time).
 
 
-def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Pivots:
+def markowitz(a: SampledMatrix, width: int = 1, depth: int = 0) -> Pivots:
     """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
 
     Look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the `depth`
     greedy steps after it. Ties go to the last rows and columns, those of the leaves of a tree.
     """
-    columns = range(a.n - 1, -1, -1)
-    return choose_pivots(SampledElimination(a), columns, lambda state, left: foreseen(state, left, width, depth))
+    choose = partial(best_with_lookahead, width=width, depth=depth)
+    return choose_pivots(SampledElimination(a), reversed(range(a.n)), choose)
 
 
-def choose_rows(a: Sampled, columns: Iterable[int]) -> Pivots:
+def choose_rows(a: SampledMatrix, columns: Iterable[int]) -> Pivots:
     """Static pivots: the columns in the given order, each with its cheapest safe row.
 
     A column without a safe entry waits until elimination has given it one; if no column has one, the column of least
     cost is made orthogonal.
     """
-    return choose_pivots(SampledElimination(a), columns, _first)
+    return choose_pivots(SampledElimination(a), columns, _first_safe_pivot)
 
 
 def choose_pivots(
     state: SampledElimination, columns: Iterable[int], choose: Choose, first: Iterable[Pivot] = ()
 ) -> Pivots:
-    """Eliminate the pivots `first`, then those that choose(state, columns left) returns, until no column is left.
+    """Eliminate the pivots `first`, then the one that choose(state, remaining columns) returns, one after the other.
 
-    If it returns none, the safest entry is the pivot; if that is not nearly safe, an orthogonal column.
+    If it returns none, the entry of the best quality is the pivot; if that is poor, an orthogonal column.
     """
-    taken, left = list(first), list(columns)
-    for pivot in taken:
+    pivots, remaining = list(first), list(columns)
+    for pivot in pivots:
         state.eliminate(pivot.row, pivot.column)
-    while left:
-        pivot = choose(state, left) or state.safest(left) or state.turned(left)
+    while remaining:
+        pivot = choose(state, remaining) or state.best_pivot(remaining) or state.orthogonal_pivot(remaining)
         state.eliminate(pivot.row, pivot.column)
-        taken.append(pivot)
-        left.remove(pivot.column)
-    return Pivots(
-        [p.row for p in taken], [p.column for p in taken], {k: p.joined for k, p in enumerate(taken) if p.joined}
-    )
+        pivots.append(pivot)
+        remaining.remove(pivot.column)
+    joined = {k: p.joined for k, p in enumerate(pivots) if p.joined}
+    return Pivots([p.row for p in pivots], [p.column for p in pivots], joined)
 
 
-def _first(state: SampledElimination, left: list[int]) -> Pivot | None:
+def _first_safe_pivot(state: SampledElimination, columns: list[int]) -> Pivot | None:
     """The cheapest safe pivot, ±1 before others, of the first column that has one; None if no column has."""
-    for j in left:
-        if j in state.waiting:
+    for j in columns:
+        if j in state.deferred_columns:
             continue
-        for i in sorted(state.columns[j], key=lambda i: (j not in state.unit[i], *state.cost(i, j), i)):
-            if state.safe(i, j):
+        for i in sorted(state.columns[j], key=lambda i: (j not in state.unit_columns[i], *state.cost(i, j), i)):
+            if state.is_safe(i, j):
                 return Pivot(i, j)
-        state.waiting.add(j)
+        state.deferred_columns.add(j)
     return None
 
 
-def foreseen(state: SampledElimination, left: list[int], width: int, depth: int) -> Pivot | None:
+def best_with_lookahead(state: SampledElimination, columns: list[int], width: int, depth: int) -> Pivot | None:
     """The one of the `width` cheapest safe pivots that costs least with the greedy steps after it; None without any."""
-    options = _cheapest(state, left)[:width]
+    options = _cheapest_options(state, columns)[:width]
     if not options:
         return None
     best, least = options[0], math.inf
     for option in options if len(options) > 1 else ():
-        total = _outlook(state, left, option, depth, least)
+        total = _lookahead_cost(state, columns, option, depth, least)
         if total < least:
             best, least = option, total
     return Pivot(-best[2], -best[3])
 
 
-def cheapest(state: SampledElimination, left: list[int]) -> Pivot | None:
+def cheapest_pivot(state: SampledElimination, columns: list[int]) -> Pivot | None:
     """The cheapest safe pivot; None if no entry is safe."""
-    return foreseen(state, left, 1, 0)
+    return best_with_lookahead(state, columns, 1, 0)
 
 
-def _outlook(state: SampledElimination, left: list[int], option: Option, depth: int, limit: float) -> float:
+def _lookahead_cost(state: SampledElimination, columns: list[int], option: Option, depth: int, limit: float) -> float:
     """Operations of a pivot and of the greedy steps after it; infinite if they come to a dead end."""
     total = option[0]
     with state.trial():
         while True:
             i, j = -option[2], -option[3]
             state.eliminate(i, j)
-            left = [c for c in left if c != j]
-            if not (depth and left and total < limit):
+            columns = [c for c in columns if c != j]
+            if not (depth and columns and total < limit):
                 return total
-            options = _cheapest(state, left)
+            options = _cheapest_options(state, columns)
             if not options:
                 return math.inf
             option = options[0]
@@ -105,27 +105,27 @@ def _outlook(state: SampledElimination, left: list[int], option: Option, depth: 
             depth -= 1
 
 
-def _cheapest(state: SampledElimination, left: list[int]) -> list[Option]:
+def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[Option]:
     """Safe pivots among those with the least Markowitz product, the one of least exact cost first."""
-    by_count = sorted(left, key=[len(x) for x in state.columns].__getitem__)
+    by_count = sorted(columns, key=[len(x) for x in state.columns].__getitem__)
     products: list[tuple[int, int, int]] = []  # (Markowitz product, −row, −column)
-    least: list[int] = []  # the CANDIDATES least products
+    least: list[int] = []  # the N_CANDIDATES least products
     for j in by_count:
         n_col = len(state.columns[j]) - 1
-        if len(least) == CANDIDATES and n_col * n_col > least[-1]:
+        if len(least) == N_CANDIDATES and n_col * n_col > least[-1]:
             break
         of_column = [((len(state.rows[i]) - 1) * n_col, -i, -j) for i in state.columns[j]]
         products += of_column
-        least = sorted([*least, *(x[0] for x in of_column)])[:CANDIDATES]
+        least = sorted([*least, *(x[0] for x in of_column)])[:N_CANDIDATES]
     products.sort()
     for product, i, j in products:  # alone in its row or column: nothing is updated
         if product > 0:
             break
-        if state.safe(-i, -j):
+        if state.is_safe(-i, -j):
             return [(*state.cost(-i, -j), i, j)]
-    for start in range(0, len(products), CANDIDATES):
-        part = products[start : start + CANDIDATES]
-        if safe := [(*state.cost(-i, -j), i, j) for _, i, j in part if state.safe(-i, -j)]:
+    for start in range(0, len(products), N_CANDIDATES):
+        part = products[start : start + N_CANDIDATES]
+        if safe := [(*state.cost(-i, -j), i, j) for _, i, j in part if state.is_safe(-i, -j)]:
             return sorted(safe)
-    others = ((i, j) for j in by_count for i in sorted(state.columns[j], reverse=True) if state.safe(i, j))
+    others = ((i, j) for j in by_count for i in sorted(state.columns[j], reverse=True) if state.is_safe(i, j))
     return [(*state.cost(i, j), -i, -j) for i, j in itertools.islice(others, 1)]

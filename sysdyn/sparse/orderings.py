@@ -1,6 +1,6 @@
 """Named elimination orders of sampled matrices, each with several starts, the cheapest acceptable one of which is used.
 
-A `Sampled` matrix is the worst-case pattern with the values of its entries at several states. An entry can be a
+A `SampledMatrix` matrix is the worst-case pattern with the values of its entries at several states. An entry can be a
 static pivot only if it stays away from zero at all of them, so every order here chooses its rows with that in view.
 """
 
@@ -13,7 +13,7 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.quasidefinite import SYMMETRIC
-from sysdyn.sparse.sampled import TOLERANT_VARIATION, Order, Sampled
+from sysdyn.sparse.sampled import LOOKAHEAD_VARIATION, Order, SampledMatrix
 from sysdyn.sparse.tearing import torn
 
 # Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots. On a humanoid
@@ -23,19 +23,19 @@ STEER = 1e-6
 WIDTH, DEPTH = 6, 1
 
 
-def umfpack_pivots(a: Sampled) -> Pivots:
+def umfpack_pivots(a: SampledMatrix) -> Pivots:
     """UMFPACK's row and column permutations (Nori, Remark 4), of one state with constants preferred as pivots."""
     return Pivots(*umfpack.permutations(a.weighted(STEER)))
 
 
-def umfpack_columns(a: Sampled) -> Pivots:
+def umfpack_columns(a: SampledMatrix) -> Pivots:
     """UMFPACK's column order with rows by safe pivoting."""
     return choose_rows(a, umfpack_pivots(a).columns)
 
 
-def look_ahead(a: Sampled) -> Pivots:
+def look_ahead(a: SampledMatrix) -> Pivots:
     """Markowitz with look-ahead, from a wider choice of pivots: the better one on nearly all robots."""
-    return markowitz(replace(a, least_variation=TOLERANT_VARIATION), WIDTH, DEPTH)
+    return markowitz(replace(a, min_variation=LOOKAHEAD_VARIATION), WIDTH, DEPTH)
 
 
 def unscaled(order: Order) -> Order:

@@ -19,7 +19,7 @@ import numpy as np
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.active_submatrix import greedy
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.sampled import LEAST_RATIO, Order, Sampled, SampledElimination, Tree
+from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, Order, SampledElimination, SampledMatrix, Tree
 
 # Least diagonal pivot at every sample as a share of the greatest entry of its column: tolerant, and strict (chosen).
 LEAST_DIAGONAL = (1e-13, 1e-6)
@@ -35,12 +35,12 @@ Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, c
 
 
 def quasidefinite(
-    a: Sampled,
+    a: SampledMatrix,
     least: float = LEAST_DIAGONAL[0],
     by_node: bool = True,
     pairs_first: bool = True,
     noisy_pairs: bool = False,
-    least_of_pairs: float = LEAST_RATIO,
+    least_of_pairs: float = MIN_COLUMN_RATIO,
 ) -> Pivots:
     """The order (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
@@ -52,7 +52,7 @@ def quasidefinite(
     """
     if a.tree is None:
         raise NoSafeOrdering(NOT_SYMMETRIC)
-    search = _Search(replace(a, least_ratio=least_of_pairs), a.tree, pairs_first, noisy_pairs)
+    search = _Search(replace(a, min_column_ratio=least_of_pairs), a.tree, pairs_first, noisy_pairs)
     left = search.work_from_the_leaves(a.tree, least) if by_node else set(range(a.n))
     for threshold in (least, LEAST_DIAGONAL[0]):
         left = search.work_through(left, threshold)
@@ -61,7 +61,7 @@ def quasidefinite(
     return Pivots(search.rows, search.columns)
 
 
-def reduced(a: Sampled) -> Pivots:
+def reduced(a: SampledMatrix) -> Pivots:
     """The pairs of the tree, then diagonal pivots of the matrix they leave, by least fill-in.
 
     As a recursion eliminates the equations of motion, with a small dense problem at its end. Raises NoSafeOrdering if
@@ -81,7 +81,7 @@ def reduced(a: Sampled) -> Pivots:
 class _Search:
     """The pivots chosen so far, and the sampled values that are left."""
 
-    def __init__(self, a: Sampled, tree: Tree, pairs_first: bool, noisy_pairs: bool):
+    def __init__(self, a: SampledMatrix, tree: Tree, pairs_first: bool, noisy_pairs: bool):
         self.state, self.noisy_pairs = SampledElimination(a), noisy_pairs
         self.positive = tree.positive
         self.diagonal_rank = int(pairs_first)
@@ -140,7 +140,7 @@ class _Search:
     def _is_safe(self, i: int, j: int) -> bool:
         known = self._safe.setdefault(j, {})
         if i not in known:
-            known[i] = self.state.safe(i, j)
+            known[i] = self.state.is_safe(i, j)
         return known[i]
 
     def _diagonal(self, i: int) -> list[Option]:
@@ -166,13 +166,13 @@ class _Search:
         cost = n * m
         if j in self.state.rows[j]:
             cost += n * (n + 3) // 2
-        return cost if j in self.state.unit[i] else cost + n + m
+        return cost if j in self.state.unit_columns[i] else cost + n + m
 
 
 class _Reduced(_Search):
     """Search by fill-in, without pairs other than the tree's."""
 
-    def __init__(self, a: Sampled, tree: Tree):
+    def __init__(self, a: SampledMatrix, tree: Tree):
         super().__init__(a, tree, pairs_first=True, noisy_pairs=False)
         self._columns: dict[int, int] = {}  # of rows, as bits
 

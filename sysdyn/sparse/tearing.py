@@ -1,8 +1,8 @@
 """Tearing: chains of constant pivots with a border.
 
-Tearing takes some unknowns for known, so that all others follow one from the other by pivots ±1; these unknowns are the
-columns of a border, and the equations that nothing followed from its rows. Kron, Diakoptics (1963); Duff, Erisman and
-Reid (2017), section 9.
+Tearing treats some unknowns as known, so that all others follow from each other by pivots ±1. These unknowns are the
+columns of the border, and the equations without a pivot its rows. Kron, Diakoptics (1963); Duff, Erisman and Reid
+(2017), section 9.
 """
 
 from __future__ import annotations
@@ -12,100 +12,98 @@ from collections.abc import Iterable
 import numpy as np
 
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.markowitz import cheapest, choose_pivots
-from sysdyn.sparse.sampled import Pivot, Sampled, SampledElimination
+from sysdyn.sparse.markowitz import cheapest_pivot, choose_pivots
+from sysdyn.sparse.sampled import Pivot, SampledElimination, SampledMatrix
 
 
-def torn(a: Sampled, tried: int = 1000, certified: bool = False) -> Pivots:
+def torn(a: SampledMatrix, tried: int = 1000, certified: bool = False) -> Pivots:
     """Pivots ±1 of unknowns that follow from each other, then the border.
 
-    tried: most columns that are tried at each step. certified: all columns of the border are orthogonal, so that a
-    pivot vanishes only if the matrix is singular, whatever the states; otherwise only the columns without an entry that
-    stays away from zero at the sampled states.
+    tried: most columns that are compared when the next one is torn. certified: all columns of the border are
+    orthogonal, so that a pivot vanishes only if the matrix is singular, whatever the states; otherwise only the columns
+    without an entry that stays away from zero at the sampled states.
     """
     chain = _Chain(a, tried)
     border = chain.tear()
-    choose = SampledElimination.turned if certified else cheapest
-    return choose_pivots(SampledElimination(a), border, choose, chain.found)
+    choose = SampledElimination.orthogonal_pivot if certified else cheapest_pivot
+    return choose_pivots(SampledElimination(a), border, choose, chain.pivots)
 
 
 class _Chain:
     """Unknowns that follow from known ones by entries ±1, one after the other.
 
-    unknown[i]: columns of row i that are not known. found: the pivots, in order.
+    unknowns[i]: columns of row i that are not known yet. pivots: the entries ±1 that determine unknowns, in order.
     """
 
-    def __init__(self, a: Sampled, tried: int):
+    def __init__(self, a: SampledMatrix, tried: int):
         self.tried = tried
-        unit = a.fixed & (np.abs(a.values[0]) == 1.0)
-        self.unknown: list[set[int]] = [set() for _ in a.rhs]
-        self.holders: list[list[int]] = [[] for _ in range(a.n)]
-        self.unit: set[tuple[int, int]] = set()
-        for i, j, constant in zip(a.row.tolist(), a.col.tolist(), unit.tolist(), strict=True):
-            self.unknown[i].add(j)
-            self.holders[j].append(i)
-            if constant:
-                self.unit.add((i, j))
-        self.left = set(range(a.n))
-        self.found: list[Pivot] = []
+        is_unit = a.fixed & (np.abs(a.values[0]) == 1.0)
+        self.unknowns: list[set[int]] = [set() for _ in a.rhs]
+        self.rows_of_column: list[list[int]] = [[] for _ in range(a.n)]
+        self.units: set[tuple[int, int]] = set()
+        for i, j, unit in zip(a.row.tolist(), a.col.tolist(), is_unit.tolist(), strict=True):
+            self.unknowns[i].add(j)
+            self.rows_of_column[j].append(i)
+            if unit:
+                self.units.add((i, j))
+        self.columns = set(range(a.n))  # that are not known yet
+        self.pivots: list[Pivot] = []
 
     def tear(self) -> list[int]:
-        """The columns that are taken for known, one at a time: the one from which most others follow."""
-        self._take(self._following(range(len(self.unknown)), {}))
+        """Tear columns until all are known, each time the one from which most others follow; returns them."""
+        self._add(self._implied_pivots(range(len(self.unknowns)), {}))
         border: list[int] = []
-        while self.left:
-            best: tuple[int, int, list[Pivot]] | None = None
-            for j in self._candidates():
-                follow = self._following((), {}, j)
-                if best is None or len(follow) > best[0]:
-                    best = len(follow), j, follow
-            assert best is not None
-            _, j, follow = best
+        while self.columns:
+            implied = {j: self._implied_pivots((), {}, j) for j in self._candidates()}
+            j = max(implied, key=lambda j: len(implied[j]))
             border.append(j)
-            self.left.discard(j)
-            for i in self.holders[j]:
-                self.unknown[i].discard(j)
-            self._take(follow)
+            self._make_known(j)
+            self._add(implied[j])
         return border
 
     def _candidates(self) -> list[int]:
         """Columns of the rows with the fewest unknowns, among them an entry ±1."""
-        rows = [i for i, columns in enumerate(self.unknown) if len(columns) > 1]
-        rows.sort(key=lambda i: (len(self.unknown[i]), i))
-        found: dict[int, None] = {}
+        rows = [i for i, columns in enumerate(self.unknowns) if len(columns) > 1]
+        rows.sort(key=lambda i: (len(self.unknowns[i]), i))
+        candidates: dict[int, None] = {}
         for i in rows:
-            columns = sorted(self.unknown[i])
-            if any((i, j) in self.unit for j in columns):
-                found.update(dict.fromkeys(columns))
-            if len(found) >= self.tried:
+            columns = sorted(self.unknowns[i])
+            if any((i, j) in self.units for j in columns):
+                candidates.update(dict.fromkeys(columns))
+            if len(candidates) >= self.tried:
                 break
-        return list(found) or sorted(self.left)[: self.tried]
+        return list(candidates) or sorted(self.columns)[: self.tried]
 
-    def _following(self, rows: Iterable[int], less: dict[int, set[int]], known: int | None = None) -> list[Pivot]:
-        """The pivots that follow from these rows, or from one more known column. less: unknowns left of rows."""
+    def _implied_pivots(
+        self, rows: Iterable[int], unknowns: dict[int, set[int]], known: int | None = None
+    ) -> list[Pivot]:
+        """The pivots that follow from these rows, or from one more known column. unknowns: those of changed rows."""
         queue = list(rows)
         if known is not None:
-            for i in self.holders[known]:
-                less[i] = self.unknown[i] - {known}
+            for i in self.rows_of_column[known]:
+                unknowns[i] = self.unknowns[i] - {known}
                 queue.append(i)
-        follow: list[Pivot] = []
+        pivots: list[Pivot] = []
         while queue:
             i = queue.pop()
-            columns = less.get(i, self.unknown[i])
+            columns = unknowns.get(i, self.unknowns[i])
             if len(columns) != 1:
                 continue
             (j,) = columns
-            if (i, j) not in self.unit:
+            if (i, j) not in self.units:
                 continue
-            follow.append(Pivot(i, j))
-            for k in self.holders[j]:
-                less[k] = less.get(k, self.unknown[k]) - {j}
+            pivots.append(Pivot(i, j))
+            for k in self.rows_of_column[j]:
+                unknowns[k] = unknowns.get(k, self.unknowns[k]) - {j}
                 queue.append(k)
-        return follow
+        return pivots
 
-    def _take(self, follow: list[Pivot]) -> None:
-        for pivot in follow:
-            for i in self.holders[pivot.column]:
-                self.unknown[i].discard(pivot.column)
-            self.left.discard(pivot.column)
-        self.found += follow
+    def _add(self, pivots: list[Pivot]) -> None:
+        self.pivots += pivots
+        for pivot in pivots:
+            self._make_known(pivot.column)
+
+    def _make_known(self, j: int) -> None:
+        self.columns.discard(j)
+        for i in self.rows_of_column[j]:
+            self.unknowns[i].discard(j)

@@ -10,8 +10,8 @@ import numpy as np
 
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Output
+from sysdyn.offline.cache_key import instant_key
 from sysdyn.offline.instant import Instant, Rows
-from sysdyn.offline.key import instant_key
 from sysdyn.online import storage
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program

@@ -122,7 +122,7 @@ def learn_noise_of_log(
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
     readings, first = read(problem, log, **options), first_position(problem, start)
     told = Stages(progress)
-    told.say("compiling the equations of an instant", 0.05)
+    told.report("compiling the equations of an instant", 0.05)
     survey = Survey.of(readings)
     trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
     warn_of_stale(survey.sample, trajectory.still)

@@ -233,7 +233,7 @@ class Learning:
         history, converged, factor = [now.likelihood], not len(now.x), np.ones(len(now.x))
         for k in range(iterations if len(now.x) else 0):
             if told is not None:
-                told.say(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
+                told.report(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
             step = now.after - now.x
             moved = np.clip(factor * step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)
             moved = self.limited(now.x + moved) - now.x

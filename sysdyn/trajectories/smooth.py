@@ -214,7 +214,7 @@ def smooth_into(
 ) -> StoredRun:  # fmt: skip
     """`smooth` of a log that is not held in memory, into a file. seen: told of the arrays of successive rows."""
     told = Stages(progress)
-    told.say("reading the log", SURVEYED)
+    told.report("reading the log", SURVEYED)
     survey = surveyed(problem, log)
     store = Store(out, {"log": survey.digest, **asked.identity(problem)})
     try:
@@ -236,7 +236,7 @@ def smooth_into(
                 warn_of_noise(own, with_jitter(own, sample, trajectory.jitter), trajectory.motion.order, shares)
             warn_of_biases(own, biases)
             warn_of_run(own, shares, fit, impacts, trajectory.touched)
-        told.say("writing the file", WRITING)
+        told.report("writing the file", WRITING)
         return store.finish(own, asked.coupled, resumed, seen, trajectory.jitter)
     except BaseException:
         if not store.kept:
@@ -271,11 +271,11 @@ def _begun(
     problem: Problem, survey: Survey, asked: Request, told: Stages
 ) -> tuple[Trajectory, np.ndarray, Path | None]:  # fmt: skip
     """(trajectory, densities of its motion, path of the first instants from which they were learnt, if they were)."""
-    told.say("compiling the equations of an instant", COMPILING)
+    told.report("compiling the equations of an instant", COMPILING)
     trajectory, kappa, known = with_motion(
         problem, asked.outputs, asked.coupled, asked.order, asked.density, survey, asked.impacts
     )  # fmt: skip
-    told.say("learning how the robot moves", LEARNING)
+    told.report("learning how the robot moves", LEARNING)
     kappa, learnt = _learnt(trajectory, kappa, survey.first, asked.start, known)
     _tell_gap(trajectory, kappa, survey.gap)
     return trajectory, kappa, learnt

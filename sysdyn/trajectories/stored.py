@@ -26,7 +26,7 @@ from sysdyn.files.html import TextTable
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.model import Model
-from sysdyn.offline.key import version_digest
+from sysdyn.offline.cache_key import version_digest
 from sysdyn.online.storage import packed
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group

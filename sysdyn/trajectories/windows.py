@@ -71,7 +71,7 @@ def windows(
     belief, squares, freedoms = begin.belief, begin.squares, begin.freedoms
     while at < rows:
         end = min(at + n, rows)
-        told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
+        told.report(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         read = trajectory.timed(part(at, min(end + max(1, int(OVERLAP * n)), rows)))
         read = proposed(trajectory, belief, kappa, read)
         equations = Linearised(own, trajectory.kinematic, kappa, belief, trajectory.gone)

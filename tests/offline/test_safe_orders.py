@@ -30,7 +30,7 @@ from sysdyn.model import (
 from sysdyn.offline.check import Check, SampledStates
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import eliminated_system
-from sysdyn.offline.options import GIVEN, Options
+from sysdyn.offline.options import CUSTOM, Options
 from sysdyn.offline.order_selection import OrderSelection
 from sysdyn.offline.stages import Stages
 from sysdyn.online.compile import load_solver
@@ -153,7 +153,7 @@ def test_an_order_that_often_falls_back_gives_way_to_others(monkeypatch, share, 
     monkeypatch.setattr(Elimination, "check", checked)
     choice, _ = OrderSelection(system, options, Stages(None)).run()
     assert (choice.report.fallback > 0) == taken and not choice.report.often_falls_back
-    own, _ = OrderSelection(system, replace(options, ordering=GIVEN, given=cheapest[0]), Stages(None)).run()
+    own, _ = OrderSelection(system, replace(options, ordering=CUSTOM, custom_order=cheapest[0]), Stages(None)).run()
     assert own.report.fallback > 0
 
 

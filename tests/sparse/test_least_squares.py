@@ -9,17 +9,17 @@ import pytest
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.least_squares import least_squares, orthogonal
-from sysdyn.sparse.sampled import Sampled
+from sysdyn.sparse.sampled import SampledMatrix
 
 STATES, N = 3, 7
 
 
-def square(seed: int) -> Sampled:
+def square(seed: int) -> SampledMatrix:
     """A sparse matrix (N, N) at some states, each entry another one there, with all of its diagonal."""
     rng = np.random.default_rng(seed)
     row, col = np.nonzero((rng.random((N, N)) < 0.3) | np.eye(N, dtype=bool))
     values, fixed = rng.standard_normal((STATES, len(row))), np.zeros(len(row), dtype=bool)
-    return Sampled(N, row.astype(np.int32), col.astype(np.int32), values, fixed, np.ones(N, dtype=bool))
+    return SampledMatrix(N, row.astype(np.int32), col.astype(np.int32), values, fixed, np.ones(N, dtype=bool))
 
 
 def test_the_pivot_of_exact_rows_is_no_small_entry_of_its_column():

@@ -25,7 +25,7 @@ from sysdyn.sparse.lu import Pivots, eliminate
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import quasidefinite
-from sysdyn.sparse.sampled import LEAST_RATIO, Sampled, SampledElimination, Tree
+from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, SampledElimination, SampledMatrix, Tree
 
 STATES = 48
 EXACT = [name for name in ORDERINGS if name != "symmetric"]  # The orders of systems without noise.
@@ -45,7 +45,7 @@ needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpa
 
 
 @functools.cache
-def sampled_system(model: str, problem: str) -> tuple[Sampled, np.ndarray]:
+def sampled_system(model: str, problem: str) -> tuple[SampledMatrix, np.ndarray]:
     """The sampled matrix of a problem and its right-hand sides (states, rows)."""
     made = PROBLEMS[problem](MODELS[model]())
     system, states = made.system(), sample_states(made, STATES)
@@ -53,18 +53,18 @@ def sampled_system(model: str, problem: str) -> tuple[Sampled, np.ndarray]:
     return sample_matrix(system, states), np.broadcast_to(b, (STATES, system.shape[0]))
 
 
-def matrix(a: Sampled, k: int) -> np.ndarray:
+def matrix(a: SampledMatrix, k: int) -> np.ndarray:
     return scipy.sparse.csr_matrix((a.values[k], (a.row, a.col)), shape=(a.n, a.n)).toarray()
 
 
-def solve(a: Sampled, b: np.ndarray, k: int, order) -> np.ndarray:
+def solve(a: SampledMatrix, b: np.ndarray, k: int, order) -> np.ndarray:
     rows: list[dict] = [{} for _ in range(a.n)]
     for i, j, x in zip(a.row.tolist(), a.col.tolist(), a.values[k].tolist(), strict=True):
         rows[i][j] = x
     return np.array(eliminate(rows, b[k].tolist(), *order).solution)
 
 
-def worst_error(a: Sampled, b: np.ndarray, order) -> float:
+def worst_error(a: SampledMatrix, b: np.ndarray, order) -> float:
     """Greatest backward error over the states at which joints stand at right angles; infinite for a zero pivot."""
     try:
         return max(backward_error(a, b, k, solve(a, b, k, order)) for k in range(1, STATES, 2))
@@ -72,7 +72,7 @@ def worst_error(a: Sampled, b: np.ndarray, order) -> float:
         return np.inf
 
 
-def backward_error(a: Sampled, b: np.ndarray, k: int, x: np.ndarray) -> float:
+def backward_error(a: SampledMatrix, b: np.ndarray, k: int, x: np.ndarray) -> float:
     A = matrix(a, k)
     scale = np.abs(A).sum(axis=1).max() * np.abs(x).max() + np.abs(b[k]).max()
     return float(np.abs(A @ x + b[k]).max() / scale)
@@ -131,11 +131,11 @@ def test_searches_give_up_beyond_their_budget(name):
 # ---- choose_rows ---------------------------------------------------------------------------------------------------
 
 
-def small(*rows: dict[int, object]) -> Sampled:
+def small(*rows: dict[int, object]) -> SampledMatrix:
     """A sampled matrix from rows of constants and arrays of samples."""
     entries = [(i, j, x) for i, row in enumerate(rows) for j, x in sorted(row.items())]
     states = max((np.size(x) for _, _, x in entries), default=1)
-    return Sampled(
+    return SampledMatrix(
         len(rows),
         np.array([i for i, _, _ in entries], dtype=np.int32),
         np.array([j for _, j, _ in entries], dtype=np.int32),
@@ -266,7 +266,7 @@ def test_entries_that_are_zero_at_a_state_stay_in_the_pattern():
 
 
 @st.composite
-def matrices(draw) -> Sampled:
+def matrices(draw) -> SampledMatrix:
     """Nonsingular with a full diagonal: constants, units and state-dependent entries, some of which cancel."""
     n = draw(st.integers(3, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -280,8 +280,8 @@ def matrices(draw) -> Sampled:
 def contents(state: SampledElimination) -> tuple:
     """Everything an elimination changes, by value."""
     rows = [{j: x.tolist() for j, x in row.items()} for row in state.rows]
-    columns, unit = ([set(x) for x in sets] for sets in (state.columns, state.unit))
-    return rows, columns, unit, list(state.rhs), set(state.waiting), state.budget
+    columns, unit = ([set(x) for x in sets] for sets in (state.columns, state.unit_columns))
+    return rows, columns, unit, list(state.rhs), set(state.deferred_columns), state.budget
 
 
 @settings(max_examples=60, deadline=None)
@@ -299,7 +299,7 @@ def test_a_trial_leaves_no_trace(a, seed):
             left.discard(j)
 
     left = set(range(a.n))
-    state.waiting = {0}
+    state.deferred_columns = {0}
     for _ in range(a.n):
         before, arrays = contents(state), [dict(row) for row in state.rows]
         with state.trial():
@@ -347,7 +347,7 @@ def test_with_nothing_to_look_at_it_is_greedy():
     assert markowitz(a, 1, 3) == markowitz(a, 6, 0) == greedy
 
 
-def quasidefinite_matrix(seed: int) -> Sampled:
+def quasidefinite_matrix(seed: int) -> SampledMatrix:
     """[H A^T; A −G] of 14 unknowns and 12 equations, every third of them noisy, sparse, at six states."""
     rng, n, m = np.random.default_rng(seed), 14, 12
     there = rng.random((m, n)) < 0.3
@@ -359,7 +359,7 @@ def quasidefinite_matrix(seed: int) -> Sampled:
     row, col = np.nonzero(np.abs(values).max(axis=0))
     tree = Tree((-1,) * (n + m), (), (True,) * n + (False,) * m)
     fixed, rhs = np.zeros(len(row), dtype=bool), np.ones(n + m, dtype=bool)
-    return Sampled(n + m, row, col, values[:, row, col], fixed, rhs, equilibrate=False, tree=tree)
+    return SampledMatrix(n + m, row, col, values[:, row, col], fixed, rhs, equilibrate=False, tree=tree)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -372,8 +372,8 @@ def test_pairs_of_quasidefinite_matrices_are_safe_when_they_are_taken(seed):
     for i, j in zip(rows, columns, strict=True):
         entry, column = np.abs(left[:, i, j]), np.abs(np.delete(left[:, :, j], [*done, i], axis=1))
         if i != j and i not in columns[: len(done)]:  # the first of a pair
-            assert entry.min() >= 0.99 * a.least_variation * entry.max()
-            assert (entry[:, None] >= 0.99 * LEAST_RATIO * column).all()
+            assert entry.min() >= 0.99 * a.min_variation * entry.max()
+            assert (entry[:, None] >= 0.99 * MIN_COLUMN_RATIO * column).all()
         left = left - left[:, :, [j]] * left[:, [i]] / left[:, [[i]], [[j]]]
         done.append(i)
 

@@ -19,7 +19,7 @@ from sysdyn.data.sensor_log import Log
 from sysdyn.errors import FileError, InvalidInput, LogWarning
 from sysdyn.files.sources import PACKAGE, sources_digest
 from sysdyn.files.table_writers import WRITERS
-from sysdyn.offline import key
+from sysdyn.offline import cache_key as key
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.readings import Rolling, Survey, read, surveyed
 

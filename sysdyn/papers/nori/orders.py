@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sysdyn.equations.recursive_orders import Pairs, Permutations
+from sysdyn.equations.recursive_orders import Permutations, PivotRecorder
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import ProblemError
 
@@ -15,22 +15,22 @@ def articulated(system: BlockSystem) -> Permutations:
     (35) as printed exchanges rows c(τ_i) with those of the known torques, and names a row that does not exist. fB_i,
     where it is an unknown, goes before the f_i.
     """
-    p = Pairs(system, "articulated")
+    p = PivotRecorder(system, "articulated")
     if p.known["qdd"] or system.problem.constraints:
         raise ProblemError(
             "the matrices of Property 2 are for forward dynamics: all joint torques known, no constraint"
         )
-    p.known_pivots()
+    p.add_known()
     bodies = range(p.nb)
     for i in reversed(bodies):
-        p.net(i)
+        p.add_net_wrench(i)
     for i in reversed(bodies):
-        p.block("f", i)
+        p.add_block("f", i)
     for i in bodies:
-        p.block("a", i)
+        p.add_block("a", i)
     for i in bodies:
-        p.torque_rows(i, "qdd")
-    return p.done()
+        p.add_torques(i, "qdd")
+    return p.permutations()
 
 
 def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:

@@ -9,8 +9,8 @@ from sources import changed_copy
 
 import sysdyn as sd
 from sysdyn.files.sources import sources_digest
-from sysdyn.offline import key
-from sysdyn.offline.key import cache_key
+from sysdyn.offline import cache_key as key
+from sysdyn.offline.cache_key import cache_key
 from sysdyn.offline.options import Options
 
 

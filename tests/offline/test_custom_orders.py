@@ -32,12 +32,12 @@ def states(problem, n=40):
 def test_a_safe_order_gives_what_its_name_gives():
     problem = sd.forward_dynamics(chain(4))
     order = aba(problem.system())
-    given = sd.compile(problem, ordering=order)
-    assert given.ordering == "given" and given.stability.acceptable
-    assert given.flops == sd.compile(problem, ordering="aba", formulation="paper").flops
+    custom = sd.compile(problem, ordering=order)
+    assert custom.ordering == "custom" and custom.stability.acceptable
+    assert custom.flops == sd.compile(problem, ordering="aba", formulation="paper").flops
     shapes = []
     made = sd.compile(problem, ordering=lambda pattern: shapes.append(pattern.shape) or order)
-    assert shapes == [problem.system().shape] and made.flops == given.flops
+    assert shapes == [problem.system().shape] and made.flops == custom.flops
 
 
 @pytest.mark.slow
@@ -59,8 +59,8 @@ def test_files_keep_the_order(tmp_path):
     problem = sd.forward_dynamics(chain(3))
     order = aba(problem.system())
     solver = sd.compile(problem, ordering=order)
-    solver.save(tmp_path / "given.sysdyn")
-    loaded = sd.load_solver(tmp_path / "given.sysdyn")
+    solver.save(tmp_path / "custom.sysdyn")
+    loaded = sd.load_solver(tmp_path / "custom.sysdyn")
     assert loaded.options == solver.options and loaded.choice == solver.choice
 
 
