@@ -86,9 +86,8 @@ class StabilityReport:
 
     @property
     def inaccurate(self) -> bool:
-        """True if results may be wrong by more than single precision, and by more than those of a pivoted solve."""
-        limit = max(INACCURATE, self.pivoted_difference)
-        return not (self.backward_error <= BACKWARD_ERROR and self.difference <= limit)
+        """True if results may be wrong by more than single precision, even if those of a pivoted solve may, too."""
+        return not (self.backward_error <= BACKWARD_ERROR and self.difference <= INACCURATE)
 
     @property
     def often_falls_back(self) -> bool:
