@@ -99,7 +99,11 @@ class OrderSelection:
         if not self.falls_back or self.options.ordering != "auto" or not self._checked:
             return None
         choice, thresholds = min(self._checked, key=lambda x: x[0].report.backward_error)
-        report = choice.report.with_all_fallbacks()
+        report = choice.report  # of which only the errors of the fallback are left
+        report = replace(
+            report, states=0, compared=0, fallback=report.states + report.fallback, sign_changes=0, difference=0.0,
+            backward_error=report.pivoted_backward_error,
+        )  # fmt: skip
         self.considered.append((choice.ordering, "taken: calls solve every state again, with more digits"))
         return replace(choice, stability=report), {k: (zero, ANY) for k, (zero, _) in thresholds.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sysdyn.offline.sampling import FARTHEST
 
@@ -98,13 +98,6 @@ class StabilityReport:
     def fallback_share(self) -> float:
         """Share of the regular states that calls solve again."""
         return self.fallback / max(1, self.states + self.fallback)
-
-    def with_all_fallbacks(self) -> StabilityReport:
-        """The report of the same program if calls solve every state again: only errors of these solves are left."""
-        return replace(
-            self, states=0, compared=0, fallback=self.states + self.fallback, sign_changes=0, difference=0.0,
-            backward_error=self.pivoted_backward_error,
-        )  # fmt: skip
 
     def __str__(self) -> str:
         parts = [f"{self.sign_changes} pivots change their sign"] if self.sign_changes else []
