@@ -209,7 +209,7 @@ def test_other_roundings_of_constants():
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("heavier", (1.0, 1e12, 1e-12))
+@pytest.mark.parametrize("heavier", (1.0, 1e12))
 def test_wrenches_that_are_zero_and_uneven_bodies_are_no_doubt(heavier):
     """At regular states answers count where nothing pushes, and where bodies differ by many decades."""
     inertias = arm().inertias.copy()
@@ -272,6 +272,8 @@ def test_other_covariances_are_left_to_pivoting(monkeypatch):
         sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.JointTorque("all", noise=0.1, name="torques"),
         sd.ExternalWrench("all"), exact,
     ])  # fmt: skip
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    monkeypatch.setattr("sysdyn.offline.check.FALLBACK_OF_ESTIMATES", 1e-2)  # so that a state in reach is flagged
     solver, given = sd.compile(problem, level="fast", backend="python"), states(3, {1: 3e-3})
     y = sd.predict(problem, given["q"], given["qd"], given["tau"], seed=1)
     y = {m.name: y[m.name] for m in problem.custom}
