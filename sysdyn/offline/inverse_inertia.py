@@ -84,9 +84,11 @@ class InverseInertia:
         self._hinges = hinges
         self._L, self._reciprocals, self._W, self.pivots = ltdl(H, paths)
         branches = [sum(path[:1] == (k,) for path in map(tuple, paths)) for k in range(self.n)]
-        self._limbs: list[int] = []  # first degree of freedom of the limb of each: beyond a branch, or at the base
+        self._limb_of: list[int] = []  # first degree of freedom of the limb of each: beyond a branch, or at the base
+        self._limbs: dict[int, list[int]] = {}
         for k, path in enumerate(paths):
-            self._limbs.append(self._limbs[path[0]] if path and branches[path[0]] == 1 else k)
+            self._limb_of.append(self._limb_of[path[0]] if path and branches[path[0]] == 1 else k)
+            self._limbs.setdefault(self._limb_of[k], []).append(k)
         if self.m:
             self._Q = J @ self._W
             self._QD = self._Q * self._reciprocals
@@ -113,19 +115,22 @@ class InverseInertia:
         if self.m:
             left = left - (self._W @ self._pull) @ self._QD
         x = np.empty((self.n, self.n), dtype=object)
-        members = [[k for k in range(self.n) if self._limbs[k] == limb] for limb in dict.fromkeys(self._limbs)]
-        for i, row in enumerate(left):
-            for limb in members:
-                ks = [k for k in limb if k <= i]
-                W, row = piece(self._W[ks], row)
-                x[i, ks] = x[ks, i] = W @ row
+        limbs = [*self._limbs.values()]
+        for number, limb in enumerate(limbs):
+            for other in limbs[:number]:
+                for i in limb:
+                    W, row = piece(self._W[other], left[i])
+                    x[i, other] = x[other, i] = W @ row
+            W, rows = piece(self._W[limb], left[limb])
+            for place, i in enumerate(limb):
+                x[i, limb[: place + 1]] = x[limb[: place + 1], i] = W[: place + 1] @ rows[place]
         return np.concatenate([x, -(self._W @ self._pull).T]) if self.m else x
 
     def _limb(self, load: Load) -> int | None:
         """The limb on which and towards the base a load acts; None if others do not respond to it by few numbers."""
         if load.joint is None or load.kappa is not None:
             return None
-        limb = self._limbs[load.joint]
+        limb = self._limb_of[load.joint]
         free = not self.m or self._is_deep(limb) and all(map(is_zero, self._J[:, self._beyond(limb)].flat))
         return limb if free and not (self._is_deep(limb) and load.wrench is None) else None
 

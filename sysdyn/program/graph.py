@@ -316,12 +316,15 @@ class Graph:
         """
         return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
-    def unsigned(self, x):
-        """x as an operand whose sign change, if any, is an operation of its own.
+    def alias(self, x):
+        """x as a node of its own without a sign, which costs no operation; its value remains known.
 
-        Operations on such operands do not depend on their signs, so that segments which do equal work are equal.
+        Operations on aliases do not depend on signs or on the order in which their operands were computed, so that
+        segments which do equal work are equal. Constants and other objects are returned unchanged.
         """
-        return Expr(self, x.id, False, x.value) if type(x) is Expr else x
+        if type(x) is not Expr or self.kind[x.node] == CONST:
+            return x
+        return Expr(self, self._append(OPAQUE, x.id, -1, x.value), False, x.value)
 
     def _random_field(self) -> int:
         return int(self._random.integers(1, _P - 1)) if self._algebraic else 0

@@ -189,19 +189,25 @@ def is_number(x) -> bool:
 
 
 def piece(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Begin a new segment (`Graph.cut`), with these arrays as operands without signs (`Graph.unsigned`).
+    """Begin a new segment (`Graph.cut`), with these arrays as its operands (`Graph.alias`).
 
-    Segments are alike, then, whatever the signs of their operands, and whether these are constants: entries of float
-    arrays that are not 0 become nodes. Arrays stay as they are where none is of Expr.
+    Segments are alike, then, whatever their operands are: entries of float arrays that are not 0 become constant nodes.
+    Arrays stay as they are where none is of Expr.
     """
     graph = next((y.graph for x in arrays if x.dtype == object for y in x.flat if type(y) is Expr), None)
     if graph is None:
         return list(arrays)
     graph.cut()
+    aliases: dict[int, Expr] = {}
     results = []
     for x in arrays:
         result = x.astype(object)
         for at, y in np.ndenumerate(result):
-            result[at] = graph.constant(y) if x.dtype != object and y != 0.0 else graph.unsigned(y)
+            if x.dtype != object and y != 0.0:
+                y = graph.constant(y)
+            if type(y) is Expr:
+                if y.id not in aliases:
+                    aliases[y.id] = graph.alias(y)
+                result[at] = aliases[y.id]
         results.append(result)
     return results

@@ -167,10 +167,9 @@ class Bodies:
                 for l in range(model.v_slice(j).start, model.v_slice(j).stop):
                     yield l, k
 
-    def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> RNEADerivatives:
-        """τ and its derivatives; arrays of objects if the state is of objects."""
-        model, motion, nv = self.model, self.motion, self.model.nv
-        dtype = np.result_type(self.dtype, qdd)
+    def _forces(self, qdd: np.ndarray, fx: np.ndarray | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(acceleration of each body, force on all bodies beyond its joint)."""
+        model, motion = self.model, self.motion
         a = motion.accelerations(qdd)
         forces: list[np.ndarray] = []
         for i in range(model.nb):
@@ -181,7 +180,25 @@ class Bodies:
         for i in reversed(range(model.nb)):
             if (parent := model.parent[i]) >= 0:
                 forces[parent] = forces[parent] + forces[i]
-        tau = np.full(nv, 0.0, dtype=dtype)
+        return a, forces
+
+    def torques(self, qdd: np.ndarray, fx: np.ndarray | None) -> np.ndarray:
+        """τ (nv)."""
+        _, forces = self._forces(qdd, fx)
+        return self._torques(qdd, forces)
+
+    def _torques(self, qdd: np.ndarray, forces: list[np.ndarray]) -> np.ndarray:
+        tau = np.full(self.model.nv, 0.0, dtype=np.result_type(self.dtype, qdd))
+        for k, side in enumerate(self.sides):
+            tau[k] = side.s @ forces[side.body] + float(self.model.armature[k]) * qdd[k]
+        return tau
+
+    def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> RNEADerivatives:
+        """τ and its derivatives; arrays of objects if the state is of objects."""
+        model, motion, nv = self.model, self.motion, self.model.nv
+        dtype = np.result_type(self.dtype, qdd)
+        a, forces = self._forces(qdd, fx)
+        tau = self._torques(qdd, forces)
         self.psi_dd = psi_dd = []
         self.turned = columns = []  # I ψ̈ + 2B ψ̇ + s ×* f
         for k, side in enumerate(self.sides):
@@ -192,7 +209,6 @@ class Bodies:
             )
             psi_dd.append(cross_motion(before, s) + bent)
             columns.append(beyond.inertia(psi_dd[k]) + turned + cross_force(s, f))
-            tau[k] = s @ f + float(model.armature[k]) * qdd[k]
         dq, dqd = (np.full((nv, nv), 0.0, dtype=dtype) for _ in range(2))
         for l, k in self._pairs():
             side, other = self.sides[k], self.sides[l]
