@@ -116,7 +116,10 @@ def whitened_system(
     problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
     outputs: Sequence[Output] = QUANTITIES,
 ) -> WhitenedSystem:  # fmt: skip
-    """The whitened system of a problem with noise, cached by the problem."""
-    augmented = system(problem, layout, known, passes=passes, outputs=outputs)
-    assert isinstance(augmented, AugmentedSystem)
-    return problem.cached(("whitened", id(augmented)), lambda: WhitenedSystem(augmented))
+    """The whitened system of a problem, cached by the problem."""
+    of = system(problem, layout, known, passes=passes, outputs=outputs)
+
+    def make() -> WhitenedSystem:  # instants of a trajectory may have no noise of their own
+        return WhitenedSystem(of if isinstance(of, AugmentedSystem) else AugmentedSystem(of))
+
+    return problem.cached(("whitened", id(of)), make)
