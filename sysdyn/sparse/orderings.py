@@ -1,6 +1,6 @@
 """Named elimination orders of sampled matrices, each with several starts, the cheapest acceptable one of which is used.
 
-A `SampledMatrix` matrix is the worst-case pattern with the values of its entries at several states. An entry can be a
+A `SampledMatrix` is the worst-case pattern with the values of its entries at several states. An entry can be a
 static pivot only if it stays away from zero at all of them, so every order here chooses its rows with that in view.
 """
 
@@ -13,7 +13,7 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.quasidefinite import SYMMETRIC
-from sysdyn.sparse.sampled import LOOKAHEAD_VARIATION, Order, SampledMatrix
+from sysdyn.sparse.sampled import Order, SampledMatrix
 from sysdyn.sparse.tearing import torn
 
 # Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots. On a humanoid
@@ -33,16 +33,12 @@ def umfpack_columns(a: SampledMatrix) -> Pivots:
     return choose_rows(a, umfpack_pivots(a).columns)
 
 
-def look_ahead(a: SampledMatrix) -> Pivots:
-    """Markowitz with look-ahead, from a wider choice of pivots: the better one on nearly all robots."""
-    return markowitz(replace(a, min_variation=LOOKAHEAD_VARIATION), WIDTH, DEPTH)
-
-
 def unscaled(order: Order) -> Order:
     """The order that compares values without equilibration: sometimes the luckier start of a greedy search."""
     return lambda a: order(replace(a, equilibrate=False))
 
 
+look_ahead: Order = partial(markowitz, width=WIDTH, depth=DEPTH)
 # {name: starts}. The last start of "torn" is safe at every regular state by its structure.
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "torn": (torn, partial(torn, tried=8), partial(torn, certified=True)),

@@ -20,15 +20,12 @@ from sysdyn.sparse.lu import Pivots
 
 Order = Callable[["SampledMatrix"], Pivots]  # A way to find an elimination order.
 
-# Least absolute value of a safe pivot over the samples as a share of its greatest: strict, and for look-ahead, which
-# saves more with a wider choice (by trial).
-MIN_VARIATION, LOOKAHEAD_VARIATION = 0.1, 0.01
+# Least absolute value of a safe pivot over the samples as a share of its greatest (by trial).
+MIN_VARIATION = 0.1
 # Least safe pivot at every sample as a share of each other entry of its column (usual for threshold pivoting).
 MIN_COLUMN_RATIO = 1e-2
 # Least quality of an entry that is taken before rows are rotated; the check sees the whole order later (by trial).
 MIN_QUALITY = 1e-3
-# Factor of the quality of a pivot with both signs, which vanishes between the samples (far below MIN_QUALITY).
-SIGN_CHANGE_PENALTY = 1e-6
 # Most products of entries that a search may compute, and the price of a look at an entry in products (CPU time).
 MAX_PRODUCTS, LOOKUP_COST = 2e6, 0.02
 # Entries that fall to this share of their size at every sample are dropped (450 rounding units).
@@ -63,9 +60,8 @@ class SampledMatrix:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. equilibrate: compare entries after equilibration. min_variation: least safe pivot at every state as a
-    share of its greatest value; min_column_ratio: as a share of each other entry of its column. tree: only of symmetric
-    matrices that have one.
+    gives up. equilibrate: compare entries after equilibration. min_column_ratio: least safe pivot at every state as a
+    share of each other entry of its column. tree: only of symmetric matrices that have one.
     """
 
     n: int  # columns; there are as many rows as `rhs` has entries
@@ -76,7 +72,6 @@ class SampledMatrix:
     rhs: np.ndarray
     budget: float = MAX_PRODUCTS
     equilibrate: bool = True
-    min_variation: float = MIN_VARIATION
     min_column_ratio: float = MIN_COLUMN_RATIO
     tree: Tree | None = None
 
@@ -122,7 +117,7 @@ class SampledElimination(SampledActiveSubmatrix):
         self.rhs = [bool(x) for x in a.rhs]
         self.budget = a.budget
         self.in_trial = False  # while looking ahead
-        self.min_variation, self.min_column_ratio = a.min_variation, a.min_column_ratio
+        self.min_column_ratio = a.min_column_ratio
         self.deferred_columns: set[int] = set()
 
     def pivot_quality(self, i: int, j: int) -> float:
@@ -132,11 +127,9 @@ class SampledElimination(SampledActiveSubmatrix):
         entry = self.rows[i][j]
         p = np.abs(entry)
         largest = p.max()
-        if not largest > 0.0:
+        if not largest > 0.0 or entry.min() < 0.0 < entry.max():
             return 0.0
-        value = float(p.min() / largest) / self.min_variation
-        if entry.min() < 0.0 < entry.max():
-            value *= SIGN_CHANGE_PENALTY
+        value = float(p.min() / largest) / MIN_VARIATION
         for k in self.columns[j]:
             if value < 1.0:
                 break

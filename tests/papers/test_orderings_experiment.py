@@ -12,6 +12,7 @@ import scipy.sparse
 
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.offline.check import SampledStates
 from sysdyn.offline.sampling import order_samples
 from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
 from sysdyn.papers.nori.problems import load_cells
@@ -175,10 +176,10 @@ def test_without_umfpack_the_other_orders_remain(monkeypatch, tmp_path):
 
 def test_what_costs_too_much_is_given_up():
     system = sd.forward_dynamics(TREE).system()
-    sampled = order_samples(system, 8)
-    free = ORDERINGS.search(system, sampled, "markowitz", math.inf, {}, quick=True)
+    sampled, states = order_samples(system, 8), SampledStates.of(system, ORDERINGS.QUICK_STATES)
+    free = ORDERINGS.search(system, sampled, "markowitz", math.inf, states, quick=True)
     assert free.status == ORDERINGS.SAFE
-    capped = ORDERINGS.search(system, sampled, "markowitz", 20.0, {}, quick=True)
+    capped = ORDERINGS.search(system, sampled, "markowitz", 20.0, states, quick=True)
     assert capped.status == ORDERINGS.GIVEN_UP and capped.choice is None and "given up" in capped.why
 
 
@@ -187,16 +188,16 @@ def test_a_start_that_fails_is_made_again_with_the_states_at_which_it_did(monkey
     system = sd.forward_dynamics(sd.chain(4)).system()
     generic = order_samples(system, 2)
     blind = ORDERINGS.replace(generic, values=generic.values[:1])
-    seen = []
+    states, seen = SampledStates.of(system, ORDERINGS.QUICK_STATES), []
 
     def start(a):
         seen.append(len(a.values))
         return choose_rows(a, range(a.n))
 
     monkeypatch.setitem(ORDERINGS.SEARCHED, "markowitz", ("markowitz", (start,), True))
-    found = ORDERINGS.search(system, blind, "markowitz", math.inf, {}, quick=True)
+    found = ORDERINGS.search(system, blind, "markowitz", math.inf, states, quick=True)
     monkeypatch.setitem(ORDERINGS.SEARCHED, "markowitz", ("markowitz", (start,), False))
-    once = ORDERINGS.search(system, blind, "markowitz", math.inf, {}, quick=True)
+    once = ORDERINGS.search(system, blind, "markowitz", math.inf, states, quick=True)
     assert once.status != ORDERINGS.SAFE and found.status == ORDERINGS.SAFE
     assert seen == [1, seen[1], 1] and seen[1] > 1
 

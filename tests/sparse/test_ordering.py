@@ -25,7 +25,7 @@ from sysdyn.sparse.lu import Pivots, eliminate
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import quasidefinite
-from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, SampledElimination, SampledMatrix, Tree
+from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, MIN_VARIATION, SampledElimination, SampledMatrix, Tree
 
 STATES = 48
 EXACT = [name for name in ORDERINGS if name != "symmetric"]  # The orders of systems without noise.
@@ -372,7 +372,7 @@ def test_pairs_of_quasidefinite_matrices_are_safe_when_they_are_taken(seed):
     for i, j in zip(rows, columns, strict=True):
         entry, column = np.abs(left[:, i, j]), np.abs(np.delete(left[:, :, j], [*done, i], axis=1))
         if i != j and i not in columns[: len(done)]:  # the first of a pair
-            assert entry.min() >= 0.99 * a.min_variation * entry.max()
+            assert entry.min() >= 0.99 * MIN_VARIATION * entry.max()
             assert (entry[:, None] >= 0.99 * MIN_COLUMN_RATIO * column).all()
         left = left - left[:, :, [j]] * left[:, [i]] / left[:, [[i]], [[j]]]
         done.append(i)
