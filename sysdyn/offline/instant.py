@@ -21,9 +21,9 @@ from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Output, output_name
+from sysdyn.offline.derivatives import rates
 from sysdyn.offline.elimination import output_groups
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
-from sysdyn.offline.sensitivity_implicit import rates
 from sysdyn.offline.square_root import LARGEST_ERROR, from_leaves, sampled_rows
 from sysdyn.problem import Problem
 from sysdyn.program.graph import SHARING, Graph, is_zero

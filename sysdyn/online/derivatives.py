@@ -22,14 +22,13 @@ from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
 from sysdyn.offline.check import with_ranges
 from sysdyn.offline.choice import Choice
+from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, has_analytic, implicit
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.pipeline import build
 from sysdyn.offline.report import INACCURATE, StabilityReport
 from sysdyn.offline.sampling import is_unsolvable
-from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
-from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
@@ -91,9 +90,9 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
 
 def _cheapest(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
-) -> tuple[Expressions, StabilityReport]:
+) -> tuple[SymbolicDerivatives, StabilityReport]:
     """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
-    found: list[tuple[Expressions, StabilityReport]] = []
+    found: list[tuple[SymbolicDerivatives, StabilityReport]] = []
     if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
         found.append((analytic(problem, of, wrt, options.external_wrenches), choice.report))
         if not problem.constraints or found[0][0].operations > ALONE:
@@ -115,7 +114,7 @@ def _cheapest(
     sizes = problem.inputs.sizes | {"q": problem.model.nv}
     columns = sum(sizes[name] for name in wrt)
 
-    def form(transposed: bool) -> Expressions:
+    def form(transposed: bool) -> SymbolicDerivatives:
         elimination = Elimination(system, *choice.pivots)
         kept = []
         for k, pivot in enumerate(elimination.factors.pivots):
@@ -131,7 +130,7 @@ def _cheapest(
     return min(found, key=lambda x: x[0].operations)
 
 
-def _checked(problem: Problem, found: Expressions, options: Options) -> list[tuple]:
+def _checked(problem: Problem, found: SymbolicDerivatives, options: Options) -> list[tuple]:
     """Guards of pivots that no solver has checked."""
     pivots = [(strip_sign(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
     if not pivots:

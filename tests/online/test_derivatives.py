@@ -21,12 +21,10 @@ import sysdyn as sd
 from sysdyn.codegen.partition import partition
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
+from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, implicit
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.sampling import sample_states
-from sysdyn.offline.sensitivity import Expressions
-from sysdyn.offline.sensitivity_analytic import analytic
-from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import derivatives
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.program import Program
@@ -52,13 +50,13 @@ def fast(problem: sd.Problem, **options) -> sd.Solver:
     return sd.compile(problem, **({"level": "fast"} | options))
 
 
-def whole(made: Expressions) -> Program:
+def whole(made: SymbolicDerivatives) -> Program:
     """The program of all blocks."""
     blocks = [("".join(key), list(block.flat)) for key, block in made.blocks.items()]
     return Program.from_graph(made.graph, made.inputs, blocks)
 
 
-def beside(made: Expressions) -> float:
+def beside(made: SymbolicDerivatives) -> float:
     """The share of operations that run side by side."""
     program = whole(made)
     segments = [s for s in partition(program, 8).segments if s.packed_with]

@@ -20,11 +20,8 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free, Planar, Revolute, Spherical
 from sysdyn.model.normal_form import canonical_frames, regroup
 from sysdyn.model.se3 import X_motion
-from sysdyn.offline import sensitivity_analytic as sensitivity
+from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, has_analytic, implicit
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.sensitivity import Expressions
-from sysdyn.offline.sensitivity_analytic import analytic
-from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.passes import PAPER
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.program import Program
@@ -207,12 +204,12 @@ def differences(
     return found
 
 
-def named(found: Expressions, state: dict[str, np.ndarray]) -> dict[str, float]:
+def named(found: SymbolicDerivatives, state: dict[str, np.ndarray]) -> dict[str, float]:
     """The single inputs at a state."""
     return {f"{group}[{k}]": float(state[group][k]) for group, x in found.inputs for k in range(len(x))}
 
 
-def numbers(found: Expressions, state: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
+def numbers(found: SymbolicDerivatives, state: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
     """The blocks at a state."""
     return {key: np.array(evaluate(block, named(found, state)), dtype=float) for key, block in found.blocks.items()}
 
@@ -300,13 +297,13 @@ def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
 def test_analytic_derivatives_are_those_of_recursions_by_their_inputs():
     """Not of other outputs, by parameters, or where no recursion solves; of wrenches if there are any."""
     forward, touched = problem_of("forward"), problem_of("tip")
-    assert sensitivity.has_analytic(forward, ("qdd", "tau"), ("q", "tau"))
-    assert sensitivity.has_analytic(touched, ("w",), ("q", "y:contact 4"))
+    assert has_analytic(forward, ("qdd", "tau"), ("q", "tau"))
+    assert has_analytic(touched, ("w",), ("q", "y:contact 4"))
     for problem, of, wrt in (
         (forward, ("a",), ("q",)), (forward, ("qdd",), ("q", "gravity")), (forward, ("w",), ("q",)),
         (problem_of("partly"), ("qdd",), ("q",)),
     ):  # fmt: skip
-        assert not sensitivity.has_analytic(problem, of, wrt)
+        assert not has_analytic(problem, of, wrt)
 
 
 @pytest.mark.slow(after=1)
@@ -315,7 +312,7 @@ def test_analytic_derivatives_with_constraints(case):
     """τ, q̈ and w by all inputs, the accelerations that constraints hold among them."""
     problem, state, of = problem_of(case), state_of(case), ("tau", "qdd", "w")
     nv, rows = problem.model.nv, sum(len(m.components(problem.model)) for m in problem.constraints)
-    assert sensitivity.has_analytic(problem, of, inputs_of(problem))
+    assert has_analytic(problem, of, inputs_of(problem))
     expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
     for wrt in (inputs_of(problem), without):

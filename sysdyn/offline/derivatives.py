@@ -1,31 +1,146 @@
-"""Derivatives of τ and q̈ in rigid-body dynamics, analytic; positions are differentiated in the tangent space."""
+"""Derivatives of solved quantities as expressions; positions are differentiated in the tangent space.
+
+`analytic` differentiates the dynamics of trees, `implicit` any system D d + b = 0, by the factors of D that solved it.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sysdyn.equations.assembly import Assembly
+from sysdyn.equations.system import System
 from sysdyn.measurements.groups import value_group
 from sysdyn.model.constants import clean
 from sysdyn.model.kinematics import path
 from sysdyn.model.normal_form import normal_form
+from sysdyn.model.quantities import tangents
 from sysdyn.offline import recursion
 from sysdyn.offline.constraint_rows import ConstraintRows
+from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.inverse_inertia import SPACE, InverseInertia, Load
-from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.problem import Problem
+from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies
+from sysdyn.sparse.lu import solve, solve_transposed
 
 # Fewest degrees of freedom of robots whose derivatives are written in segments (measured: a chain of 7 takes two thirds
 # of the time in one piece, a chain of 12 twice the time).
 SEGMENTED = 10
+
+# {(quantity, input): derivative (scalars of the quantity, directions of the input)}.
+Blocks = dict[tuple[str, str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class SymbolicDerivatives:
+    """Derivatives in a graph.
+
+    method: "analytic", "implicit" or "implicit, transposed". inputs: groups of inputs. guards: as of a Program.
+    pivots: (value, number as of `recursion.pivot_labels`) of pivots that no check has given a threshold yet. qdd, w:
+    the accelerations and wrenches of constraints that such a check needs.
+    """
+
+    method: str
+    graph: Graph
+    inputs: tuple[tuple[str, np.ndarray], ...]
+    blocks: Blocks
+    guards: tuple = ()
+    pivots: tuple = ()
+    qdd: tuple = ()
+    w: tuple = ()
+
+    @property
+    def operations(self) -> int:
+        """Number of operations of a program that computes all blocks."""
+        return self.graph.count(x for block in self.blocks.values() for x in block.flat).total
+
+
+# ---- implicit differentiation ----------------------------------------------------------------------------------------
+
+
+def affine(terms: Mapping[int, Any], rest: Any, x: Any) -> Any:
+    """Σ terms[j] x[j] + rest."""
+    for j, entry in terms.items():
+        rest = rest + entry * x[j]
+    return rest
+
+
+def implicit(
+    elimination: Elimination, guards: Sequence[tuple], of: Sequence[str], wrt: Sequence[str], transposed: bool
+) -> SymbolicDerivatives:
+    """Derivatives of quantities and measured outputs y = Y d + b_Y of D d + b = 0 with the factors of D.
+
+        D ∂d = −(∂D d + ∂b),    ∂y = Y ∂d + (∂Y d + ∂b_Y)
+
+    transposed: one solution of Dᵀ for each scalar of the outputs, in place of one of D for each direction of the
+    inputs. guards: of the elimination's program.
+    """
+    system, assembly, factors = elimination.system, elimination.assembly, elimination.factors
+    n, measured = len(system.columns), [x for x in of if x in assembly.outputs]
+    terms = {x: assembly.outputs[x].rows if x in measured else system.output_terms(x) for x in of}
+    changes: dict[str, list[dict[int, Any]]] = {}
+    blocks: Blocks = {}
+    for name in wrt:
+        changes[name], fixed = rates(system, assembly, elimination.solution, name, measured)
+        for x in of:
+            block = blocks[x, name] = np.full((len(terms[x]), len(fixed)), 0.0, dtype=object)
+            for c, by_output in enumerate(fixed):
+                if x in measured:
+                    block[:, c] = by_output[x]
+            if x == name:  # scalars that are known are inputs
+                block[np.diag_indices(len(block))] = [0.0 if row else 1.0 for row in terms[x]]
+    if transposed:
+        for x, rows in terms.items():
+            for k, row in enumerate(rows):
+                y = solve_transposed(factors, [row.get(c, 0.0) for c in range(n)]) if row else []
+                for name, columns in changes.items() if row else ():
+                    for c, change in enumerate(columns):
+                        blocks[x, name][k, c] = affine({i: -e for i, e in change.items()}, blocks[x, name][k, c], y)
+    else:
+        for name, columns in changes.items():
+            for c, change in enumerate(columns):
+                rate = solve(factors, [change.get(i, 0.0) for i in range(n)])
+                for x, rows in terms.items():
+                    blocks[x, name][:, c] = [affine(row, blocks[x, name][k, c], rate) for k, row in enumerate(rows)]
+    method = "implicit, transposed" if transposed else "implicit"
+    return SymbolicDerivatives(method, elimination.graph, assembly.inputs, blocks, tuple(guards))
+
+
+def rates(
+    system: System, assembled: Assembly, solution: Sequence, name: str, outputs: Collection[str] = ()
+) -> tuple[list[dict[int, Any]], list[dict[str, list]]]:
+    """∂D d + ∂b, {equation: entry}, and ∂Y d + ∂b_Y, {output: entries}, along each direction of the input `name`.
+
+    They are in the graph of `assembled`, the system of which `solution` is the solution d.
+    """
+    scratch = Graph("structural")
+    assembly = system.build(scratch)
+    d = scratch.inputs("d", len(solution))  # an input: it is fixed
+    tables = [(assembly.rows, assembly.b), *(assembly.outputs[x] for x in outputs)]
+    residual = [affine(row, rest, d) for rows, b in tables for row, rest in zip(rows, b, strict=True)]
+    state = {f"{group}[{k}]": x for group, values in assembled.inputs for k, x in enumerate(values)}
+    state |= {f"d[{k}]": x for k, x in enumerate(solution)}
+    directions = tangents(system.model, name, dict(assembly.inputs)[name])
+    slopes = [derivative(residual, direction) for direction in directions]
+    values = iter(evaluate(np.array([*itertools.chain(*slopes), None], dtype=object)[:-1], state))
+    changes: list[dict[int, Any]] = []
+    fixed: list[dict[str, list]] = []
+    for _ in directions:
+        equations = [next(values) for _ in assembly.b]
+        changes.append({i: x for i, x in enumerate(equations) if not is_zero(x)})
+        fixed.append({x: [next(values) for _ in assembly.outputs[x].b] for x in outputs})
+    return changes, fixed
+
+
+# ---- rigid-body dynamics ---------------------------------------------------------------------------------------------
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
@@ -36,7 +151,9 @@ def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> boo
     return {*of} <= {"tau", "qdd", *([problem.wrenches.name] if problem.constraints else [])} and {*wrt} <= known
 
 
-def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True) -> Expressions:
+def analytic(
+    problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True
+) -> SymbolicDerivatives:
     """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics, and of w of constraints.
 
     With degrees of freedom U of known τ and K of known q̈, the derivatives of ID at (q, q̇, q̈), and those of the rows
@@ -56,12 +173,14 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
         dynamics.graph.cuts.clear()
     pivots = tuple(zip(dynamics.inverse.pivots, [*dynamics.U, *range(problem.model.nv, problem.model.nv + dynamics.m)],
                        strict=True))  # fmt: skip
-    found = Expressions("analytic", dynamics.graph, dynamics.inputs, blocks, (), pivots, tuple(dynamics.qdd),
+    found = SymbolicDerivatives("analytic", dynamics.graph, dynamics.inputs, blocks, (), pivots, tuple(dynamics.qdd),
                         tuple(dynamics.w))  # fmt: skip
     return _by_leaders(problem, found, of, stated) if problem.couplings else found
 
 
-def _by_leaders(problem: Problem, found: Expressions, of: Sequence[str], wrt: Sequence[str]) -> Expressions:
+def _by_leaders(
+    problem: Problem, found: SymbolicDerivatives, of: Sequence[str], wrt: Sequence[str]
+) -> SymbolicDerivatives:
     """Derivatives by leaders, with the chain rule through followers, q_f = p(q_l), q̇_f = p' q̇_l; 0 by followers."""
     inputs, blocks = dict(found.inputs), {key: block.copy() for key, block in found.blocks.items()}
     q, qd = problem.imposed(inputs["q"], inputs["qd"])
