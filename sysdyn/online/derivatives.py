@@ -42,13 +42,6 @@ from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.runner import BoundCall, Runner
 
-# Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
-BOTH = 300_000
-
-# Operations of analytic derivatives in contact beyond which no other form is tried (chosen: small mechanisms may need
-# fewer by an elimination, the iCub on two feet four times as many).
-ALONE = 20_000
-
 # Sampled states at which pivots of derivatives are checked, which are positive or belong to a singular state (chosen).
 CHECKED_STATES = 256
 # Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
@@ -73,7 +66,7 @@ def compile_derivatives(
     """
     of = select_names("output", of, options.output_names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
-    found, report = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
+    found, report = _differentiate(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
     guarded = [*found.guards, *_checked(problem, found, options)]
     # positions that the solution does not depend on, but its derivatives do, have ranges, too
@@ -88,15 +81,12 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
     return select_names("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
 
 
-def _cheapest(
+def _differentiate(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
 ) -> tuple[SymbolicDerivatives, StabilityReport]:
-    """(the derivatives in the form that needs the fewest operations, the verdict on the solution that it follows)."""
-    found: list[tuple[SymbolicDerivatives, StabilityReport]] = []
+    """(derivatives, report on the solution that they follow): analytic where they can be, else by an elimination."""
     if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
-        found.append((analytic(problem, of, wrt, options.external_wrenches), choice.report))
-        if not problem.constraints or found[0][0].operations > ALONE:
-            return found[0]
+        return analytic(problem, of, wrt, options.external_wrenches), choice.report
     if choice.is_recursion:
         if not problem.constraints:
             raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
@@ -108,26 +98,15 @@ def _cheapest(
                 f"the pass {CHANGED[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
                 f"derivatives compile with outputs={[*options.output_names, x]!r}"
             )
-    system = ordered_system(problem, options, choice)
+    elimination = Elimination(ordered_system(problem, options, choice), *choice.pivots)
     limits = {guard.label: guard for guard in guards}
-    rows = sum(len(_scalars(system, x)) for x in of)
+    kept = [(strip_sign(pivot), guard.threshold, guard.label, guard.weak)
+            for k, pivot in enumerate(elimination.factors.pivots)
+            if (guard := limits.get(elimination.label(k)))]  # fmt: skip
+    rows = sum(len(_scalars(elimination.system, x)) for x in of)
     sizes = problem.inputs.sizes | {"q": problem.model.nv}
-    columns = sum(sizes[name] for name in wrt)
-
-    def form(transposed: bool) -> SymbolicDerivatives:
-        elimination = Elimination(system, *choice.pivots)
-        kept = []
-        for k, pivot in enumerate(elimination.factors.pivots):
-            guard = limits.get(elimination.label(k))
-            if guard:
-                kept.append((strip_sign(pivot), guard.threshold, guard.label, guard.weak))
-        return implicit(elimination, kept, of, wrt, transposed)
-
-    found.append((form(rows <= columns), choice.report))
-    entries = system.nnz + choice.fill_in
-    if max(rows, columns) * entries <= BOTH:
-        found.append((form(rows > columns), choice.report))
-    return min(found, key=lambda x: x[0].operations)
+    transposed = rows <= sum(sizes[name] for name in wrt)
+    return implicit(elimination, kept, of, wrt, transposed), choice.report
 
 
 def _checked(problem: Problem, found: SymbolicDerivatives, options: Options) -> list[tuple]:
