@@ -119,21 +119,23 @@ def _by_pattern(blocks: Structure, elimination: MotionElimination, entries: np.n
         row_of = maximum_matching(A)
         columns = np.flatnonzero(row_of >= 0)
         ranks.append(not len(columns) or skeel_condition(A[row_of[columns]][:, columns]) < 1.0 / ZERO)
-    generic, undetermined, suggestions = all(ranks), set(blocks.undetermined), tuple[str, ...]()
-    if not (generic and blocks.sound):
-        what = "only the structure was examined" if generic else "there are equations that repeat others, or nearly so"
-        suggestions = (
-            f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {what}",
-            *_inertias(system.model, blocks.undetermined_blocks),
-        )
-    return Diagnosis(
-        equations=blocks.equations, unknowns=blocks.unknowns,
+    generic = all(ranks)
+    undetermined = set(blocks.undetermined)
+    measured = {name for name, block in zip(system.row_names, system.row_blocks, strict=True) if block[0] == "y"}
+    diagnosis = Diagnosis(
+        equations=blocks.equations, unknowns=blocks.unknowns, structural=not blocks.sound, suggestions=(),
         rank=blocks.unknowns - blocks.missing if generic else None,
         missing=blocks.missing + (not generic), excess=blocks.excess + (not generic),
-        by_structure=(blocks.missing, blocks.excess), structural=not blocks.sound, suggestions=suggestions,
-        undetermined=blocks.undetermined, undetermined_blocks=blocks.undetermined_blocks, redundant=blocks.redundant,
+        by_structure=(blocks.missing, blocks.excess), undetermined=blocks.undetermined,
+        undetermined_blocks=blocks.undetermined_blocks,
+        redundant=tuple(x for x in blocks.redundant if x in measured),
         determined=tuple(x for x in system.col_names if x not in undetermined) if generic else (),
     )  # fmt: skip
+    if generic and blocks.sound:
+        return diagnosis
+    examined = "only the structure was examined" if generic else "there are equations that repeat others, or nearly so"
+    note = f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {examined}"
+    return replace(diagnosis, suggestions=(note, *_suggestions(diagnosis, system, None, False, ())))
 
 
 class Undetermined(NamedTuple):
@@ -316,14 +318,14 @@ def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
 
 
 def _suggestions(
-    diagnosis: Diagnosis, system: BlockSystem, spaces: NullSpaces, asked: bool, unobserved: tuple[str, ...]
+    diagnosis: Diagnosis, system: BlockSystem, spaces: NullSpaces | None, asked: bool, unobserved: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Advice on quantities to state and to leave out, with examples that suffice."""
     suggestions = [_what_to_state(diagnosis, system, spaces)] if diagnosis.missing else []
     suggestions += _inertias(system.model, diagnosis.undetermined_blocks)
     if diagnosis.excess:
         text = f"leave out {diagnosis.excess} of: {few(diagnosis.redundant, 8)}"
-        if len(diagnosis.redundant) > diagnosis.excess:
+        if diagnosis.removals and len(diagnosis.redundant) > diagnosis.excess:
             text += f"; for example {few(diagnosis.removals)}"
         if diagnosis.missing and not diagnosis.structural:
             suggestions[0] += f"; then {text}"
@@ -344,22 +346,20 @@ def _inertias(model: Model, undetermined) -> list[str]:
     return [f"{x}; give the body an inertia or the joint an armature" for x in inertialess_among(model, undetermined)]
 
 
-def _what_to_state(diagnosis: Diagnosis, system: BlockSystem, spaces: NullSpaces) -> str:
+def _what_to_state(diagnosis: Diagnosis, system: BlockSystem, spaces: NullSpaces | None) -> str:
     """Advice on quantities to state until no direction is missing, with an example."""
-    columns = [c for c, block in enumerate(system.col_blocks) if block in diagnosis.undetermined_blocks]
     undetermined, quantity = set(diagnosis.undetermined), [block[0] for block in system.col_blocks]
-    columns = [c for c in columns if system.col_names[c] in undetermined]
-    wrenches = [c for c in columns if quantity[c] == "w"]  # a constraint's wrench is no input
-    inputs = [c for c in columns if quantity[c] in LEADING and quantity[c] != "w"]
-    names = unknown_names(system, inputs or [c for c in columns if quantity[c] != "w"])
+    columns = [c for c, name in enumerate(system.col_names) if name in undetermined]
+    possible = [c for c in columns if quantity[c] != "w"]  # a constraint's wrench is no input
+    names = unknown_names(system, [c for c in possible if quantity[c] in LEADING] or possible)
     if not names:
-        text = f"leave out constraints that fix the same motion twice, with {few(unknown_names(system, wrenches), 8)}"
+        text = f"leave out constraints that fix the same motion twice, with {few(unknown_names(system, columns), 8)}"
         text = "; ".join((text, *duplicate_constraints(system.problem)))
     elif diagnosis.missing == diagnosis.by_structure[0]:
         text = f"state {diagnosis.missing} of: {few(names, 8)}"
     else:
         text = f"state one of {few(names, 8)} for each direction that is missing ({diagnosis.missing})"
-    example = _example(diagnosis, system, spaces)
+    example = _example(diagnosis, system, spaces) if spaces else ""
     return f"{text}; for example {example}" if example else text
 
 
