@@ -23,7 +23,6 @@ from sysdyn.errors import IgnoredWarning as IgnoredWarning
 from sysdyn.errors import Inconsistent as Inconsistent
 from sysdyn.errors import InvalidInput as InvalidInput
 from sysdyn.errors import LogWarning as LogWarning
-from sysdyn.errors import LostDigits as LostDigits
 from sysdyn.errors import ModelError as ModelError
 from sysdyn.errors import NoSafeOrdering as NoSafeOrdering
 from sysdyn.errors import PlausibilityWarning as PlausibilityWarning

@@ -129,10 +129,6 @@ class SingularState(SysdynError, ArithmeticError):
         super().__init__(message)
 
 
-class LostDigits(SingularState):
-    """A result would keep fewer than 8 digits with the given covariances; the message names the measurements."""
-
-
 class Inconsistent(SysdynError, ValueError):
     """Values of redundant measurements contradict others. `measurements`: names of both; `states`: of a batch."""
 

@@ -31,7 +31,6 @@ CLASSES = sorted((x for x in subclasses(BaseException) if x.__module__.startswit
 # Arguments of the classes that take more than a message.
 ARGUMENTS = {
     "Inconsistent": ("contradiction", ("imu", "ft"), (3, 5)),
-    "LostDigits": ("lost", "tau(joint1)", "qdd(joint1)", (1,)),
     "NoSafeOrdering": ("none is safe:\n  aba: not safe", ("aba: not safe", "crba: given up")),
     "SingularState": ("singular", "c:tau(joint1)", "qdd(joint1)", (0, 4)),
     "StructurallySingular": ("too few", ("qdd(joint1)",), ("c:tau(joint1)",)),

@@ -47,7 +47,7 @@ class AugmentedSystem(System):
         self.plain = plain
         rows, n = plain.shape
         self.n_unknowns = n
-        self.body_of = [*(bodies := self._bodies_of_columns()), *self._bodies_of_rows(bodies)]
+        self.body_of = [*(bodies := bodies_of_columns(plain)), *_bodies_of_rows(plain, bodies)]
         super().__init__(
             plain.form,
             replace(plain.layout, multipliers=rows),
@@ -70,29 +70,6 @@ class AugmentedSystem(System):
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         found = self.reciprocal_condition(entries, sufficient)
         return found if found >= min(sufficient, SQUARED) else max(found, self.estimability(entries))
-
-    # ---- bodies ------------------------------------------------------------------------------------------------
-
-    def _bodies_of_columns(self) -> list[int]:
-        """Body of each unknown; for a wrench of a constraint one for all bodies that it loads, see `_body_of`."""
-        found = [block[1] for block in self.plain.col_blocks]
-        for c in (c for c, block in enumerate(self.plain.col_blocks) if block[0] == "w"):
-            rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
-            found[c] = self._body_of({block[1] for block, row in rows if c in row and block[0] != "y"})
-        return found
-
-    def _bodies_of_rows(self, body: list[int]) -> list[int]:
-        """Body of each row, by those of the unknowns."""
-        rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
-        return [block[1] if block[0] != "y" else self._body_of({body[c] for c in row}) for block, row in rows]
-
-    def _body_of(self, bodies: set[int]) -> int:
-        """The far end of the path that the bodies are on, or the body at which their branches meet."""
-        parent = self.plain.model.parent
-        deepest = common = max(bodies, default=-1)
-        for i in bodies:
-            common = common_ancestor(parent, common, i)
-        return deepest if bodies <= set(_ancestors(parent, deepest)) else common
 
     # ---- expressions -------------------------------------------------------------------------------------------
 
@@ -134,6 +111,11 @@ class AugmentedSystem(System):
     def noises(self) -> list[Noise]:
         """The covariances, each once, in the order of the problem."""
         return [noise_of(m, self.model) for m in self.problem.noisy]
+
+    @cached_property
+    def noise_numbers(self) -> list[tuple[Noise, list[int]]]:
+        """(covariance, numbers of the multipliers of its components) of each noisy measurement."""
+        return [(noise, [self.n_unknowns + r for r in rows]) for noise, rows in self.plain.noise_rows]
 
     @cached_property
     def _covariance(self) -> np.ndarray:
@@ -243,6 +225,30 @@ def system(
     # measurements by identity: the cached system keeps them alive
     of = tuple(x if isinstance(x, str) else id(x) for x in outputs)
     return problem.cached(("system", layout, known, propagate, names, of), make)
+
+
+def bodies_of_columns(plain: BlockSystem) -> list[int]:
+    """Body of each unknown; for a wrench of a constraint one for all bodies that it loads, see `_common_body`."""
+    bodies = [block[1] for block in plain.col_blocks]
+    for c in (c for c, block in enumerate(plain.col_blocks) if block[0] == "w"):
+        rows = zip(plain.row_blocks, plain.assembly.rows, strict=True)
+        bodies[c] = _common_body(plain, {block[1] for block, row in rows if c in row and block[0] != "y"})
+    return bodies
+
+
+def _bodies_of_rows(plain: BlockSystem, bodies: Sequence[int]) -> list[int]:
+    """Body of each row, by those of the unknowns."""
+    rows = zip(plain.row_blocks, plain.assembly.rows, strict=True)
+    return [block[1] if block[0] != "y" else _common_body(plain, {bodies[c] for c in row}) for block, row in rows]
+
+
+def _common_body(plain: BlockSystem, bodies: set[int]) -> int:
+    """The far end of the path that the bodies are on, or the body at which their branches meet."""
+    parent = plain.model.parent
+    deepest = common = max(bodies, default=-1)
+    for i in bodies:
+        common = common_ancestor(parent, common, i)
+    return deepest if bodies <= set(_ancestors(parent, deepest)) else common
 
 
 def _ancestors(parent, i: int) -> list[int]:

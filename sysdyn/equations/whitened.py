@@ -11,55 +11,35 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sysdyn.equations.assembly import Assembly, Row
-from sysdyn.equations.augmented import AugmentedSystem, system
-from sysdyn.equations.system import System
+from sysdyn.equations.augmented import bodies_of_columns, system
+from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.statement import Statement
-from sysdyn.model.quantities import QUANTITIES
-from sysdyn.passes import PAPER
 from sysdyn.program.graph import sqrt
 
 
 class WhitenedSystem(System):
     """Equations and unknowns of a problem with noise, the noisy equations in units of their standard deviations.
 
-    Rows and columns are as in `plain`, multipliers as in `augmented`. A component that is switched off says 0 = 0.
+    Rows and columns are as in `plain`. A component that is switched off says 0 = 0.
     """
 
-    def __init__(self, augmented: AugmentedSystem):
-        self.augmented, self.plain, self.noises = augmented, augmented.plain, augmented.noises
-        self.body_of = augmented.body_of[: augmented.n_unknowns]
-        plain = self.plain
+    def __init__(self, plain: BlockSystem):
+        self.plain, self.body_of = plain, bodies_of_columns(plain)
         super().__init__(plain.form, plain.layout, plain.columns, plain.col_names, plain.col_blocks)
 
     @property
     def sharing(self) -> str:
         return "structural"  # nothing here is symmetric
 
-    @property
-    def rounding_share(self) -> np.ndarray:
-        """0 for noisy rows, relative to their own terms; 1 for exact ones, relative to natural terms."""
-        return np.where(self.plain.noisy_mask, 0.0, 1.0)
-
-    def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) of residuals; for noisy rows at least 1, their standard deviation."""
-        return np.where(self.plain.noisy_mask, 1.0 + terms, terms)
-
-    def places(self) -> list[tuple[Noise, list[int]]]:
-        """(covariance, rows of its components in their order) of each noisy measurement."""
-        members: dict[str, dict[int, int]] = {noise.name: {} for noise in self.noises}
-        for r, (noise, k) in self.plain.noise_by_row.items():
-            members[noise.name][k] = r
-        return [(noise, [members[noise.name][k] for k in range(noise.size)]) for noise in self.noises]
-
     def rewrite(self, plain: Assembly) -> Assembly:
         rows, b, graph = list(plain.rows), list(plain.b), plain.graph
-        groups = [(noise.group, graph.inputs(noise.group, noise.scalars)) for noise in self.noises]
+        groups = [(noise.group, graph.inputs(noise.group, noise.scalars)) for noise, _ in self.plain.noise_rows]
         switches = {
             m.name: (m.group, graph.inputs(m.group, len(m.components(self.model)))) for m in self.problem.switchable
         }
-        for (noise, chosen), (_, numbers) in zip(self.places(), groups, strict=True):
+        for (noise, chosen), (_, numbers) in zip(self.plain.noise_rows, groups, strict=True):
             active: Sequence = switches[noise.name][1].tolist() if noise.name in switches else [1.0] * noise.size
             factor = cholesky(noise, numbers, active)
             values = solved(factor, [plain.b[r] * x for r, x in zip(chosen, active, strict=True)])
@@ -112,14 +92,6 @@ def _subtract(row: Row, x, other: Row) -> None:
         row[j] = row.get(j, 0.0) - x * entry
 
 
-def whitened_system(
-    problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
-    outputs: Sequence[Output] = QUANTITIES,
-) -> WhitenedSystem:  # fmt: skip
-    """The whitened system of a problem, cached by the problem."""
-    of = system(problem, layout, known, passes=passes, outputs=outputs)
-
-    def make() -> WhitenedSystem:  # instants of a trajectory may have no noise of their own
-        return WhitenedSystem(of if isinstance(of, AugmentedSystem) else AugmentedSystem(of))
-
-    return problem.cached(("whitened", id(of)), make)
+def whitened_system(problem: Statement, known: str, outputs: Sequence[Output]) -> WhitenedSystem:
+    """The whitened system of a problem, in the layout of the paper; see `Problem.system`."""
+    return WhitenedSystem(system(problem, known=known, outputs=outputs).plain)

@@ -24,6 +24,8 @@ from sysdyn.program.arrays import float_array
 # Greatest difference of opposite entries of a symmetric covariance, relative to the standard deviations: 4,500 rounding
 # units (chosen).
 SYMMETRIC = 1e-12
+# Factor of a declared variance, either way, beyond which an order that was checked for it may lose digits (chosen).
+FAR = 1e4
 EQUATIONS = ("a", "f", "tau")  # Equations of motion that can have noise: c(a), c(f) and c(τ).
 
 
@@ -60,6 +62,16 @@ class Noise:
         rows, columns = np.tril_indices(self.size) if self.full else (np.arange(self.size),) * 2
         result[..., rows, columns] = result[..., columns, rows] = numbers
         return result
+
+    def is_far(self, numbers: np.ndarray, factor: float = FAR) -> np.ndarray:
+        """(…) bool: True if a variance, along a principal axis, is far from the declared one; numbers (…, scalars)."""
+        ratio = numbers / self.declared if not self.full else self._ratios(numbers)
+        return np.asarray(((ratio > factor) | (ratio < 1.0 / factor)).any(axis=-1))
+
+    def _ratios(self, numbers: np.ndarray) -> np.ndarray:
+        """Variances (…, m) along the common principal axes of a full covariance and the declared one, as ratios."""
+        inverse = np.linalg.inv(np.linalg.cholesky(self.matrix(self.declared)))
+        return np.linalg.eigvalsh(inverse @ self.matrix(numbers) @ inverse.T)
 
     def numbers(self, value) -> np.ndarray:
         """Numbers (…, scalars) from a standard deviation, one for each component (…, m), or covariances (…, m, m).

@@ -4,14 +4,15 @@ The equations of a problem, linearised about a state x = (q, q̇, q̈), are
 
     E d + e + E_x δx = 0,    L⁻¹ (Y d + y₀ − y + Y_x δx) = ε,  ε ~ N(0, 1),
 
-d without q̈, and a change of the state, of q̈ and of biases as further columns. Orthogonal columns eliminate d, in an
-order as that of the square-root form, and leave R δx + r = ε, and exact rows R δx + r = 0: rows of states alone. d at
+d without q̈, and a change of the state, of q̈ and of biases as further columns. Orthogonal columns eliminate d
+(square-root information, Bierman 1977) and leave R δx + r = ε, and exact rows R δx + r = 0: rows of states alone. d at
 the state follows from the same factors, and so do its change with the state and its error beyond that of the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,25 +20,27 @@ import numpy as np
 from sysdyn.codegen import interpreter
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.measurement import Output, output_name
 from sysdyn.offline.derivatives import rates
 from sysdyn.offline.elimination import output_groups
-from sysdyn.offline.sampling import SAFETY_SEED, sample_states
-from sysdyn.offline.square_root import LARGEST_ERROR, from_leaves, sampled_rows
+from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, sample_states
 from sysdyn.problem import Problem
-from sysdyn.program.graph import SHARING, Graph, is_zero
+from sysdyn.program.graph import SHARING, Graph, Scalar, is_zero
 from sysdyn.program.program import Program
-from sysdyn.sparse.information import OfFactors, OfMatrix, product
+from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares
 from sysdyn.sparse.least_squares import Order, least_squares
-from sysdyn.sparse.lu import eliminate, solve_and_left
+from sysdyn.sparse.lu import Factors, divider, eliminate, solve_and_left
 
 # Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
 RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
 
 
-# States at which an elimination is judged, and condition beyond which a state has no digits to compare (chosen).
-JUDGED, WITHOUT_DIGITS = 8, 1e12
+# States at which an elimination is checked, condition beyond which a state has no digits to compare, and greatest
+# error of residuals (chosen).
+JUDGED, WITHOUT_DIGITS, LARGEST_ERROR = 8, 1e12, 1e-7
+# Number of states at which orders are searched (chosen).
+ORDER_STATES = 12
 
 
 class Rows(NamedTuple):
@@ -54,6 +57,51 @@ class Rows(NamedTuple):
     exact: np.ndarray
     columns: tuple[tuple[str, int], ...]
     noisy: tuple[tuple[str, int], ...]
+
+
+class _Errors:
+    """Errors of a least-squares solution from its orthogonal factors. noisy: the rows that are not exact.
+
+    With exact rows eliminated, Q^T (W d + w) = (R d + r, residual) of the whitened rows, Q = (Q₁ Q₂): Cov(c^T d) is
+    |R^-T c|², residuals are Q₂ residual and their covariance is Q₂ Q₂^T. Golub (1965).
+    """
+
+    def __init__(self, factors: Factors, noisy: Collection[int]):
+        self._factors, self._noisy = factors, noisy
+        self._rest = [i for i in factors.left if i in noisy]
+
+    def variance(self, terms: Mapping[int, Scalar]) -> Scalar:
+        """Variance of Σ c_j d_j, of {j: c_j}."""
+        f, r, variance = self._factors, dict(terms), 0.0
+        for k, (row, column) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
+            if k in f.across:
+                f.across[k].apply(r)
+            x = r.pop(column, 0.0)
+            if is_zero(x):
+                continue
+            divide = divider(f.pivots[k], 2)
+            x = x if f.scaled[k] else divide(x)
+            for j, u in f.upper[k].items():
+                r[j] = r.get(j, 0.0) - u * x
+            if row in self._noisy:
+                z = divide(x) if f.scaled[k] else x
+                variance = variance + z * z
+        return variance
+
+    def residuals(self) -> dict[int, Scalar]:
+        """Residuals {noisy row: W d + w} at the solution."""
+        return self._rotated_back({i: self._factors.left[i] for i in self._rest})
+
+    def factor(self) -> list[dict[int, Scalar]]:
+        """Columns {noisy row: entry} of Q₂."""
+        return [self._rotated_back({i: 1.0}) for i in self._rest]
+
+    def _rotated_back(self, y: dict[int, Scalar]) -> dict[int, Scalar]:
+        for k in sorted(self._factors.turns, reverse=True):
+            for transform in reversed(self._factors.turns[k]):
+                if transform.rows[0] in self._noisy:
+                    transform.apply_transposed(y)
+        return y
 
 
 class Instant:
@@ -134,26 +182,26 @@ class Instant:
         system, noise = self.system, self.system.plain.noise_by_row
         states = sample_states(self.problem, JUDGED, SAFETY_SEED)
         qdd = np.random.default_rng(SAFETY_SEED).standard_normal((JUDGED, self.problem.model.nv))
-        errors = OfFactors(self._factors, noise).residuals()
+        errors = _Errors(self._factors, noise).residuals()
         compared = [errors.get(i, 0.0) for i in sorted(noise)] if noise else list(self._factors.solution)
         program = Program.from_graph(self._assembly.graph, self._inputs, [(ERRORS, compared)])
         found = interpreter.run_groups(program, {**states, "qdd": qdd})[ERRORS]
         entries, b = (np.broadcast_to(x, (JUDGED, x.shape[1])) for x in system.values(states))
-        kept = sorted({*self._factors.row_perm, *noise})  # exact rows without a pivot are rows of states
-        noisy = [k for k, i in enumerate(kept) if i in noise]
+        noisy, exact = sorted(noise), sorted(set(self._factors.row_perm).difference(noise))
         scales, differences = system.plain.scaling[1][self._rest], []
         for k in range(JUDGED):
             matrix = system.matrix(entries[k]).toarray()
             right = b[k] + matrix[:, self._moving] @ qdd[k]
-            dense = OfMatrix(matrix[np.ix_(kept, self._rest)], right[kept], noisy, scales)
+            dense = ConstrainedLeastSquares(
+                matrix[np.ix_(exact, self._rest)], matrix[np.ix_(noisy, self._rest)], scales
+            )
             if not dense.condition < WITHOUT_DIGITS:
                 continue
+            d, _, residuals = dense.solve(np.zeros((len(scales), 1)), -right[exact][:, None], -right[noisy][:, None])
             if noise:
-                residuals = dense.residuals()
-                expected, units, least = np.array([residuals[i] for i in noisy]), np.ones(len(noisy)), 1.0
+                expected, units, least = residuals[:, 0], np.ones(len(noisy)), 1.0
             else:
-                d = dense.solve(np.concatenate([np.zeros(len(scales)), -right[kept]])[:, None])
-                expected, units, least = d[: len(scales), 0], scales, np.finfo(float).tiny
+                expected, units, least = d[:, 0], scales, np.finfo(float).tiny
             size = max(least, np.abs(expected / units).max(initial=0.0))
             differences.append(np.abs((found[k] - expected) / units).max(initial=0.0) / size)
         if not differences:
@@ -192,9 +240,11 @@ class Instant:
                 places += [(len(chosen), k) for k, _ in row]
                 entries += [x for _, x in row]
                 chosen.append(i)
-        information = OfFactors(self._factors, noise)
-        errors, free = information.residuals(), information.free()
-        shares = {i: product(row, row) for i, row in _transposed(free).items()}
+        factors = _Errors(self._factors, noise)
+        errors, shares = factors.residuals(), defaultdict[int, Any](float)
+        for column in factors.factor():
+            for i, x in column.items():
+                shares[i] = shares[i] + x * x
         noisy = [(noise[i][0].name, noise[i][1]) for i in sorted(noise)]
         groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries)]
         groups += [(name, [x.get(i, 0.0) for i in sorted(noise)]) for name, x in ((ERRORS, errors), (SHARES, shares))]
@@ -208,7 +258,7 @@ class Instant:
         Rows as of ERRORS, columns as of those of the rows of the state that are not exact.
         """
         noise = self.system.plain.noise_by_row
-        rows = OfFactors(self._factors, noise).free()
+        rows = _Errors(self._factors, noise).factor()
         kept = [k for k, i in enumerate(i for i in self._factors.left if i in noise)]
         number = {i: k for k, i in enumerate(sorted(noise))}
         found = [(number[i], k, x) for k in kept for i, x in rows[k].items()]
@@ -221,7 +271,7 @@ class Instant:
         Groups: NAME, its values; d NAME, their derivatives by the columns (scalars × columns) as of Gauss-Newton,
         without the terms of residuals; var NAME, variances of their errors if the state is known.
         """
-        information = OfFactors(self._factors, self.system.plain.noise_by_row)
+        errors = _Errors(self._factors, self.system.plain.noise_by_row)
         groups: list[tuple[str, list]] = []
         written = output_groups(self.system, self._assembly, self._solution, self.outputs)
         number = {c: k for k, c in enumerate(self._rest)}
@@ -237,8 +287,7 @@ class Instant:
                         elif self._columns[column] == ("qdd", self._moving.index(c)):
                             slope = slope + x
                     slopes.append(slope)
-                z = information.deviations({number[c]: x for c, x in row.items() if c in number})
-                variances.append(product(z, z))
+                variances.append(errors.variance({number[c]: x for c, x in row.items() if c in number}))
             groups += [(name, values), (f"d {name}", slopes), (f"var {name}", variances)]
         return Program.from_graph(self._assembly.graph, self._inputs, groups)
 
@@ -249,21 +298,12 @@ class Instant:
         return shown[name].rows if name in shown else self.system.output_terms(name)
 
 
-def _transposed(rows: Sequence[Mapping[int, Any]]) -> dict[int, dict[int, Any]]:
-    """{column: {number of the row: entry}} of rows {column: entry}."""
-    found: dict[int, dict[int, Any]] = {}
-    for k, row in enumerate(rows):
-        for i, x in row.items():
-            found.setdefault(i, {})[k] = x
-    return found
-
-
 def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> list[Order]:
     """Orders of these columns, the cheapest first, from sampled states. Raises ProblemError if there is none."""
     number = {c: k for k, c in enumerate(rest)}
-    rows = [{number[c]: x for c, x in row.items() if c in number} for row in sampled_rows(system)]
+    rows = [{number[c]: x for c, x in row.items() if c in number} for row in _sampled_rows(system)]
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
-    fronts = [[number[c] for c in part if c in number] for part in from_leaves(system)]
+    fronts = [[number[c] for c in part if c in number] for part in _from_leaves(system)]
     definitions = [(r, number[c]) for r, c in system.plain.unit_pivots() if c in number]
     found: list[Order] = []
     failed: NoSafeOrdering | None = None
@@ -280,3 +320,28 @@ def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> list[Order]:
             "external wrenches, or give them a Prior"
         )
     return sorted(found, key=lambda order: order.operations)
+
+
+def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
+    """Columns in parts, body by body: its forces and the wrenches of its children's joints, then its accelerations.
+
+    So a subtree leaves noisy rows of the wrench of its joint and of the acceleration of its parent.
+    """
+    parent, parts = system.model.parent, defaultdict(list)
+    for column, (body, (quantity, _)) in enumerate(zip(system.body_of, system.col_blocks, strict=True)):
+        front = int(parent[body]) if quantity == "f" and body >= 0 else body
+        parts[front, quantity not in ("a", "qdd")].append(column)
+    return [parts[front] for front in sorted(parts, reverse=True)]
+
+
+def _sampled_rows(system: WhitenedSystem) -> list[dict[int, np.ndarray]]:
+    """Entries at sampled states with the declared noise, nothing switched off, in natural units."""
+    states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
+    states = {name: x for name, x in states.items() if group_of(name).role not in (NOISE, SWITCH)}
+    entries = np.broadcast_to(system.values(states)[0], (ORDER_STATES, system.nnz))
+    row_scale, column_scale = system.plain.scaling
+    row_scale = np.where(system.plain.noisy_mask, 1.0, row_scale)
+    rows: list[dict[int, np.ndarray]] = [{} for _ in range(system.shape[0])]
+    for i, j, x in zip(*(x.tolist() for x in system.coordinates), entries.T, strict=True):
+        rows[i][j] = x * (row_scale[i] * column_scale[j])
+    return rows

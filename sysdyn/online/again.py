@@ -60,10 +60,15 @@ class Limits(NamedTuple):
 
 
 class Again:
-    """The program of a solver of `problem` in twice the precision."""
+    """The program of a solver of `problem` in twice the precision.
 
-    def __init__(self, problem: Problem, program: Program, limits: Limits = Limits()):  # noqa: B008
-        self._problem, self._program, self._limits = problem, program, limits
+    regular: all states are known to be regular, whatever the settings and the product of the pivots.
+    """
+
+    def __init__(
+        self, problem: Problem, program: Program, limits: Limits = Limits(), regular: bool = False  # noqa: B008
+    ):  # fmt: skip
+        self._problem, self._program, self._limits, self._regular_all = problem, program, limits, regular
 
     def solves(
         self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
@@ -77,8 +82,8 @@ class Again:
             return True
         outputs = {name: outputs[name] for name in self._program.outputs}
         solved = again(self._program, self._doubt, inputs, states, outputs, status)
-        if solved == len(states):
-            return True
+        if solved == len(states) or self._regular_all:
+            return solved == len(states)
         left = np.flatnonzero((status[states] != 0) & (status[states] & ~MENDED == 0))
         left = left[self._regular(inputs[left])]
         if len(left):
@@ -97,6 +102,8 @@ class Again:
     @cached_property
     def _groups(self) -> list[str]:
         """Groups of the inputs that are covariances, switches or parameters."""
+        if self._regular_all:
+            return []
         parameters = {x.name for x in self._problem.parameters}
         return [x for x in self._program.inputs if x in parameters or group_of(x).role in (NOISE, SWITCH)]
 
@@ -144,7 +151,7 @@ class Again:
 
     def _least(self, guards: np.ndarray) -> float:
         """Logarithm of the least product of the pivots at a state that is not near a singular one."""
-        if not len(guards):
+        if not len(guards) or self._regular_all:
             return -math.inf
         rows, system = np.zeros((USUAL_STATES, self._program.n_inputs)), self._problem.system()
         rows[:, self._settings] = self._declared

@@ -13,12 +13,12 @@ from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
+from sysdyn.measurements.noise import FAR
 from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches, Columns, Spreading
-from sysdyn.online.digits import FAR
 from sysdyn.program.arrays import is_readable_in_place
-from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT
+from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime.native import extension
 from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, single_state_call
@@ -242,7 +242,7 @@ class Calls(Generic[Key]):
         arguments = [*map(Argument, shapes, np.split(found_at, ends))]
         for k, (field, name) in enumerate(arrays):
             if field == "noise":
-                declared = self.inputs.noises[name].declared  # digits are checked beyond these bounds
+                declared = self.inputs.noises[name].declared  # far covariances are solved with pivoting
                 arguments[k] = arguments[k]._replace(std_bounds=(np.sqrt(declared / FAR), np.sqrt(declared * FAR)))
         constants = np.where(flat < LABEL, flat, 0.0)
         quaternions = [begins["q"] + x.start for x in self.inputs.quaternions]
@@ -273,6 +273,9 @@ class Calls(Generic[Key]):
             check_threads(threads)
         arrays, lead = self.inputs.checked(arguments)
         run = Run(arrays, lead, *self._executable.results(arrays, math.prod(lead), threads))
+        for name in arguments.noise or ():
+            noise = self.inputs.noises[name]
+            run.status[np.broadcast_to(noise.is_far(arrays[noise.group]), len(run.status))] |= WEAK_PIVOT
         if self.inputs.switches:
             run.status[self._switches.undetermined_mask(arrays, len(run.status))] |= BAD_PIVOT
         return run

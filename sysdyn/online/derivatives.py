@@ -20,7 +20,7 @@ from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
-from sysdyn.offline.check import with_ranges
+from sysdyn.offline.check import VANISHING, with_ranges
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, has_analytic, implicit
 from sysdyn.offline.elimination import Elimination
@@ -32,11 +32,10 @@ from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
-from sysdyn.online.digits import sizes_of_mean
 from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant, strip_sign
-from sysdyn.program.groups import Group, Groups, select_names
+from sysdyn.program.groups import Arrays, Group, Groups, select_names
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.native_calls import fast_call
@@ -173,7 +172,7 @@ def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dic
         {name: x.high for name, x in run_double_double(program, inputs, constants).items()}
         for constants in (program.constants, perturb_one_ulp(program.constants))
     )
-    sizes = sizes_of_mean({name: x[None] for name, x in results.items()})
+    sizes = _sizes({name: x[None] for name, x in results.items()})
     with np.errstate(all="ignore"):
         changes = [0.5 * np.abs(x - perturbed[name]) / sizes[name][0] for name, x in results.items()]
     return results if all((x <= INACCURATE).all() for x in changes) else None  # NaN compares as False
@@ -295,3 +294,11 @@ class Derivatives(Differentials):
 
     def __reduce__(self):
         return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)
+
+
+def _sizes(found: Arrays) -> Arrays:
+    """Sizes {output: (n, 1)} that errors are relative to: the greatest entry, or the size that counts as zero."""
+    size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in found.items()}
+    least = VANISHING * np.max([*size.values()], axis=0)
+    size = {name: np.maximum(x, least) for name, x in size.items()}
+    return {name: np.where(x > 0.0, x, 1.0)[:, None] for name, x in size.items()}

@@ -18,8 +18,9 @@ from sysdyn.online import overview
 from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.online.states import States
-from sysdyn.online.whitening import Multipliers, NoisyComponents, Whitening
+from sysdyn.online.whitening import Multipliers, NoiseStatistics, NoisyComponents
 from sysdyn.problem import Problem
+from sysdyn.program.program import Guard
 
 # Share of its own error in the residual of a component below which no other equation checks it (chosen).
 UNCHECKED = 1e-9
@@ -29,10 +30,11 @@ class Posteriors:
     """The posterior of a solver; a pickle holds the arguments of `Posterior` alone, which make it again."""
 
     def __init__(
-        self, problem: Problem, choice: Choice, options: Options, key: str | None, progress: Progress | None = None
-    ):
-        self._arguments = problem, choice, options, key
-        self.posterior = Posterior(problem, choice, options, key, progress)
+        self, problem: Problem, choice: Choice, options: Options, guards: Sequence[Guard], key: str | None,
+        progress: Progress | None = None,
+    ):  # fmt: skip
+        self._arguments = problem, choice, options, guards, key
+        self.posterior = Posterior(*self._arguments, progress)
 
     def __reduce__(self):
         return Posteriors, self._arguments
@@ -46,9 +48,6 @@ class Estimate(Solution):
 
     The maximum a posteriori of the unknowns d, given y: exact equations hold exactly, and ½ ε^T Σ⁻¹ ε of the noisy ones
     is least. Quantities are as in any `Solution`.
-
-    A request for a result raises LostDigits if it keeps fewer than 8 digits, as covariances handed in with the call are
-    too far from the declared ones; after on_singular="nan" or "repivot", it is NaN there.
     """
 
     _asked: States | None = None  # the states of results, once one was asked for
@@ -92,13 +91,17 @@ class Estimate(Solution):
         The program for it is compiled at first use.
         """
         posterior, states = self.posterior, self._states
-        values = np.sqrt(posterior.variances(quantity, states)).reshape(self._lead + posterior.shape(quantity))
+        variances = np.maximum(posterior.variances(quantity, states), 0.0)  # negative by rounding
+        values = np.sqrt(variances).reshape(self._lead + posterior.shape(quantity))
         return values if name is None else self._part(values, quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
         other = first if second is None else second
         found = self.posterior.covariance(first, other, self._states)
+        if first == other:  # variances that are negative by rounding
+            diagonal = np.einsum("nii->ni", found)
+            np.maximum(diagonal, 0.0, out=diagonal)
         return found.reshape(*self._lead, *found.shape[1:])
 
     # ---- tests --------------------------------------------------------------------------------------------------
@@ -108,8 +111,7 @@ class Estimate(Solution):
 
         NaN for components that are switched off.
         """
-        own = self._whitening
-        return self._by_name(own.hidden(-own.residuals(self._whitened())))
+        return self._by_name(self._noise.hidden(-self._noise.residuals(self._mu())))
 
     def normalised_residuals(self) -> dict[str, np.ndarray]:
         """Normalised residuals {name: w (…, m)}: standard normal if noise is as declared; beyond 4 a fault is likely.
@@ -117,20 +119,18 @@ class Estimate(Solution):
         The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
         off.
         """
-        x, shares = self._whitened(), self.posterior.redundancy(self._states)
-        return self._by_name(self._whitening.normalised(x, shares, UNCHECKED))
+        return self._by_name(self._noise.normalised(self._multipliers(), UNCHECKED))
 
     def leverage(self) -> dict[str, np.ndarray]:
         """Leverage {name: h (…, m)}: share of a component's own error in the estimate, 1 if nothing else checks it.
 
         They sum to the number of noisy equations less `redundancy`; 0 for components that are switched off.
         """
-        return self._by_name(self._whitening.unchecked(self._multipliers()))
+        return self._by_name(self._noise.unchecked(self._multipliers()))
 
     def chi2(self) -> np.ndarray:
         """Sum ε^T Σ⁻¹ ε (…) over all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
-        parts = self._noisy.by_name(self._whitened())
-        return self._shaped(np.sum([np.sum(x * x, axis=1) for x in parts.values()], axis=0))
+        return self._shaped(self._noise.chi2(self._mu()))
 
     @property
     def redundancy(self) -> np.ndarray:
@@ -142,11 +142,9 @@ class Estimate(Solution):
     def log_likelihood(self) -> np.ndarray:
         """Logarithm log p(y) (…) of all noisy equations, integrated over unknowns that satisfy the exact ones.
 
-        log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
+        log p = −½ (χ² + log |det A| + ν log 2π), A the augmented matrix and ν = redundancy.
         """
         det = self.posterior.log_determinant(self._states)
-        for noise in self._noisy.noises.values():
-            det = det + 2.0 * self._whitening.logarithms(noise)
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
 
     def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -156,7 +154,7 @@ class Estimate(Solution):
         """
         found = self._multipliers()
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
-        return {name: self._whitening.expected(noise, found) for name, noise in chosen.items()}
+        return {name: self._noise.expected(noise, found) for name, noise in chosen.items()}
 
     def noise_moments(self, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (σ² μ² (n, m), its expectation)} at n states, μ = Σ⁻¹ ε; of full covariances (n, m (m + 1) / 2).
@@ -167,35 +165,31 @@ class Estimate(Solution):
         """
         found = self._multipliers()
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
-        return {name: self._whitening.moments(noise, found) for name, noise in chosen.items()}
+        return {name: self._noise.moments(noise, found) for name, noise in chosen.items()}
 
-    # ---- whitened equations -------------------------------------------------------------------------------------
+    # ---- multipliers --------------------------------------------------------------------------------------------
 
     @property
     def _states(self) -> States:
         if self._asked is None:  # `cached_property` has a lock, which takes a microsecond
-            self._asked = self._states_of_call()
+            solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
+            self._asked = States(self.inputs, self._n, self._about.refuse, solved)
         return self._asked
-
-    def _states_of_call(self) -> States:
-        solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
-        return States(self.inputs, self._n, self._about.refuse, solved, self._found.again)
 
     @property
     def _noisy(self) -> NoisyComponents:
         return self.posterior.noisy
 
     @functools.cached_property
-    def _whitening(self) -> Whitening:
-        return Whitening(self._noisy, self._states)
+    def _noise(self) -> NoiseStatistics:
+        return NoiseStatistics(self._noisy, self._states)
 
-    def _whitened(self) -> np.ndarray:
-        """Whitened residuals L⁻¹ (Y d + y₀ − y) (n, m) of all components; zero for those that are switched off."""
-        return self._whitening.switched(self.posterior.residuals(self._states))
+    def _mu(self) -> np.ndarray:
+        """Multipliers Σ⁻¹ (Y d + y₀ − y) (n, m) of all components; zero for those that are switched off."""
+        return self._noise.switched(self.posterior.multipliers(self._states))
 
     def _multipliers(self) -> Multipliers:
-        shares = self.posterior.redundancy(self._states)
-        return self._whitening.multipliers(self._whitened(), shares)
+        return self._noise.multipliers(*self.posterior.tests(self._states))
 
     def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """{noise: (…, size)} of values (n, m) of all components."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import AccuracyWarning, InvalidInput, LostDigits, SingularState, check_among, few, warn
+from sysdyn.errors import AccuracyWarning, InvalidInput, SingularState, check_among, few, warn
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.online.arguments import Named
 from sysdyn.online.estimate import Estimate
@@ -21,6 +21,8 @@ from sysdyn.program.groups import slices
 CHANGE_LEFT = 1e-2
 # Greatest change of the logarithm of a standard deviation in one step of scoring (chosen).
 LONGEST = 1.0
+# Factor of a declared variance, either way, beyond which the search ends: such states are solved slowly (chosen).
+TOO_FAR = 1e6
 # Damping of scoring, as a share of the information of each factor: the least, which leaves alone what the log does not
 # tell apart, and the greatest (chosen); it changes tenfold as steps are taken or not (Marquardt 1963).
 LEAST, GREATEST, TENFOLD = 1e-6, 1.0, 10.0
@@ -118,7 +120,7 @@ def learn_noise_of_states(
         for step in tried:
             try:
                 found = _point(noises, others, step, estimate, counted)
-            except (LostDigits, SingularState) as too_far:  # the other one may be shorter
+            except SingularState as too_far:  # the other one may be shorter
                 refused = refused or too_far
                 continue
             point = max(point, found, key=lambda x: x.likelihood)
@@ -149,11 +151,15 @@ def _point(
     noises: Mapping[str, Noise], others: Named, noise: Covariances, estimate: Callable[[Named], Estimate],
     ok: np.ndarray,
 ) -> _Point:  # fmt: skip
-    """The likelihood of the states `ok`. Raises LostDigits if one of these is not solved any more."""
+    """The likelihood of the states `ok`. Raises SingularState if one of these is not solved any more."""
+    if far := [name for name, x in noises.items() if x.is_far(x.numbers(noise[name]), TOO_FAR)]:
+        raise SingularState(
+            f"the covariances of {few(far)} are {TOO_FAR:g} times the declared ones, or a share of them"
+        )
     solution = estimate({**others, **noise})
     likelihoods = np.reshape(solution.log_likelihood(), -1)
     if lost := np.flatnonzero(ok & ~(np.reshape(solution.ok, -1) & np.isfinite(likelihoods))).tolist():
-        raise LostDigits(f"digits are lost at states {few(lost)}, which were solved before", states=tuple(lost))
+        raise SingularState(f"states {few(lost)} are not solved, which were solved before", states=tuple(lost))
     moments, information = solution.noise_moments(tuple(noises)), []
     observed, expected = (np.concatenate([moments[name][k] for name in noises], axis=1)[ok] for k in range(2))
     for name, part in _parts(noises).items():

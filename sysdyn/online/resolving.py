@@ -7,22 +7,20 @@ import numpy as np
 from sysdyn.diagnosis.advice import massless_among
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.structure import equation_names
+from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.system import System
-from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import SingularState, at_states, few
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.covariance import dense_estimates
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, refined_twice
 from sysdyn.offline.sampling import is_unsolvable, reach
-from sysdyn.offline.square_root import means
 from sysdyn.online.again import Again
 from sysdyn.online.calls import Calls, Run
-from sysdyn.online.digits import sizes_of_mean
-from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
-from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
 
@@ -33,14 +31,12 @@ REPIVOTED_ERROR = 1e-9
 class Resolver:
     """Ways on for the states of a solver's calls at which its order fails.
 
-    again: the same program in twice the precision, which is tried first. posterior: of an estimate, else None.
+    again: the same program in twice the precision, which is tried first.
     """
 
-    def __init__(
-        self, problem: Problem, options: Options, executable: Runner, calls: Calls, posterior: Posterior | None
-    ):
+    def __init__(self, problem: Problem, options: Options, executable: Runner, calls: Calls):
         self._problem, self._options, self._executable, self._calls = problem, options, executable, calls
-        self._program, self._posterior = executable.program, posterior
+        self._program = executable.program
         self.again = Again(problem, executable.program)
 
     def resolve(self, run: Run, policy: str) -> None:
@@ -69,7 +65,7 @@ class Resolver:
         for x in run.outputs.values():
             x[bad] = np.nan
         if policy == "repivot":
-            self._repivot(run, bad[run.status[bad] & LOST_DIGITS == 0])
+            self._repivot(run, bad)
 
     def _repivot(self, run: Run, states: np.ndarray) -> None:
         """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
@@ -120,18 +116,18 @@ class Resolver:
 
     def _near(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
-        if not self._problem.noisy:
-            return refined_twice(self._problem.system(outputs=(*QUANTITIES, *self._options.measured)), inputs)
-        system = whitened_system(self._problem, outputs=(*QUANTITIES, *self._options.measured))
-        augmented = system.augmented
-        return augmented.completed(*augmented.values(inputs), means(system, inputs))
+        system = self._problem.system(outputs=(*QUANTITIES, *self._options.measured))
+        if not isinstance(system, AugmentedSystem):
+            return refined_twice(system, inputs)
+        d = np.full((len(inputs["q"]), system.layout.n), np.nan)
+        for k, estimate in enumerate(dense_estimates(system, inputs)):
+            if estimate is not None:
+                d[k, system.columns] = estimate.solution
+        return d
 
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
         """Error that names the first pivot to fail at the first bad state."""
         n = len(run.status)
-        if run.status[bad[0]] & LOST_DIGITS:
-            assert self._posterior is not None
-            return self._posterior.distance.lost("the estimate", run.arrays, n, bad)
         which = at_states(bad, n)
         if run.status[bad[0]] & OUT_OF_RANGE:
             return SingularState(
@@ -191,35 +187,3 @@ class Resolver:
             f"joint {model.joint_names[joint]!r} is at {q[k]:.3g}, beyond the {most[k]:.3g} out to which solvers "
             f"are judged, and with pivoting {left}"
         )
-
-    # ---- covariances that are far from the declared ones ----------------------------------------------------------
-
-    def check_digits(self, run: Run) -> None:
-        """Solve in square-root form the states at which far covariances lose digits; see `Distance`.
-
-        Status LOST_DIGITS for states at which that form loses them, too.
-        """
-        assert self._posterior is not None
-        distance, n = self._posterior.distance, len(run.status)
-        far = distance.far(run.arrays, n)
-        far = far[run.status[far] & BAD_INPUT == 0]
-        if not len(far):
-            return
-        found = {name: x[far] for name, x in run.outputs.items()}
-        powers = dict.fromkeys(found, 0.0)
-        error = distance.errors(self._executable, found, run.at(far), sizes_of_mean(found), powers)
-        failing = far[(error > distance.kept) | (run.status[far] != 0)]
-        if not len(failing):
-            return
-        system, given = self._problem.system(), run.at(failing)
-        entries = np.broadcast_to(system.values(given)[0], (len(failing), system.nnz))
-        singular = is_unsolvable(system, given, entries)
-        run.status[failing[singular]] |= BAD_PIVOT
-        failing = failing[~singular]
-        if not len(failing):
-            return
-        root = self._posterior.mean(States(run.at(failing), len(failing), refuse=False))
-        kept = np.all([np.isfinite(x).all(axis=1) for x in root.values()], axis=0)
-        for name, x in root.items():
-            run.outputs[name][failing[kept]] = x[kept]
-        run.status[failing] = np.where(kept, 0, LOST_DIGITS)

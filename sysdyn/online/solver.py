@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,6 @@ from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
-from sysdyn.online.digits import TOO_FAR
 from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
 from sysdyn.online.products import DerivativeProduct, compile_product
@@ -101,9 +99,11 @@ class Solver(Differentiable[DerivativeProduct]):
         self.fast_calls = self._calls.single_state
         posteriors: Posteriors | None = None
         if problem.noisy:
-            posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
+            posteriors = Posteriors(
+                problem, compiled.choice, options, self.program.guards, cache_key(problem, options), progress
+            )
         self.posterior = posteriors.posterior if posteriors else None
-        self._resolver = Resolver(problem, options, self.executable, self._calls, self.posterior)
+        self._resolver = Resolver(problem, options, self.executable, self._calls)
         self._solution = Estimate if problem.noisy else Solution
         self._about = About(
             problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured
@@ -144,9 +144,6 @@ class Solver(Differentiable[DerivativeProduct]):
         Arguments of batches without noise, constraints and the output `a` are not copied: a request that needs them
         raises InvalidInput if they have been overwritten.
 
-        Digits are checked if a variance is beyond 1e4 times the declared one, or below the inverse of that. States that
-        keep fewer than 8 are solved in square-root form; if that keeps no more, they are not ok, or raise LostDigits.
-
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
         policy = self._policy(on_singular)
@@ -156,8 +153,6 @@ class Solver(Differentiable[DerivativeProduct]):
         if found is not None:
             return self._solution(about, found)
         run = self._calls.run(given, threads)
-        if noise:
-            self._resolver.check_digits(run)
         again = None
         if np.count_nonzero(run.status):  # several times faster than any() for one state
             again = run.status != 0
@@ -198,15 +193,9 @@ class Solver(Differentiable[DerivativeProduct]):
         `sysdyn.program.opcodes`) is not zero for states at which the order failed, and WEAK_PIVOT if a pivot came near
         zero: digits are lost that a call of the solver would keep. A step is for one thread at a time, see `BoundCall`.
 
-        Raises InvalidInput for arrays that are of another kind, are masked, or overlap. Digits are not checked if
-        variances are other than declared: factors beyond 1e8 raise LostDigits.
+        Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
         """
         arguments = Arguments.of(q, qd, known, given)
-        if arguments.noise and self.posterior is not None:
-            arrays, lead = self._inputs.in_place(arguments)
-            far = self.posterior.distance.far(arrays, math.prod(lead), TOO_FAR)
-            if len(far):
-                raise self.posterior.distance.lost("a prepared call", arrays, math.prod(lead), far, hint="")
         return self._calls.bind(arguments, threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""States of a call, at which results are asked for later."""
+"""States of a call whose statistics are requested later."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sysdyn.offline.covariance import DenseEstimate
 from sysdyn.program.groups import Arrays, Groups
 
 
 class States:
     """n states, whose inputs nobody changes.
 
-    inputs: {group: (size,) or (n, size)}. refuse: lost digits raise LostDigits, else they are NaN. solved (n,) bool:
-    True for states that have an estimate, None for all. Results of the others are NaN. again (n,) bool: True for states
-    whose mean was solved with pivoting, as all results of them are; None for none.
+    inputs: {group: (size,) or (n, size)}. refuse: states without results raise SingularState, else these are NaN.
+    solved (n,) bool: True for states that have an estimate, None for all. dense: estimates by dense matrices, by state;
+    None for states without one.
     """
 
-    def __init__(
-        self, inputs: Arrays, n: int, refuse: bool, solved: np.ndarray | None = None, again: np.ndarray | None = None
-    ):
-        self.inputs, self.n, self.refuse, self.solved, self.again = inputs, n, refuse, solved, again
+    def __init__(self, inputs: Arrays, n: int, refuse: bool, solved: np.ndarray | None = None):
+        self.inputs, self.n, self.refuse, self.solved = inputs, n, refuse, solved
+        self.dense: dict[int, DenseEstimate | None] = {}
         self._row: np.ndarray | None = None
 
     def row(self, groups: Groups) -> np.ndarray:
-        """The inputs of one state in a row, in the order of the problem's groups: the same array at each call."""
+        """The inputs of one state in a row, in the order of the problem's groups."""
         if self._row is None:
             self._row = np.concatenate([self.inputs[name].reshape(-1) for name in groups])
         return self._row
 
-    def beside(self, groups: tuple[str, ...]) -> np.ndarray:
+    def columns(self, groups: tuple[str, ...]) -> np.ndarray:
         """Groups as columns (n or 1, m)."""
-        return beside([self.inputs[x] for x in groups])
+        return as_columns([self.inputs[x] for x in groups])
 
     def at(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs {group: (k, size)} of some of the states, by number."""
         return {name: np.broadcast_to(x, (self.n, x.shape[-1]))[chosen] for name, x in self.inputs.items()}
 
 
-def beside(parts: Sequence[np.ndarray]) -> np.ndarray:
+def as_columns(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays (size,) or (n, size) as columns of one, (n or 1, m)."""
     n = max((len(x) for x in parts if x.ndim == 2), default=1)
     if n == 1:  # several times faster

@@ -1,9 +1,7 @@
-"""Covariances and switches of the noisy components of a call, side by side, and what whitened residuals come to.
+"""Covariances and switches of the noisy components of a call, and the statistics that follow from multipliers.
 
 Components are in the order of the noises. Independent ones, most of them, are treated together, and a full covariance
-Σ = L L^T by its factor. With whitened residuals x, Cov(x) = S and switches s of 0 or 1:
-
-    ε = L x,   μ = Σ⁻¹ ε = L^-T x,   Cov(μ) = L^-T S L⁻¹
+by its matrix Σ. With multipliers μ = Σ⁻¹ ε, their covariances and switches of 0 or 1, residuals are ε = Σ μ.
 """
 
 from __future__ import annotations
@@ -15,19 +13,20 @@ import numpy as np
 
 from sysdyn.measurements.groups import switch_group
 from sysdyn.measurements.noise import Noise
-from sysdyn.online.states import States, beside
+from sysdyn.online.states import States, as_columns
 from sysdyn.program.groups import slices
 
 
 class Multipliers(NamedTuple):
-    """Multipliers μ (n, m) of all components, their variances (n, m), and those that each would have as the only check.
+    """Multipliers μ (n, m) of all components, their variances (n, m), and the diagonal (n or 1, m) of Σ⁻¹.
 
-    full: Cov(μ) (n, k, k) of the noises with full covariances. Zero for components that are switched off.
+    full: Cov(μ) (n, k, k) of the noises with full covariances. μ and variances are zero for components that are
+    switched off.
     """
 
     mu: np.ndarray
     variance: np.ndarray
-    alone: np.ndarray
+    inverse: np.ndarray
     full: dict[str, np.ndarray]
 
 
@@ -48,7 +47,7 @@ class NoisyComponents:
 
     def covariances(self, states: States) -> np.ndarray:
         """Numbers (n or 1, …) of all covariances."""
-        return states.beside(self._groups)
+        return states.columns(self._groups)
 
     def variances(self, numbers: np.ndarray) -> np.ndarray:
         """Variances (n or 1, m) among the numbers of covariances."""
@@ -59,7 +58,7 @@ class NoisyComponents:
         if not any(self._switches):
             return None
         pairs = zip(self._switches, self._ones, strict=True)
-        return beside([one if group is None else states.inputs[group] for group, one in pairs]) != 0.0
+        return as_columns([one if group is None else states.inputs[group] for group, one in pairs]) != 0.0
 
     def by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Columns of all components by noise."""
@@ -68,7 +67,7 @@ class NoisyComponents:
         return {name: x[..., part] for name, part in self.places.items()}
 
 
-class Whitening:
+class NoiseStatistics:
     """The covariances of a call at n states."""
 
     def __init__(self, noisy: NoisyComponents, states: States):
@@ -76,8 +75,6 @@ class Whitening:
         self.on = noisy.switches(states)
         self._numbers = noisy.covariances(states)
         self._variances = noisy.variances(self._numbers)
-        # of independent components; 1 for those that are off
-        self._deviations = np.sqrt(self._variances if self.on is None else np.where(self.on, self._variances, 1.0))
 
     def switched(self, x: np.ndarray) -> np.ndarray:
         """x (n, m), zero for components that are off."""
@@ -87,66 +84,55 @@ class Whitening:
         """x (n, m), NaN for components that are off."""
         return x if self.on is None else np.where(self.on, x, np.nan)
 
-    # ---- full covariances -----------------------------------------------------------------------------------------
-
     def covariance(self, noise: Noise) -> np.ndarray:
         """Σ (n, k, k) of the call."""
         numbers = self._numbers[:, self.noisy.numbers[noise.name]]
         return noise.matrix(np.broadcast_to(numbers, (self.n, noise.scalars)))
 
-    def both(self, noise: Noise) -> np.ndarray | bool:
-        """(n or 1, k, k) bool: False for pairs of which a component is off."""
-        if self.on is None:
-            return True
-        on = self.on[:, self.noisy.places[noise.name]]
-        return on[:, :, None] & on[:, None, :]
-
-    def factor(self, noise: Noise) -> np.ndarray:
-        """L (n, k, k), L L^T = Σ; as of the identity for components that are off."""
-        S = self.covariance(noise)
-        return np.linalg.cholesky(np.where(self.both(noise), S, np.eye(noise.size)))
-
-    # ---- of whitened residuals ------------------------------------------------------------------------------------
-
-    def residuals(self, x: np.ndarray) -> np.ndarray:
-        """ε (n, m) of whitened residuals x (n, m)."""
-        found = self._deviations * x
+    def residuals(self, mu: np.ndarray) -> np.ndarray:
+        """ε = Σ μ (n, m) of multipliers that are zero for components that are off."""
+        residuals = self._variances * mu
         for noise in self.noisy.full:
             part = self.noisy.places[noise.name]
-            found[:, part] = np.einsum("nij,nj->ni", self.factor(noise), x[:, part])
-        return found
+            residuals[:, part] = np.einsum("nij,nj->ni", self.covariance(noise), mu[:, part])
+        return residuals
 
-    def multipliers(self, x: np.ndarray, shares: np.ndarray) -> Multipliers:
-        """Of whitened residuals x (n, m), and the numbers (n, …) of their covariances."""
-        inverse = 1.0 / self._deviations
-        share = self.noisy.variances(shares)
-        mu, variance, alone = inverse * x, self.switched(inverse * share * inverse), inverse * inverse
+    def chi2(self, mu: np.ndarray) -> np.ndarray:
+        """ε^T Σ⁻¹ ε (n,)."""
+        mu = self.switched(mu)
+        terms = mu * self.residuals(mu)
+        return np.sum([x.sum(axis=1) for x in self.noisy.by_name(terms).values()], axis=0)
+
+    def multipliers(self, mu: np.ndarray, numbers: np.ndarray) -> Multipliers:
+        """Of multipliers (n, m), and the numbers (n, …) of their covariances."""
+        variance = self.switched(np.maximum(self.noisy.variances(numbers), 0.0))
+        with np.errstate(divide="ignore"):
+            inverse = 1.0 / self._variances
         full = {}
         for noise in self.noisy.full:
-            part = self.noisy.places[noise.name]
-            L = np.linalg.inv(self.factor(noise))
-            full[noise.name] = M = (
-                L.swapaxes(1, 2) @ noise.matrix(shares[:, self.noisy.numbers[noise.name]]) @ L * self.both(noise)
-            )
-            mu[:, part] = np.einsum("nji,nj->ni", L, x[:, part])
-            variance[:, part] = np.einsum("nii->ni", M)
-            alone = np.array(np.broadcast_to(alone, x.shape))
-            alone[:, part] = np.einsum("nji,nji->ni", L, L)
-        return Multipliers(mu, variance, alone, full)
+            part, S = self.noisy.places[noise.name], self.covariance(noise)
+            M = noise.matrix(numbers[:, self.noisy.numbers[noise.name]])
+            if self.on is not None:
+                on = self.on[:, part]
+                both = on[:, :, None] & on[:, None, :]
+                S, M = np.where(both, S, np.eye(noise.size)), M * both
+            full[noise.name] = M
+            inverse = np.array(np.broadcast_to(inverse, mu.shape))
+            inverse[:, part] = np.einsum("nii->ni", np.linalg.inv(S))
+        return Multipliers(self.switched(mu), variance, inverse, full)
 
-    def normalised(self, x: np.ndarray, shares: np.ndarray, least: float) -> np.ndarray:
-        """−μ / std(μ) (n, m); NaN below the least share of its own error, or off. Arguments as of `multipliers`."""
-        alone: np.ndarray | float = 1.0
-        mu, variance = x, self.switched(self.noisy.variances(shares))  # deviations cancel
-        if self.noisy.full:
-            mu, variance, alone, _ = self.multipliers(x, shares)
+    def normalised(self, multipliers: Multipliers, least: float) -> np.ndarray:
+        """−μ / std(μ) (n, m); NaN where Cov(μ) is below the share `least` of Σ⁻¹, or off.
+
+        Cov(μ) of a component that nothing else checks is zero, that of one that others determine is Σ⁻¹.
+        """
+        mu, variance, inverse, _ = multipliers
         with np.errstate(all="ignore"):  # in place: new memory of batches takes longer than the sums
-            found = np.sqrt(variance)
-            np.divide(mu, found, out=found)
-            np.negative(found, out=found)
-        # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
-        found[~(variance > least * alone)] = np.nan
-        return found
+            normalised = np.sqrt(variance)
+            np.divide(mu, normalised, out=normalised)
+            np.negative(normalised, out=normalised)
+        normalised[~(variance > least * inverse)] = np.nan
+        return normalised
 
     def unchecked(self, found: Multipliers) -> np.ndarray:
         """Share (n, m) of the variance of each component that no other checks, 1 − diagonal of Σ Cov(μ); 0 if off."""
@@ -155,12 +141,6 @@ class Whitening:
             part = self.noisy.places[noise.name]
             shares[:, part] = np.einsum("nij,nji->ni", self.covariance(noise), found.full[noise.name])
         return self.switched(1.0 - shares)
-
-    def logarithms(self, noise: Noise) -> np.ndarray:
-        """Sum (n or 1,) of the logarithms of the diagonal of L."""
-        if not noise.full:
-            return np.log(self._deviations[:, self.noisy.places[noise.name]]).sum(axis=1)
-        return np.log(np.einsum("nii->ni", self.factor(noise))).sum(axis=1)
 
     def expected(self, noise: Noise, found: Multipliers) -> np.ndarray:
         """Mean of E[ε ε^T] = r r^T + Σ − Σ Cov(μ) Σ, r = Σ μ, over the states at which components are on.

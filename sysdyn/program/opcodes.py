@@ -25,8 +25,6 @@ ANGULAR = (SIN, COS)  # The sine and cosine of an angle are computed together an
 # Status bits of a state: input not finite; zero pivot; output not finite; pivot near zero; input outside the range for
 # which the program was checked.
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT, OUT_OF_RANGE = 1, 2, 4, 8, 16
-# Status bit of solvers: loss of digits since the covariances differ much from the declared ones.
-LOST_DIGITS = 32
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from robots import floating_tree
 import sysdyn as sd
 from sysdyn.equations.backward_error import RESIDUAL_ENTRIES, Residual, residual_at, residual_of
 from sysdyn.equations.system import System
-from sysdyn.equations.whitened import whitened_system
 from sysdyn.model import Prismatic
 from sysdyn.model.quantities import QUANTITY, is_spatial
 
@@ -43,7 +42,6 @@ SYSTEMS = {
     "substituted": lambda: problem(False).system(known="substituted"),
     "redundant": lambda: (problem(False) + sd.JointAcceleration("all")).system(),
     "augmented": lambda: problem(True).system(),
-    "whitened": lambda: whitened_system(problem(True)),
 }
 
 
@@ -63,8 +61,8 @@ def sizes(system: System, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def tolerated(system: System, D: np.ndarray, terms: np.ndarray) -> np.ndarray:
     """What the residual of each row may be."""
     noisy = system.plain.noisy_mask
-    if len(D) == len(noisy):  # as they are; whitened rows in standard deviations
-        return np.where(noisy, 1.0 + terms, terms) if noisy.any() else terms
+    if len(D) == len(noisy):
+        return terms
     n = D.shape[1] - len(noisy)
     off = np.array([not np.delete(D[i], i).any() for i in range(n, len(D))])
     mu = np.array([terms[i] / -D[i, i] if noisy[i - n] and not off[i - n] else 0.0 for i in range(n, len(D))])
@@ -122,7 +120,7 @@ def test_residuals_are_those_of_their_definition(kind):
     d[-2] = np.random.default_rng(5).standard_normal(system.layout.n)
     found, (entries, b) = residual_at(system, given, d), system.values(given)
     check(system, entries, b, d, found)
-    assert (found.backward_error[-1] < 1e-10) == (kind not in ("redundant", "whitened"))
+    assert (found.backward_error[-1] < 1e-10) == (kind != "redundant")
     assert found.backward_error[:-1].min() > 1e-8
     if not system.problem.noisy:  # whatever the units
         less = residual_of(system, entries, 2.0**-60 * b, 2.0**-60 * d)

@@ -414,7 +414,7 @@ def estimate(problem: sd.Problem, wanted: str, **given) -> list[np.ndarray]:
 
 def least_squares(problem: sd.Problem, wanted: str, **given) -> np.ndarray:
     """Least squares of the noisy rows of the whitened system, in the null space of the exact ones."""
-    system = whitened_system(problem)
+    system = whitened_system(problem, "rows", problem.quantities)
     (D, b), noisy = dense(system, given), system.plain.noisy_mask
     d = np.linalg.lstsq(D[~noisy], -b[~noisy], rcond=None)[0]
     null = np.linalg.svd(D[~noisy])[2][np.linalg.matrix_rank(D[~noisy]) :].T

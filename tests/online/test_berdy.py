@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.papers.nori.experiments import read_csv
 
 HERE = Path(__file__).parents[1]
 RECORDED = HERE / "fixtures" / "berdy.json"
@@ -43,20 +42,6 @@ def test_agrees_with_what_berdy_found(berdy, solver):
         places[quantity, name] = np.arange(at, at + len(values))
         mean, at = [*mean, *values], at + len(values)
     assert max(berdy.difference(solver.model, np.array(mean), places, solution).values()) < 1e-8
-
-
-@pytest.mark.slow
-def test_the_square_root_form_takes_what_the_page_says(berdy, solver):
-    """That of the small robot, beside the mean of the benchmark."""
-    stored = json.loads(RECORDED.read_text())
-    solution = solver(stored["q"], stored["qd"], y=stored["y"])
-    solution.std("tau")
-    factors = solution.posterior.programs["factors"].program.flops.total
-    (mean,) = {
-        x["operations"] for x in read_csv(HERE.parent / "experiments/results/berdy.csv") if x["robot"] == "small"
-    }
-    text = " ".join((HERE.parent / "docs" / "estimation.md").read_text(encoding="utf-8").split())
-    assert f"{factors:,} against {mean:,} for a robot of five bodies." in text
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_estimates_are_those_in_frames_of_bodies_and_of_dense_least_squares(seed
             columns = layout.quantity_columns(quantity)
             close(solution[quantity].ravel(), d[columns], max(np.abs(d[columns]).max(), 1e-6 * np.abs(d).max()))
             variance = np.diag(C)[columns]
-            close(solution.std(quantity).ravel() ** 2, variance, variance.max(initial=1e-6))
+            close(solution.std(quantity).ravel() ** 2, variance, variance.max(initial=1e-6), 1e-6)
         body = model.body_names[0]
         pairs = (("a", "f"), (("fx", body), "tau"), (("f", body), ("a", body)))
         for first, second in pairs:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.optimize
-from estimates import FAST, dense
+from estimates import FAST
 
 import sysdyn as sd
 from sysdyn.equations.system import SINGULAR
@@ -16,10 +16,8 @@ from sysdyn.errors import SingularState
 from sysdyn.frameworks.traced import Node
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
-from sysdyn.offline.sampling import lengths, sample_states
-from sysdyn.offline.square_root import pivoted
+from sysdyn.offline.sampling import lengths
 from sysdyn.online import posterior
-from sysdyn.online.states import States
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -72,78 +70,16 @@ def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dic
     )
 
 
-def stretch_sampled(patch: pytest.MonkeyPatch, chosen: slice) -> None:
-    """Stretch the arm at some of the states by which variances that are zero at every state are found."""
-    sample = sample_states
-
-    def stretched(*asked, **given) -> dict[str, np.ndarray]:
-        states = sample(*asked, **given)
-        states["q"][chosen] = 1e-15
-        return states
-
-    patch.setattr(posterior, "sample_states", stretched)
-
-
-def test_right_angles_do_not_tell_what_is_exactly_known(monkeypatch):
-    """Accelerations vanish there that do not elsewhere. The other states have no estimate, or one of them has one."""
-    problem, _, inputs, y = solved("one")
-    q, qd, y = np.array([0.3, 0.7, -0.5]), inputs["qd"][0], {name: x[0] for name, x in y.items()}
-    monkeypatch.setenv("SYSDYN_CACHE", "")
-    found = []
-    for chosen in (slice(0), slice(None, None, 2), slice(2, None, 2)):
-        stretch_sampled(monkeypatch, chosen)
-        found.append(sd.compile(problem, **FAST)(q, qd, y=y).std("a"))
-    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-9, atol=1e-12)
-    assert ((found[0] == 0.0) == (found[2] == 0.0)).all() and (found[0] == 0.0).sum() > (found[1] == 0.0).sum()
-
-
-def test_states_without_an_estimate_do_not_tell_what_is_exactly_known(monkeypatch):
-    """No torque tells a force along the stretched arm: its variance is 1 over the square of a rounding error."""
-    model = arm()
-    stretch_sampled(monkeypatch, slice(None))
-    problem = sd.Problem(model, [
-        sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.ExternalWrench(["0", "1"]),
-        sd.JointTorque(["j1", "j2"], noise=0.1, name="torques"), sd.ExternalWrench("2", ["nx", "ny", "nz", "fy", "fz"]),
-    ])  # fmt: skip
-    q, qd, qdd = model.random_state(seed=3)
-    read = sd.predict(problem, q, qd, qdd, seed=1)
-    y = {m.name: read[m.name] for m in problem.custom}
-    estimate = sd.compile(problem, **FAST)(q, qd, y=y)
-    std = np.sqrt(np.diagonal(dense(problem, q, qd, y)["C"]))
-    for quantity in ("qdd", "tau", "f"):
-        columns = problem.layout().quantity_columns(quantity)
-        np.testing.assert_allclose(estimate.std(quantity).ravel(), std[columns], rtol=1e-9, atol=1e-12)
-
-
 def test_an_estimate_whose_worth_cannot_be_computed_says_so(monkeypatch):
     """Were there a state that is solved with pivoting, and whose factors are not: an error, or NaN at that state."""
     _, solver, inputs, y = solved("one")
-    monkeypatch.setattr(posterior, "pivoted", lambda system, given: [None] * len(given["q"]))
+    monkeypatch.setattr(posterior, "dense_estimates", lambda system, given: [None] * len(given["q"]))
+    monkeypatch.setattr(posterior.Again, "solves", lambda *given: False)
     refusing, going_on = (solver(inputs["q"], inputs["qd"], y=y, on_singular=x) for x in ("raise", "nan"))
-    with pytest.raises(SingularState, match="variance qdd cannot be computed at this state") as caught:
+    with pytest.raises(SingularState, match="variance of qdd cannot be computed at this state") as caught:
         refusing.std("qdd")
     lost = np.isnan(going_on.std("qdd")).any(axis=1)
     assert going_on.ok.all() and caught.value.states == tuple(np.flatnonzero(lost)) and not lost[0] and lost[-1]
-
-
-def test_forms_with_pivoting_are_kept_for_further_results(monkeypatch):
-    """As many as are kept at most are made once."""
-    _, solver, inputs, y = solved("one")
-    estimate = solver(inputs["q"], inputs["qd"], y=y)
-    made: list[int] = []
-
-    def counted(system, given):
-        made.append(len(given["q"]))
-        return pivoted(system, given)
-
-    monkeypatch.setattr(posterior, "pivoted", counted)
-    first = estimate.std("tau")
-    states = sum(made)
-    assert 1 < states < len(NEAR)
-    monkeypatch.setattr(posterior, "MOST_KEPT", states)
-    again = solver(inputs["q"], inputs["qd"], y=y)
-    assert np.array_equal(again.std("tau"), first) and np.isfinite(again.chi2()).all() and again.covariance("a").any()
-    assert sum(made) == 2 * states
 
 
 @pytest.mark.slow(after=1)
@@ -178,31 +114,6 @@ def test_estimates_have_answers_and_all_results_unless_their_state_counts_as_sin
     for k in range(0, len(q), 6):
         one = solver(q[k], qd[k], y={name: x[k] for name, x in y.items()}, on_singular="nan")
         assert one.ok == answered[k] == (one.reciprocal_condition() >= SINGULAR) == np.isfinite(one.chi2())
-
-
-@pytest.mark.parametrize("kind", ("one", "two"))
-def test_results_are_those_with_pivoting_where_factors_fail_or_the_mean_did(kind):
-    """Each by itself: small pivots of the factors, and states whose mean was solved so, wherever that is needed."""
-    _, solver, inputs, y = solved(kind)
-    estimate = solver(inputs["q"], inputs["qd"], y=y)
-    found, n = estimate.posterior, len(NEAR)
-
-    def worth(again: np.ndarray | None) -> dict[str, np.ndarray]:
-        states = States(estimate.inputs, n, refuse=True, again=again)
-        results = {f"variance {x}": found.variances(x, states) for x in ("tau", "a")}
-        results |= {f"covariance {x}": found.covariance("tau", x, states).reshape(n, -1) for x in ("qdd", "a")}
-        results |= {"residuals": found.residuals(states), "redundancy": found.redundancy(states)}
-        return results | {"determinant": found.log_determinant(states)[:, None]}
-
-    pivoted, guarded, last = worth(np.ones(n, dtype=bool)), worth(None), worth(np.arange(n) == 0)
-    for name, x in pivoted.items():
-        close = {"rtol": 1e-9, "atol": 1e-10 * np.abs(x).max(), "err_msg": name}
-        np.testing.assert_allclose(guarded[name][2:], x[2:], **close)  # where factors fail, or nearly
-        np.testing.assert_array_equal(last[name][0], x[0], err_msg=name)
-        np.testing.assert_allclose(guarded[name][0], x[0], rtol=1e-10, atol=1e-10 * np.abs(x[0]).max())
-    assert any((guarded[name][0] != x[0]).any() for name, x in pivoted.items())
-    certain = pivoted["variance a"] == 0.0
-    assert 0 < certain[0].sum() < certain.shape[1] and (certain == certain[0]).all()  # as without pivoting
 
 
 def test_rounding_errors_of_what_is_certain_are_no_lost_digits():

@@ -9,12 +9,7 @@ import pytest
 from estimates import FAST, dense
 
 import sysdyn as sd
-from sysdyn.equations.whitened import whitened_system
-from sysdyn.offline import square_root as form
 from sysdyn.offline.sampling import lengths
-from sysdyn.online.states import States
-from sysdyn.sparse.information import product
-from sysdyn.sparse.lu import eliminate
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -54,53 +49,6 @@ def test_several_small_pivots_at_once_are_solved_with_pivoting(seed, state):
     residual, chi2 = worth.differences(problem, inputs, estimate)
     ok = estimate.ok
     assert ok[0] and residual[ok].max() <= worth.OFF and chi2[ok].max() <= worth.OFF
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS[:2])
-def test_results_are_those_with_pivoting(seed):
-    """Deviations, residuals and the determinant, of the fixed order and of dense matrices with pivoting."""
-    problem, inputs, estimate = solved(seed)
-    chosen = np.flatnonzero(estimate.ok)[:4]
-    assert len(chosen) == 4
-    system = whitened_system(problem)
-    states = {name: np.broadcast_to(x, (STATES, x.shape[-1]))[chosen] for name, x in inputs.items()}
-    determinant = estimate.posterior.log_determinant(States(estimate.inputs, STATES, refuse=False))
-    for k, at in zip(chosen, form.pivoted(system, states), strict=True):
-        assert at is not None
-        for quantity in problem.quantities:
-            scalars = [product(z, z) ** 0.5 for z in map(at.information.deviations, system.output_terms(quantity))]
-            found = estimate.std(quantity)[k].ravel()
-            assert np.abs(found - scalars).max(initial=0.0) <= max(1e-12, 1e-7 * max(scalars, default=0.0))
-        whitened = np.sqrt(sum(x * x for x in at.information.residuals().values()))
-        assert whitened == pytest.approx(np.sqrt(estimate.chi2()[k]), rel=1e-7, abs=1e-7)
-        pivots = at.information.pivots()
-        size = 2.0 * sum(np.log(np.abs(x)) for x in (*pivots.exact, *pivots.noisy))
-        # `log_likelihood` has the determinant beside those of all covariances
-        assert size == pytest.approx(determinant[k], rel=1e-9, abs=1e-7)
-
-
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_exact_rows_have_pivots_that_cannot_vanish(seed):
-    """The same at every state, or the norm of what is left of an exact row: then exact rows depend on each other."""
-    problem = worth.worth_problem(seed)
-    system = whitened_system(problem)
-    order = form.orders(system)[0]
-    exact = [k for k, i in enumerate(order.pivots.rows) if i not in system.plain.noise_by_row]
-    q, qd, _ = problem.model.random_state(seed=3, batch=3)
-    entries, b = system.values({"q": q, "qd": qd})
-    pivots = []
-    for values, rest in zip(entries, b, strict=True):
-        rows: list[dict[int, float]] = [{} for _ in range(system.shape[0])]
-        for i, j, x in zip(*(x.tolist() for x in system.coordinates), values.tolist(), strict=True):
-            rows[i][j] = x
-        factors = eliminate(rows, rest.tolist(), *order.pivots, early=order.early, across=order.across)
-        pivots.append(np.array([abs(x) for x in factors.pivots]))
-    constant = [k for k in exact if k not in order.across]
-    assert len(constant) > 0.8 * len(exact)
-    np.testing.assert_allclose(pivots[1][constant], pivots[0][constant], rtol=1e-7)
-    np.testing.assert_allclose(pivots[2][constant], pivots[0][constant], rtol=1e-7)
 
 
 def test_states_out_of_range_are_solved_with_pivoting():

@@ -11,9 +11,8 @@ from solvers import in_threads
 
 import sysdyn as sd
 from sysdyn.online import posterior
-from sysdyn.online.posterior import AfterFactors
+from sysdyn.online.posterior import Statistic
 from sysdyn.online.states import States
-from sysdyn.runtime import runner
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
@@ -100,7 +99,7 @@ def solver(request: pytest.FixtureRequest) -> sd.Solver:
 
 
 def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AfterFactors, "at_one", lambda *_: None)
+    patch.setattr(Statistic, "at_one", lambda *_: None)
 
 
 @pytest.mark.slow(after=1)
@@ -116,21 +115,6 @@ def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
             same(one, expected)
 
 
-@pytest.mark.slow(after=2)
-def test_prepared_calls_leave_what_has_to_be_looked_at_to_the_general_way(solver, monkeypatch):
-    """Digits under covariances that are far from the declared ones, of a state for itself and after another one."""
-    (q, qd), given = next(calls(solver.problem))
-    torques = next(m for m in solver.problem.noisy if m.name == "torques").noise
-    near = solver(q, qd, **given)
-    near.std("tau")
-    far = solver(q, qd, **given, noise={"torques": 1e5 * torques})
-    far.std("tau")
-    monkeypatch.setattr(near.posterior.distance, "kept", 0.0)
-    assert np.isfinite(near.std("tau")).all()
-    with pytest.raises(sd.LostDigits):
-        far.std("tau")
-
-
 @pytest.mark.slow(after=1)
 def test_blocks_of_a_batch_give_what_their_states_give(solver):
     last = 700  # blocks of 24 to 600 states
@@ -143,16 +127,6 @@ def test_blocks_of_a_batch_give_what_their_states_give(solver):
             for name in (x for x in one if not x.startswith("expected")):
                 size = np.abs(one[name][np.isfinite(one[name])]).max(initial=1.0)
                 assert np.allclose(many[name][k], one[name], rtol=0.0, atol=1e-7 * size, equal_nan=True), name
-
-
-@pytest.mark.slow
-def test_threads_share_the_blocks_of_a_batch(solver, monkeypatch):
-    arrays, given = next(calls(solver.problem, 61))
-    alone = worth(solver(*arrays, **given), solver.problem)
-    monkeypatch.setattr(runner, "THREAD_OPERATIONS", 1)
-    monkeypatch.setattr(runner, "CORES", 3)
-    monkeypatch.setattr(runner, "INTERMEDIATE_BYTES", 1)
-    same(worth(solver(*arrays, **given), solver.problem), alone)
 
 
 @pytest.mark.slow(after=2)
@@ -181,33 +155,16 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     first, second = solver(*x, **given), solver(*other, **given)
     expected = first.std("tau"), second.std("tau")
     assert not np.array_equal(*expected)
-    ready = first.posterior._executables["variance tau"]
-    np.testing.assert_array_equal(np.sqrt(ready.at_one(first._states)[0]), expected[0])
-    near, nested = type(first.posterior.distance).is_near, []
+    statistic, nested = first.posterior._statistics["variance of tau"], list[np.ndarray]()
+    run = statistic._one.run
 
-    def ask() -> None:
+    def interrupted() -> None:
+        run()
         if not nested:
-            nested.append(None)
+            nested.append(np.zeros(0))
             nested.append(second.std("tau"))
 
-    def asking(self, states):
-        ask()
-        return near(self, states)
-
-    monkeypatch.setattr(type(first.posterior.distance), "is_near", asking)
-    assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
-    factors, _ = ready._one
-    run = factors.run
-
-    def between() -> None:
-        """After the factors, before what follows from them."""
-        run()
-        ask()
-
-    monkeypatch.setattr(type(first.posterior.distance), "is_near", near)
-    second.std("tau")  # the factors are of another state
-    nested.clear()
-    monkeypatch.setattr(factors, "run", between)
+    monkeypatch.setattr(statistic._one, "run", interrupted)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
 
 
@@ -247,5 +204,5 @@ def test_programs_of_results_come_from_the_cache(monkeypatch):
         return sd.compile(problem, outputs=["tau"], level="fast", backend="python")(q, qd, y=y).std("tau")
 
     first = std()
-    monkeypatch.setattr(posterior, "square_root", None)
+    monkeypatch.setattr(posterior, "SymbolicCovariance", None)
     assert np.array_equal(std(), first)

@@ -1,0 +1,205 @@
+"""Covariances, multipliers and determinant of an estimate: expressions over its elimination, or numbers at one state.
+
+The block of unknowns of the inverse Z of the augmented matrix is their covariance, and −Z of the multipliers
+μ = Σ⁻¹ ε is the covariance of these, see `sysdyn.equations.augmented`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.sampling import is_unsolvable
+from sysdyn.program.graph import Scalar, is_constant, is_zero, strip_sign
+from sysdyn.program.program import Guard, Program
+from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares
+from sysdyn.sparse.double_double import DoubleDouble, iterative_refinement
+from sysdyn.sparse.selected_inverse import SelectedInverse, abs_of
+
+Row = Mapping[int, Scalar]  # {number of an unknown: coefficient} of a scalar.
+
+# A variance below this share of `SelectedInverse.error_scale` has lost digits (measured: others were right to 3e-7 at
+# 4,000 states of 40 problems, most of them to 1e-9).
+LEAST_SHARE = 1e-6
+# Group of outputs that holds the guarded shares.
+SHARES = "shares"
+
+
+class Covariance(ABC):
+    """Statistics of an estimate. Components of noise are in the order of `AugmentedSystem.noises`."""
+
+    system: AugmentedSystem
+
+    @abstractmethod
+    def output_rows(self, name: str) -> Sequence[Row]:
+        """Each scalar of a measured output in terms of the unknowns."""
+
+    @abstractmethod
+    def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
+        """Covariances of pairs of scalars, each in terms of the unknowns."""
+
+    @abstractmethod
+    def multipliers(self) -> list[Scalar]:
+        """Multipliers Σ⁻¹ ε of the noisy equations."""
+
+    @abstractmethod
+    def multiplier_covariances(self) -> list[Scalar]:
+        """Their variances; of a full covariance Σ the lower triangle, row by row."""
+
+    @abstractmethod
+    def pivots(self) -> list[Scalar]:
+        """Factors of the determinant of the augmented matrix."""
+
+    def _multiplier_pairs(self) -> Iterator[tuple[int, int]]:
+        """Numbers of the multipliers of `multiplier_covariances`."""
+        for noise, numbers in self.system.noise_numbers:
+            for i in range(noise.size):
+                yield from ((numbers[i], numbers[j]) for j in (range(i + 1) if noise.full else [i]))
+
+
+class SymbolicCovariance(Covariance):
+    """Statistics over the expressions of an elimination. limits: (zero, weak) thresholds of pivots by label."""
+
+    def __init__(self, elimination: Elimination, limits: Mapping[str, tuple[float, float]]):
+        assert isinstance(elimination.system, AugmentedSystem)
+        self.system, self._elimination, self._limits = elimination.system, elimination, limits
+        self._inverse = SelectedInverse(elimination.factors, symmetric=True)
+        self._guards: list[tuple[Scalar, float, str, float]] = []
+
+    def output_rows(self, name: str) -> Sequence[Row]:
+        return self._elimination.shown[name].rows
+
+    def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
+        Z = self._inverse.select({(i, j) for x, y in pairs for i in x for j in y}, self._begin)
+        covariances = []
+        for x, y in pairs:
+            terms = [a * b * Z[i, j] for i, a in x.items() for j, b in y.items()]
+            covariances.append(sum(terms, 0.0))
+            if x is y:
+                scales = [a * a * self._inverse.error_scale((i, i)) for i, a in x.items()]
+                self._guard(covariances[-1], sum((abs_of(t) for t in terms if len(terms) > 1), sum(scales, 0.0)))
+        return covariances
+
+    def multipliers(self) -> list[Scalar]:
+        solution = self._elimination.solution
+        return [solution[i] for _, numbers in self.system.noise_numbers for i in numbers]
+
+    def multiplier_covariances(self) -> list[Scalar]:
+        pairs = [*self._multiplier_pairs()]
+        Z, rows = self._inverse.select(pairs, self._begin), self._elimination.assembly.rows
+        for i in {i for i, _ in pairs}:
+            # the variance is 0 if nothing checks the equation: its errors are compared with 1 / Σ_ii
+            self._guard(1.0, self._inverse.error_scale((i, i)) * -rows[i][i])
+        return [-Z[x] for x in pairs]
+
+    def pivots(self) -> list[Scalar]:
+        return list(self._elimination.factors.pivots)
+
+    def program(self, groups: Sequence[tuple[str, list]]) -> Program:
+        """The program of these outputs, guarded against small pivots and against cancellation."""
+        elimination = self._elimination
+        guards, shares = [*self._guards], [x for x, *_ in self._guards]
+        for k, pivot in enumerate(elimination.factors.pivots):
+            if not is_constant(pivot):
+                zero, weak = self._limits.get(elimination.label(k), (0.0, 0.0))
+                guards.append((strip_sign(pivot), zero, elimination.label(k), weak))
+        groups = [*groups, (SHARES, shares)]  # values that no output depends on are left out, with their guards
+        return Program.from_graph(elimination.graph, elimination.assembly.inputs, groups, guards)
+
+    def _guard(self, x: Scalar, size: Scalar) -> None:
+        """Let states at which |x| is below a share of `size` run again in double-double arithmetic."""
+        if not (is_zero(x) or is_zero(size) or (is_constant(x) and is_constant(size))):
+            self._guards.append((strip_sign(x / size), 0.0, "cancellation in a variance", LEAST_SHARE))
+
+    def _begin(self, k: int) -> None:
+        """Begin a code segment where the entries of another body follow."""
+        body = self.system.body_of[self._elimination.factors.col_perm[k]]
+        if body != self._body:
+            self._elimination.graph.cut()
+        self._body = body
+
+    _body = -2
+
+
+def limits_of(guards: Sequence[Guard]) -> dict[str, tuple[float, float]]:
+    """Thresholds of pivots by label, see `SymbolicCovariance`."""
+    return {x.label: (x.threshold, x.weak) for x in guards}
+
+
+class DenseEstimate(Covariance):
+    """An estimate and its statistics at one state, from dense matrices with pivoting.
+
+    The augmented equations are solved in the null space of the exact ones and refined in double-double arithmetic.
+    Covariances are sums of products of the changes of the solution by errors of variance 1.
+    """
+
+    def __init__(self, system: AugmentedSystem, inputs: Mapping[str, np.ndarray]):
+        """inputs: (size,) by group. `converged` is False if rounding decides the solution."""
+        self.system = system
+        entries, b = system.values_double_double(inputs)
+        M, n = system.matrix(entries.high).toarray(), system.n_unknowns
+        has_noise = np.diagonal(M)[n:] != 0.0  # without variance an equation is exact
+        noisy, exact = n + np.flatnonzero(has_noise), n + np.flatnonzero(~has_noise)
+        L = np.linalg.cholesky(-M[np.ix_(noisy, noisy)])
+        whitened = np.linalg.solve(L, M[noisy, :n])
+        solver = ConstrainedLeastSquares(M[exact, :n], whitened, system.plain.scaling[1])
+
+        def solve(r: np.ndarray) -> np.ndarray:
+            x = np.empty_like(r)
+            x[:n], x[exact], mu = solver.solve(r[:n], r[exact], np.linalg.solve(L, r[noisy]))
+            x[noisy] = np.linalg.solve(L.T, mu)
+            return x
+
+        units = np.empty(len(M))
+        units[:n], units[exact], units[noisy] = solver.columns, solver.rows, 1.0 / np.diagonal(L)
+        errors = np.zeros((len(M), len(noisy)))
+        errors[noisy] = L
+        right = DoubleDouble(np.column_stack([b.high, errors]), np.column_stack([b.low, np.zeros_like(errors)]))
+        x = iterative_refinement(solve, *system.coordinates, entries, right, units)
+        self.converged = x is not None
+        x = right.high if x is None else x
+        self._solution, self._changes = x[:, 0], x[:, 1:]
+        self._log_determinant = solver.log_determinant + 2.0 * float(np.log(np.diagonal(L)).sum())
+        self._output_rows = {
+            name: [{c: x[0] for c, x in row.items()} for row in y.rows]
+            for name, y in system.output_rows({name: x[None] for name, x in inputs.items()}).items()
+        }
+
+    @property
+    def solution(self) -> np.ndarray:
+        """Unknowns and multipliers."""
+        return self._solution
+
+    def output_rows(self, name: str) -> Sequence[Row]:
+        return self._output_rows[name]
+
+    def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
+        return [float(self._change(x) @ self._change(y)) for x, y in pairs]
+
+    def _change(self, row: Row) -> np.ndarray:
+        return np.array([*row.values()], dtype=float) @ self._changes[[*row]]
+
+    def multipliers(self) -> list[Scalar]:
+        return [float(self._solution[i]) for _, numbers in self.system.noise_numbers for i in numbers]
+
+    def multiplier_covariances(self) -> list[Scalar]:
+        return [float(self._changes[i] @ self._changes[j]) for i, j in self._multiplier_pairs()]
+
+    def pivots(self) -> list[Scalar]:
+        """As many equal factors as there are pivots."""
+        n = len(self._solution)
+        return [float(np.exp(self._log_determinant / n))] * n
+
+
+def dense_estimates(system: AugmentedSystem, inputs: Mapping[str, np.ndarray]) -> list[DenseEstimate | None]:
+    """The estimates at N states, inputs (N, size) by group; None at singular states and where refinement fails."""
+    singular = is_unsolvable(system, dict(inputs), system.values(inputs)[0])
+    found: list[DenseEstimate | None] = []
+    for k in range(len(singular)):
+        estimate = None if singular[k] else DenseEstimate(system, {name: x[k] for name, x in inputs.items()})
+        found.append(estimate if estimate and estimate.converged else None)
+    return found
