@@ -194,7 +194,7 @@ def textbook(n: int) -> Iterator[dict]:
 def orthogonal(n: int) -> Iterator[dict]:
     """Tearing with an orthogonal border."""
     system = sd.forward_dynamics(_model(n)).system()
-    order = tearing.torn(order_samples(system, ORDER_STATES), certified=True)
+    order = tearing.tearing_order(order_samples(system, ORDER_STATES), certified=True)
     choice = Elimination(system, *order).choice("", QUANTITIES)
     note = f"{len(choice.joined)} orthogonal columns"
     yield row(n, SOLVE, TORN, "all", EQUAL, solve_scope(system, choice, QUANTITIES), note=note)

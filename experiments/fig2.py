@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.codegen import interpreter
+from sysdyn.equations.backward_error import residual_at
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import is_singular, order_samples, sample_states
@@ -162,7 +163,8 @@ def compiled(n):
 def orthogonal(n):
     """Tearing with an orthogonal border, in the paper's system."""
     system = load_cells(n).system()
-    yield from eliminated(n, CERTIFIED, system, tearing.torn(order_samples(system, BLOCK_STATES), certified=True))
+    order = tearing.tearing_order(order_samples(system, BLOCK_STATES), certified=True)
+    yield from eliminated(n, CERTIFIED, system, order)
 
 
 def judged(n, count):
@@ -177,7 +179,7 @@ def judged(n, count):
     orders = {PERMUTED: (net, umfpack_pivots(net.D(state(n, 0)[0])))} if umfpack.available() else {}
     orders |= {
         TORN: (plain, torn_order(plain)),
-        CERTIFIED: (plain, tearing.torn(sampled, certified=True)),
+        CERTIFIED: (plain, tearing.tearing_order(sampled, certified=True)),
     }  # fmt: skip
     programs = {name: Elimination(system, *order).program(QUANTITIES) for name, (system, order) in orders.items()}
     programs[FOUND] = sd.compile(problem).program
@@ -187,7 +189,7 @@ def judged(n, count):
             d = np.zeros((len(quarter), plain.layout.n))
             for quantity in QUANTITIES:
                 d[:, plain.layout.quantity_columns(quantity)] = found[quantity]
-            error = plain.residual(states, d).normwise
+            error = residual_at(plain, states, d).normwise
         error = np.where(np.isfinite(error), error, np.inf)
         for kind, chosen in (("random", ~quarter), ("multiples of π/2", quarter)):
             yield {

@@ -68,20 +68,20 @@ KINDS = ("random", "right angles")
 # Every second state of a chunk of `sample_states` is random; at the others the joints are at right angles.
 RANDOM = np.arange(CHUNK) % 2 == 0
 # The orders of one state, the safe ones, and pivoting have these names in the files.
-PAPER, SAFE, PIVOTING = "paper", ("umfpack", "aba", "torn"), "pivoted"
+PAPER, SAFE, PIVOTING = "paper", ("umfpack", "aba", "tearing"), "pivoted"
 # Orders for forward dynamics of trees.
 OF_TREES = ("umfpack", "aba")
 # Pictures and tables call them so.
 NAMES = {
     PAPER: "P, Q of one state (paper)", "umfpack": "UMFPACK (safe)", "aba": "order of the ABA",
-    "torn": "tearing, orthogonal border",
+    "tearing": "tearing, orthogonal border",
     PIVOTING: "pivoting at each state",
 }  # fmt: skip
 # Each order has a colour and a line.
 STYLES = {
     PAPER: {"color": "#D55E00", "linestyle": "-"}, "umfpack": {"color": "#0072B2", "linestyle": "--"},
     "aba": {"color": "#000000", "linestyle": "-."},
-    "torn": {"color": "#CC79A7", "linestyle": (0, (8, 2))},
+    "tearing": {"color": "#CC79A7", "linestyle": (0, (8, 2))},
     PIVOTING: {"color": "#666666", "linestyle": ":"},
 }  # fmt: skip
 
@@ -89,11 +89,11 @@ STYLES = {
 def problems(quick: bool) -> Iterator[tuple[str, Callable[[], Problem], tuple[str, ...]]]:
     """(name, problem, safe orders)."""
     for n in (4,) if quick else (6, 10, 30):
-        orders = (*OF_TREES, "torn")
+        orders = (*OF_TREES, "tearing")
         yield f"forward, {n} bodies", lambda n=n: sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)), orders
     if not quick:
         yield "forward, iCub", lambda: sd.forward_dynamics(load_robot("icub")), OF_TREES
-    yield "load cells, 8 bodies", partial(load_cells, 8), ("torn",)
+    yield "load cells, 8 bodies", partial(load_cells, 8), ("tearing",)
 
 
 def pivots(problem: Problem, sampled: SampledMatrix, order: str, k: int = 0) -> Pivots:

@@ -146,7 +146,7 @@ SEARCHED: dict[str, tuple[str, tuple[Start, ...], bool]] = {
     "metis": ("METIS: P and Q (steered)", (partial(_metis, False),), False),
     "metis columns": ("METIS: Q (safe rows)", (partial(_metis, True),), True),
     "markowitz": ("Markowitz (safe pivots)", ORDERINGS["markowitz"], True),
-    "torn": ("tearing, orthogonal border", ORDERINGS["torn"], True),
+    "tearing": ("tearing, orthogonal border", ORDERINGS["tearing"], True),
 }
 # Pictures and tables call the orders so.
 LABELS = {"rnea": "RNEA", "aba": "ABA", "crba": "CRBA + LTDL", **{name: x[0] for name, x in SEARCHED.items()}}

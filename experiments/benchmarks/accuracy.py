@@ -16,7 +16,7 @@ from common import write_csv
 import sysdyn as sd
 
 # The orders of these names are compared; "auto" is what `compile` takes by default.
-ORDERINGS = ("auto", "aba", "crba", "umfpack", "markowitz", "torn")
+ORDERINGS = ("auto", "aba", "crba", "umfpack", "markowitz", "tearing")
 # A relative error beyond this fails the benchmark.
 LIMIT = 1e-9
 

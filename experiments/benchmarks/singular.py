@@ -39,7 +39,7 @@ CONTRADICTED = 1e-6
 COUNTS = ("states", "answered", "wrong", "regular", "contradicted")
 OUTPUTS: dict[str, str | list[str]] = {"qdd": "qdd", "both": ["qdd", "tau"], "all": "all"}
 LEVELS = ("fast", "best")
-ORDERS = ("auto", "markowitz", "torn", "aba")
+ORDERS = ("auto", "markowitz", "tearing", "aba")
 JOINT = """<joint name="j{k}" type="revolute"><parent link="{parent}"/><child link="{child}"/>
 <origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="1" velocity="1"/></joint>"""
 

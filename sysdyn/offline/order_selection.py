@@ -62,7 +62,7 @@ class OrderSelection:
                 break
             with self.stages.stage("candidates"):
                 self._add_failing_states(failing)
-        if self._best() is None and self.options.ordering in ("auto", "symmetric" if self._sampled.tree else "torn"):
+        if self._best() is None and self.options.ordering in ("auto", "symmetric" if self._sampled.tree else "tearing"):
             with self.stages.stage("check"):
                 self._try_all_orthogonal()
         best = self._best() or self._last_resort()

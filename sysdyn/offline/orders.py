@@ -20,10 +20,10 @@ from sysdyn.sparse.quasidefinite import LAST_RESORT
 from sysdyn.sparse.sampled import SampledMatrix
 
 # Orders that "auto" tries besides the recursive ones.
-AUTO = ("torn", "umfpack", "markowitz")
+AUTO = ("tearing", "umfpack", "markowitz")
 # Orders that are tried besides the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
 # accelerations determine needs no multipliers (iCub on two feet: 8,537 and 8,960 operations for 13,377).
-KNOWN_MOTION = ("umfpack", "torn")
+KNOWN_MOTION = ("umfpack", "tearing")
 # Unknowns beyond which the symmetric order has FEW_STARTS starts at first, the better ones there (CPU time).
 FEW_LIMIT, FEW_STARTS = 1000, 3
 # Cost of both first starts of an order, relative to the cheapest order, above which its other starts are skipped (they
@@ -58,7 +58,7 @@ def candidates(
             for name in KNOWN_MOTION:
                 yield from searched(name, fast=fast)
         elif last_resort:  # orthogonal columns
-            yield from searched("torn", fast=True)
+            yield from searched("tearing", fast=True)
     else:
         for name, order in RECURSIVE.items():
             with contextlib.suppress(ProblemError):

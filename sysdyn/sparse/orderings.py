@@ -14,7 +14,7 @@ from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.quasidefinite import SYMMETRIC
 from sysdyn.sparse.sampled import Order, SampledMatrix
-from sysdyn.sparse.tearing import torn
+from sysdyn.sparse.tearing import tearing_order
 
 # Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots. On a humanoid
 # 1e-3 still lets a cosine be a pivot (by trial).
@@ -39,9 +39,9 @@ def unscaled(order: Order) -> Order:
 
 
 look_ahead: Order = partial(markowitz, width=WIDTH, depth=DEPTH)
-# {name: starts}. The last start of "torn" is safe at every regular state by its structure.
+# {name: starts}. The last start of "tearing" is safe at every regular state by its structure.
 ORDERINGS: dict[str, tuple[Order, ...]] = {
-    "torn": (torn, partial(torn, tried=8), partial(torn, certified=True)),
+    "tearing": (tearing_order, partial(tearing_order, tried=8), partial(tearing_order, certified=True)),
     "umfpack": (umfpack_pivots, umfpack_columns),
     "markowitz": (unscaled(markowitz), markowitz, unscaled(look_ahead), look_ahead),
     "symmetric": SYMMETRIC,

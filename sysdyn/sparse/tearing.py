@@ -16,7 +16,7 @@ from sysdyn.sparse.markowitz import cheapest_pivot, choose_pivots
 from sysdyn.sparse.sampled import Pivot, SampledElimination, SampledMatrix
 
 
-def torn(a: SampledMatrix, tried: int = 1000, certified: bool = False) -> Pivots:
+def tearing_order(a: SampledMatrix, tried: int = 1000, certified: bool = False) -> Pivots:
     """Pivots ±1 of unknowns that follow from each other, then the border.
 
     tried: most columns that are compared when the next one is torn. certified: all columns of the border are

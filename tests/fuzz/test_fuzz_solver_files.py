@@ -24,7 +24,7 @@ LONGEST = 10.0  # seconds of CPU time, of each mutant
 def solver() -> sd.Solver:
     """Of an elimination with turned rows, so that a file has all there is."""
     model = sd.auto_tree(2, 1, 1.5, 0.9)
-    return sd.compile(sd.forward_dynamics(model), "torn", ["qdd", "a"], level="fast", effort=0.0)
+    return sd.compile(sd.forward_dynamics(model), "tearing", ["qdd", "a"], level="fast", effort=0.0)
 
 
 @cache

@@ -99,7 +99,7 @@ def test_a_tapered_tree_with_every_order(n, ordering):
     ("ordering", "layout", "known", "base"),
     [
         *((ordering, "paper", "rows", "fixed") for ordering in ("umfpack", "markowitz", "crba")),
-        ("torn", "net_force", "substituted", "fixed"),
+        ("tearing", "net_force", "substituted", "fixed"),
         ("aba", "net_force", "substituted", "floating"),
     ],
 )

@@ -23,7 +23,7 @@ from sysdyn.program.graph import is_constant
 from sysdyn.program.opcodes import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
 from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.rotations import Reflection, Rotation
-from sysdyn.sparse.tearing import torn
+from sysdyn.sparse.tearing import tearing_order
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -34,7 +34,7 @@ PROBLEM = load_cells(4)
 
 @cache
 def solver(backend: str = "llvm", outputs="all") -> Solver:
-    return sd.compile(PROBLEM, ordering="torn", backend=backend, outputs=outputs, on_singular="nan")
+    return sd.compile(PROBLEM, ordering="tearing", backend=backend, outputs=outputs, on_singular="nan")
 
 
 def rounded_otherwise(seed: int) -> dict[int, Callable]:
@@ -126,7 +126,7 @@ def test_derivatives_follow_the_turned_rows():
 def test_rotations_and_reflections_are_both_used():
     system = load_cells(8).system()
     sampled, kinds = order_samples(system, 48), set()
-    for order in ORDERINGS["torn"]:
+    for order in ORDERINGS["tearing"]:
         found = Elimination(system, *order(sampled))
         kinds |= {type(x) for turned in found.factors.turns.values() for x in turned}
         assert found.check(SampledStates.of(system, 256)).report.acceptable
@@ -141,7 +141,7 @@ def test_every_regular_problem_has_an_order_that_is_safe_by_structure(seed, monk
     problem = random_sensors.random_problem(seed)
     system = problem.system()
     sampled = order_samples(system, 8)
-    found = Elimination(system, *torn(sampled, certified=True))
+    found = Elimination(system, *tearing_order(sampled, certified=True))
     factors = found.factors
     assert all(
         is_constant(pivot) or not factors.lower[k] or not factors.upper[k] for k, pivot in enumerate(factors.pivots)
@@ -151,6 +151,6 @@ def test_every_regular_problem_has_an_order_that_is_safe_by_structure(seed, monk
             patched.setattr(interpreter, "numpy_functions", lambda rounding=rounding: rounding)
             report = found.check(SampledStates.of(system)).report
         assert report.least_pivot == 1.0 and report.backward_error < 5e-8
-    compiled = sd.compile(problem, ordering="torn", backend="python", on_singular="nan")
+    compiled = sd.compile(problem, ordering="tearing", backend="python", on_singular="nan")
     solution = call(compiled, regular_states(problem, 100, seed))
     assert solution.ok.all() and solution.backward_error().max() < 1e-10

@@ -101,7 +101,7 @@ def test_safety_has_its_price(results):
 
 @pytest.mark.slow
 def test_the_load_cells_have_singular_states_and_zero_pivots_only_there(results):
-    random, right = rows(results, problem="load cells, 8 bodies", order="torn")
+    random, right = rows(results, problem="load cells, 8 bodies", order="tearing")
     assert random["determinant_crosses"] and random["crossing"] > 0
     assert random["singular"] == 0 < right["singular"] and right["states"] + right["singular"] == random["states"]
     assert random["zero_pivot"] == right["zero_pivot"] == right["guarded"] == 0
@@ -111,7 +111,7 @@ def test_the_load_cells_have_singular_states_and_zero_pivots_only_there(results)
 def test_rows_tell_how_many_states_the_compiled_solver_answers():
     problem = load_cells(8)
     states = sample_states(problem, 2 * FEW)
-    found = NUMERICS.guarded_solver(problem, "torn", [states])
+    found = NUMERICS.guarded_solver(problem, "tearing", [states])
     assert found["guarded"] == 2 * FEW >= found["guarded_solved"] > FEW and float(found["guarded_error"]) < 1e-12
 
 
@@ -246,7 +246,7 @@ def test_the_determinant_tells_singular_states():
     problem = load_cells(8)
     matrix = NUMERICS.Matrix(problem.system())
     sampled = sample_matrix(matrix.system, {x: array[::2] for x, array in sample_states(problem, 2 * FEW).items()})
-    order = NUMERICS.Order("torn", problem, matrix, sampled)
+    order = NUMERICS.Order("tearing", problem, matrix, sampled)
     typical = np.log(np.abs(order.begun)).sum(axis=1).mean()
     states = sample_states(problem, 400, seed=9)
     regular = NUMERICS.is_regular(matrix.system, states, order.kernel(states)["pivots"], typical)

@@ -206,7 +206,7 @@ def test_tearing_is_for_raw_measurements():
         def rows(self, ctx):
             return {("tau", joint): np.ones((1, 1)) for joint in ctx.model.joint_names}
 
-    with pytest.raises(ProblemError, match="'torn' is defined for raw measurements"):
+    with pytest.raises(ProblemError, match="'tearing' is defined for raw measurements"):
         torn(sd.Problem(chain(2), [Total()]).system())
 
 
@@ -342,7 +342,7 @@ def test_figure_2_experiment(results):
     plain = load_cells(6).system()
     (known, left), system = torn(plain), plain
     elimination = Elimination(system, known[0] + left[0], known[1] + left[1])
-    near = elimination.choice("torn", QUANTITIES).end_to_end.total  # the block in another order
+    near = elimination.choice("tearing", QUANTITIES).end_to_end.total  # the block in another order
     assert abs(found[END_TO_END, F.TORN][6].median - near) < 0.1 * near
     for row in csv(results, "fig2_states", states="random"):
         assert row["failed"] == 0

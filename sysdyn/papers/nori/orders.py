@@ -45,7 +45,7 @@ def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
     Kron, Diakoptics (1963).
     """
     if system.problem.custom:
-        raise ProblemError("ordering 'torn' is defined for raw measurements only; use 'auto' or 'markowitz'")
+        raise ProblemError("ordering 'tearing' is defined for raw measurements only; use 'auto' or 'markowitz'")
     row_of = {name: r for r, name in enumerate(system.row_names)}
     measured, bodies = _measured(system), range(system.model.nb)
     pairs: dict[int, int] = {}  # column → row
