@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.diagnosis.null_space import involved
+from sysdyn.diagnosis.null_space import INDEPENDENT, involved
 from sysdyn.diagnosis.structure import LEADING
 from sysdyn.errors import few
 from sysdyn.measurements.variables import Layout
@@ -14,8 +14,6 @@ from sysdyn.measurements.variables import Layout
 SHOWN = 8  # terms of a direction that are printed
 # Amounts that differ by this relative difference are printed as equal; smaller entries of a direction are left out.
 ROUNDED = 1e-6
-# Least size of a pivot relative to its column and to its row; the second pair where no other pivot is left.
-PIVOT_SHARES = ((1e-3, 1e-3), (1e-7, 0.0))
 
 
 @dataclass(frozen=True)
@@ -100,13 +98,13 @@ def echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]
     """Reduced row echelon form of `rows` (k, n) with pivots in the columns `order`, in this order; and the pivots."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []
-    for of_column, of_row in PIVOT_SHARES:
+    for least in INDEPENDENT:
         for c in order.tolist():
             done = len(pivots)
             if done == len(rows):
                 break
             r = done + int(np.argmax(np.abs(rows[done:, c])))
-            if abs(rows[r, c]) < max(of_column * size[c], of_row * np.abs(rows[r, order]).max()):
+            if abs(rows[r, c]) < least * max(size[c], np.abs(rows[r, order]).max()):
                 continue
             rows[[done, r]] = rows[[r, done]]
             rows[done] /= rows[done, c]

@@ -23,9 +23,12 @@ from sysdyn.program.graph import constant_value, is_constant
 from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.dulmage import maximum_matching
 
-# Singular values of S below this share of the greatest count as zero, and so do parts of a unit null vector: half of
-# the digits of double precision, and some.
+# Singular values of S below this share of the greatest count as zero, and so do parts of a unit null vector: well above
+# rounding errors, and below those of regular robots of 300 joints.
 ZERO = 1e-10
+# Least independent part of a row, or pivot, relative to its row and column; the second where nothing else remains:
+# three digits, then half of them.
+INDEPENDENT = (1e-3, 1e-7)
 # An entry of S counts as zero if a relative change of NOISE of the matrix accounts for it; the sensitivity is measured
 # with a random change of the second size.
 NOISE, PERTURBATION = 1e-13, 1e-6

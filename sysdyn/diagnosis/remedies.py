@@ -11,15 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.diagnosis.null_space import ZERO
+from sysdyn.diagnosis.null_space import INDEPENDENT, ZERO
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_part
 from sysdyn.measurements.raw import Known, RawMeasurement, Subset, known
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
-# Least independent part of a row, relative to the row; the second if no other row is left: half of the digits.
-INDEPENDENT = (1e-3, 1e-7)
 # Least part of a removed row relative to the greatest candidate: the condition number of the remaining equations is at
 # most 2e4 times that of all, in 200 states of four sensor problems.
 REMOVABLE = 0.01

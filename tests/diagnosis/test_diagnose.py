@@ -511,20 +511,6 @@ def test_noise_makes_redundancy_welcome():
         sd.compile(noisy - sd.ExternalWrench("all"), level="fast")
 
 
-def test_units_of_freedoms():
-    model = random_tree(12, seed=4)
-    layout = Layout(model)
-    for name, found in zip(layout.names, (x for b in layout.blocks for x in layout.units_at(*b)), strict=True):
-        quantity, owner = name.split("(")[0], name.split("(")[1].split(")")[0]
-        force = quantity in ("f", "fx", "tau")
-        if quantity in ("tau", "qdd"):
-            k = int(name.split("[")[1][:-1]) if "[" in name else 0
-            turn = model.joints[model.joint_index(owner)].S[:3, k].any()
-        else:
-            turn = name.split(").")[1][:2] in ("nx", "ny", "nz", "al")
-        assert found == (("N m" if turn else "N") if force else ("rad/s²" if turn else "m/s²")), name
-
-
 def test_sampled_states_have_all_kinds():
     model = robot(3)
     kinds, q, qd = sampled_states(model)
