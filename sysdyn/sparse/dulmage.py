@@ -1,4 +1,4 @@
-"""Block triangular form of a sparse rectangular matrix, by its pattern alone.
+"""DiagonalBlock triangular form of a sparse rectangular matrix, by its pattern alone.
 
 Dulmage and Mendelsohn (1958). With P and Q from a maximum matching of rows and columns,
 
@@ -21,7 +21,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 
-class Block(NamedTuple):
+class DiagonalBlock(NamedTuple):
     """Rows and columns of a diagonal block, by number; in a square one they are matched pair by pair."""
 
     rows: tuple[int, ...]
@@ -38,9 +38,9 @@ class DulmageMendelsohn:
     """
 
     shape: tuple[int, int]
-    under: Block
-    square: tuple[Block, ...]
-    over: Block
+    under: DiagonalBlock
+    square: tuple[DiagonalBlock, ...]
+    over: DiagonalBlock
 
     @property
     def missing(self) -> int:
@@ -88,8 +88,8 @@ def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
     column_of[row_of[row_of >= 0]] = np.flatnonzero(row_of >= 0)
 
     columns, rows = _reached(np.flatnonzero(row_of < 0), by_column, column_of)
-    under = Block(rows, columns)
-    over = Block(*_reached(np.flatnonzero(column_of < 0), by_row, row_of))
+    under = DiagonalBlock(rows, columns)
+    over = DiagonalBlock(*_reached(np.flatnonzero(column_of < 0), by_row, row_of))
     inner = np.setdiff1d(np.arange(n), [*under.columns, *over.columns])
     return DulmageMendelsohn((m, n), under, _irreducible(by_row, inner, row_of[inner]), over)
 
@@ -142,20 +142,20 @@ def _reached(start: np.ndarray, adjacency, matched: np.ndarray) -> tuple[tuple[i
     adjacency: CSR or CSC with the vertices of this side as its major axis; matched: partners of the other side's.
     """
     stack = start.tolist()
-    seen, other = set(stack), set()
+    same_side, other_side = set(stack), set()
     while stack:
         v = stack.pop()
         for w in adjacency.indices[adjacency.indptr[v] : adjacency.indptr[v + 1]].tolist():
-            if w not in other:
-                other.add(w)
-                partner = int(matched[w])  # there is one: no path augments a maximum matching
-                if partner not in seen:
-                    seen.add(partner)
+            if w not in other_side:
+                other_side.add(w)
+                partner = int(matched[w])  # exists because no path augments a maximum matching
+                if partner not in same_side:
+                    same_side.add(partner)
                     stack.append(partner)
-    return tuple(sorted(seen)), tuple(sorted(other))
+    return tuple(sorted(same_side)), tuple(sorted(other_side))
 
 
-def _irreducible(by_row, columns: np.ndarray, rows: np.ndarray) -> tuple[Block, ...]:
+def _irreducible(by_row, columns: np.ndarray, rows: np.ndarray) -> tuple[DiagonalBlock, ...]:
     """Diagonal blocks, in upper triangular order, of the square part whose pairs are (rows[k], columns[k])."""
     if len(columns) == 0:
         return ()
@@ -170,4 +170,4 @@ def _irreducible(by_row, columns: np.ndarray, rows: np.ndarray) -> tuple[Block, 
     for pair, k in enumerate(component.tolist()):
         members[k].append(pair)
     order = TopologicalSorter(before).static_order()
-    return tuple(Block(tuple(rows[members[k]].tolist()), tuple(columns[members[k]].tolist())) for k in order)
+    return tuple(DiagonalBlock(tuple(rows[members[k]].tolist()), tuple(columns[members[k]].tolist())) for k in order)

@@ -328,6 +328,9 @@ def test_feet_on_load_cells_push_each_other_along_the_intersection_of_the_soles(
     problem = feet_on_load_cells(["nz", "fx", "fy"], "all")
     model, found = problem.model, problem.diagnose()
     assert not found.well_posed and not found.structural and (found.missing, found.excess) == (1, 1)
+    assert found.equations == found.unknowns == found.rank + 1
+    with pytest.raises(StructurallySingular, match=r"(?s)singular at every sampled state.*undetermined.*fx\(l_ank"):
+        sd.compile(problem, "umfpack", level="fast")
     (direction,) = found.directions
     state = found.states[0]
     X = dict(zip(model.body_names, forward_kinematics(model, state.q), strict=True))

@@ -121,26 +121,6 @@ def test_blocks_of_the_structure_are_consistent():
         assert {r for c in columns for r in np.flatnonzero(pattern[:, c])} <= rows
 
 
-def test_two_feet_on_load_cells_are_singular_by_value():
-    """Nori, Property 3: n_x, n_y, f_z of two feet measured; in the plane of the soles the forces are not observable."""
-    model = icub("floating")
-    feet = ["l_ankle_2", "r_ankle_2"]
-    problem = inverse_dynamics(model) - ExternalWrench(feet, ["nz", "fx", "fy"]) + JointTorque(
-        model.joint_names[0], name="free base"
-    )  # fmt: skip
-    diagnosis = problem.diagnose()
-    assert diagnosis.equations == diagnosis.unknowns
-    assert not diagnosis.well_posed and not diagnosis.structural
-    assert diagnosis.rank == diagnosis.unknowns - 1  # rank 5 of 6 for every relative pose
-    assert any(name.startswith("fx(l_ankle_2)") for name in diagnosis.undetermined)
-    assert any(name.startswith("fx(r_ankle_2)") for name in diagnosis.undetermined)
-    assert "by value, at every sampled state" in str(diagnosis)
-    (suggestion,) = diagnosis.suggestions
-    assert suggestion.startswith("state one of ") and "(1)" in suggestion
-    with pytest.raises(sd.StructurallySingular, match=r"(?s)singular at every sampled state.*undetermined.*fx\(l_ank"):
-        sd.compile(problem, "umfpack", level="fast")
-
-
 def test_constraints_that_hold_the_same_motion_are_named():
     arm = chain(6, seed=1)
     tip = ("body5", np.eye(4))

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import structural_rank
 
 from sysdyn.model import auto_tree, chain
 from sysdyn.problem import forward_dynamics, inverse_dynamics
-from sysdyn.sparse.dulmage import Block, dulmage_mendelsohn
+from sysdyn.sparse.dulmage import DiagonalBlock, dulmage_mendelsohn
 
 
 def rank(A: np.ndarray) -> int:
@@ -101,7 +101,7 @@ def test_an_example():
         [0, 0, 0, 0, 0, 1],
     ])  # fmt: skip
     found = dulmage_mendelsohn(scipy.sparse.csc_matrix(A))
-    assert found.under == Block((0,), (0, 1)) and found.over == Block((4, 5), (5,))
+    assert found.under == DiagonalBlock((0,), (0, 1)) and found.over == DiagonalBlock((4, 5), (5,))
     assert {frozenset(b.columns) for b in found.square} == {frozenset({2, 3}), frozenset({4})}
     assert repr(found) == "DulmageMendelsohn(6×6: under 1×2, 2 square blocks, the largest of 2, over 2×1)"
 
@@ -109,7 +109,9 @@ def test_an_example():
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 3)])
 def test_empty_patterns(shape):
     found = dulmage_mendelsohn(scipy.sparse.csr_matrix(shape))
-    assert found.under == Block((), tuple(range(shape[1]))) and found.over == Block(tuple(range(shape[0])), ())
+    assert found.under == DiagonalBlock((), tuple(range(shape[1]))) and found.over == DiagonalBlock(
+        tuple(range(shape[0])), ()
+    )
     assert found.square == () and found.rank == 0
 
 
