@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.diagnosis.observability import Observability
 from sysdyn.diagnosis.report import Diagnosis
-from sysdyn.equations.augmented import system
-from sysdyn.equations.system import System
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.formulation import formulate
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
@@ -25,7 +26,7 @@ from sysdyn.measurements.statement import Statement, switches
 from sysdyn.model import Model
 from sysdyn.model.closures import Loop
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.passes import PAPER
+from sysdyn.passes import PAPER, named_passes
 
 
 class Problem(Statement):
@@ -53,7 +54,7 @@ class Problem(Statement):
     def system(
         self, layout: str = "paper", known: str = "rows", propagate: bool = False, passes: Sequence[str] = PAPER,
         outputs: Sequence[Output] = QUANTITIES,
-    ) -> System:  # fmt: skip
+    ) -> BlockSystem | AugmentedSystem:  # fmt: skip
         """The equations D(q) d + b(q, q̇) = 0 of the problem, with named rows and columns.
 
         Parameters
@@ -79,7 +80,15 @@ class Problem(Statement):
             The latter for a problem with noise: its solution is the estimate, and its `plain` the BlockSystem of the
             equations alone. Calls with equal arguments return the same object, which the problem caches.
         """
-        return system(self, layout, known, propagate, passes, outputs)
+        propagate, names = propagate and not self.noisy, named_passes(passes)
+
+        def build() -> BlockSystem | AugmentedSystem:
+            plain = BlockSystem(formulate(self, layout, known, propagate, names, outputs))
+            return AugmentedSystem(plain) if self.noisy else plain
+
+        # measurements by identity: the cached system keeps them alive
+        of = tuple(x if isinstance(x, str) else id(x) for x in outputs)
+        return self.cached(("system", layout, known, propagate, names, of), build)
 
     @overload
     def diagnose(

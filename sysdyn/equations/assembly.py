@@ -53,41 +53,23 @@ class Assembly:
 def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
     """Copy of the system over `graph`, in which every entry that depends on the state is a separate input.
 
-    Equal (or opposite) entries stay equal, as X occurs twice; constants stay constants. The operations of its
+    Equal (or opposite) entries share an input, as X occurs twice; constants stay constants. The operations of its
     elimination are the *solve* scope of the counts: X, v, c, ν given.
     """
-    entry = EntryInputs(graph)
+    inputs: dict[int, Expr] = {}  # by the node of the entry
 
-    def as_inputs(rows: list[Row], b: list) -> Combination:
+    def entry(x):
+        if is_constant(x):
+            return graph.exact_constant(constant_value(x))
+        if x.node not in inputs:
+            inputs[x.node] = graph.input(f"entry[{len(inputs)}]")
+        return -inputs[x.node] if x.negative else inputs[x.node]
+
+    def entries(rows: list[Row], b: list) -> Combination:
         return Combination([{c: entry(x) for c, x in row.items()} for row in rows],
                            [x if is_zero(x) else entry(x) for x in b])  # fmt: skip
 
-    rows, b = as_inputs(assembly.rows, assembly.b)
-    outputs = {name: as_inputs(*x) for name, x in assembly.outputs.items()}
-    return Assembly(graph, (entry.group,), rows, b, assembly.names, assembly.blocks, outputs)
-
-
-class EntryInputs:
-    """Values of one graph as inputs of another, created at first use: `entries(x)` is the input or constant for x.
-
-    Equal (or opposite) values share an input; constants stay constants. values: those with an input.
-    """
-
-    def __init__(self, graph: Graph):
-        self.values: list[Expr] = []
-        self._graph = graph
-        self._inputs: dict[int, Expr] = {}  # by the node of the value
-
-    def __call__(self, x):
-        if is_constant(x):
-            return self._graph.exact_constant(constant_value(x))
-        if x.node not in self._inputs:
-            self._inputs[x.node] = self._graph.input(f"entry[{len(self.values)}]")
-            self.values.append(-x if x.negative else x)
-        value = self._inputs[x.node]
-        return -value if x.negative else value
-
-    @property
-    def group(self) -> tuple[str, np.ndarray]:
-        """The inputs, as a program takes them."""
-        return "entries", np.array([*self._inputs.values(), None], dtype=object)[:-1]
+    rows, b = entries(assembly.rows, assembly.b)
+    outputs = {name: entries(*x) for name, x in assembly.outputs.items()}
+    group = "entries", np.array([*inputs.values(), None], dtype=object)[:-1]
+    return Assembly(graph, (group,), rows, b, assembly.names, assembly.blocks, outputs)

@@ -14,7 +14,7 @@ to d is the posterior covariance. Björck (1996), section 2.5; Golub and Van Loa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,45 +22,40 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.assembly import Assembly, Row
-from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
-from sysdyn.measurements.measurement import Output
-from sysdyn.measurements.noise import Noise, noise_of
-from sysdyn.measurements.statement import Statement
-from sysdyn.model.quantities import QUANTITIES
-from sysdyn.passes import PAPER, named_passes
+from sysdyn.measurements.noise import Noise
 from sysdyn.sparse.condition import equilibration, rank_condition
 from sysdyn.sparse.superlu import factors
 
-# Reciprocal condition number of an augmented matrix below which that of the equations without multipliers counts, if it
-# is greater: the augmented one may be its square (chosen).
+# Below this reciprocal condition number of an augmented matrix that of the equations without multipliers counts, if
+# greater: the former may be the square of the latter.
 SQUARED = 1e-6
 
 
 class AugmentedSystem(System):
     """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation.
 
-    n_unknowns: number of columns of unknowns. body_of: the body that each column belongs to.
+    n_unknowns: number of columns of unknowns. tree_node: the body that each column belongs to.
     """
 
     def __init__(self, plain: BlockSystem):
         self.plain = plain
         rows, n = plain.shape
         self.n_unknowns = n
-        self.body_of = [*(bodies := bodies_of_columns(plain)), *_bodies_of_rows(plain, bodies)]
+        self.tree_node = [*(bodies := bodies_of_columns(plain)), *_bodies_of_rows(plain, bodies)]
         super().__init__(
             plain.form,
             replace(plain.layout, multipliers=rows),
             [*plain.columns, *range(plain.layout.n, plain.layout.n + rows)],
             (*plain.col_names, *(f"multiplier of {name}" for name in plain.row_names)),
-            (*plain.col_blocks, *(("multiplier", body) for body in self.body_of[n:])),
+            (*plain.col_blocks, *(("multiplier", body) for body in self.tree_node[n:])),
         )
 
     def estimability(self, entries: np.ndarray) -> float:
         """Reciprocal condition number of the equations without multipliers, for one row of `values`.
 
-        The lesser of that of the exact ones, which have to be independent, and that of all, which have to determine the
-        unknowns, whatever the covariances, which the augmented matrix holds, too. Singular values of dense matrices.
+        The lesser of that of the exact equations, which have to be independent, and that of all equations, which have
+        to determine the unknowns, whatever the covariances. From singular values of dense matrices.
         """
         D = self.matrix(self.drop_rounding(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         if D.shape[0] < D.shape[1]:
@@ -68,8 +63,8 @@ class AugmentedSystem(System):
         return 1.0 / max(rank_condition(x) for x in (D, D[~self.plain.noisy_mask]))
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        found = self.reciprocal_condition(entries, sufficient)
-        return found if found >= min(sufficient, SQUARED) else max(found, self.estimability(entries))
+        whole = self.reciprocal_condition(entries, sufficient)
+        return whole if whole >= min(sufficient, SQUARED) else max(whole, self.estimability(entries))
 
     # ---- expressions -------------------------------------------------------------------------------------------
 
@@ -82,35 +77,21 @@ class AugmentedSystem(System):
             for c, x in row.items():
                 rows[c][n + r] = x
         b = [*(0.0 for _ in range(n)), *plain.b]
-        members: dict[str, dict[int, int]] = {}  # by component of each covariance, the number of its multiplier
-        for i, (noise, k) in self.noise.items():
-            members.setdefault(noise.name, {})[k] = i
-        inputs = [*plain.inputs]
-        for noise in self.noises:
-            numbers = plain.graph.inputs(noise.group, noise.scalars)
-            inputs.append((noise.group, numbers))
-            _put_covariance(rows, noise, numbers, members.get(noise.name, {}))
+        inputs, multipliers = [*plain.inputs], {noise.name: numbers for noise, numbers in self.noise_numbers}
+        for noise, numbers in self.noise_numbers:
+            scalars = plain.graph.inputs(noise.group, noise.scalars)
+            inputs.append((noise.group, scalars))
+            _put_covariance(rows, noise, scalars, numbers)
         for m in self.problem.switchable:
-            place = members.get(m.name, {})
-            active = plain.graph.inputs(m.group, len(place))
+            active = plain.graph.inputs(m.group, len(multipliers[m.name]))
             inputs.append((m.group, active))
-            for k, i in place.items():
-                _switch(rows, b, i, active[k])
+            for i, x in zip(multipliers[m.name], active, strict=True):
+                _switch(rows, b, i, x)
         names = (*(f"stationarity of {name}" for name in self.plain.col_names), *plain.names)
         blocks = (*(("stationarity", block[1]) for block in self.plain.col_blocks), *plain.blocks)
         return Assembly(plain.graph, tuple(inputs), rows, b, names, blocks, plain.outputs)
 
     # ---- noise -------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def noise(self) -> Mapping[int, tuple[Noise, int]]:
-        """{multiplier's number: (noise, component)} of the noisy equations."""
-        return {self.n_unknowns + r: x for r, x in self.plain.noise_by_row.items()}
-
-    @cached_property
-    def noises(self) -> list[Noise]:
-        """The covariances, each once, in the order of the problem."""
-        return [noise_of(m, self.model) for m in self.problem.noisy]
 
     @cached_property
     def noise_numbers(self) -> list[tuple[Noise, list[int]]]:
@@ -136,7 +117,7 @@ class AugmentedSystem(System):
         return both, both
 
     def completed(self, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """Unknowns d (N, full layout) of an estimate with the multipliers that suit them best; NaN if there are none.
+        """Unknowns d (N, layout) of an estimate with the multipliers of least stationarity; NaN if there are none.
 
         μ = Σ⁻¹ (Y d + y₀), and the λ of least stationarity E^T λ + Y^T μ, in natural units. entries (N or 1, nnz), b (N
         or 1, equations): of `values`; multipliers in d count for nothing.
@@ -153,19 +134,19 @@ class AugmentedSystem(System):
         n, M = self.n_unknowns, self.matrix(entries)
         noisy = np.flatnonzero(self.plain.noisy_mask)
         exact = np.flatnonzero(~self.plain.noisy_mask)
-        found = np.full(self.shape[0] - n, np.nan)
+        multipliers = np.full(self.shape[0] - n, np.nan)
         Y, E = M[n + noisy][:, :n], M[n + exact][:, :n]
         covariance = factors(-M[n + noisy][:, n + noisy])
         if covariance is None:
-            return found
-        found[noisy] = covariance.solve(Y @ x + b[n + noisy])
+            return multipliers
+        multipliers[noisy] = covariance.solve(Y @ x + b[n + noisy])
         units = self.scaling[0]
         A = (E.T.multiply(units[:n, None]).multiply(units[None, n + exact])).tocsr()
         least = factors(scipy.sparse.bmat([[scipy.sparse.eye(n), A], [A.T, None]])) if len(exact) else None
         if least is not None:
-            rhs = np.concatenate([-units[:n] * (Y.T @ found[noisy]), np.zeros(len(exact))])
-            found[exact] = units[n + exact] * least.solve(rhs)[n:]
-        return found
+            rhs = np.concatenate([-units[:n] * (Y.T @ multipliers[noisy]), np.zeros(len(exact))])
+            multipliers[exact] = units[n + exact] * least.solve(rhs)[n:]
+        return multipliers
 
     def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Sizes (N, equations) of residuals; stationarity is relative to the greatest of its rows, in natural units.
@@ -192,12 +173,12 @@ class AugmentedSystem(System):
         return self.matrix(np.where(self._covariance, np.where(r == c, -1.0, 0.0), entries * scale[r] * scale[c]))
 
 
-def _put_covariance(rows: list[Row], noise: Noise, numbers: np.ndarray, place: Mapping[int, int]) -> None:
-    """Put −Σ into the rows and columns of the multipliers; place: the number of the multiplier of each component."""
-    for k, i in place.items():
-        for l, j in place.items():
+def _put_covariance(rows: list[Row], noise: Noise, scalars: np.ndarray, numbers: Sequence[int]) -> None:
+    """Put −Σ into the rows and columns of the multipliers of its components."""
+    for k, i in enumerate(numbers):
+        for l, j in enumerate(numbers):
             if k == l or noise.full:
-                rows[i][j] = -noise.entry(numbers, k, l)
+                rows[i][j] = -noise.entry(scalars, k, l)
 
 
 def _switch(rows: list[Row], b: list, i: int, active) -> None:
@@ -209,22 +190,6 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
             rows[i][j] = x * active
             rows[j][i] = rows[j][i] * active
     b[i] = b[i] * active
-
-
-def system(
-    problem: Statement, layout: str = "paper", known: str = "rows", propagate: bool = False,
-    passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
-) -> BlockSystem | AugmentedSystem:  # fmt: skip
-    """The equations of a problem, an AugmentedSystem if some are noisy; see `sysdyn.Problem.system`. Cached."""
-    propagate, names = propagate and not problem.noisy, named_passes(passes)
-
-    def make() -> BlockSystem | AugmentedSystem:
-        plain = BlockSystem(formulate(problem, layout, known, propagate, names, outputs))
-        return AugmentedSystem(plain) if problem.noisy else plain
-
-    # measurements by identity: the cached system keeps them alive
-    of = tuple(x if isinstance(x, str) else id(x) for x in outputs)
-    return problem.cached(("system", layout, known, propagate, names, of), make)
 
 
 def bodies_of_columns(plain: BlockSystem) -> list[int]:
@@ -252,11 +217,11 @@ def _common_body(plain: BlockSystem, bodies: set[int]) -> int:
 
 
 def _ancestors(parent, i: int) -> list[int]:
-    found = []
+    bodies = []
     while i >= 0:
-        found.append(i)
+        bodies.append(i)
         i = parent[i]
-    return found
+    return bodies
 
 
 def common_ancestor(parent: Sequence[int], i: int, j: int) -> int:

@@ -12,6 +12,8 @@ from sysdyn.equations.system import System
 
 # Most entries of D of all states whose residuals are computed at a time (40 MB an array).
 RESIDUAL_ENTRIES = 5_000_000
+# Terms of a row below this share of its natural terms are rounding errors (45,000 rounding units).
+ROUNDING_SHARE = 1e-11
 
 
 class Residual(NamedTuple):
@@ -53,7 +55,7 @@ def residual_of(system: System, entries: np.ndarray, b: np.ndarray, d: np.ndarra
     vectors, kinds, units = *system.unknown_groups, system.scaling[1]
     terms = system.row_sums(size * _greatest(np.abs(x), vectors)[:, column]) + np.abs(b)
     natural = system.row_sums(size * (units * _greatest(np.abs(x) / units, kinds))[:, column]) + np.abs(b)
-    scale = np.where(terms < system.rounding_share * natural, natural, terms)
+    scale = np.where(terms < ROUNDING_SHARE * natural, natural, terms)
     scale = system.residual_scale(scale, size)
     error = np.abs(rows) / np.where(scale > 0.0, scale, 1.0)
     return Residual(rows, error.max(axis=1), np.abs(rows).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0))

@@ -37,8 +37,6 @@ from sysdyn.sparse.lu import is_unit
 
 # Relative change of entries that makes the matrix of a singular state singular (4,500 rounding units).
 SINGULAR = 1e-12
-# Terms of a row below this share of its natural terms are rounding errors (45,000 rounding units).
-ROUNDING_SHARE = 1e-11
 # Reciprocal condition of matrices that are singular in all units (a twentieth of the rounding unit).
 SURELY_SINGULAR = 1e-17
 # Most nodes of the graph of an assembly that is cached for the next elimination (some 100 MB).
@@ -335,11 +333,6 @@ class System:
         return self.model.normalise(x) if name == "q" else x
 
     # ---- sizes of residuals, see `sysdyn.equations.backward_error` -----------------------------------------------
-
-    @property
-    def rounding_share(self) -> np.ndarray:
-        """(1 or equations,): share of natural terms below which the terms of a row are rounding errors."""
-        return np.array([ROUNDING_SHARE])
 
     def residual_scale(self, scale: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Sizes (N, equations) that residuals are relative to, from those of terms and from |D| (N, nnz)."""

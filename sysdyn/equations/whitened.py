@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sysdyn.equations.assembly import Assembly, Row
-from sysdyn.equations.augmented import bodies_of_columns, system
+from sysdyn.equations.augmented import bodies_of_columns
+from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
@@ -26,7 +27,7 @@ class WhitenedSystem(System):
     """
 
     def __init__(self, plain: BlockSystem):
-        self.plain, self.body_of = plain, bodies_of_columns(plain)
+        self.plain, self.tree_node = plain, bodies_of_columns(plain)
         super().__init__(plain.form, plain.layout, plain.columns, plain.col_names, plain.col_blocks)
 
     @property
@@ -94,4 +95,4 @@ def _subtract(row: Row, x, other: Row) -> None:
 
 def whitened_system(problem: Statement, known: str, outputs: Sequence[Output]) -> WhitenedSystem:
     """The whitened system of a problem, in the layout of the paper; see `Problem.system`."""
-    return WhitenedSystem(system(problem, known=known, outputs=outputs).plain)
+    return WhitenedSystem(BlockSystem(formulate(problem, known=known, outputs=outputs)))

@@ -117,7 +117,7 @@ class SymbolicCovariance(Covariance):
 
     def _begin(self, k: int) -> None:
         """Begin a code segment where the entries of another body follow."""
-        body = self.system.body_of[self._elimination.factors.col_perm[k]]
+        body = self.system.tree_node[self._elimination.factors.col_perm[k]]
         if body != self._body:
             self._elimination.graph.cut()
         self._body = body

@@ -328,7 +328,7 @@ def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
     So a subtree leaves noisy rows of the wrench of its joint and of the acceleration of its parent.
     """
     parent, parts = system.model.parent, defaultdict(list)
-    for column, (body, (quantity, _)) in enumerate(zip(system.body_of, system.col_blocks, strict=True)):
+    for column, (body, (quantity, _)) in enumerate(zip(system.tree_node, system.col_blocks, strict=True)):
         front = int(parent[body]) if quantity == "f" and body >= 0 else body
         parts[front, quantity not in ("a", "qdd")].append(column)
     return [parts[front] for front in sorted(parts, reverse=True)]

@@ -157,7 +157,7 @@ def _tree(system: System) -> Tree | None:
     n = system.n_unknowns
     positive = (k < n for k in range(len(system.columns)))
     pairs = ((n + row, column) for row, column in system.plain.unit_pivots())
-    return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive), tuple(pairs))
+    return Tree(tuple(system.tree_node), tuple(system.model.parent), tuple(positive), tuple(pairs))
 
 
 def order_samples(system: System, n: int) -> SampledMatrix:

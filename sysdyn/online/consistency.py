@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
-from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.backward_error import ROUNDING_SHARE, residual_of
 from sysdyn.equations.measurement_rows import measurement_row_name
-from sysdyn.equations.system import ROUNDING_SHARE
 from sysdyn.errors import Inconsistent, ProblemError, at_states, few
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group

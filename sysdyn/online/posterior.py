@@ -78,7 +78,8 @@ class Posterior:
     @functools.cached_property
     def noisy(self) -> NoisyComponents:
         """The noisy components, in the order of `multipliers`."""
-        return NoisyComponents(self.system.noises, [m.name for m in self.problem.switchable])
+        noises = [noise for noise, _ in self.system.noise_numbers]
+        return NoisyComponents(noises, [m.name for m in self.problem.switchable])
 
     # ---- results ------------------------------------------------------------------------------------------------
 

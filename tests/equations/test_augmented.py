@@ -85,9 +85,9 @@ def test_columns_belong_to_bodies(case):
         sd.ExternalWrench("all"),
     )
     system = sd.Problem(model, [*known, measurement]).system()
-    found = dict(zip(system.col_names, system.body_of, strict=True))
+    found = dict(zip(system.col_names, system.tree_node, strict=True))
     own = [found[f"multiplier of y:{measurement.name}: {x}"] for x in measurement.components(model)]
-    wrench = [body for (quantity, _), body in zip(system.col_blocks, system.body_of, strict=False) if quantity == "w"]
+    wrench = [body for (quantity, _), body in zip(system.col_blocks, system.tree_node, strict=False) if quantity == "w"]
     assert set(own + wrench) == {owner} and bool(wrench) == isinstance(measurement, sd.Constraint)
     for k in range(5):
         for name in (f"a(body{k}).a_x", f"tau(joint{k})", f"multiplier of c:f(body{k}).nz"):
@@ -98,4 +98,4 @@ def test_equations_about_nothing_unknown_belong_to_no_body():
     torque = sd.JointTorque("all", name="tau"), sd.JointTorque("joint1", noise=1.0, name="again")
     problem = sd.Problem(sd.chain(2), [*torque, sd.ExternalWrench("all")])
     system = problem.system(known="substituted")
-    assert system.body_of[system.col_names.index("multiplier of y:again: tau(joint1)")] == -1
+    assert system.tree_node[system.col_names.index("multiplier of y:again: tau(joint1)")] == -1

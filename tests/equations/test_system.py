@@ -11,7 +11,7 @@ from robots import ROBOTS
 from systems import PROBLEMS, built, check_reference_solves, cross_force, reference
 
 import sysdyn as sd
-from sysdyn.equations.assembly import EntryInputs
+from sysdyn.equations.assembly import Assembly, with_entry_inputs
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.newton_euler import newton_euler as assembled
 from sysdyn.measurements.variables import LAYOUTS, Layout
@@ -258,13 +258,14 @@ def test_equations_are_cut_into_pieces_if_asked():
     assert pieces[0] == 0 and pieces[1] > 2 * system.model.nb
 
 
-def test_entries_of_another_graph_are_inputs_once():
+def test_entries_as_inputs():
     """Values that are equal or opposite share one, constants are none."""
     graph, other = Graph("structural"), Graph("structural")
     x, y = graph.inputs("x", 2)
-    entry = EntryInputs(other)
-    found = [entry(v) for v in (x * y, -(x * y), x + 1.0, 2.5, x * y, -(x * x))]
-    assert len(entry.values) == len(entry.group[1]) == 3
-    numbers = {"x[0]": 3.0, "x[1]": -0.5}
-    own = {f"entry[{k}]": v for k, v in enumerate(evaluate(np.array(entry.values), numbers))}
-    assert np.array_equal(evaluate(np.array(found, dtype=object), own), [-1.5, 1.5, 4.0, 2.5, -1.5, -9.0])
+    values = x * y, -(x * y), x + 1.0, 2.5, x * y, -(x * x)
+    system = with_entry_inputs(Assembly(graph, (), [dict(enumerate(values))], [0.0]), other)
+    ((_, inputs),) = system.inputs
+    numbers = {"entry[0]": -1.5, "entry[1]": 4.0, "entry[2]": 9.0}
+    assert len(inputs) == len(numbers)
+    row = np.array(list(system.rows[0].values()), dtype=object)
+    assert np.array_equal(evaluate(row, numbers), [-1.5, 1.5, 4.0, 2.5, -1.5, -9.0])
