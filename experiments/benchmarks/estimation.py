@@ -8,9 +8,8 @@ exact equations, by singular value decompositions: the mean, quantity by quantit
 and each standard deviation relative to itself. The iCub has noisy torques, joint accelerations, accelerometers and
 force/torque sensors, and external wrenches that are either known or noisy, too.
 
-Standard deviations and w-tests are those of solutions that nobody has asked before, of states that take turns (for the
-same inputs factors would be kept), less the time of the solution itself, which takes turns with them. Their `ratio` is
-to the mean in the same turns, or of one state to their kernels, run one after the other. Plain calls with `noise=` and
+Standard deviations and w-tests are those of new solutions, less the time of the solution itself, which takes turns with
+them. Their `ratio` is to the mean in the same turns, or of one state to their kernels. Plain calls with `noise=` and
 `active=` are of the same problem with two switchable force/torque sensors, one of which is off, less the prepared call.
 
 Writes experiments/results/estimation.csv.
@@ -190,16 +189,12 @@ def beyond(first: Callable[[], object], whole: Callable[[], object], number: int
 
 
 def kernels(solution: sd.Estimate, names: Sequence[str]) -> Callable[[], None]:
-    """The bare kernels of these results of one state, of the factors and then of each, as prepared calls."""
+    """The bare kernels of these results of one state, as prepared calls."""
     programs, steps = solution.posterior.programs, []
-    arrays = solution.inputs
-    for name in ("factors", *names):
-        executable = programs[name]
-        outputs, status = executable.backend.allocate_results(1)
-        steps.append(executable.bind(arrays, outputs, status, None, single=True))
-        if name == "factors":
-            steps[-1]()
-            arrays = outputs
+    for name in names:
+        runner = programs[name]
+        outputs, status = runner.backend.allocate_results(1)
+        steps.append(runner.bind(solution.inputs, outputs, status, None, single=True))
 
     def run() -> None:
         for step in steps:
@@ -254,8 +249,8 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
         return solver(*batch, y=many, threads=1)
 
     asked = {
-        "std of tau": (lambda x: x.std("tau"), ["variance tau"]),
-        "w-test": (lambda x: x.normalised_residuals(), ["residuals", "redundancy"]),
+        "std of tau": (lambda x: x.std("tau"), ["variance of tau"]),
+        "w-test": (lambda x: x.normalised_residuals(), ["tests"]),
     }
     times: dict[str, tuple[Timing, float | str]] = {
         "mean, bind, one state": (timed(step, repeat=201, number=50), ""),
