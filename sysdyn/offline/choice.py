@@ -21,6 +21,7 @@ class Choice:
         fast level).
     fill_in: entries of L and U that are structural zeros of the matrix. triangular: the permuted matrix is.
     stability: the report of its check; None before it.
+    refined: a step of iterative refinement follows, in the program.
     passes: the applied ones of `sysdyn.PASSES`.
     joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
@@ -33,6 +34,7 @@ class Choice:
     fill_in: int
     triangular: bool
     stability: StabilityReport | None = None
+    refined: bool = False
     passes: tuple[str, ...] = PAPER
     joined: tuple[tuple[int, tuple[int, ...]], ...] = ()
 

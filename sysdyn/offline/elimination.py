@@ -19,7 +19,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.program.graph import Graph, is_constant, strip_sign
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.sparse.lu import eliminate
+from sysdyn.sparse.lu import Factors, eliminate, refine
 
 # Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
 NODES_PER_OPERATION = 1.8
@@ -29,14 +29,17 @@ class Elimination:
     """The system eliminated over Expr in a given order, ready to be checked and turned into programs.
 
     joined: {k: rows that are turned with that of pivot k}, see `eliminate`. thresholds: {number of a pivot: (size below
-    which it counts as zero, size below which calls use the fallback)}; the check sets them. Raises NoSafeOrdering if it
-    grows beyond `cap` operations, SingularState if a pivot is identically zero.
+    which it counts as zero, size below which calls use the fallback)}; the check sets them. refined: with one step of
+    iterative refinement. Raises NoSafeOrdering if it grows beyond `cap` operations, SingularState if a pivot is
+    identically zero.
     """
 
     def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int],
                  joined: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
-                 thresholds: Mapping[int, tuple[float, float]] | None = None):  # fmt: skip
-        self.system, self.joined, self.thresholds = system, dict(joined or {}), dict(thresholds or {})
+                 thresholds: Mapping[int, tuple[float, float]] | None = None,
+                 refined: bool = False):  # fmt: skip
+        self.system, self.joined, self.refined = system, dict(joined or {}), refined
+        self.thresholds = dict(thresholds or {})
         self.assembly = system.build_copy()
         self.graph = self.assembly.graph
         body = [system.col_blocks[c][1] for c in col_perm]
@@ -56,7 +59,7 @@ class Elimination:
             self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin=begin)
             failed.pop_all()
         self.graph.cut()
-        self.solution = self.factors.solution
+        self.solution = _solution(self.assembly, self.factors, refined)
 
     @property
     def shown(self) -> Mapping[str, Combination]:
@@ -70,7 +73,7 @@ class Elimination:
         f = self.factors
         return Choice(
             ordering=ordering, row_perm=tuple(f.row_perm), col_perm=tuple(f.col_perm), end_to_end=count, solve=None,
-            fill_in=f.fill_in, triangular=f.triangular, passes=self.system.passes,
+            fill_in=f.fill_in, triangular=f.triangular, refined=self.refined, passes=self.system.passes,
             joined=tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.turns),
         )  # fmt: skip
 
@@ -119,6 +122,10 @@ class Elimination:
         return CheckedProgram(run=run, labels=labels, structural=structural, chunk=chunk_of(program))
 
 
+def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
+    return refine(assembly.rows, assembly.b, factors, assembly.graph.decouple) if refined else factors.solution
+
+
 def output_groups(
     system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
 ) -> list[tuple[str, list]]:
@@ -149,5 +156,6 @@ def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Fl
     assembly = with_entry_inputs(system.build(Graph(system.sharing)), Graph(system.sharing))
     with assembly.graph as graph:
         factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
-        found = [x for _, values in output_groups(system, assembly, factors.solution, outputs) for x in values]
+        solution = _solution(assembly, factors, choice.refined)
+        found = [x for _, values in output_groups(system, assembly, solution, outputs) for x in values]
         return graph.count(found)

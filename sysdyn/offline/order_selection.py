@@ -65,11 +65,14 @@ class OrderSelection:
         if self._best() is None and self.options.ordering in ("auto", "symmetric" if self._sampled.tree else "tearing"):
             with self.stages.stage("check"):
                 self._try_all_orthogonal()
+        if self._best() is None and self._checked:
+            with self.stages.stage("check"):
+                self._refine()
         best = self._best() or self._last_resort()
         if best is None:
             raise self._failure()
         choice, thresholds = best
-        return choice, Elimination(self.system, *choice.pivots, thresholds=thresholds)
+        return choice, Elimination(self.system, *choice.pivots, thresholds=thresholds, refined=choice.refined)
 
     def _is_over(self, attempt: int) -> bool:
         """True if another search is not worth its time."""
@@ -91,6 +94,15 @@ class OrderSelection:
             return min(acceptable, key=lambda x: (x[0].report.flaws, x[0].total))
         stable = [x for x in self._checked if x[0].report.backward_stable]
         return min(stable, key=lambda x: x[0].report.difference, default=None)
+
+    def _refine(self) -> None:
+        """Check the most accurate order with a step of iterative refinement, which doubles its operations or more."""
+        choice, _ = min(self._checked, key=lambda x: x[0].report.backward_error)
+        refined = Elimination(self.system, *choice.pivots, refined=True)
+        with refined.graph:
+            choice = refined.choice(choice.ordering, self.options.outputs)
+        self.considered.append((choice.ordering, f"refined: {choice.total} operations"))
+        self._check([choice])
 
     def _last_resort(self) -> tuple[Choice, dict] | None:
         """An order that is not acceptable: the cheapest one, or the most accurate one, whose states all fall back."""
@@ -138,7 +150,7 @@ class OrderSelection:
         failing = []
         for choice in choices:
             self.stages.report(f"checking {choice.ordering}", 0.7)
-            elimination = Elimination(self.system, *choice.pivots)
+            elimination = Elimination(self.system, *choice.pivots, refined=choice.refined)
             with elimination.graph:
                 checked = elimination.check(self._states)
             report = checked.report

@@ -69,7 +69,7 @@ def product(
     ways: list[ProgramDerivatives] = [ProgramDerivatives(program, of, wrt, directions)]
     if not choice.is_recursion:
         system = ordered_system(problem, options, choice)
-        elimination = Elimination(system, *choice.pivots)
+        elimination = Elimination(system, *choice.pivots, refined=choice.refined)
         ways.append(_ByFactors(program, of, wrt, directions, system, elimination))
     # the residual of a tree lacks the derivatives through couplings
     free, w = None if problem.couplings else recursion.applies(problem), problem.wrenches.name

@@ -97,7 +97,7 @@ def _differentiate(
                 f"the pass {CHANGED[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
                 f"derivatives compile with outputs={[*options.output_names, x]!r}"
             )
-    elimination = Elimination(ordered_system(problem, options, choice), *choice.pivots)
+    elimination = Elimination(ordered_system(problem, options, choice), *choice.pivots, refined=choice.refined)
     limits = {guard.label: guard for guard in guards}
     kept = [(strip_sign(pivot), guard.threshold, guard.label, guard.weak)
             for k, pivot in enumerate(elimination.factors.pivots)

@@ -221,7 +221,7 @@ class Posterior:
             stages.report("done", 1.0)
 
     def _program(self, groups: Formula) -> Program:
-        elimination = Elimination(self.system, *self._choice.pivots)
+        elimination = Elimination(self.system, *self._choice.pivots, refined=self._choice.refined)
         with elimination.graph:
             covariance = SymbolicCovariance(elimination, limits_of(self._guards))
             program = covariance.program(groups(covariance))

@@ -287,7 +287,8 @@ class Solver(Differentiable[DerivativeProduct]):
             repr(self),
             f"  end to end   {counts.end_to_end!r}",
             f"  solve        {counts.solve or _NO_SCOPE}",
-            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}",
+            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
+            f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
             f"  stability    over {s.states} states, every joint at multiples of π/2 and its limits among them: "
             f"backward error ≤ {s.backward_error:.1e} row by row",
             f"  left out     {s.singular} singular states, and {s.fallback} near them that calls solve again",

@@ -227,6 +227,17 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
     return [y.get(i, 0.0) for i in range(len(steps) + len(factors.left))]
 
 
+def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
+    """The solution of A x + b = 0 after one step of iterative refinement: x + δ with A δ + (A x + b) = 0.
+
+    rows, b: as `eliminate` had them. opaque: an identity that a graph of expressions does not see through; it would
+    otherwise simplify the residual to 0, its value in exact arithmetic. Wilkinson (1963).
+    """
+    x = [opaque(value) for value in factors.solution]
+    residual = [sum((entry * x[j] for j, entry in row.items()), rest) for row, rest in zip(rows, b, strict=True)]
+    return [value + opaque(step) for value, step in zip(x, solve(factors, residual), strict=True)]
+
+
 def _same(x):
     return x
 

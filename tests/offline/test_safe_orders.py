@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import sys
 from dataclasses import replace
 
@@ -172,4 +173,6 @@ def test_orders_that_are_not_accurate_are_refused_with_their_errors(monkeypatch,
         return
     with pytest.raises(NoSafeOrdering, match="backward error 1.0e-02") as caught:
         sd.compile(problem, "markowitz", backend="python", level="fast")
-    assert all(line.startswith("markowitz") for line in caught.value.tried)
+    error = caught.value
+    assert all(line.startswith("markowitz") for line in error.tried) and len(set(error.tried)) == len(error.tried)
+    assert pickle.loads(pickle.dumps(error)).tried == error.tried

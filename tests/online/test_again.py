@@ -209,7 +209,7 @@ def test_other_roundings_of_constants():
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("heavier", (1.0, 1e12))
+@pytest.mark.parametrize("heavier", (1.0, 1e12, 1e-12))
 def test_wrenches_that_are_zero_and_uneven_bodies_are_no_doubt(heavier):
     """At regular states answers count where nothing pushes, and where bodies differ by many decades."""
     inertias = arm().inertias.copy()
