@@ -39,8 +39,6 @@ from sysdyn.sparse.lu import is_unit
 SINGULAR = 1e-12
 # Reciprocal condition of matrices that are singular in all units (a twentieth of the rounding unit).
 SURELY_SINGULAR = 1e-17
-# Most nodes of the graph of an assembly that is cached for the next elimination (some 100 MB).
-CACHED_NODES = 300_000
 # Number of random states at which sizes of entries are taken, to scale rows and columns (more change little).
 SCALE_STATES = 4
 # Entries below this share of their typical size count as zero (45 rounding units).
@@ -65,7 +63,6 @@ class System:
         self.form, self.layout = form, layout
         self.columns, self.col_names, self.col_blocks = columns, col_names, col_blocks
         self.problem, self.model, self.passes = form.problem, form.problem.model, form.passes
-        self._segmented: Assembly | None = None
 
     def rewrite(self, plain: Assembly) -> Assembly:
         """Write the system from the equations of the problem alone, in the same graph."""
@@ -77,12 +74,11 @@ class System:
 
     def build_copy(self) -> Assembly:
         """The system over a new graph, with a segment of the program for each body: a copy of a cached one."""
-        if self._segmented is None:
-            assembly = self.build(Graph(self.sharing), segmented=True)
-            if len(assembly.graph) > CACHED_NODES:
-                return assembly
-            self._segmented = assembly
         return self._segmented.copy()
+
+    @cached_property
+    def _segmented(self) -> Assembly:
+        return self.build(Graph(self.sharing), segmented=True)
 
     @cached_property
     def assembly(self) -> Assembly:
