@@ -23,7 +23,7 @@ class Choice:
     stability: the report of its check; None before it.
     refined: a step of iterative refinement follows, in the program.
     passes: the applied ones of `sysdyn.PASSES`.
-    joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
+    joined: (k, rows that are rotated with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
 
     ordering: str
