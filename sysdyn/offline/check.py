@@ -18,9 +18,9 @@ from sysdyn.model import Model
 from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.report import DIFFERENCE, GOOD_ERROR, StabilityReport
 from sysdyn.offline.sampling import (
+    CHECK_SEED,
     FARTHEST,
     NEAR,
-    SAFETY_SEED,
     is_singular,
     reach,
     require_regular,
@@ -103,7 +103,7 @@ class SampledStates:
     def of(system: System, n: int | None = None, external_wrenches: bool = True) -> SampledStates:
         """n: number of states; CHECKED_STATES if left out, or fewer if the system is large."""
         n = max(FEWEST, min(CHECKED_STATES, EQUATIONS // system.shape[0])) if n is None else n
-        inputs = sample_states(system.problem, n, SAFETY_SEED, ranges=True)
+        inputs = sample_states(system.problem, n, CHECK_SEED, ranges=True)
         if not external_wrenches:
             inputs["fx"] = np.zeros_like(inputs["fx"])
         return SampledStates(system, inputs)

@@ -157,5 +157,4 @@ def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Fl
     with assembly.graph as graph:
         factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
         solution = _solution(assembly, factors, choice.refined)
-        found = [x for _, values in output_groups(system, assembly, solution, outputs) for x in values]
-        return graph.count(found)
+        return graph.count(x for _, values in output_groups(system, assembly, solution, outputs) for x in values)

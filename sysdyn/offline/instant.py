@@ -24,7 +24,7 @@ from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.measurement import Output, output_name
 from sysdyn.offline.derivatives import rates
 from sysdyn.offline.elimination import output_groups
-from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, sample_states
+from sysdyn.offline.sampling import CHECK_SEED, ORDER_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.graph import SHARING, Graph, Scalar, is_zero
 from sysdyn.program.program import Program
@@ -180,8 +180,8 @@ class Instant:
         working precision are excluded. Raises NoSafeOrdering if all are.
         """
         system, noise = self.system, self.system.plain.noise_by_row
-        states = sample_states(self.problem, JUDGED, SAFETY_SEED)
-        qdd = np.random.default_rng(SAFETY_SEED).standard_normal((JUDGED, self.problem.model.nv))
+        states = sample_states(self.problem, JUDGED, CHECK_SEED)
+        qdd = np.random.default_rng(CHECK_SEED).standard_normal((JUDGED, self.problem.model.nv))
         errors = _Errors(self._factors, noise).residuals()
         compared = [errors.get(i, 0.0) for i in sorted(noise)] if noise else list(self._factors.solution)
         program = Program.from_graph(self._assembly.graph, self._inputs, [(ERRORS, compared)])

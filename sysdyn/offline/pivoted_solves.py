@@ -14,17 +14,17 @@ from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
 from sysdyn.sparse.superlu import factors
 
-# Steps of refinement of pivoted solutions that others are compared with or replaced by (chosen).
+# Steps of refinement of pivoted solutions that others are compared with or replaced by (three reach the last bit).
 REFINED = 3
-# Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding units
-# (chosen).
+# Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding
+# units.
 LEFT = 1e-14
-# Times that rows of least squares are weighted anew, and least terms of a row beside natural ones (chosen).
+# Times that rows of least squares are weighted anew, and least terms of a row compared with natural ones.
 WEIGHINGS, SMALL_TERMS = 4, 1e-6
-# Least pivot beside the greatest that is no rounding: 9 rounding units (chosen). One below SINGULAR may be due to the
+# Least pivot, as a share of the greatest, that is no rounding: 4.5 rounding units. One below SINGULAR may be due to the
 # units, if rows weighted by their terms have a greater one.
 NO_ROUNDING = 1e-15
-# Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
+# Condition number beyond which a state with weak pivots is solved in double-double (six digits).
 ILL_CONDITIONED = 1e6
 
 
@@ -77,7 +77,7 @@ def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
     return np.array(conditions) > ILL_CONDITIONED
 
 
-def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
+def solve_double_double(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Unknowns d (N, full layout) of ill-conditioned equations, of twice the precision; NaN without convergence.
 
     NaN for singular ones, too, whose refinement may converge to one of many solutions: a known vector, largest where
@@ -98,10 +98,10 @@ def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
             weak = lu.solve(signs / lu.rows)[:, None]
             made = residuals(DoubleDouble.of(-weak), DoubleDouble.of(np.zeros_like(weak)))
             right = DoubleDouble(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
-            found = iterative_refinement(lu.solve_all, row, col, exact, right, lu.columns)
-            if found is not None and _near(found[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
+            solution = iterative_refinement(lu.solve_all, row, col, exact, right, lu.columns)
+            if solution is not None and _near(solution[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
                 d[k] = 0.0
-                d[k, system.columns] = found[:, 0]
+                d[k, system.columns] = solution[:, 0]
                 break
     return d
 
@@ -118,10 +118,10 @@ def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndar
     """
     d = np.full((len(entries), system.layout.n), math.nan)
     for k in range(len(entries)):
-        found = OrthogonalColumns.of(system, entries[k], b[k])
-        if found is not None:
+        factors = OrthogonalColumns.of(system, entries[k], b[k])
+        if factors is not None:
             d[k] = 0.0
-            d[k, system.columns] = solutions(found, b[k], REFINED)[1]
+            d[k, system.columns] = solutions(factors, b[k], REFINED)[1]
     return d
 
 
@@ -129,11 +129,11 @@ def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Unknowns at one state before and after refinement; NaN if the matrix is exactly singular."""
-    found = PivotedLU.of(system, entries, scaling)
-    if found is None:
+    factors = PivotedLU.of(system, entries, scaling)
+    if factors is None:
         lost = np.full(len(system.columns), math.nan)
         return lost, lost
-    return solutions(found, b, refine)
+    return solutions(factors, b, refine)
 
 
 def solutions(factors: PivotedLU | OrthogonalColumns, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
@@ -197,7 +197,7 @@ class OrthogonalColumns(NamedTuple):
         """The factors for one row of `values`; None without full rank, or without a finite solution."""
         D, clean = system.matrix(entries), system.drop_rounding(entries)
         rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
-        dense, found, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False
+        dense, accepted, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False
         for _ in range(WEIGHINGS):
             Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
             pivots = np.abs(np.diag(R))
@@ -210,20 +210,20 @@ class OrthogonalColumns(NamedTuple):
             if not np.isfinite(x).all():
                 break
             if regular:
-                found = last
+                accepted = last
                 if residual_of(system, entries[None], b[None], full).backward_error[0] <= LEFT:
                     break
             natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
             terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b), SMALL_TERMS * natural)
             rows = 1.0 / np.where(terms > 0.0, terms, 1.0)
             columns = 1.0 / np.linalg.norm(rows[:, None] * dense, axis=0)
-        return found
+        return accepted
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """D⁺ x, with D⁺ D = 1."""
-        found = np.empty(len(self.columns))
-        found[self.order] = scipy.linalg.solve_triangular(self.R, self.Q.T @ (self.rows * x), check_finite=False)
-        return self.columns * found
+        y = np.empty(len(self.columns))
+        y[self.order] = scipy.linalg.solve_triangular(self.R, self.Q.T @ (self.rows * x), check_finite=False)
+        return self.columns * y
 
     def solve_transposed(self, x: np.ndarray) -> np.ndarray:
         """The product of x with the transpose of D⁺."""

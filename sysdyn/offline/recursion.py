@@ -253,9 +253,9 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
     free = applies(system.problem) or frozenset()
     known = np.isin(np.arange(model.nv), sorted(free))
     tau = np.where(known, inputs.get("tau", 0.0), motion.tau - torques)
-    found = motion.quantities(qdd, fx) | {"tau": tau} | values
+    quantities = motion.quantities(qdd, fx) | {"tau": tau} | values
     d = np.zeros((n, system.layout.n))
-    _fill(system.layout, d, {name: found[name] for name in system.problem.quantities})
+    _fill(system.layout, d, {name: quantities[name] for name in system.problem.quantities})
     error = residual_at(system, inputs, d).backward_error
     lost = np.flatnonzero(error > GOOD_ERROR)
     if len(lost) and len(free) == model.nv and not {"a", "f"} & set(values):
@@ -266,9 +266,9 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
             textbook = articulated_bodies(tree, part["q"], part["qd"], driven, acting[lost])
             other = d[lost]
             _fill(system.layout, other, {"a": textbook.a, "f": textbook.f})
-            left = residual_at(system, part, other).backward_error
-            better = left < error[lost]
-            d[lost[better]], error[lost[better]] = other[better], left[better]
+            other_error = residual_at(system, part, other).backward_error
+            better = other_error < error[lost]
+            d[lost[better]], error[lost[better]] = other[better], other_error[better]
     return d, error
 
 

@@ -1,4 +1,4 @@
-"""States at which elimination orders are searched and judged, and matrices there."""
+"""States at which elimination orders are searched and checked, and matrices there."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from sysdyn.program.graph import is_zero
 from sysdyn.program.reproducible import exp, matmul
 from sysdyn.sparse.sampled import SampledMatrix, Tree
 
-# Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
+# Most powers of ten by which variances are multiplied or divided at half of the sampled states (documented range).
 NOISE_DECADES = 2.0
-# Greatest sampled length without limits [m], or angle of a screw, which unwinds to a length, [rad] (chosen).
+# Greatest sampled length without limits [m], or angle of a screw, which unwinds to a length, [rad] (long rails).
 FARTHEST = 1e3
 # Numbers of the states of each 16 at which lengths without limits are far: violent motions at 3, 6 and 14, others at 5
-# and 8 (chosen).
+# and 8 (all kinds of states).
 FAR_STATES = (3, 5, 6, 8, 14)
-# Length [m] up to which all lengths are sampled, whatever their limits (chosen).
+# Length [m] up to which all lengths are sampled, whatever their limits (robots).
 NEAREST = 1.0
-# Length [m] that all lengths of near states are below: states that every solver meets (chosen).
+# Length [m] that all lengths of near states are below: states that every solver meets.
 NEAR = 5.0
-# Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken (chosen).
-ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
+# Seeds of the states at which orders are searched, programs checked, passes verified, and examples taken.
+ORDER_SEED, CHECK_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
 def lengths(model: Model) -> np.ndarray:
@@ -55,11 +55,11 @@ def limits(model: Model) -> tuple[np.ndarray, np.ndarray]:
     return lower, upper
 
 
-def reach(model: Model, farthest_judged: float = FARTHEST) -> np.ndarray:
-    """(nq,): greatest |q| that a program was judged at, limits of lengths or `farthest_judged`; inf for angles."""
-    farthest = np.abs(limits(model)).max(axis=0)
-    farthest = np.maximum(np.where(np.isfinite(farthest), farthest, farthest_judged), NEAREST)
-    return np.where(lengths(model), farthest, math.inf)
+def reach(model: Model, farthest: float = FARTHEST) -> np.ndarray:
+    """(nq,): greatest |q| that a program was checked at, limits of lengths or `farthest`; inf for angles."""
+    limit = np.abs(limits(model)).max(axis=0)
+    limit = np.maximum(np.where(np.isfinite(limit), limit, farthest), NEAREST)
+    return np.where(lengths(model), limit, math.inf)
 
 
 def travelled(system: System, q: np.ndarray) -> np.ndarray:

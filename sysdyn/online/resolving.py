@@ -14,7 +14,7 @@ from sysdyn.errors import SingularState, at_states, few
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.covariance import dense_estimates
 from sysdyn.offline.options import Options
-from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, refined_twice
+from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, solve_double_double
 from sysdyn.offline.sampling import is_unsolvable, reach
 from sysdyn.online.again import Again
 from sysdyn.online.calls import Calls, Run
@@ -118,7 +118,7 @@ class Resolver:
         """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
         system = self._problem.system(outputs=(*QUANTITIES, *self._options.measured))
         if not isinstance(system, AugmentedSystem):
-            return refined_twice(system, inputs)
+            return solve_double_double(system, inputs)
         d = np.full((len(inputs["q"]), system.layout.n), np.nan)
         for k, estimate in enumerate(dense_estimates(system, inputs)):
             if estimate is not None:

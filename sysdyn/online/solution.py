@@ -21,7 +21,7 @@ from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, JointQuantity, SolvedQuantities
 from sysdyn.model.se3 import rotation
-from sysdyn.offline.pivoted_solves import refined_twice
+from sysdyn.offline.pivoted_solves import solve_double_double
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.calls import Results
@@ -300,7 +300,7 @@ class Solution(SolvedQuantities, extension.RowResult):
             smallest = held(self.whole.problem, {name: x[own] for name, x in self.whole.inputs.items()})
             by_all = smallest.open[np.isfinite(smallest.d).all(axis=1)].any(axis=0)
         given = {name: np.broadcast_to(x, (self._n, x.shape[-1]))[states] for name, x in self.inputs.items()}
-        found = smallest_held(problem, given, partial(refined_twice, problem.system())).open.any(axis=0)
+        found = smallest_held(problem, given, partial(solve_double_double, problem.system())).open.any(axis=0)
         return tuple(names[found | by_all].tolist())
 
     def backward_error(self) -> np.ndarray:

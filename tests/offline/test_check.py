@@ -33,7 +33,7 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.report import FEW_FALLBACKS, MOST_FALLBACKS
-from sysdyn.offline.sampling import FARTHEST, NEAR, SAFETY_SEED, is_singular, sample_states, travelled
+from sysdyn.offline.sampling import CHECK_SEED, FARTHEST, NEAR, is_singular, sample_states, travelled
 from sysdyn.problem import Problem
 from sysdyn.program.graph import Graph, is_constant
 from sysdyn.program.opcodes import CONST, DIV, INPUT, MUL, NEG
@@ -437,7 +437,7 @@ def test_lonely_pivots_are_those_of_a_dense_elimination(make, shuffled):
         row_perm, col_perm = (tuple(np.array(x)[places].tolist()) for x in (order.row_perm, order.col_perm))
         order = replace(order, row_perm=row_perm, col_perm=col_perm)
     eliminated = Elimination(system, order.row_perm, order.col_perm)
-    inputs, (rows, columns) = sample_states(problem, 40, seed=SAFETY_SEED, ranges=True), system.scaling
+    inputs, (rows, columns) = sample_states(problem, 40, seed=CHECK_SEED, ranges=True), system.scaling
     rearranged = np.ix_(order.row_perm, order.col_perm)
     pivots = [k for k, x in enumerate(eliminated.factors.pivots) if not is_constant(x)]
     lonely = np.ones(len(pivots), dtype=bool)
