@@ -302,9 +302,8 @@ class _Dynamics:
         nothing = np.full(nv, 0.0, dtype=object)
         if name == "qdd":
             for k in range(nv):
-                known = k in self.K
-                yield _Change(bodies.H[:, k] if known else nothing, k, bodies.sides[k].Is,
-                              self.J[:, k] if known and self.m else None)  # fmt: skip
+                rate = self.J[:, k] if self.m else None
+                yield _Change(bodies.H[:, k], k, bodies.sides[k].Is, rate) if k in self.K else _Change(nothing)
         elif name == "fx":
             for i, e in itertools.product(range(self.model.nb), range(6)):
                 dofs = [k for j in path(self.model, i) for k in range(nv)[self.model.v_slice(j)]]

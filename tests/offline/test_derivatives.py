@@ -144,6 +144,7 @@ PROBLEMS = {
     "tall alone": lambda: sd.forward_dynamics(TALL),
     "shoulder": lambda: sd.forward_dynamics(SHOULDER),
     "carried": lambda: sd.hybrid_dynamics(SHOULDER, SHOULDER.joint_names[2:3]),
+    "walking": lambda: sd.hybrid_dynamics(WALKER, [x for k, x in enumerate(WALKER.joint_names) if k != 2]),
     "nested alone": lambda: sd.forward_dynamics(NEST),
     "twig": lambda: sd.forward_dynamics(TWIG),
     "hip": lambda: sd.forward_dynamics(HIP),
@@ -278,7 +279,7 @@ def test_derivatives_cost_the_same_wherever_frames_are():
 @pytest.mark.parametrize("external", [True, False], ids=["fx", "no fx"])
 @pytest.mark.parametrize(
     "case",
-    ["inverse", "forward", "hybrid", "branches", "hands", "tall alone", "shoulder", "carried", "nested alone", "twig",
+    ["inverse", "forward", "hybrid", "branches", "hands", "tall alone", "shoulder", "carried", "walking", "nested alone", "twig",
      "hip", "oblique"],
 )  # fmt: skip
 def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
