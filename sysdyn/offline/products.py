@@ -1,23 +1,21 @@
-"""Products of the derivatives of a problem's solution f with vectors: J v, w^T J and the derivative of w^T J along v.
+"""Products of the derivatives of a problem's solution f with vectors: J v, wᵀ J and the derivative of wᵀ J along v.
 
-Three ways, the one of fewest operations:
-
-    program            forward and reverse mode through the program that solves the problem;
-    factors            D ∂d = −(∂D d + ∂b), with one solution by the factors of D or D^T, and forward or reverse mode
-                       through the residual D d + b at the solved d, held fixed;
-    inverse dynamics   through the program only by τ, which gives μ = H⁻¹ w, and by all else through ID(q, q̇, q̈) at the
-                       solved q̈, held fixed: w^T ∂q̈ = −μ^T ∂ID, and H ∂q̈ = ∂τ − ∂ID. The same with constraints, whose
-                       rows and given accelerations stand beside ID and τ, and whose wrenches are held fixed, too.
+    program            forward and reverse mode through the program, where it solves for nothing: inverse dynamics;
+    inverse dynamics   recursions that solve for q̈: through the program by τ alone, which gives μ = H⁻¹ w, and by all
+                       else through ID(q, q̇, q̈) at the solved q̈, which is fixed: wᵀ ∂q̈ = −μᵀ ∂ID, H ∂q̈ = ∂τ − ∂ID. With
+                       constraints their rows and given accelerations are treated as ID and τ, their wrenches as q̈;
+    factors            eliminations: D ∂d = −(∂D d + ∂b) with one solution by the factors of D or Dᵀ, and forward or
+                       reverse mode through the residual D d + b at the solved d, which is fixed.
 
 Positions are differentiated in the tangent space, or by the numbers that arrays hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sysdyn.equations.system import System
 from sysdyn.measurements.groups import value_group
@@ -25,6 +23,7 @@ from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
+from sysdyn.offline.derivatives import affine
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
@@ -66,25 +65,30 @@ def product(
     numbers, which are q / |q| for quaternions q that are handed in; else in the tangent space of unit quaternions.
     """
     directions: TangentBasis = unit_directions if ambient else partial(tangents, problem.model)
-    ways: list[ProgramDerivatives] = [ProgramDerivatives(program, of, wrt, directions)]
-    if not choice.is_recursion:
-        system = ordered_system(problem, options, choice)
-        elimination = Elimination(system, *choice.pivots, refined=choice.refined)
-        ways.append(_ByFactors(program, of, wrt, directions, system, elimination))
-    # the residual of a tree lacks the derivatives through couplings
-    free, w = None if problem.couplings else recursion.applies(problem), problem.wrenches.name
-    solved = {"qdd", w} if problem.constraints else {"qdd"}
-    if free and choice.is_recursion and not solved <= set(program.outputs):
-        wider = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.output_names))))
-        whole = recursion.build(problem, recursion.write(problem, wider), wider)[1]
-    else:
-        whole = program
-    if free and set(of) <= {"tau", *solved} and solved <= set(whole.outputs):
-        inverse = recursion.inverse(problem, options)
-        ways.append(_ByInverseDynamics(problem, whole, of, wrt, directions, free, inverse))
-    found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
+    derivatives = _derivatives(problem, choice, program, options, of, wrt, directions)
+    found = Product(derivatives.method, derivatives.product(kind))
     parts = [part for _, part in problem.model.quaternions]
     return found._replace(program=_at_unit(found.program, parts)) if ambient and parts else found
+
+
+def _derivatives(
+    problem: Problem, choice: Choice, program: Program, options: Options, of: Sequence[str], wrt: Sequence[str],
+    directions: TangentBasis,
+) -> ProgramDerivatives:  # fmt: skip
+    """The way to products of a problem."""
+    if not choice.is_recursion:
+        system = ordered_system(problem, options, choice)
+        return _ByFactors(
+            program, of, wrt, directions, system, Elimination(system, *choice.pivots, refined=choice.refined)
+        )
+    free, solved = recursion.applies(problem), {"qdd", *([problem.wrenches.name] if problem.constraints else [])}
+    # the residual of a tree lacks the derivatives through couplings
+    if not free or problem.couplings or not {*of} <= {"tau", *solved}:
+        return ProgramDerivatives(program, of, wrt, directions)
+    if not solved <= set(program.outputs):
+        options = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.output_names))))
+        program = recursion.build(problem, recursion.write(problem, options), options)[1]
+    return _ByInverseDynamics(problem, program, of, wrt, directions, free, recursion.inverse(problem, options))
 
 
 def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
@@ -245,9 +249,9 @@ class _ByFactors(ProgramDerivatives):
         self.scratch = Graph("structural")
         written = system.build(self.scratch)
         d = self.scratch.inputs("d", self.n)
-        self.residual = [_combined(row, b, d) for row, b in zip(written.rows, written.b, strict=True)]
+        self.residual = [affine(row, b, d) for row, b in zip(written.rows, written.b, strict=True)]
         # outputs Y d + b_Y with d held
-        self.held = {x: [_combined(*row, d) for row in zip(y.rows, y.b, strict=True)]
+        self.held = {x: [affine(*row, d) for row in zip(y.rows, y.b, strict=True)]
                      for x, y in written.outputs.items() if x in of}  # fmt: skip
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
@@ -261,7 +265,7 @@ class _ByFactors(ProgramDerivatives):
             for k, row in enumerate(terms):
                 if not row and x not in self.held:  # known ones are inputs
                     found[x][k] = direction.get(f"{x}[{k}]", 0.0)
-                found[x][k] = _combined(row, found[x][k], change)
+                found[x][k] = affine(row, found[x][k], change)
         return found
 
     def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
@@ -284,14 +288,6 @@ class _ByFactors(ProgramDerivatives):
                 if not row and x not in self.held and f"{x}[{k}]" in found:
                     found[f"{x}[{k}]"] = found[f"{x}[{k}]"] + weights[x][k]
         return found
-
-
-def _combined(terms: Mapping[int, Any], rest: Any, values: Any) -> Any:
-    """Σ terms · values + rest."""
-    total: Any = rest
-    for column, entry in terms.items():
-        total = total + entry * values[column]
-    return total
 
 
 def _numbered(name: str, values: Iterable) -> PartialsByScalar:
