@@ -25,7 +25,9 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
     if not matrix.data.all():
         pattern = matrix.copy()
         pattern.eliminate_zeros()
-    if not _has_full_rank(*(x.astype(np.int32).tobytes() for x in (pattern.indptr, pattern.indices)), matrix.shape):
+    if not _has_full_rank(
+        *(x.astype(np.int32, copy=False).tobytes() for x in (pattern.indptr, pattern.indices)), matrix.shape
+    ):
         return None
     try:
         return scipy.sparse.linalg.splu(matrix, **options)
