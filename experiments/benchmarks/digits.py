@@ -154,7 +154,7 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
     """
     system, estimate = problem.system(), worth.estimate
     assert isinstance(system, AugmentedSystem)
-    noisy = sorted(system.noise)
+    noisy = sorted(i for _, numbers in system.noise_numbers for i in numbers)
     kinds = [x for x in problem.quantities if len(system.layout.quantity_columns(x))]
     place = {c: j for j, c in enumerate(system.columns)}
     unknowns = {x: [place[c] for c in system.layout.quantity_columns(x) if c in place] for x in kinds}
@@ -164,7 +164,7 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
     off: dict[str, float] = {}
     mean = {x: exact.quantity(x) for x in kinds}
     std = {x: np.array([max(0.0, -exact.value(j, number[j])) ** 0.5 for j in unknowns[x]]) for x in kinds}
-    declared = [np.sqrt(np.diagonal(noise.matrix(noise.declared))) for noise in system.noises]
+    declared = [np.sqrt(np.diagonal(noise.matrix(noise.declared))) for noise, _ in system.noise_numbers]
     least, certain = VANISHING * greatest(mean.values()), CERTAIN * greatest([*std.values(), *declared])
     for x in kinds:
         if len(mean[x]) == estimate[x][k].size:
@@ -172,11 +172,7 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
             size = np.maximum(std[x], max(certain, 1e-7 * greatest([std[x]]), 1e-300))
             off[f"std {x}"] = greatest([(worth.std[x][k].ravel() - std[x]) / size])
     chi2 = 0.0
-    for noise in system.noises:
-        rows = [
-            next(i for i in noisy if (system.noise[i][0].name, system.noise[i][1]) == (noise.name, c))
-            for c in range(noise.size)
-        ]
+    for noise, rows in system.noise_numbers:
         mu = np.array([exact.value(i) for i in rows])
         S = noise.matrix(noise.declared)
         deviation = np.sqrt(np.diagonal(S))

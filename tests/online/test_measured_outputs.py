@@ -574,7 +574,7 @@ def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
     system = problem.system(outputs=(*QUANTITIES, *solver.options.measured))
     for k in range(2):
         state = {"q": q[k], "qd": qd[k]}
-        given = {n.group: n.numbers(noise[n.name]) for n in system.noises if n.name in noise}
+        given = {n.group: n.numbers(noise[n.name]) for n, _ in system.noise_numbers if n.name in noise}
         entries, b = system.values({**state, **given})
         C, _, _ = dense_inverse(system.matrix(entries[0]).toarray(), b[0])
         for name in ("imu", "ft"):
