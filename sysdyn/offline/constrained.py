@@ -48,6 +48,22 @@ def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:
     return tuple(found)
 
 
+def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.ndarray], np.ndarray]:
+    """({body: wrenches (6, m) on it, in its frame}, torques (nv, m)) by a unit of each wrench w of the constraints."""
+    model, sizes = problem.model, [len(m.wrench(problem.model)) for m in problem.constraints]
+    bodies: dict[int, np.ndarray] = {}
+    torques, start = np.full((model.nv, sum(sizes)), 0.0, dtype=object), 0
+    for m, size in zip(problem.constraints, sizes, strict=True):
+        for equation, i, L in m.actions(context):
+            if equation == "f":
+                block = bodies.setdefault(i, np.full((6, sum(sizes)), 0.0, dtype=object))
+            else:
+                block = torques[model.v_slice(i)]
+            block[:, start : start + size] += L
+        start += size
+    return bodies, torques
+
+
 def read(problem: Statement, measured: Sequence[Measurement]) -> tuple[Constraint, ...] | None:
     """Measurements among the outputs as readings of a recursion; None if one is of more than a and q̈."""
     context = Context.at(problem.model, *problem.model.random_state(seed=LOADED_SEED)[:2])

@@ -9,7 +9,7 @@ import numpy as np
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Context
 from sysdyn.model.quantities import tangents
-from sysdyn.offline.constrained import carried
+from sysdyn.offline.constrained import carried, load_matrices
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph, is_zero
@@ -30,18 +30,10 @@ class ConstraintRows:
         self._q, qd = (self._loaded.inputs(x, n) for x, n in (("q", model.nq), ("qd", model.nv)))
         self.m = len(self._written.outputs[ROWS])
         self.names: dict[str, range] = {}
-        self._bodies: dict[int, np.ndarray] = {}  # (6, m) wrenches on each body by w
-        self._joints = np.full((model.nv, self.m), 0.0, dtype=object)
-        context, start = Context.at(model, self._q, qd), 0
+        start = 0
         for constraint in problem.constraints:
-            own = range(start, start := start + len(constraint.wrench(model)))
-            self.names[value_group(constraint.name)] = own
-            for equation, i, L in constraint.actions(context):
-                if equation == "f":
-                    block = self._bodies.setdefault(i, np.full((6, self.m), 0.0, dtype=object))
-                else:
-                    block = self._joints[model.v_slice(i)]
-                block[:, own] += L
+            self.names[value_group(constraint.name)] = range(start, start := start + len(constraint.wrench(model)))
+        self._bodies, self._joints = load_matrices(problem, Context.at(model, self._q, qd))
 
     def loads(self, given: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
         """({body: wrenches (6, m) on it in its frame}, torques (nv, m)) by a unit of each w.

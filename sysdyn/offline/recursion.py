@@ -33,7 +33,7 @@ from sysdyn.offline.check import (
     relative_difference,
 )
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.constrained import carried, read
+from sysdyn.offline.constrained import carried, load_matrices, read
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import GOOD_ERROR
 from sysdyn.offline.sampling import PASSES_SEED, sample_states
@@ -209,16 +209,13 @@ def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]
     """The wrench (6 nb) on bodies and torques (nv) by which the constraints act, as groups of a checked program."""
     if not problem.constraints:
         return []
-    model = problem.model
-    bodies, joints = np.full((model.nb, 6), 0.0, dtype=object), np.full(model.nv, 0.0, dtype=object)
+    model, wrenches = problem.model, np.array([*w, None], dtype=object)[:-1]
     context = Context.at(model, graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
-    values, start = np.array([*w, None], dtype=object)[:-1], 0
-    for m in problem.constraints:
-        own = values[start : start + len(m.wrench(model))]
-        start += len(own)
-        for equation, i, L in m.actions(context):
-            load = bodies[i] if equation == "f" else joints[model.v_slice(i)]
-            load += L.astype(object) @ own
+    matrices, torques = load_matrices(problem, context)
+    bodies = np.full((model.nb, 6), 0.0, dtype=object)
+    for i, L in matrices.items():
+        bodies[i] = L @ wrenches
+    joints = torques @ wrenches
     return list(zip(LOADS, (list(bodies.flat), list(joints)), strict=True))
 
 

@@ -209,7 +209,7 @@ class Solver(Differentiable[DerivativeProduct]):
         of: some of tau, qdd, fx, a, f and of the measured outputs, by name; default: the solver's outputs. wrt: q, qd,
         known quantities and measurements by name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and
         hybrid dynamics are analytic; all others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by
-        columns or by rows of D⁻¹, whichever needs fewer operations.
+        the columns or by the rows of D⁻¹, whichever are fewer.
 
         Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
         derivatives (a, f, measured outputs).
