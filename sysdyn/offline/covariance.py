@@ -30,7 +30,7 @@ SHARES = "shares"
 
 
 class Covariance(ABC):
-    """Statistics of an estimate. Components of noise are in the order of `AugmentedSystem.noises`."""
+    """Statistics of an estimate. Components of noise are in the order of `AugmentedSystem.noise_numbers`."""
 
     system: AugmentedSystem
 

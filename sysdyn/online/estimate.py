@@ -17,7 +17,7 @@ from sysdyn.offline.stages import Progress
 from sysdyn.online import overview
 from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
-from sysdyn.online.states import States
+from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import Multipliers, NoiseStatistics, NoisyComponents
 from sysdyn.problem import Problem
 from sysdyn.program.program import Guard
@@ -50,7 +50,7 @@ class Estimate(Solution):
     is least. Quantities are as in any `Solution`.
     """
 
-    _asked: States | None = None  # the states of results, once one was asked for
+    _asked: SolvedStates | None = None  # the states of results, once one was asked for
 
     @property
     def posterior(self) -> Posterior:
@@ -170,10 +170,10 @@ class Estimate(Solution):
     # ---- multipliers --------------------------------------------------------------------------------------------
 
     @property
-    def _states(self) -> States:
+    def _states(self) -> SolvedStates:
         if self._asked is None:  # `cached_property` has a lock, which takes a microsecond
             solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
-            self._asked = States(self.inputs, self._n, self._about.refuse, solved)
+            self._asked = SolvedStates(self.inputs, self._n, self._about.refuse, solved)
         return self._asked
 
     @property

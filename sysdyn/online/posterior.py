@@ -27,7 +27,7 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
 from sysdyn.online.again import Again
-from sysdyn.online.states import States
+from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
@@ -94,14 +94,14 @@ class Posterior:
             self._shapes[quantity] = self.problem.outputs([quantity])[quantity].shape
         return self._shapes[quantity]
 
-    def variances(self, part: Part, states: States) -> np.ndarray:
+    def variances(self, part: Part, states: SolvedStates) -> np.ndarray:
         """Variances (n, size) of the scalars of a part."""
         name = f"variance of {_words(part)}"
         return self._run(
             name, lambda of: [(name, of.covariances([(x, x) for x in self._rows(part)(of)]))], states, part
         )[name]
 
-    def covariance(self, first: Part, second: Part, states: States) -> np.ndarray:
+    def covariance(self, first: Part, second: Part, states: SolvedStates) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
         name = f"covariance of {_words(first)} and {_words(second)}"
 
@@ -114,11 +114,11 @@ class Posterior:
         found = [x for group, x in self._run(name, groups, states, first, second).items() if group != SHARES]
         return np.stack(found, axis=1) if found else np.empty((states.n, 0, 0))
 
-    def multipliers(self, states: States) -> np.ndarray:
+    def multipliers(self, states: SolvedStates) -> np.ndarray:
         """Multipliers μ = Σ⁻¹ ε (n, m) of the noisy equations."""
         return self._run("multipliers", lambda of: [("multipliers", of.multipliers())], states)["multipliers"]
 
-    def tests(self, states: States) -> tuple[np.ndarray, np.ndarray]:
+    def tests(self, states: SolvedStates) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers (n, m), their covariances (n, numbers): variances, or a triangle of each full covariance)."""
 
         def groups(of: Covariance) -> list[tuple[str, list]]:
@@ -127,7 +127,7 @@ class Posterior:
         found = self._run("tests", groups, states)
         return found["multipliers"], found["their covariances"]
 
-    def log_determinant(self, states: States) -> np.ndarray:
+    def log_determinant(self, states: SolvedStates) -> np.ndarray:
         """Logarithm (n,) log |det A| of the augmented matrix."""
         found = self._run("determinant", lambda of: [("pivots", of.pivots())], states)
         with np.errstate(divide="ignore"):
@@ -157,7 +157,7 @@ class Posterior:
         """The compiled programs by name, one of each result that was requested."""
         return {name: x.runner for name, x in self._statistics.items()}
 
-    def _run(self, name: str, groups: Formula, states: States, *parts: Part) -> Arrays:
+    def _run(self, name: str, groups: Formula, states: SolvedStates, *parts: Part) -> Arrays:
         """Outputs {group: (n, size)} of the program `name` of these parts, which `groups` describes.
 
         Raises SingularState if not even dense matrices give them; if `states.refuse` is False they are NaN then.
@@ -184,7 +184,7 @@ class Posterior:
         return outputs
 
     def _solve_again(
-        self, statistic: Statistic, groups: Formula, states: States, chosen: np.ndarray, outputs: Arrays,
+        self, statistic: Statistic, groups: Formula, states: SolvedStates, chosen: np.ndarray, outputs: Arrays,
         status: np.ndarray,
     ) -> None:  # fmt: skip
         """Replace outputs and status of states at which a guard failed: in double-double, else by dense matrices."""
@@ -253,7 +253,7 @@ class Statistic:
     def _one(self) -> _OneState:
         return _OneState(self.runner)
 
-    def at_one(self, states: States) -> Arrays | None:
+    def at_one(self, states: SolvedStates) -> Arrays | None:
         """Outputs {group: (1, size)} at one state by a prepared call; None if a guard failed."""
         if not self._is_compiled or (one := self._one).busy:
             return None

@@ -1,4 +1,4 @@
-"""States of a call whose statistics are requested later."""
+"""Solved states of a call whose statistics are requested later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sysdyn.offline.covariance import DenseEstimate
 from sysdyn.program.groups import Arrays, Groups
 
 
-class States:
+class SolvedStates:
     """n states, whose inputs nobody changes.
 
     inputs: {group: (size,) or (n, size)}. refuse: states without results raise SingularState, else these are NaN.

@@ -13,7 +13,7 @@ import numpy as np
 
 from sysdyn.measurements.groups import switch_group
 from sysdyn.measurements.noise import Noise
-from sysdyn.online.states import States, as_columns
+from sysdyn.online.states import SolvedStates, as_columns
 from sysdyn.program.groups import slices
 
 
@@ -45,7 +45,7 @@ class NoisyComponents:
         self._switches = [switch_group(x.name) if x.name in switched else None for x in noises]
         self._ones = [np.ones(x.size) for x in noises]
 
-    def covariances(self, states: States) -> np.ndarray:
+    def covariances(self, states: SolvedStates) -> np.ndarray:
         """Numbers (n or 1, …) of all covariances."""
         return states.columns(self._groups)
 
@@ -53,7 +53,7 @@ class NoisyComponents:
         """Variances (n or 1, m) among the numbers of covariances."""
         return numbers[:, self._variances] if self.full else numbers
 
-    def switches(self, states: States) -> np.ndarray | None:
+    def switches(self, states: SolvedStates) -> np.ndarray | None:
         """Switches (n or 1, m) of all components, False for those that are off; None if there are none."""
         if not any(self._switches):
             return None
@@ -70,7 +70,7 @@ class NoisyComponents:
 class NoiseStatistics:
     """The covariances of a call at n states."""
 
-    def __init__(self, noisy: NoisyComponents, states: States):
+    def __init__(self, noisy: NoisyComponents, states: SolvedStates):
         self.noisy, self.n = noisy, states.n
         self.on = noisy.switches(states)
         self._numbers = noisy.covariances(states)

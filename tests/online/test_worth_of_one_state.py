@@ -12,7 +12,7 @@ from solvers import in_threads
 import sysdyn as sd
 from sysdyn.online import posterior
 from sysdyn.online.posterior import Statistic
-from sysdyn.online.states import States
+from sysdyn.online.states import SolvedStates
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
@@ -185,7 +185,7 @@ def test_inputs_in_another_order_give_the_same(solver):
     solution = solver(q, qd, **given)
     states, worth = solution._states, solution.posterior
     names = ["qd", "q", *(x for x in states.inputs if x not in ("q", "qd"))]
-    other = States({x: states.inputs[x] for x in names}, 1, refuse=True)
+    other = SolvedStates({x: states.inputs[x] for x in names}, 1, refuse=True)
     assert np.array_equal(worth.variances("tau", other), worth.variances("tau", states))
 
 
