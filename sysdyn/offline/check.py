@@ -157,6 +157,8 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
     within = states.lengths <= (FARTHEST if small else NEAR)
     order = np.argsort(shares.min(axis=1, initial=math.inf), kind="stable")  # states by their least pivots
     counted, errors = _compare(states, results, within & ~flagged, order)
+    # with other covariances, or something switched off, pivots of estimates are of other sizes
+    within &= states.declared | ~flagged
     regular, fallback = _regular(states, order[(within & flagged)[order]])
 
     changing, rarer = sign_changes(results.pivots[counted], program.may_vanish)
