@@ -172,7 +172,8 @@ class Estimate(Solution):
     @property
     def _states(self) -> SolvedStates:
         if self._asked is None:  # `cached_property` has a lock, which takes a microsecond
-            solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
+            ok = self.ok
+            solved = None if ok is np.True_ else np.broadcast_to(ok, self._lead).reshape(-1)
             self._asked = SolvedStates(self.inputs, self._n, self._about.refuse, solved)
         return self._asked
 
