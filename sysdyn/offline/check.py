@@ -44,8 +44,10 @@ ZERO = 1e-11
 ANY = 1e300
 # Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (units differ).
 VANISHING = 1e-6
-# Backward error up to which far states count, a tenth of that of near ones: few are sampled in a decade of lengths.
+# Backward error up to which far states count, or that of near ones if it is larger (few are sampled in a decade).
 FAR_ERROR = 1e-12
+# Lengths up to which joints without limits may be verified, m; the greatest with small errors is taken (decades).
+RANGES = (FARTHEST, 100.0, NEAR)
 # Number of states compared in each respect, and of rounds if some of them are singular (CPU time).
 COMPARED, ROUNDS = 16, 4
 # Number of states that are tested for singularity to know it of all of them, and of those that guide the next search.
@@ -153,8 +155,9 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
     with np.errstate(over="ignore"):
         shares = sizes / np.where(typical > 0.0, typical, 1.0)
     flagged = (sizes < threshold).any(axis=1)
-    small = (error[~near & ~flagged] <= FAR_ERROR).all()
-    within = states.lengths <= (FARTHEST if small else NEAR)
+    limit = max(FAR_ERROR, error[near & ~flagged].max(initial=0.0))
+    verified = next((x for x in RANGES if (error[(states.lengths <= x) & ~flagged] <= limit).all()), NEAR)
+    within = states.lengths <= verified
     order = np.argsort(shares.min(axis=1, initial=math.inf), kind="stable")  # states by their least pivots
     counted, errors = _compare(states, results, within & ~flagged, order)
     # with other covariances, or something switched off, pivots of estimates are of other sizes
@@ -167,7 +170,7 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
     report = StabilityReport(
         **errors._asdict(), states=len(counted), least_pivot=least, least_pivot_name=name, sign_changes=changing,
         singular=int(within.sum()) - len(counted) - fallback, fallback=fallback,
-        verified_range=FARTHEST if small else NEAR,
+        verified_range=verified,
     )  # fmt: skip
     worst = [_worst(error, counted, GUIDING), order[np.isin(order, close)][:GUIDING], counted[rarer]]
     thresholds = zip((ZERO / FALLBACK * threshold).tolist(), threshold.tolist(), strict=True)

@@ -40,7 +40,7 @@ def candidates(
     """(name, order) of every order to try. Raises UnknownName.
 
     costs: {name: operations}, which the caller fills while it iterates. last_resort: also expensive orders that are
-    safe by their structure. fast: only the first start of each searched order.
+    safe by their structure. fast: only the first two starts of each searched order.
     """
     searched = partial(_starts, sampled=sampled, costs=costs, last_resort=last_resort)
     ordering = options.ordering
@@ -75,7 +75,7 @@ def _starts(name: str, sampled: SampledMatrix, costs: Mapping[str, int], last_re
     if name == "symmetric":
         starts = (*starts, *LAST_RESORT) if last_resort else starts[:FEW_STARTS] if sampled.n > FEW_LIMIT else starts
     names = [name, *(f"{name} (start {k})" for k in range(2, len(starts) + 1))]
-    for k, (label, start) in enumerate(zip(names, starts[:1] if fast else starts, strict=False)):
+    for k, (label, start) in enumerate(zip(names, starts[:2] if fast else starts, strict=False)):
         cost = min(costs.get(x, math.inf) for x in names[:2])
         if k == 2 and not last_resort and cost > MAX_RELATIVE_COST * min(costs.values(), default=math.inf):
             return

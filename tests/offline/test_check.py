@@ -350,11 +350,11 @@ def test_programs_are_checked_at_few_states():
 
 
 def test_lengths_far_away_are_checked_as_far_as_digits_go():
-    """Out to 1 km or to 5 m, and calls use the fallback beyond; errors at near states are errors."""
+    """Out to 1 km, 100 m or 5 m, and calls use the fallback beyond; errors at near states are errors."""
     problem = sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("revolute", "prismatic")))
     lengths = travelled(problem.system(), sampled(problem)[1]["q"])
     assert (lengths > 100.0).sum() > 20
-    for beyond, verified in ((1e9, FARTHEST), (100.0, NEAR), (10.0, NEAR)):
+    for beyond, verified in ((1e9, FARTHEST), (100.0, 100.0), (10.0, NEAR)):
         report = checked(problem, ONES, np.where(lengths > beyond, 1e-6, 0.0)).report
         assert report.verified_range == verified and report.good and report.states == (lengths <= verified).sum()
     far = checked(problem, np.where(lengths > NEAR, 1e10, 1.0)[:, None], np.zeros(N))
