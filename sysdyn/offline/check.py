@@ -36,8 +36,8 @@ CHECKED_STATES, FEWEST, EQUATIONS = 1024, 64, 2_000_000
 CHUNK_VALUES = 10_000_000
 # Share of its typical size below which a pivot calls for the fallback: three digits.
 FALLBACK = 1e-3
-# The same of a pivot of an estimate, which scales with covariances: 10⁴ as documented, and one digit.
-FALLBACK_OF_ESTIMATES = 1e-5
+# The same of a pivot of an estimate, which scales with covariances: 10⁴ as documented.
+FALLBACK_OF_ESTIMATES = 1e-4
 # Share of the typical size below which a pivot counts as zero: rounding errors.
 ZERO = 1e-11
 # Size that every pivot is below: calls use the fallback at every state.
