@@ -104,11 +104,15 @@ def test_a_tapered_tree_with_every_order(n, ordering):
     ],
 )
 def test_icub_with_every_order(ordering, layout, known, base):
-    """On the fixed base pivots stay on one side of zero: one of both signs came near it at one of 20,000 states."""
+    """On the fixed base all but those of UMFPACK have pivots on one side of zero.
+
+    One of both signs came near it at one of 20,000 states.
+    """
     solver = compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known)
     check_against_reference(solver)
     if base == "fixed":
-        assert solver.stability.sign_changes == 0 and solver.stability.good
+        assert solver.stability.acceptable
+        assert ordering == "umfpack" or (solver.stability.sign_changes == 0 and solver.stability.good)
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_repr_and_report_say_what_was_decided():
         "solve",
         "fill-in",
         "backward error",
-        "growth",
+        "difference",
         "least pivot",
         "orders considered",
         "umfpack",
