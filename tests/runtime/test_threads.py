@@ -274,6 +274,7 @@ def test_a_process_is_forked_while_another_thread_compiles(monkeypatch):
         sd.compile_function(lambda x: x / 3.0, {"x": (2,)}, level=0)(np.ones((9, 2)))
         os._exit(0)
 
+    sd.compile_function(lambda x: x / 2.0, {"x": (2,)}, level=0)(np.ones((9, 2)))  # Python locks imports
     busy = threading.Thread(target=compile_on)
     busy.start()
     try:
@@ -338,11 +339,11 @@ def test_a_forked_process_starts_threads_of_its_own(solver):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_asks_what_another_thread_was_asking(monkeypatch):
-    """Of an estimate, whose programs are made one at a time."""
+    """Of an estimate, whose programs are made when they are first asked for."""
     problem, began, go_on = small(), threading.Event(), threading.Event()
 
     def waiting(what: str, share: float) -> None:
-        if what == "checking the square-root form":
+        if what == "variance of tau: eliminating":
             began.set()
             go_on.wait(10.0)
 
