@@ -16,7 +16,7 @@ from sysdyn.equations.system import System
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.model import Model
 from sysdyn.offline.pivoted_solves import reference
-from sysdyn.offline.report import DIFFERENCE, GOOD_ERROR, StabilityReport
+from sysdyn.offline.report import DIFFERENCE, FEW_FALLBACKS, GOOD_ERROR, INACCURATE, StabilityReport
 from sysdyn.offline.sampling import (
     CHECK_SEED,
     FARTHEST,
@@ -38,6 +38,9 @@ CHUNK_VALUES = 10_000_000
 FALLBACK = 1e-3
 # The same of a pivot of an estimate, which scales with covariances: 10⁴ as documented.
 FALLBACK_OF_ESTIMATES = 1e-4
+# Share of its typical size up to which a pivot explains a large error, and multiple of its size there below which calls
+# use the fallback then (trial and error).
+EXPLAINS, MARGIN = 0.1, 2.0
 # Share of the typical size below which a pivot counts as zero: rounding errors.
 ZERO = 1e-11
 # Size that every pivot is below: calls use the fallback at every state.
@@ -159,7 +162,13 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
     verified = next((x for x in RANGES if (error[(states.lengths <= x) & ~flagged] <= limit).all()), NEAR)
     within = states.lengths <= verified
     order = np.argsort(shares.min(axis=1, initial=math.inf), kind="stable")  # states by their least pivots
-    counted, errors = _compare(states, results, within & ~flagged, order)
+    for _ in range(ROUNDS):
+        counted, errors, inaccurate = _compare(states, results, within & ~flagged, order)
+        higher = _higher_thresholds(threshold, sizes[inaccurate], shares[inaccurate])
+        below = (sizes < higher).any(axis=1)
+        if (higher == threshold).all() or below[within].mean() > FEW_FALLBACKS:
+            break
+        threshold, flagged = higher, below
     # with other covariances, or something switched off, pivots of estimates are of other sizes
     within &= states.declared | ~flagged
     regular, fallback = _regular(states, order[(within & flagged)[order]])
@@ -173,7 +182,7 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
         verified_range=verified,
     )  # fmt: skip
     worst = [_worst(error, counted, GUIDING), order[np.isin(order, close)][:GUIDING], counted[rarer]]
-    thresholds = zip((ZERO / FALLBACK * threshold).tolist(), threshold.tolist(), strict=True)
+    thresholds = zip((ZERO * typical).tolist(), threshold.tolist(), strict=True)
     return Check(report, list(thresholds), states.at(np.unique(np.concatenate(worst))))
 
 
@@ -194,10 +203,23 @@ class _Errors(NamedTuple):
     pivoted_difference: float = math.inf
 
 
+def _higher_thresholds(threshold: np.ndarray, sizes: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Thresholds (p,) at which calls use the fallback at inaccurate states, too, by the least pivot of each.
+
+    sizes, shares (states, p): of the pivots there. A state without a small pivot changes none.
+    """
+    threshold = threshold.copy()
+    explained = shares.min(axis=1, initial=math.inf) < EXPLAINS
+    if explained.any():
+        least = np.argmin(shares[explained], axis=1)
+        np.maximum.at(threshold, least, MARGIN * sizes[explained, least])
+    return threshold
+
+
 def _compare(
     states: SampledStates, results: Results, counted: np.ndarray, order: np.ndarray
-) -> tuple[np.ndarray, _Errors]:
-    """(numbers of the states that count, errors of the report), from pivoted solves at some of these states.
+) -> tuple[np.ndarray, _Errors, np.ndarray]:
+    """(numbers of the states that count, errors of the report, numbers of inaccurate states), by some pivoted solves.
 
     counted (N,): mask of states. Singular ones among those with large errors are left out, and others compared. order:
     all states by their least pivots.
@@ -218,9 +240,9 @@ def _compare(
         singular = large[states.singular(large)]
         if not len(singular):
             greatest = (float(x.max()) for x in (error[numbers], difference, pivoted_error, pivoted))
-            return numbers, _Errors(len(compared), *greatest)
+            return numbers, _Errors(len(compared), *greatest), compared[difference > INACCURATE]
         counted[singular] = False
-    return np.flatnonzero(counted)[:0], _Errors()
+    return np.flatnonzero(counted)[:0], _Errors(), np.zeros(0, dtype=int)
 
 
 def _worst(error: np.ndarray, states: np.ndarray, most: int) -> np.ndarray:

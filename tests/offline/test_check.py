@@ -18,8 +18,10 @@ from sysdyn.model.se3 import X_motion
 from sysdyn.offline import recursion
 from sysdyn.offline.check import (
     CHECKED_STATES,
+    EXPLAINS,
     FALLBACK,
     FALLBACK_OF_ESTIMATES,
+    MARGIN,
     ZERO,
     Check,
     CheckedProgram,
@@ -253,8 +255,16 @@ def test_states_with_small_pivots_are_left_to_the_fallback(unit):
     assert found.report.good and found.report.fallback == rare.sum() and found.report.states == N - rare.sum()
     assert found.report.least_pivot == pytest.approx(0.9 * FALLBACK) and found.report.least_pivot_name == "p0"
     assert found.thresholds[0] == found.thresholds[1] == pytest.approx((unit * ZERO, unit * FALLBACK))
-    report = checked(ARM, unit * small(rare, 1.1 * FALLBACK), np.where(rare, 0.1, 0.0)).report
+    report = checked(ARM, unit * small(rare, 2.0 * EXPLAINS), np.where(rare, 0.1, 0.0)).report
     assert report.fallback == 0 and not report.acceptable
+
+
+@pytest.mark.parametrize("share", [1.1 * FALLBACK, 0.5 * EXPLAINS])
+def test_small_pivots_of_inaccurate_states_raise_their_thresholds(share):
+    rare = EVERY % 30 == 7
+    found = checked(ARM, np.hstack([small(rare, share), ONES]), np.where(rare, 0.1, 0.0))
+    assert found.report.good and found.report.fallback == rare.sum()
+    assert found.thresholds == [pytest.approx((ZERO, x)) for x in (MARGIN * share, FALLBACK)]
 
 
 @pytest.mark.parametrize(("share", "acceptable", "good"), [
