@@ -28,6 +28,8 @@ ATTEMPTS = 4
 MAX_RELATIVE_COST = 1.5
 # The order in which every column is eliminated by rotations, the last resort.
 ALL_ORTHOGONAL = "orthogonal"
+# Backward error that a step of iterative refinement mends (half the digits).
+REFINABLE = 1e-6
 # Most orders that a message names.
 MOST_NAMED = 3
 
@@ -58,6 +60,8 @@ class OrderSelection:
                 break  # more states lead to the orders that are known
             with self.stages.stage("check"):
                 failing = self._check(choices)
+                if self._sampled.tree and self._checked and self._best() is None and not attempt:
+                    self._refine()  # means of estimates by every order lose the same digits
             if self._is_over(attempt):
                 break
             with self.stages.stage("candidates"):
@@ -96,8 +100,10 @@ class OrderSelection:
         return min(stable, key=lambda x: x[0].report.difference, default=None)
 
     def _refine(self) -> None:
-        """Check the most accurate order with a step of iterative refinement, which doubles its operations or more."""
-        choice, _ = min(self._checked, key=lambda x: x[0].report.backward_error)
+        """Check the cheapest accurate order, or the most accurate one, with a step of iterative refinement."""
+        orders = [choice for choice, _ in self._checked if not choice.refined]
+        accurate = [x for x in orders if x.report.backward_error <= REFINABLE and not x.report.often_falls_back]
+        choice = min(accurate or orders, key=lambda x: x.total if accurate else x.report.backward_error)
         refined = Elimination(self.system, *choice.pivots, refined=True)
         with refined.graph:
             choice = refined.choice(choice.ordering, self.options.outputs)
