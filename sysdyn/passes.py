@@ -1,7 +1,7 @@
 """Passes: reductions of the operation count that leave the requested outputs unchanged.
 
-Each is optional and goes with every other. Recursions (`sysdyn.recursions`) know all of them, eliminations those in
-ELIMINATION (`sysdyn.equations.formulation`).
+Each is optional and can be combined with all others. Recursions (`sysdyn.recursions`) support all of them,
+eliminations those in ELIMINATION (`sysdyn.equations.formulation`).
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Problem(Statement):
             Add unknowns X a and X^T f where they let accelerations and wrenches be propagated from sensors. Problems
             with noise do without.
         passes : sequence of str, or "all"
-            Names from `sysdyn.PASSES`; those that do not apply are left out. With "canonical_frames" a, f and fx are
+            Names from `sysdyn.PASSES`; those that do not apply are skipped. With "canonical_frames" a, f and fx are
             unknowns in other frames than those of the bodies, while inputs, noise and `output_terms` stay in these.
         outputs : sequence of str and Measurement
             Quantities that keep their meaning under the passes, and measurements whose values are written in terms

@@ -102,15 +102,15 @@ def diagnose(
         ),
     )  # fmt: skip
     suggestions = _suggestions(diagnosis, system, spaces_there, bool(available), unobserved)
-    if useful := _measurement_names(system, off, _observing(off, spaces_there, spaces_there.right)):
+    if useful := _measurement_names(system, off, _observing_rows(off, spaces_there, spaces_there.right)):
         suggestions += (f"switch on some of: {', '.join(map(repr, useful))}",)
     return replace(diagnosis, suggestions=suggestions)
 
 
 def _by_pattern(blocks: Structure, elimination: MotionElimination, entries: np.ndarray) -> Diagnosis:
-    """Diagnosis of a problem with too many unknowns for null spaces: its structure, if values bear it out.
+    """Structural diagnosis of a problem with too many unknowns for null spaces, and a numerical test of its rank.
 
-    They do if a square part of the equations that is as large as the pattern allows is regular at a random state.
+    The rank is structural if a maximum matching selects a regular square submatrix at a random state.
     """
     system, active = elimination.system, elimination.active
     matrix, ranks = system.scaled(system.drop_rounding(entries)), []
@@ -157,7 +157,7 @@ class Undetermined(NamedTuple):
 
 
 def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> Undetermined | None:
-    """The unknowns that are not determined at one state, or hardly; None if there are too many unknowns.
+    """The undetermined or nearly undetermined unknowns at one state; None if there are too many unknowns.
 
     inputs: (1, size) by group; equations that are switched off there do not count.
     """
@@ -174,12 +174,12 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> Undeter
     off = np.flatnonzero(~active)
     blocks = tuple(dict.fromkeys(plain.col_blocks[k] for k in named))
     return Undetermined(
-        unknown_names(plain, named), blocks, _measurement_names(plain, off, _observing(off, spaces, directions))
+        unknown_names(plain, named), blocks, _measurement_names(plain, off, _observing_rows(off, spaces, directions))
     )
 
 
 def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: str) -> tuple[str, ...]:
-    """Other exact measurements, by name, of which a redundant row is a combination at one state.
+    """Names of the other exact measurements that a redundant row is a combination of at one state.
 
     inputs: (1, size) by group; row: as in `row_names`.
     """
@@ -229,9 +229,9 @@ def _switched_on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.nd
 
 
 def _measurement_names(system: BlockSystem, off: np.ndarray, rows: np.ndarray | None = None) -> tuple[str, ...]:
-    """Names of the measurements with these rows, all among the noisy rows `off`; None: all of `off`.
+    """Names of the switched-off measurements with these rows, a subset of `off`; None: all rows of `off`.
 
-    With the components in `rows`, unless the whole measurement is off.
+    A measurement that is only partly switched off is named with its components in `rows`.
     """
     all_off = Counter(system.noise_by_row[r][0].name for r in off.tolist())
     chosen: dict[str, list[int]] = {}
@@ -245,8 +245,8 @@ def _measurement_names(system: BlockSystem, off: np.ndarray, rows: np.ndarray | 
     )
 
 
-def _observing(rows: np.ndarray, spaces: NullSpaces, directions: np.ndarray) -> np.ndarray:
-    """The members of `rows` that observe some of the directions (unknowns, k)."""
+def _observing_rows(rows: np.ndarray, spaces: NullSpaces, directions: np.ndarray) -> np.ndarray:
+    """Those of `rows` that are not orthogonal to all `directions` (unknowns, k), and so observe some of them."""
     return rows[np.abs(spaces.matrix[rows] @ directions).max(axis=1, initial=0.0) > NAMED]
 
 

@@ -30,7 +30,7 @@ class NullDirection:
     """A combination of unknowns that no equation observes: any multiple may be added to a solution.
 
     terms: changes of the unknowns of one quantity, w, fx, q̈ or τ. The first changes by one unit and is part of no other
-    direction. others: (quantity, number of its unknowns that change, too).
+    direction. others: (quantity, number of its unknowns that change) for all other quantities.
     """
 
     terms: tuple[Term, ...]

@@ -5,9 +5,9 @@ lack rank. With z = (q̈, fx, w),
 
     d = N z + d0          and of the measurements remains          S z + s0 = 0,          S = Y N
 
-The null spaces of the small matrix S are those of the whole system: undetermined unknowns are the nonzero rows of
-N ker S, redundant measurements those of ker Sᵀ. Rows and columns are scaled first, so that neither units nor the taper
-of a robot decide what is small.
+The null spaces of the small matrix S are those of the whole system: undetermined unknowns are the nonzero rows of N ker
+S, redundant measurements the nonzero rows of ker Sᵀ. Rows and columns are scaled first, so that neither units nor the
+taper of a robot decide what is small.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MotionElimination:
         self.exact_rows = np.array([r for r in self.rows.tolist() if not self.noisy[r]], dtype=int)
 
     def _single_column(self, row: int, z: set[int]) -> int | None:
-        """The member of z of which the row is a constant multiple."""
+        """The only unknown of z in the row, if its coefficient is constant."""
         entries = self.system.assembly.rows[row]
         if len(entries) != 1:
             return None
@@ -117,7 +117,7 @@ class NullSpaces:
         n, places = self.matrix.shape[1], self.elimination
         if self.is_regular:
             return np.zeros((n, 0))
-        V = self._factored.right
+        V = self._svd.right
         basis = np.zeros((n, V.shape[1]))
         basis[places.columns] = V
         basis[places.dependent_columns] = self._response_of_columns @ V
@@ -131,9 +131,9 @@ class NullSpaces:
             return np.zeros((m, 0))
         if places.noisy.any():
             S = self._reduced(places.exact_rows, places.columns_of_exact, places.noisy_motion)
-            w = _Factored(S).left
+            w = _BalancedSVD(S).left
         else:
-            w = self._factored.left
+            w = self._svd.left
         basis = np.zeros((m, w.shape[1]))
         basis[places.exact_rows] = w
         if len(places.stated_columns):
@@ -148,14 +148,14 @@ class NullSpaces:
     def least_singular_vector(self) -> np.ndarray:
         """(unknowns,) the members of z in the direction that the measurements observe least."""
         direction = np.zeros(self.matrix.shape[1])
-        direction[self.elimination.columns] = self._factored.least
+        direction[self.elimination.columns] = self._svd.least
         return direction
 
     def solve(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(x (unknowns,), misfit (equations,)): least-squares solution of `matrix` x + b = 0 with the shortest z.
 
-        b (equations,) in scaled rows. misfit: residual of each row relative to its terms, which count at least with a
-        thousandth of what the greatest unknown would make of them.
+        b (equations,) in scaled rows. misfit: residual of each row relative to its terms, in which each unknown counts
+        with at least a thousandth of the greatest one.
         """
         x = np.zeros(self.matrix.shape[1])
         for _ in range(2):  # the second is a step of iterative refinement
@@ -171,7 +171,7 @@ class NullSpaces:
         rows, coefficients = self._stating
         x[places.stated_columns] = -b[rows] / coefficients
         x[places.dependent_columns] = -self._solve_motion((self._motion @ x + b[places.motion])[:, None])[:, 0]
-        z = -self._factored.inverse @ (self.matrix[places.rows] @ x + b[places.rows])
+        z = -self._svd.inverse @ (self.matrix[places.rows] @ x + b[places.rows])
         x[places.columns] = z
         x[places.dependent_columns] += self._response_of_columns @ z
         return x
@@ -192,7 +192,7 @@ class NullSpaces:
         return self._lu.solve(np.ascontiguousarray(rhs), trans) if rhs.size else rhs
 
     def _response(self, columns: np.ndarray) -> np.ndarray:
-        """a, f and τ (dependent columns, k) for a unit of each of k members of z."""
+        """Response of a, f and τ (dependent columns, k) to unit values of k unknowns of z."""
         return -self._solve_motion(self._motion[:, columns].toarray())
 
     @cached_property
@@ -201,30 +201,31 @@ class NullSpaces:
 
     @cached_property
     def _stating(self) -> tuple[np.ndarray, np.ndarray]:
-        """(rows that state the stated columns, their coefficients there)."""
+        """(rows that fix the known columns, coefficients of these columns)."""
         places = self.elimination
         rows = np.array([places.stating_row[c] for c in places.stated_columns.tolist()], dtype=int)
         return rows, np.asarray(self.matrix[rows, places.stated_columns]).reshape(-1)
 
     @cached_property
-    def _factored(self) -> _Factored:
-        """S of all measurements."""
-        return _Factored(self._reduced(self.elimination.rows, self.elimination.columns))
+    def _svd(self) -> _BalancedSVD:
+        """Singular value decomposition of S of all measurements."""
+        return _BalancedSVD(self._reduced(self.elimination.rows, self.elimination.columns))
 
     def _reduced(self, rows: np.ndarray, columns: np.ndarray, noisy_motion: np.ndarray | None = None) -> np.ndarray:
-        """S of these rows and columns, entries that are rounding errors of cancelling sums set to 0.
+        """S of these rows and columns; entries that are rounding errors of cancelling sums are 0.
 
         noisy_motion: numbers in `motion` of equations with a residual, which adds a column.
         """
         matrix = self.matrix.copy()
         matrix.data *= 1.0 + PERTURBATION * np.random.default_rng(0).standard_normal(matrix.nnz)
         perturbed = NullSpaces(self.elimination, matrix)
-        S, other = (x._sums(rows, columns, noisy_motion) for x in (self, perturbed))
+        S, other = (x._product(rows, columns, noisy_motion) for x in (self, perturbed))
         S[np.abs(S) * PERTURBATION <= NOISE * np.abs(other - S)] = 0.0
         S[np.abs(S) < self.tolerance] = 0.0
         return S
 
-    def _sums(self, rows: np.ndarray, columns: np.ndarray, noisy_motion: np.ndarray | None) -> np.ndarray:
+    def _product(self, rows: np.ndarray, columns: np.ndarray, noisy_motion: np.ndarray | None) -> np.ndarray:
+        """S = Y N of these rows and columns with its rounding errors; noisy_motion: as for `_reduced`."""
         Y = self.matrix[rows]
         through = Y[:, self.elimination.dependent_columns]
         S = Y[:, columns].toarray() + through @ self._response(columns)
@@ -235,7 +236,7 @@ class NullSpaces:
         return np.hstack([S, through @ self._solve_motion(residuals)])
 
 
-class _Factored:
+class _BalancedSVD:
     """Singular value decomposition of a balanced matrix S (m, n).
 
     left (m, k), right (n, l): orthonormal bases of its null spaces; inverse (n, m): the pseudo-inverse in balanced

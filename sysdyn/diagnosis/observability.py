@@ -33,11 +33,11 @@ class Observability:
     positions
         Degrees of freedom whose position this log does not determine.
     biases
-        Combinations of biases that are known no better after the log than before, with positions confused with them.
+        Combinations of biases whose uncertainty the log does not reduce, with the positions that correlate with them.
     suggestions
         Remedies as sentences.
     additions
-        Of the available sensors those that make everything observable, none of which is dispensable. None if all of
+        A minimal set of available sensors that makes everything observable. None if all of
         them do not suffice; () if nothing is missing or none were given.
     instant
         Diagnosis of one instant whose state is known, if its dynamic variables are not determined; else None.

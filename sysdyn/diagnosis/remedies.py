@@ -67,7 +67,7 @@ def rank(rows: np.ndarray) -> int:
 
 
 def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candidate, list[int]]] | None:
-    """[(candidate, components)] that observe all `missing` directions, none of them dispensable; None without such.
+    """Minimal [(candidate, components)] that observe all `missing` directions; None if there are none.
 
     Greedy: first the candidate whose components are all new, then the one with the most new components. Exact rows stay
     independent of each other, so that an exact measurement that cannot be divided has to be new as a whole.

@@ -65,10 +65,10 @@ class Diagnosis:
     suggestions
         Quantities to state and to leave out, as sentences.
     additions
-        Of the available measurements those that make the problem well posed, none of which is dispensable. None if all
+        A minimal set of available measurements that makes the problem well posed. None if all
         of them do not suffice; () if nothing is missing or none were given.
     removals
-        Equations to leave out until none is redundant, none of which is dispensable.
+        A minimal set of equations whose removal leaves no redundant ones.
     switched_off
         Switchable measurements, or components of them, whose equations do not count.
     """

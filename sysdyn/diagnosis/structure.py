@@ -21,10 +21,10 @@ LEADING = ("w", "fx", "qdd", "tau")
 class Structure:
     """Well-posedness by the pattern alone: the unknowns and equations of its under- and over-determined parts.
 
-    undetermined          unknowns of the under-determined part, and
-    from_equations        the equations in which they occur, of which `missing` are missing
-    redundant             exact equations of the over-determined part, measurements first, and
-    over_unknowns         the unknowns in which they occur, for which `excess` are too many
+    undetermined          unknowns of the under-determined part
+    from_equations        equations of that part, `missing` fewer than its unknowns
+    redundant             exact equations of the over-determined part, measurements first
+    over_unknowns         unknowns of that part, `excess` fewer than its equations
     inertialess           sentences about joints that move no inertia, so that their accelerations are undetermined
     duplicates            sentences about constraints that fix the same motion
     undetermined_blocks   (quantity, body or constraint) of the undetermined unknowns

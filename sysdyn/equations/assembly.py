@@ -1,4 +1,4 @@
-"""Assemblies: a system D d + b = 0 as expressions of one graph."""
+"""Assembly of a system D d + b = 0: entries of D and b as expressions of one graph."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Assembly:
 def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
     """Copy of the system over `graph`, in which every entry that depends on the state is a separate input.
 
-    Equal (or opposite) entries share an input, as X occurs twice; constants stay constants. The operations of its
-    elimination are the *solve* scope of the counts: X, v, c, ν given.
+    Equal (or opposite) entries share an input, because X occurs in c(a) and in c(f); constants stay constants. Its
+    elimination counts the operations of the *solve* scope: X, v, c and ν are inputs.
     """
     inputs: dict[int, Expr] = {}  # by the node of the entry
 

@@ -92,7 +92,7 @@ class MeasurementRows:
                 self._add_load(equation, i, columns, L)
 
     def output(self, m: Measurement, galilean: bool) -> Rows:
-        """The value y = Y d + b_Y of a measurement. galilean: linear velocities may be left out."""
+        """The value y = Y d + b_Y of a measurement. galilean: set linear velocities to 0; y does not depend on them."""
         names = m.components(self._form.problem.model)
         context, shift = (self._angular, []) if galilean else (self._context, self._shift)
         parts, bias = self._of_unknowns(m, m.rows(context), m.bias(context), shift)

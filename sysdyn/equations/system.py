@@ -170,12 +170,12 @@ class System:
         return out["D"], out["b"]
 
     def values_at(self, inputs: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same with an axis of n states, also if they share the values."""
+        """`values` of n states, broadcast to n rows if all states share them."""
         entries, b = self.values(inputs)
         return np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
 
     def values_double_double(self, inputs: Mapping[str, np.ndarray]) -> tuple[DoubleDouble, DoubleDouble]:
-        """(entries (nnz,), b (equations,)) at one state, exact to twice the precision, inputs as for `values`."""
+        """Double-double (entries (nnz,), b (equations,)) at one state; inputs as for `values`."""
         out = run_double_double(self.program, self._full(inputs))
         return out["D"], out["b"]
 
@@ -206,9 +206,9 @@ class System:
     def output_values(
         self, inputs: Mapping[str, np.ndarray], d: np.ndarray
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{name: (y, size)} (N, m) of each measurement that is an output, y = Y d + b_Y and size |Y| |d| + |b_Y|.
+        """{name: (y, sums)} of measured outputs: y = Y d + b_Y and absolute sums |Y| |d| + |b_Y|, (N, m) each.
 
-        inputs: as for `values`. d (N, layout): unknowns.
+        inputs: as for `values`. d (N, full layout): unknowns.
         """
         unknowns, values = d[:, self.columns], {}
         for name, (rows, b) in self.output_rows(inputs).items():
@@ -276,7 +276,7 @@ class System:
         return max(bound, 1.0 / other)
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        """Reciprocal condition number of what has to be regular for a solution, for one row of `values`.
+        """Reciprocal condition number that decides whether a state can be solved, for one row of `values`.
 
         `reciprocal_condition` of the matrix; of an estimate, whose multipliers may look singular though its equations
         are not, the greater of that and `AugmentedSystem.estimability`. sufficient: as there.

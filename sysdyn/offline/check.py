@@ -72,7 +72,7 @@ class CheckedProgram:
     """A program to be checked.
 
     run: its results at some states. labels: equation and unknown of each pivot. structural (p,): True for pivots that
-    vanish only if the matrix is singular; none if left out. chunk: number of states that run at a time.
+    vanish only if the matrix is singular; None: no pivot is. chunk: number of states that run at a time.
     """
 
     run: Callable[[Inputs], Results]
@@ -106,7 +106,7 @@ class SampledStates:
 
     @staticmethod
     def of(system: System, n: int | None = None, external_wrenches: bool = True) -> SampledStates:
-        """n: number of states; CHECKED_STATES if left out, or fewer if the system is large."""
+        """n: number of states; by default CHECKED_STATES, or fewer if the system is large."""
         n = max(FEWEST, min(CHECKED_STATES, EQUATIONS // system.shape[0])) if n is None else n
         inputs = sample_states(system.problem, n, CHECK_SEED, ranges=True)
         if not external_wrenches:
@@ -221,8 +221,8 @@ def _compare(
 ) -> tuple[np.ndarray, _Errors, np.ndarray]:
     """(numbers of the states that count, errors of the report, numbers of inaccurate states), by some pivoted solves.
 
-    counted (N,): mask of states. Singular ones among those with large errors are left out, and others compared. order:
-    all states by their least pivots.
+    counted (N,): mask of states. Singular ones among those with large errors are excluded and replaced by others.
+    order: all states by their least pivots.
     """
     counted, error = counted.copy(), results.backward_error
     for _ in range(ROUNDS):
@@ -251,14 +251,14 @@ def _worst(error: np.ndarray, states: np.ndarray, most: int) -> np.ndarray:
 
 
 def _regular(states: SampledStates, flagged: np.ndarray) -> tuple[np.ndarray, int]:
-    """(some regular ones of the flagged states, estimated number of all regular ones), by a test of some of them."""
+    """(sample of regular flagged states, estimated number of all regular flagged states)."""
     tested = flagged[np.unique(np.linspace(0, len(flagged) - 1, min(len(flagged), TESTED)).astype(int))]
     regular = tested[~states.singular(tested)]
     return regular, round(len(flagged) * len(regular) / max(1, len(tested)))
 
 
 def _least(shares: np.ndarray, labels: Sequence[str]) -> tuple[float, str]:
-    """(least share (states, pivots) of its typical size that a pivot has, its label)."""
+    """(least ratio of a pivot to its typical size, label of that pivot); shares (states, pivots)."""
     if not np.isfinite(shares).any():
         return 1.0, "none can vanish at a regular state"
     k = int(np.argmin(shares.min(axis=0)))

@@ -48,7 +48,7 @@ class Covariance(ABC):
 
     @abstractmethod
     def multiplier_covariances(self) -> list[Scalar]:
-        """Their variances; of a full covariance Σ the lower triangle, row by row."""
+        """Variances of the multipliers; for a full covariance Σ the lower triangle of theirs, row by row."""
 
     @abstractmethod
     def pivots(self) -> list[Scalar]:
@@ -107,16 +107,16 @@ class SymbolicCovariance(Covariance):
             if not is_constant(pivot):
                 zero, weak = self._limits.get(elimination.label(k), (0.0, 0.0))
                 guards.append((strip_sign(pivot), zero, elimination.label(k), weak))
-        groups = [*groups, (SHARES, shares)]  # values that no output depends on are left out, with their guards
+        groups = [*groups, (SHARES, shares)]  # the program drops values that no output depends on, and their guards
         return Program.from_graph(elimination.graph, elimination.assembly.inputs, groups, guards)
 
     def _guard(self, x: Scalar, size: Scalar) -> None:
-        """Let states at which |x| is below a share of `size` run again in double-double arithmetic."""
+        """Guard against cancellation: states with |x| below a share of `size` get a double-double rerun."""
         if not (is_zero(x) or is_zero(size) or (is_constant(x) and is_constant(size))):
             self._guards.append((strip_sign(x / size), 0.0, "cancellation in a variance", LEAST_SHARE))
 
     def _begin(self, k: int) -> None:
-        """Begin a code segment where the entries of another body follow."""
+        """Begin a new code segment if column k belongs to another body than the previous one."""
         body = self.system.tree_node[self._elimination.factors.col_perm[k]]
         if body != self._body:
             self._elimination.graph.cut()

@@ -144,7 +144,7 @@ def rates(
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
-    """True for derivatives of τ, q̈ and w in problems that `recursion.applies` to, by their inputs."""
+    """True if `analytic` supports these derivatives: of τ, q̈ and w in problems that `recursion.applies` to."""
     if recursion.applies(problem) is None:
         return False
     known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
@@ -157,14 +157,14 @@ def analytic(
     """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics, and of w of constraints.
 
     With degrees of freedom U of known τ and K of known q̈, the derivatives of ID at (q, q̇, q̈), and those of the rows
-    ρ = J q̈ + b − y of constraints, which hold by torques J^T w, for any parameter x of these
+    ρ = J q̈ + b − y of constraints, which are satisfied by torques J^T w, for any input x of these
 
         H_UU ∂q̈_U/∂x − J_U^T ∂w/∂x = −∂(ID − J^T w)_U/∂x,   J_U ∂q̈_U/∂x = −∂ρ/∂x
         ∂τ_K/∂x = ∂(ID − J^T w)_K/∂x + H_KU ∂q̈_U/∂x − J_K^T ∂w/∂x
 
-    where q̈ and w are held fixed on the right, and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice
-    of the bodies' frames, or on parameters that cannot be told from τ and q̈. external_wrenches: they are inputs, else
-    zero. J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
+    where q̈ and w are fixed on the right, and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice of
+    the bodies' frames, or on parameters that τ and q̈ do not determine. external_wrenches: they are inputs, else zero.
+    J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
     stated, wrt = wrt, [*wrt, *(["qd"] if problem.couplings and "q" in wrt and "qd" not in wrt else [])]
     dynamics = _Dynamics(problem, external_wrenches, frames="fx" in wrt)
@@ -202,9 +202,9 @@ def _by_leaders(
 class _Change(NamedTuple):
     """The change of ID and of constraints along one direction of an input, q̈ and w being fixed.
 
-    forces (nv): of ID − Jᵀ w. at: the degree of freedom beyond which and towards the base alone they act; −1: on none.
-    wrench (6): of the bodies beyond; forces towards the base are its components. rows (m): of the constraints, None:
-    zero. acceleration (nv): minus a further change of q̈, which the other fields do not include.
+    forces (nv): of ID − Jᵀ w. at: forces are zero but on the subtree of this degree of freedom and its path to the
+    base; −1: none. wrench (6): of the bodies of the subtree; forces on the path are its components. rows (m): of the
+    constraints, None: zero. acceleration (nv): minus a further change of q̈, which the other fields do not include.
     """
 
     forces: np.ndarray
@@ -280,7 +280,7 @@ class _Dynamics:
         return forces
 
     def _solve(self) -> None:
-        """q̈ and w, and ID there."""
+        """Solve for q̈ and w, and evaluate ID at the solution."""
         groups, U, K = self._groups, self.U, self.K
         self.qdd, fx, kappa = np.full(self.nv, 0.0, dtype=object), self._fx, None
         self.qdd[K] = groups["qdd"][K] if K else []
@@ -321,17 +321,17 @@ class _Dynamics:
                 yield _Change(nothing, rows=np.array([-float(e == k) for e in range(self.m)]))
 
     def _change(self, name: str, k: int) -> _Change:
-        """The change of ID by the position or velocity of degree of freedom k.
+        """The change of ID with the position (name "q") or velocity of degree of freedom k.
 
-        A floating base takes an acceleration that all bodies would have by itself.
+        At a free root the common acceleration of all bodies is in `_Change.acceleration`, and `forces` is the rest.
         """
         side, by_q, model = self.bodies.sides[k], name == "q", self.model
         part, own = model.v_slice(side.body), {*range(self.nv)[model.v_slice(side.body)]}
         if model.parent[side.body] < 0 and len(own) == SPACE and own <= {*self.U} and not any(model.armature[part]):
-            acceleration, turning = np.full(self.nv, 0.0, dtype=object), (side.psi_d if by_q else side.s)[:3]
+            acceleration, angular = np.full(self.nv, 0.0, dtype=object), (side.psi_d if by_q else side.s)[:3]
             S_inverse = clean(np.linalg.inv(model.joints[side.body].S)).astype(object)
             acceleration[part] = S_inverse @ (self.bodies.psi_dd[k] if by_q else side.both)
-            forces = [other.Bs @ turning if part.start in way else 0.0
+            forces = [other.Bs @ angular if part.start in way else 0.0
                       for other, way in zip(self.bodies.sides, self._paths, strict=True)]  # fmt: skip
             return _Change(np.array(forces, dtype=object), acceleration=acceleration)
         if by_q:

@@ -26,11 +26,11 @@ NODES_PER_OPERATION = 1.8
 
 
 class Elimination:
-    """The system eliminated over Expr in a given order, ready to be checked and turned into programs.
+    """The system eliminated over Expr in a given order, from which the check and the program are made.
 
-    joined: {k: rows that are turned with that of pivot k}, see `eliminate`. thresholds: {number of a pivot: (size below
-    which it counts as zero, size below which calls use the fallback)}; the check sets them. refined: with one step of
-    iterative refinement. Raises NoSafeOrdering if it grows beyond `cap` operations, SingularState if a pivot is
+    joined: {k: rows that are rotated with that of pivot k}, see `eliminate`. thresholds: {number of a pivot: (size
+    below which it counts as zero, size below which calls use the fallback)}; the check sets them. refined: with one
+    step of iterative refinement. Raises NoSafeOrdering if it grows beyond `cap` operations, SingularState if a pivot is
     identically zero.
     """
 

@@ -121,7 +121,7 @@ def ordered_system(problem: Problem, options: Options, choice: Choice) -> System
     """The system of the choice's order. Raises FileError if the order is not one of it, as a file can say anything."""
     system = eliminated_system(problem, options, choice.passes)
     equations, unknowns = system.shape
-    rows = {*choice.row_perm, *(row for _, turned in choice.joined for row in turned)}
+    rows = {*choice.row_perm, *(row for _, rotated in choice.joined for row in rotated)}
     if len(choice.col_perm) != unknowns or not rows <= set(range(equations)):
         raise FileError(
             f"the solver's order has {len(choice.col_perm)} pivots, which are not those of its system of {equations} "

@@ -107,9 +107,9 @@ class _Errors:
 class Instant:
     """The eliminated equations of a problem at a state.
 
-    biased: measurements whose values have columns, too. It is judged at sampled states by dense matrices with pivoting;
-    an order that loses digits gives way to the next. Raises ProblemError if q̈ is known, or if d is not determined by
-    the state and the equations; NoSafeOrdering if every order loses digits.
+    biased: measurements whose values have columns, too. Orders are checked at sampled states against dense matrices
+    with pivoting; the first that loses no digits is used. Raises ProblemError if q̈ is known, or if d is not determined
+    by the state and the equations; NoSafeOrdering if every order loses digits.
     """
 
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):

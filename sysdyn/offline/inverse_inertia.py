@@ -127,7 +127,7 @@ class InverseInertia:
         return np.concatenate([x, -(self._W @ self._pull).T]) if self.m else x
 
     def _limb(self, load: Load) -> int | None:
-        """The limb on which and towards the base a load acts; None if others do not respond to it by few numbers."""
+        """The limb that a load acts on, with its path to the base; None if others respond to many numbers."""
         if load.joint is None or load.kappa is not None:
             return None
         limb = self._limb_of[load.joint]

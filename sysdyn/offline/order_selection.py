@@ -37,8 +37,8 @@ MOST_NAMED = 3
 class OrderSelection:
     """The search for the cheapest order of a system that passes its check.
 
-    falls_back: if no order is acceptable, take the most accurate one and let calls solve every state again. considered:
-    (name, cost or reason against it) of each order.
+    falls_back: if no order is acceptable, take the most accurate one; calls then use the fallback at every state.
+    considered: (name, cost or reason against it) of each order.
     """
 
     def __init__(self, system: System, options: Options, stages: Stages, falls_back: bool = False):
@@ -79,7 +79,7 @@ class OrderSelection:
         return choice, Elimination(self.system, *choice.pivots, thresholds=thresholds, refined=choice.refined)
 
     def _is_over(self, attempt: int) -> bool:
-        """True if another search is not worth its time."""
+        """True if another search would take too long."""
         best = self._best()
         if self.options.ordering in (*RECURSIVE, CUSTOM):
             return True
@@ -92,7 +92,7 @@ class OrderSelection:
         return report.good or (bool(self.system.problem.noisy) and report.acceptable and not report.sign_changes)
 
     def _best(self) -> tuple[Choice, dict] | None:
-        """The cheapest acceptable order of the fewest flaws; the most accurate stable one if there is none."""
+        """The cheapest acceptable order among those with fewest flaws; else the most accurate stable one."""
         acceptable = [x for x in self._checked if x[0].report.acceptable]
         if acceptable:
             return min(acceptable, key=lambda x: (x[0].report.flaws, x[0].total))
@@ -117,7 +117,7 @@ class OrderSelection:
         if not self.falls_back or self.options.ordering != "auto" or not self._checked:
             return None
         choice, thresholds = min(self._checked, key=lambda x: x[0].report.backward_error)
-        report = choice.report  # of which only the errors of the fallback are left
+        report = choice.report  # only the errors of the fallback remain
         report = replace(
             report, states=0, compared=0, fallback=report.states + report.fallback, sign_changes=0, difference=0.0,
             backward_error=report.pivoted_backward_error,
@@ -181,7 +181,7 @@ class OrderSelection:
         self._check([choice])
 
     def _add_failing_states(self, failing: list[Inputs]) -> None:
-        """Let more states guide the next search, and the states at which orders failed."""
+        """Sample more states for the next search, and add the states at which orders failed."""
         if len(self._sampled.values) < RETRY_SAMPLES:
             self._sampled = order_samples(self.system, RETRY_SAMPLES)
         if failing:

@@ -78,10 +78,10 @@ def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
 
 
 def solve_double_double(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """Unknowns d (N, full layout) of ill-conditioned equations, of twice the precision; NaN without convergence.
+    """Unknowns d (N, full layout) of ill-conditioned double-double equations; NaN without convergence.
 
-    NaN for singular ones, too, whose refinement may converge to one of many solutions: a known vector, largest where
-    the equations hardly see it, is solved for beside it and has to come back.
+    d is NaN for singular equations, too, for which refinement may converge to one of many solutions. To detect them, a
+    known vector near the null space is solved for with a second right-hand side, and has to be reproduced.
 
     inputs: (N, size) by group.
     """

@@ -75,7 +75,7 @@ def _derivatives(
     problem: Problem, choice: Choice, program: Program, options: Options, of: Sequence[str], wrt: Sequence[str],
     directions: TangentBasis,
 ) -> ProgramDerivatives:  # fmt: skip
-    """The way to products of a problem."""
+    """The method (program, inverse dynamics or factors) for products of this problem."""
     if not choice.is_recursion:
         system = ordered_system(problem, options, choice)
         return _ByFactors(

@@ -1,4 +1,4 @@
-"""The report of a check: what was looked at, how large errors and pivots were, and whether that suffices."""
+"""The report of a check: sampled states, errors, pivots, and whether they are acceptable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StabilityReport:
         Number of the states whose errors count, and of those that were compared with a pivoted solve.
     singular, fallback : int
         Number of other states: those at which the system itself is singular, and those at which a pivot is below its
-        threshold, so that calls solve them again. Estimated from a part of them if they are many.
+        threshold, so that calls use the fallback. Estimated from a sample if they are many.
     backward_error : float
         Greatest backward error, row by row; see `sysdyn.equations.backward_error.Residual`.
     difference : float
@@ -80,7 +80,7 @@ class StabilityReport:
 
     @property
     def flaws(self) -> int:
-        """How many of these there are: large errors, few digits to spare, many fallbacks, sign changes."""
+        """Number of flaws among large errors, few digits to spare, many fallbacks, sign changes."""
         few_digits = self.backward_error > max(GOOD_ERROR, PIVOTED_RATIO * self.pivoted_backward_error)
         return sum((self.inaccurate, few_digits, self.often_falls_back, self.sign_changes > 0))
 
@@ -91,12 +91,12 @@ class StabilityReport:
 
     @property
     def often_falls_back(self) -> bool:
-        """True if calls solve many of the regular states again."""
+        """True if calls use the fallback at many of the regular states."""
         return self.fallback_share > FEW_FALLBACKS
 
     @property
     def fallback_share(self) -> float:
-        """Share of the regular states that calls solve again."""
+        """Share of the regular states at which calls use the fallback."""
         return self.fallback / max(1, self.states + self.fallback)
 
     def __str__(self) -> str:

@@ -1,18 +1,19 @@
-"""States at which a guard is met, solved by the same program in twice the precision.
+"""Double-double rerun of states whose pivots fell below their thresholds.
 
-Pivots that cost 11 digits cost them out of 32. An answer counts if nothing speaks against it:
+Pivots that cost 11 digits cost them out of 32. The rerun is accepted if it passes three tests:
 
-- It is the program's own in double precision but for a small share. Of twice the digits the same operations
-  lose as many, so that the answer is right beyond the last bit of a double.
-- Other roundings of the program's constants lead to the same answer but for a smaller one.
-- The product of the pivots, which is the determinant but for a constant factor, is not so small beside its usual size
-  that the state may be singular: it falls as the reciprocal condition number does, or faster. That number itself
-  decides, at a millisecond a state, if the product is as small, as with several legs stretched.
+- It agrees with the result in double precision to a small relative tolerance. The same operations lose as many of the
+  32 digits, so that the rerun is accurate beyond the last bit of a double.
+- A rerun with perturbed roundings of the program's constants agrees with it to a smaller tolerance.
+- The product of the pivots, the determinant up to a constant factor, is not so small compared with its usual size
+  that the state may be singular: it falls as the reciprocal condition number does, or faster. If the product is as
+  small, as with several stretched legs, the condition number itself decides, at a millisecond a state.
 
-Shares are of the greatest acceleration, or force, among the outputs, and of others themselves: a wrench that is zero is
-what rounding leaves of torques.
+Tolerances are relative to the greatest acceleration, or force, among the outputs, because a wrench of zero is a
+rounding error of torques. Those of other outputs are relative to the output itself.
 
-All others, and states with other covariances, switches or parameters than the declared ones, are left to pivoting.
+Rejected states, and those with covariances, switches or parameters that are not the declared ones, are solved with
+pivoting.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from sysdyn.program.opcodes import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.program.program import Program
 from sysdyn.runtime.native_calls import Doubt, again, twice
 
-# Bits of the status of states that more digits may solve; how many a state beyond all ranges costs is not known.
+# Status bits of states that are rerun. A state out of range is not: its loss of digits is not known.
 MENDED = BAD_PIVOT | WEAK_PIVOT
-# Constants below this, and below this share of the greatest, may be what rounding left of others: 45 rounding units of
-# sines (chosen). That of inertias no size tells: others are as small.
+# Constants below this, and below this share of the greatest, may be rounding errors of others: 45 rounding units of
+# sines (chosen). Rounding errors of inertias have no such bound: true entries are as small.
 LEFT_OVER = 1e-14
-# Number of random states that tell the usual product of the pivots, of those that tell the usual condition number, and
+# Number of random states for the usual product of the pivots, number of those for the usual condition number, and
 # their seed (chosen).
 USUAL_STATES, CONDITIONED, USUAL_SEED = 15, 3, 11
 # Units of the angular and the linear part of quantities.
@@ -47,7 +48,7 @@ PARTS = {x.name: x.component_units for x in (*QUANTITY.values(), WRENCHES)}
 
 
 class Limits(NamedTuple):
-    """Limits of the verdict on an answer (chosen)."""
+    """Tolerances of the acceptance test (chosen)."""
 
     # greatest difference to the result in double precision, as a share: errors are 1e-20 then
     beside_double: float = 1e-4
@@ -60,9 +61,9 @@ class Limits(NamedTuple):
 
 
 class Again:
-    """The program of a solver of `problem` in twice the precision.
+    """Double-double rerun of the program of a solver of `problem`.
 
-    regular: all states are known to be regular, whatever the settings and the product of the pivots.
+    regular: all states are known to be regular; settings and the product of the pivots are not tested.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Again:
     def solves(
         self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
     ) -> bool:
-        """True if an answer counts at each of these states, which is written; those that count have status 0 then.
+        """Rerun these states. Accepted ones get new outputs and status 0; returns True if all are accepted.
 
         inputs (n, n_inputs): of the n states, whose numbers are `states` (n,). outputs by group (N, size), status (N,):
         of the run in double precision.
@@ -143,7 +144,7 @@ class Again:
 
     @property
     def others(self) -> np.ndarray:
-        """The constants as other roundings might have left them, whole numbers as they are; none if all of them are."""
+        """Constants perturbed by one ulp, or 0 if below LEFT_OVER; whole numbers unchanged; empty if all are whole."""
         x = self._program.constants
         perturbed = perturb_one_ulp(x)
         left = np.abs(x) < LEFT_OVER * min(1.0, np.abs(x).max(initial=0.0))

@@ -74,14 +74,14 @@ def compile(
                  and Q of another program, or a function that makes them of its pattern (CSR of ones). Yours is checked,
                  too: one that is not safe is taken with on_singular="repivot"
     outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
-                 values at the solution are solution["imu"]; operations that they do not need are left out
+                 values at the solution are solution["imu"]; operations that they do not need are omitted
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
     real         type of the numbers: "float64", or "float32" for twice as many states a second in batches. Results are
-                 float32, arrays of float64 are rounded when they are handed in, and `solver.report()` tells the error.
-                 States at which the judge saw large losses are solved again in double precision, as those near zero
-                 pivots are. Of exact problems only; derivatives stay in double precision
+                 float32, float64 arguments are rounded, and `solver.report()` shows the error. States with large
+                 losses in the check, or with pivots near zero, are solved again in double precision. For problems
+                 without noise only; derivatives stay in double precision
     on_singular  action of a call if the order fails at a state: "raise", "nan" or "repivot"
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
                  "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
@@ -89,24 +89,24 @@ def compile(
                  "paper" if an order is named
     passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
-                 outputs unchanged; passes that do not apply are left out, `Solver.passes` are the others
+                 outputs unchanged; passes that do not apply are skipped; `Solver.passes` are those that were applied
     external_wrenches: if False, they are zero at every call, and recursions spend no operations on them
     effort       factor on the usual search for recursions of fewer operations, 0 for none. It counts operations: the
                  result does not depend on the machine
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     True: a bar on a terminal or in a notebook if it takes more than a second; False: none. Or a
-                 function, called with (what, share done) while it works, and again while the solver makes a program
-                 that an estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
+                 function, called with (what, share done) while it works, and later while the solver makes a program
+                 that an estimate needs: at the first `std`, `chi2` and so on. A share of 1 is the end
     check_limits: if True, calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees
                  are; some microseconds a call. Neither files nor derivatives of the solver do
 
-    Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`. A problem
-    with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each mode when it
-    is needed. q and q̇ are given, so that sensors of the state are left aside; biases that are unknown over a log are
-    left out, with an IgnoredWarning.
+    Redundant exact equations are left out, and solutions are checked against them: `CheckedSolver`. A problem
+    with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each active set at
+    its first use. q and q̇ are arguments, so that sensors of the state are ignored; unknown biases of a log are ignored,
+    too, with an IgnoredWarning.
 
-    The result is cached on disk. Warns with AccuracyWarning if no order was found whose judged errors are small.
+    The result is cached on disk. Warns with AccuracyWarning if no order has small errors in its check.
     Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
     BackendUnavailable.
     """
@@ -125,7 +125,7 @@ def compile(
         )  # fmt: skip
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
     check_among("on_singular", on_singular, ON_SINGULAR)
-    backend_named(backend)  # missing packages are told now, not after the search
+    backend_named(backend)  # missing packages are reported now, not after the search
     asked = requested_outputs(outputs, problem)
     if not any(problem.outputs(asked).sizes.values()):
         names = ", ".join(map(output_name, asked))
@@ -154,9 +154,9 @@ def _compiled(
     check_limits: bool,
 ) -> Solver:  # fmt: skip
     """The solver of a problem without switches; of the rest if some of its measurements are redundant."""
-    told = shown(progress)
-    made = partial(_solver, problem, options, ordering, on_singular, told, check_limits)
-    with np.errstate(all="ignore"):  # the judge refuses overflows at sampled states, in one message
+    reporter = shown(progress)
+    made = partial(_solver, problem, options, ordering, on_singular, reporter, check_limits)
+    with np.errstate(all="ignore"):  # the check reports overflows at sampled states, in one message
         found = None if problem.noisy else redundant(problem)
         if found and options.kernel_real is not DOUBLE:
             raise ProblemError(
@@ -174,8 +174,8 @@ def _compiled(
                 raise
             return made(found)
         finally:
-            if told:
-                told("done", 1.0)
+            if reporter:
+                reporter("done", 1.0)
 
 
 def _solver(

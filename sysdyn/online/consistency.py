@@ -106,10 +106,10 @@ class CheckedSolver(Solver):
     def _compared(
         self, solution: Solution, values: dict[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest beside its reading).
+        """({measurement: its errors}, (…) bool: one is beyond the tolerance, (…): the greatest relative one).
 
         Errors below ROUNDING_SHARE of their readings count as 0. A reading below that share of the greatest value of
-        its unit is rounding: compared with it LEFT of that value counts as ROUNDING_SHARE.
+        its unit is a rounding error: an error of LEFT times that value then counts as ROUNDING_SHARE.
         """
         off, bad, share = {}, np.zeros(solution.ok.shape, dtype=bool), np.zeros(solution.ok.shape)
         for m, components in self.left_out:
@@ -148,12 +148,12 @@ class CheckedSolver(Solver):
 
         The left-out measurements are one choice for all states; if the rest is nearly singular, all equations together
         may be regular. Values that contradict each other do not change. Least squares, whose residual is then zero.
-        bad: states with an error beyond the tolerance. share: errors beside their terms; at states where one is more
-        than rounding, the condition of the rest may be why.
+        bad: states with an error beyond the tolerance. share: errors relative to their terms; more than rounding errors
+        may come from ill-conditioned remaining equations.
         """
         n, loose = solution.ok.size, (share > ROUNDING_SHARE) & ~bad & solution.ok
         failed, bad, loose = (np.flatnonzero(x.reshape(-1)) for x in (~solution.ok, bad, loose))
-        loose = loose[np.argsort(-share.reshape(-1)[loose], kind="stable")]  # the most doubtful first
+        loose = loose[np.argsort(-share.reshape(-1)[loose], kind="stable")]  # the largest errors first
         system = self.whole.system(outputs=(*QUANTITIES, *self.options.measured))
         outputs = {name: x.reshape(n, -1) for name, x in solution._values.items()}
         ok, (disagreeing, by_all) = np.array(solution.ok.reshape(-1)), np.zeros((2, n), dtype=bool)

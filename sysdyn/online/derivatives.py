@@ -283,8 +283,8 @@ class Derivatives(Differentials):
         """{(quantity, input): array}: arguments as of the solver, leading axes are batch axes.
 
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
-        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. Where pivots come near
-        zero, and beyond the checked ranges of joints, the same operations are made in double-double arithmetic.
+        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. If pivots come near
+        zero, or joints leave their checked ranges, the state is rerun in double-double arithmetic.
         on_singular: "raise" SingularState where the system is singular, or so near that rounding errors of its
         constants change a block by 1e-6 of its size, or "nan".
 

@@ -46,8 +46,8 @@ class Posteriors:
 class Estimate(Solution):
     """Estimated quantities at one state or many, with standard deviations, residual tests and likelihood on request.
 
-    The maximum a posteriori of the unknowns d, given y: exact equations hold exactly, and ½ ε^T Σ⁻¹ ε of the noisy ones
-    is least. Quantities are as in any `Solution`.
+    Maximum a posteriori of unknowns d, given y: satisfies the exact equations and minimises ½ ε^T Σ⁻¹ ε of the noisy
+    ones. Quantities are as in any `Solution`.
     """
 
     _asked: SolvedStates | None = None  # the states of results, once one was asked for

@@ -283,16 +283,16 @@ def _errors(noises: Mapping[str, Noise], point: _Point) -> dict[str, np.ndarray]
 
 def _warn(solver: Solver, errors: Mapping[str, np.ndarray]) -> None:
     """Warn of standard deviations that the log does not determine."""
-    measured, told = {m.name: m for m in solver.problem.noisy}, []
+    measured, undetermined = {m.name: m for m in solver.problem.noisy}, []
     for name, error in errors.items():
         components = measured[name].components(solver.model)
         chosen = [f"{components[k]} ({error[k]:.2g})" for k in np.flatnonzero(error > UNDETERMINED)]
         if chosen:
-            told.append(f"{name!r}: {few(chosen)}")
-    if told:
+            undetermined.append(f"{name!r}: {few(chosen)}")
+    if undetermined:
         warn(
             f"the log does not determine all standard deviations: relative errors beyond {UNDETERMINED:g} have "
-            f"{'; '.join(told)}. Learn fewer of them (learn=), take a longer log, or add a measurement that "
+            f"{'; '.join(undetermined)}. Learn fewer of them (learn=), take a longer log, or add a measurement that "
             "checks them",
             AccuracyWarning,
         )  # fmt: skip

@@ -1,8 +1,8 @@
 """Covariances, multipliers and determinant of a solved problem with noise, on request.
 
-Each result is a program of its own: the elimination of the mean, in the same order and with the same guards, followed
-by selected entries of the inverse. Programs are compiled at first use. Takahashi, Fagan and Chin (1973); Teunissen
-(2000) for the tests.
+Each result has a separate program: the elimination that solves for the mean, with the same order and guards, followed
+by selected entries of the inverse (Takahashi, Fagan and Chin 1973). Programs are compiled at first use. For the
+residual tests see Teunissen (2000).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Formula = Callable[[Covariance], list[tuple[str, list]]]
 class Posterior:
     """Covariances, multipliers and determinant of the estimates of a solver.
 
-    choice, guards: the order of the mean, and the guards of its program. key: the key of the solver in the cache, under
-    which programs are stored, too; None if they are not stored. progress: called while programs are made.
+    choice, guards: the elimination order of the mean, and the guards of its program. key: cache key of the
+    solver, under which programs are stored, too; None if they are not stored. progress: called while programs are made.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Posterior:
         return system
 
     @functools.cached_property
-    def _stated(self) -> AugmentedSystem:
-        """The same equations in frames as stated: the rounding of a rotation counts near singular states."""
+    def _body_frame_system(self) -> AugmentedSystem:
+        """The same equations without passes, in body frames: near singularity the rounding of other frames counts."""
         equations, outputs = self._options.equations, self._options.outputs
         system = self.problem.system(equations.layout, equations.known, outputs=outputs)
         assert isinstance(system, AugmentedSystem)
@@ -89,7 +89,7 @@ class Posterior:
         return {name: x.shape for name, x in self.problem.outputs(self._options.outputs).items()}
 
     def shape(self, quantity: str) -> tuple[int, ...]:
-        """The shape of an output at one state, or of a quantity that is none."""
+        """The shape of a quantity at one state, whether it is an output or not."""
         if quantity not in self._shapes:
             self._shapes[quantity] = self.problem.outputs([quantity])[quantity].shape
         return self._shapes[quantity]
@@ -134,7 +134,7 @@ class Posterior:
             return np.asarray(np.log(np.abs(found["pivots"])).sum(axis=1))
 
     def _rows(self, part: Part) -> Callable[[Covariance], Sequence[Row]]:
-        """Each scalar in terms of unknowns; of none if it is a known input. Raises UnknownName."""
+        """Each scalar as {column: coefficient} of the unknowns; empty if it is a known input. Raises UnknownName."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity in self._components:
             components = self._components[quantity]
@@ -158,15 +158,15 @@ class Posterior:
         return {name: x.runner for name, x in self._statistics.items()}
 
     def _run(self, name: str, groups: Formula, states: SolvedStates, *parts: Part) -> Arrays:
-        """Outputs {group: (n, size)} of the program `name` of these parts, which `groups` describes.
+        """Outputs {group: (n, size)} of the program `name`, which computes `groups` of these parts.
 
-        Raises SingularState if not even dense matrices give them; if `states.refuse` is False they are NaN then.
+        If dense matrices fail as well: raises SingularState, or returns NaN if `states.refuse` is False.
         """
         statistic = self._statistics.get(name)
         if statistic is None:
             for part in parts:
                 self._rows(part)
-            statistic = self._statistics[name] = self._made(name, groups)
+            statistic = self._statistics[name] = self._build_statistic(name, groups)
         outputs = statistic.at_one(states) if states.n == 1 else None
         if outputs is None:
             outputs, status = statistic.runner.results(states.inputs, states.n)
@@ -187,7 +187,7 @@ class Posterior:
         self, statistic: Statistic, groups: Formula, states: SolvedStates, chosen: np.ndarray, outputs: Arrays,
         status: np.ndarray,
     ) -> None:  # fmt: skip
-        """Replace outputs and status of states at which a guard failed: in double-double, else by dense matrices."""
+        """Fallback of states at which a guard failed: double-double rerun, else dense matrices."""
         if not len(chosen):
             return
         inputs = states.at(chosen)
@@ -197,14 +197,14 @@ class Posterior:
             if k not in states.dense:
                 if len(states.dense) >= MAX_KEPT:
                     states.dense.clear()
-                states.dense[k] = dense_estimates(self._stated, states.at(np.array([k])))[0]
+                states.dense[k] = dense_estimates(self._body_frame_system, states.at(np.array([k])))[0]
             estimate = states.dense[k]
             if estimate is not None:
                 status[k] = 0
                 for name, x in groups(estimate):
                     outputs[name][k] = x
 
-    def _made(self, name: str, groups: Formula) -> Statistic:
+    def _build_statistic(self, name: str, groups: Formula) -> Statistic:
         stages = Stages(self._progress)
         stages.report(name)
         try:
@@ -229,7 +229,7 @@ class Posterior:
 
 
 class _OneState(threading.local):
-    """A prepared call of one state for each thread; outputs (1, n_outputs). busy: a signal handler may use it, too."""
+    """Prepared single-state call of each thread; outputs (1, n_outputs). busy: in use, as by a signal handler."""
 
     def __init__(self, runner: Runner):
         program = runner.program
@@ -242,7 +242,7 @@ class _OneState(threading.local):
 
 
 class Statistic:
-    """A program of results of an estimate, ready to run."""
+    """The compiled program of one result of an estimate, such as variances or the determinant."""
 
     def __init__(self, problem: Problem, runner: Runner):
         self.runner = runner
@@ -250,12 +250,12 @@ class Statistic:
         self._slices, self._is_compiled = runner.program.outputs.slices, runner.backend.kernels
 
     @functools.cached_property
-    def _one(self) -> _OneState:
+    def _single_state_call(self) -> _OneState:
         return _OneState(self.runner)
 
     def at_one(self, states: SolvedStates) -> Arrays | None:
         """Outputs {group: (1, size)} at one state by a prepared call; None if a guard failed."""
-        if not self._is_compiled or (one := self._one).busy:
+        if not self._is_compiled or (one := self._single_state_call).busy:
             return None
         one.busy = True
         try:

@@ -1,4 +1,4 @@
-"""States at which the order of a solver fails: solved again with more digits or with pivoting, or told why not."""
+"""Fallback of states at which the order of a solver fails: double-double rerun, pivoting, or an error."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ REPIVOTED_ERROR = 1e-9
 
 
 class Resolver:
-    """Ways on for the states of a solver's calls at which its order fails.
+    """Fallbacks of a solver's calls for the states at which its order fails.
 
-    again: the same program in twice the precision, which is tried first.
+    again: the double-double rerun, which is tried first.
     """
 
     def __init__(self, problem: Problem, options: Options, executable: Runner, calls: Calls):
@@ -40,13 +40,13 @@ class Resolver:
         self.again = Again(problem, executable.program)
 
     def resolve(self, run: Run, policy: str) -> None:
-        """Deal with the states whose status is not zero, as `policy` says: their outputs and status are replaced.
+        """Replace outputs and status of the states whose status is not zero, according to `policy`.
 
         Raises InvalidInput or SingularState, as a call does.
         """
         self._calls.reject_bad_inputs(run)
-        # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
-        # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
+        # near a zero pivot, and beyond checked ranges, the order may lose digits that pivoting keeps. A zero pivot may
+        # come from the order alone, so that the system itself is tested for singularity
         lost = WEAK_PIVOT | OUT_OF_RANGE
         if self._options.kernel_real is not DOUBLE:  # numbers too large for single precision are not for double
             lost |= BAD_INPUT | BAD_OUTPUT
@@ -70,9 +70,9 @@ class Resolver:
     def _repivot(self, run: Run, states: np.ndarray) -> None:
         """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
 
-        Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning. But
-        where it is constraints that repeat each other but for rounding, the smallest of their wrenches are taken, and
-        where something more is left of them, twice the precision tells what.
+        Singular states are not replaced: there pivoting gives a meaningless solution, though with a small residual. But
+        if only the constraints make a state singular, those that are redundant up to rounding errors get wrenches of
+        least norm, and those that differ by more are solved in double-double arithmetic.
         """
         if not len(states):
             return
@@ -94,7 +94,7 @@ class Resolver:
     def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
         """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular.
 
-        Far out, entries are differences of lengths that hide their digits: rounded equations are another state's.
+        At large lengths, entries are differences that lose digits: the rounded equations belong to another state.
         """
         system = self._problem.system(outputs=(*QUANTITIES, *self._options.measured))
         given = run.at(states)
@@ -105,7 +105,7 @@ class Resolver:
         near = regular & far
         near[regular & ~far] = is_ill_conditioned(system, entries[regular & ~far])
         with np.errstate(all="ignore"):
-            if near.any():  # refined to the last bit of unrounded equations, beside which rounded ones leave more
+            if near.any():  # refined to the last bit: the residual of the rounded equations says less
                 d[near] = self._near(run.at(states[near]))
                 error[near] = np.where(np.isfinite(d[near]).all(axis=1), 0.0, np.nan)
             usual = regular & (~near | (far & np.isnan(error)))
@@ -115,7 +115,7 @@ class Resolver:
         return system, d, error
 
     def _near(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
+        """Double-double solution d (n, full layout) at regular states near singular ones."""
         system = self._problem.system(outputs=(*QUANTITIES, *self._options.measured))
         if not isinstance(system, AugmentedSystem):
             return solve_double_double(system, inputs)
@@ -176,7 +176,7 @@ class Resolver:
         return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
 
     def _out_of_range(self, run: Run, state: np.ndarray) -> str:
-        """Text for a state beyond the judged range of joints: the farthest joint, and the error of pivoting there."""
+        """Text for a state beyond the checked range of joints: the farthest joint, and the error of pivoting there."""
         model = self._problem.model
         q, most = run.at(state)["q"][0], reach(model)
         k = int(np.argmax(np.abs(q) / most))

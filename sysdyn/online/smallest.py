@@ -1,4 +1,4 @@
-"""Equations that leave some unknowns open: their smallest solution at a state."""
+"""Least-norm solutions of equations that leave some unknowns undetermined at a state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sysdyn.problem import Problem
 AGREEMENT = 1e-8
 # Share of the greatest known term of all equations below which those of one are rounding errors of the others (chosen).
 LEAST_TERMS = 1e-4
-# Share of an equation's terms that rounding leaves, however large these are beside known ones: 45 units (chosen).
+# Share of an equation's terms that rounding leaves, however large compared with known terms: 45 units (chosen).
 ROUNDED_TERMS = 1e-14
 # Coefficients below this, of terms near 1, may be rounding errors: sin(π) is 1.2e-16, limbs have many joints, and fewer
 # than three digits are too few for a refinement to begin with.
@@ -27,7 +27,7 @@ WEIGHTLESS = 1e-10
 
 
 class Smallest:
-    """The smallest solutions of exact equations, state by state; W (unknowns,): weights, none if left out."""
+    """Least-norm solutions of exact equations, state by state; W (unknowns,): weights, none by default."""
 
     def __init__(self, system: BlockSystem, W: np.ndarray | None = None):
         self._elimination = MotionElimination(system)
@@ -37,9 +37,9 @@ class Smallest:
     def at(
         self, entries: np.ndarray, b: np.ndarray, tolerance: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(d (unknowns,), bool of those that are not determined, bool of the equations that contradict each other).
+        """(d (unknowns,), mask of undetermined unknowns, mask of equations that contradict each other).
 
-        d is the nearest solution if some do. tolerance: see `NullSpaces`.
+        If equations contradict each other, d is a least-squares solution. tolerance: see `NullSpaces`.
         """
         rows, columns = self._elimination.system.scaling
         spaces = self._elimination.at(entries, tolerance)
@@ -53,7 +53,7 @@ class Smallest:
 
 
 class Held(NamedTuple):
-    """Solutions d (N, unknowns) with the smallest forces; open (N, unknowns) bool: what is not determined.
+    """Solutions d (N, unknowns) of least forces; open (N, unknowns) bool: True for undetermined unknowns.
 
     d is NaN at states that have none. against (N, equations) bool: equations that contradict each other.
     """
@@ -66,22 +66,22 @@ class Held(NamedTuple):
 def smallest_held(
     problem: Problem, inputs: dict[str, np.ndarray], near: Callable[[dict[str, np.ndarray]], np.ndarray]
 ) -> Held:
-    """Solutions at singular states: of `held`, or of `near` where something is left of each constraint, if it has one.
+    """Solutions at singular states: by `held`; else by `near`, if constraints differ by more than rounding errors.
 
-    Where some constraints repeat each other and something is left of others, hardly more than rounding, `near` finds
-    singular equations; then these exert nothing, either. near(inputs): d (N, unknowns), NaN without a solution.
+    If some constraints are redundant and others differ from redundant ones by little more than rounding errors, `near`
+    fails, too; all of these then count as redundant. near(inputs): d (N, unknowns), NaN without a solution.
     """
     found = held(problem, inputs)
     if len(left := _unsolved(found)):
         found.d[left] = near(_some(inputs, left))
-    if len(left := _unsolved(found)):  # singular equations, too, but hardly more than rounding is left of others
+    if len(left := _unsolved(found)):  # nearly redundant constraints count as redundant
         again = held(problem, _some(inputs, left), ZERO)
         found.d[left], found.open[left] = again.d, again.open
     return found
 
 
 def _unsolved(found: Held) -> np.ndarray:
-    """The numbers of the states without a solution, of which nothing is open."""
+    """Numbers of the states that have neither a solution nor undetermined unknowns."""
     return np.flatnonzero(~(np.isfinite(found.d).all(axis=1) | found.open.any(axis=1)))
 
 
@@ -92,11 +92,11 @@ def _some(inputs: dict[str, np.ndarray], states: np.ndarray) -> dict[str, np.nda
 
 
 def held(problem: Problem, inputs: dict[str, np.ndarray], tolerance: float = ROUNDED_SINE) -> Held:
-    """States at which constraints repeat each other but for rounding, with the smallest of their wrenches.
+    """Solutions of least constraint wrenches at states where constraints are redundant up to rounding errors.
 
-    They have no solution if constraints contradict each other, if nothing is open, or if accelerations are; nothing is
-    where that solution would not meet the equations. inputs: (N, size) by group, of a problem without noise. tolerance:
-    see `NullSpaces`.
+    d is NaN at a state where constraints contradict each other, where all unknowns are determined, or where
+    accelerations are undetermined. A state at which d would violate the equations counts as determined. inputs:
+    (N, size) by group, of a problem without noise. tolerance: see `NullSpaces`.
     """
     system = problem.system().plain
     smallest, motion = Smallest(system), system.layout.quantity_columns("qdd")
@@ -112,7 +112,7 @@ def held(problem: Problem, inputs: dict[str, np.ndarray], tolerance: float = ROU
         terms, known = abs(D) @ np.abs(d) + np.abs(b[k]), np.abs(b[k]).max(initial=0.0)
         counted = np.maximum(np.minimum(terms, known), LEAST_TERMS * known)
         if (np.abs(D @ d + b[k]) > AGREEMENT * counted + ROUNDED_TERMS * terms).any():
-            found.open[k] &= found.against[k].any()  # hardly singular, as a limb bent by 6e-14 rad: all digits are lost
+            found.open[k] &= found.against[k].any()  # near singular, as a limb bent by 6e-14 rad: all digits are lost
         if found.open[k].any() and not (found.against[k].any() or found.open[k][motion].any()):
             found.d[k] = d
     return found

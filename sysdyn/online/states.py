@@ -11,9 +11,9 @@ from sysdyn.program.groups import Arrays, Groups
 
 
 class SolvedStates:
-    """n states, whose inputs nobody changes.
+    """Inputs of n states of a call, read-only.
 
-    inputs: {group: (size,) or (n, size)}. refuse: states without results raise SingularState, else these are NaN.
+    inputs: {group: (size,) or (n, size)}. refuse: raise SingularState at states without results, instead of NaN.
     solved (n,) bool: True for states that have an estimate, None for all. dense: estimates by dense matrices, by state;
     None for states without one.
     """
@@ -24,13 +24,13 @@ class SolvedStates:
         self._row: np.ndarray | None = None
 
     def row(self, groups: Groups) -> np.ndarray:
-        """The inputs of one state in a row, in the order of the problem's groups."""
+        """The inputs (size,) of a single state (n = 1), concatenated in the order of `groups`."""
         if self._row is None:
             self._row = np.concatenate([self.inputs[name].reshape(-1) for name in groups])
         return self._row
 
     def columns(self, groups: tuple[str, ...]) -> np.ndarray:
-        """Groups as columns (n or 1, m)."""
+        """Inputs of these groups, concatenated: (n or 1, m)."""
         return as_columns([self.inputs[x] for x in groups])
 
     def at(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -39,7 +39,7 @@ class SolvedStates:
 
 
 def as_columns(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays (size,) or (n, size) as columns of one, (n or 1, m)."""
+    """Arrays (size,) or (n, size), concatenated along the last axis: (n or 1, m)."""
     n = max((len(x) for x in parts if x.ndim == 2), default=1)
     if n == 1:  # several times faster
         return np.concatenate([x.reshape(-1) for x in parts])[None]

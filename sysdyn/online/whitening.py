@@ -104,7 +104,7 @@ class NoiseStatistics:
         return np.sum([x.sum(axis=1) for x in self.noisy.by_name(terms).values()], axis=0)
 
     def multipliers(self, mu: np.ndarray, numbers: np.ndarray) -> Multipliers:
-        """Of multipliers (n, m), and the numbers (n, …) of their covariances."""
+        """`Multipliers` from values (n, m) and their packed covariances (n, …)."""
         variance = self.switched(np.maximum(self.noisy.variances(numbers), 0.0))
         with np.errstate(divide="ignore"):
             inverse = 1.0 / self._variances

@@ -167,7 +167,7 @@ def greedy(
     front: set[int], option: Callable[[int], Option | None],
     take: Callable[[Option], tuple[Iterable[int], Iterable[int]]],
 ) -> None:  # fmt: skip
-    """Take the least option of all members of the front, again and again, until no member has one.
+    """Greedy loop: take the least option of all members of the front until no member has one.
 
     option(k): the least option of member k, or None. take(option): (members that leave the front, members whose
     options may have changed).

@@ -1,15 +1,15 @@
 """Elimination order of sparse least squares with exact equations: exact pivots, then orthogonal columns.
 
 An exact row is eliminated by an entry that is the same at every state, such as the ±1 of the equations of motion, or by
-a turn of exact rows whose norm is, as that of a rotation matrix. The others are eliminated by turns of columns, so that
-a pivot is the norm of the rest of an exact row and vanishes only if exact rows depend on each other (Golub and
-Van Loan 2013, section 6.2: the null-space method). A column that no exact row holds any more is eliminated by a turn of
-all noisy rows that do. Rows of very different weights keep their
-digits if the heaviest comes first and a column is taken while its entries are not small beside the rest of their
-rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
+a rotation of exact rows if the norm of their entries is the same at every state, as in a rotation matrix. The other
+exact rows are eliminated by rotations of columns: the pivot is the norm of the rest of an exact row and vanishes only
+if exact rows depend on each other (Golub and Van Loan 2013, section 6.2: the null-space method). A column without an
+entry in exact rows is eliminated by a rotation of all noisy rows with an entry in it. Rows of very different weights
+keep their digits if the heaviest comes first and a column is eliminated while its entries are not small compared with
+the rest of their rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
 
-Noisy rows that hold the same columns, or that eliminated columns leave, are turned to a triangle before other rows join
-them if they are more than their columns, so that rows that hold no column any more are done with (Liu 1986).
+Noisy rows with the same columns, or left by eliminated columns, are rotated to a triangle before other rows are
+merged with them if they are more than their columns, so that empty rows drop out (Liu 1986).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sysdyn.sparse.active_submatrix import SampledActiveSubmatrix, greedy
 from sysdyn.sparse.lu import Across, Early, Pivots
 from sysdyn.sparse.sampled import SampledMatrix
 
-# Least norm of a column of noisy rows to be turned early, as a share of each other entry of these rows (chosen).
-LEAST_TURNED = 1e-2
-# Least norm of a column of exact rows to be turned, as a share of each other entry of these rows (chosen).
+# Least norm of a column of noisy rows to be rotated early, as a share of each other entry of these rows (chosen).
+LEAST_ROTATED = 1e-2
+# Least norm of a column of exact rows to be rotated, as a share of each other entry of these rows (chosen).
 LEAST_EXACT = 0.1
 # Least pivot of an exact row at every state, as a share of the norm of its column in exact rows (chosen).
 LEAST_EXACT_PIVOT = 0.1
@@ -39,7 +39,7 @@ CANCELLED_TERMS = 2e-13
 # Norm of a column at a state below which it counts as zero there, as a share of its norm at other states (chosen).
 VANISHING_COLUMN = 1e-10
 
-# Ranks of options, after 0: columns that are better eliminated later, and exact rows whose columns are turned, which
+# Ranks of options, after 0: columns that are better eliminated later, and exact rows whose columns are rotated, which
 # fill most.
 LATE, LAST = 1, 2
 
@@ -48,7 +48,7 @@ Option = tuple[int, float, int, int]  # Rank, operations (about), row of a scala
 
 
 class Order(NamedTuple):
-    """An order of least squares with its early turns, its turns of columns, and about its operations."""
+    """An order of least squares: pivots, early rotations, rotations of columns, approximate operation count."""
 
     pivots: Pivots
     early: Early
@@ -111,12 +111,12 @@ class _Search(SampledActiveSubmatrix):
         bad, _, i, j = option
         if self.operations > self.most:
             raise NoSafeOrdering("given up: more expensive than what is known")
-        held = self.rows[i] if bad == LAST else (j,)
-        touched = set().union(*(self.columns[c] for c in held))
+        columns = self.rows[i] if bad == LAST else (j,)
+        touched = set().union(*(self.columns[c] for c in columns))
         stale = {c for k in touched for c in self.rows[k]}
         if bad == LAST:
-            self._turn_row(i, j)
-        self.eliminate(self._turned(j) if i < 0 else i, j)
+            self._rotate_columns_of(i, j)
+        self.eliminate(self._rotate_rows_of(j) if i < 0 else i, j)
         return {j}, stale.union(*(self.rows[k] for k in touched))
 
     def alike(self) -> list[list[int]]:
@@ -127,44 +127,46 @@ class _Search(SampledActiveSubmatrix):
         return [*found.values()]
 
     def merge(self, rows: Iterable[int]) -> None:
-        """Turn the noisy ones of these rows to a triangle if they are more than their columns.
+        """Rotate the noisy ones of these rows to a triangle if they are more than their columns.
 
-        Columns that are eliminated first come first; columns that are small somewhere beside the rest of their rows
-        stay.
+        Columns that are eliminated first come first. A column stays if it is small compared with the rest of its rows
+        at some state.
         """
         rows = {i for i in set(rows).difference(self.exact, self.row_perm) if self.rows[i]}
         columns = set().union(*(self.rows[i] for i in rows))
         if len(rows) <= len(columns):
             return
         while columns:
-            held = {j: sorted(self.columns[j] & rows) for j in columns}
-            j = min(columns, key=lambda j: (self.front[j], self._cost(held[j]), j))
+            members = {j: sorted(self.columns[j] & rows) for j in columns}
+            j = min(columns, key=lambda j: (self.front[j], self._cost(members[j]), j))
             columns.discard(j)
-            if len(held[j]) > 1:
-                norm = self._norm(held[j], j)
-                if (norm <= VANISHING_COLUMN * np.fmax.reduce(norm)).any() or self._share(held[j], norm) < LEAST_TURNED:
+            if len(members[j]) > 1:
+                norm = self._norm(members[j], j)
+                if (norm <= VANISHING_COLUMN * np.fmax.reduce(norm)).any() or self._share(
+                    members[j], norm
+                ) < LEAST_ROTATED:
                     continue
-                held[j] = self._turn_heaviest(held[j], j, always=True)
-                self.early.setdefault(len(self.row_perm), []).append((j, tuple(held[j])))
-            rows.difference_update(held[j][:1])
+                members[j] = self._rotate_heaviest(members[j], j, always=True)
+                self.early.setdefault(len(self.row_perm), []).append((j, tuple(members[j])))
+            rows.difference_update(members[j][:1])
 
     def _option(self, j: int, front: set[int]) -> Option | None:
         """The cheapest way to eliminate column j; exact rows go first, but wait if they hold columns of others."""
         holders = self.columns[j]
-        turned = sorted(holders & self.exact or holders)
-        if not turned:
+        rotated = sorted(holders & self.exact or holders)
+        if not rotated:
             return None
-        if turned[0] in self.exact:
-            return self._exact_option(turned, j) or self._across_option(turned, j, front)
-        norm = self._norm(turned, j)
+        if rotated[0] in self.exact:
+            return self._exact_option(rotated, j) or self._across_option(rotated, j, front)
+        norm = self._norm(rotated, j)
         # not where columns before were dependent, and it is NaN
         regular = norm > VANISHING_COLUMN * np.fmax.reduce(norm)
         if not regular.any():
             return None
-        share = self._share(turned, np.where(regular, norm, math.nan)) if len(turned) > 1 else 1.0
-        if not share >= LEAST_TURNED:
+        share = self._share(rotated, np.where(regular, norm, math.nan)) if len(rotated) > 1 else 1.0
+        if not share >= LEAST_ROTATED:
             return LATE, -share, -1, j
-        return 0, self._cost(turned), -1, j
+        return 0, self._cost(rotated), -1, j
 
     def _exact_option(self, exact: Sequence[int], j: int) -> Option | None:
         """A pivot of column j in these exact rows that is the same at every state: an entry, their norm, or None."""
@@ -185,17 +187,17 @@ class _Search(SampledActiveSubmatrix):
         return 0, self._cost(exact) + 2.0 * width * (others + 1 - len(exact)), -1, j
 
     def _across_option(self, exact: Sequence[int], j: int, front: set[int]) -> Option | None:
-        """The cheapest turn of the columns of an exact row that holds columns of the front alone; None without one."""
+        """The cheapest rotation of the columns of an exact row with entries in the front alone; None without one."""
         found = [(self._cost_across(i), i) for i in exact if front.issuperset(self.rows[i])]
         return (LAST, *min(found), j) if found else None
 
     def _cost_across(self, i: int) -> float:
-        """Operations of a turn of the columns of row i."""
+        """Operations of a rotation of the columns of row i."""
         row = self.rows[i]
         return (4.0 * len(row) + 1.0) * len(set().union(*(self.columns[j] for j in row)))
 
     def _cost(self, rows: Sequence[int]) -> float:
-        """Operations of a turn of these rows."""
+        """Operations of a rotation of these rows."""
         return (4.0 * len(rows) + 1.0) * len(set().union(*(self.rows[i] for i in rows))) if len(rows) > 1 else 0.0
 
     def _norm(self, rows: Sequence[int], j: int) -> np.ndarray:
@@ -213,31 +215,31 @@ class _Search(SampledActiveSubmatrix):
             self._sizes[i] = np.abs([*self.rows[i].values()]).max(axis=0)
         return self._sizes[i]
 
-    def _turned(self, j: int) -> int:
-        """Turn the rows that hold column j, the exact ones if there are some; returns the one that keeps it."""
+    def _rotate_rows_of(self, j: int) -> int:
+        """Rotate the (exact, if any) rows with an entry in column j; returns the one row that keeps an entry."""
         rows = sorted(self.columns[j] & self.exact or self.columns[j])
         if len(rows) > 1:
-            rows = self._turn_heaviest(rows, j)
+            rows = self._rotate_heaviest(rows, j)
             self.joined[len(self.row_perm)] = tuple(rows[1:])
         return rows[0]
 
-    def _turn_row(self, i: int, j: int) -> None:
-        """Turn the columns of row i, so that it holds column j alone."""
+    def _rotate_columns_of(self, i: int, j: int) -> None:
+        """Rotate the columns of row i, so that its only entry is in column j."""
         columns = (j, *sorted(set(self.rows[i]) - {j}))
         self._note(set().union(*(self.columns[c] for c in columns)))
         self.operations += self._cost_across(i)
         if self.rotate_columns(i, columns):
             self.across[len(self.row_perm)] = columns[1:]
 
-    def _turn_heaviest(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
-        """Turn these rows, which hold column j, so that only the heaviest does; returns them, the heaviest first."""
+    def _rotate_heaviest(self, rotated: Sequence[int], j: int, always: bool = False) -> list[int]:
+        """Rotate these rows, so that only the heaviest keeps column j; returns them, the heaviest first."""
         rows = self.rows
-        weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
-        turned = sorted(turned, key=lambda i: -weight[i])
-        self._note(turned)
-        self.operations += (4.0 * len(turned) + 1.0) * (len(set().union(*(rows[i] for i in turned))) - 1)
-        self.rotate_rows(turned, j, always)
-        return turned
+        weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in rotated}
+        rotated = sorted(rotated, key=lambda i: -weight[i])
+        self._note(rotated)
+        self.operations += (4.0 * len(rotated) + 1.0) * (len(set().union(*(rows[i] for i in rotated))) - 1)
+        self.rotate_rows(rotated, j, always)
+        return rotated
 
     def eliminate(self, i: int, j: int) -> None:
         """Eliminate column j by row i."""
@@ -264,7 +266,7 @@ def _same(values: np.ndarray) -> np.ndarray:
 
 
 def orthogonal(a: SampledMatrix) -> Pivots:
-    """The order of a square matrix in which every column is turned: backward stable if the matrix is regular."""
+    """The order of a square matrix in which every column is rotated: backward stable if the matrix is regular."""
     rows: list[Row] = [{} for _ in range(a.n)]
     row_scale, column_scale = a.scaling
     for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):

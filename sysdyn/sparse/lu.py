@@ -2,9 +2,9 @@
 
 Right-looking: pivot k is row `row_perm[k]`, column `col_perm[k]`; the right-hand side is carried along as one more
 column, so that forward substitution and elimination are one pass, and back substitution follows. If no entry of a
-column keeps away from zero, several rows are turned first, so that the pivot is the norm of their entries: this is
-defined unless all of them vanish and, if these are all the rows that hold the column, wherever A is regular.
-If the rest of A must not have a part in it, the columns of one row are turned instead, and its pivot is their norm.
+column keeps away from zero, several rows are rotated first, so that the pivot is the norm of their entries. The norm is
+nonzero unless all of them vanish; if they are all active entries of the column, it is nonzero wherever A is regular.
+To keep the other rows of A out of a pivot, the columns of one row are rotated instead; the pivot is their norm.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sysdyn.sparse.active_submatrix import ActiveSubmatrix
 from sysdyn.sparse.rotations import OrthogonalTransform
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
-# {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}.
+# {k: rotations before pivot k (column, rows), after which only the first of the rows has an entry in the column}.
 Early = Mapping[int, Sequence[tuple[int, Sequence[int]]]]
-# {k: columns that are turned with that of pivot k, so that its row holds none of them afterwards}.
+# {k: columns that are rotated with that of pivot k, so that its row has no entry in them afterwards}.
 Across = Mapping[int, Sequence[int]]
 
 
 class Pivots(NamedTuple):
     """An elimination order: pivot k is in row rows[k] and column columns[k].
 
-    joined: {k: rows that are turned with that of pivot k first}; without these an order is two permutations.
+    joined: {k: rows that are rotated with that of pivot k first}; without these an order is two permutations.
     """
 
     rows: Sequence[int]
@@ -46,8 +46,8 @@ def is_unit(x) -> bool:
 class Factors:
     """Result of elimination: the solution of A x + b = 0, and the entries of L and U to look at.
 
-    turns     {k: the turns of rows before pivot k, one after the other}
-    across    {k: the turn T of columns before pivot k}; the unknowns of later pivots are those of T x
+    turns     {k: the rotations of rows before pivot k, one after the other}
+    across    {k: the rotation T of columns before pivot k}; the unknowns of later pivots are those of T x
     left      {row: right-hand side} of the rows without a pivot: elimination leaves them as 0 = right-hand side
     upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot if scaled[k]
     lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot if not scaled[k]
@@ -92,30 +92,30 @@ def eliminate(
     rows (m)        A as one dict {column: entry} a row; not changed
     b (m)           right-hand side entries
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
-    joined          {k: rows that are turned with that of pivot k, if they hold its column}
-    begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
-    early           {k: turns of rows for the sake of another column, made before those of pivot k; all rows stay}
-    across          {k: columns that are turned with that of pivot k, if its row holds them}
+    joined          {k: rows that are rotated with that of pivot k, if they have an entry in its column}
+    begin(k)        called before pivot k is eliminated, and before its unknown is substituted back
+    early           {k: rotations of rows in another column, made before those of pivot k; all rows stay}
+    across          {k: columns that are rotated with that of pivot k, if its row has entries in them}
 
     Of m > n rows those without a pivot end up in `Factors.left`. If that is zero, x solves all equations. If not, x is
-    the least-squares solution, provided that all eliminations were turns.
+    the least-squares solution, provided that all eliminations were rotations.
 
     Raises SingularState (with the position k of the pivot as `equation`) if a pivot is structurally or exactly 0.
     Either the row or the column of a pivot is divided by it, whichever has fewer entries (L D U in effect); several
     entries by one reciprocal.
     """
     n, joined, early, across = len(col_perm), joined or {}, early or {}, across or {}
-    held = ({**row, n: rest} if not is_zero(rest) else row for row, rest in zip(rows, b, strict=True))
-    left, out = ActiveSubmatrix(held, n + 1), Factors(row_perm, col_perm)  # b is column n
+    augmented = ({**row, n: rest} if not is_zero(rest) else row for row, rest in zip(rows, b, strict=True))
+    left, out = ActiveSubmatrix(augmented, n + 1), Factors(row_perm, col_perm)  # b is column n
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         if begin:
             begin(k)
-        together = [(column, turned, True) for column, turned in early.get(k, ())]
+        together = [(column, rotated, True) for column, rotated in early.get(k, ())]
         if k in joined:
             together.append((pc, (pr, *joined[k]), False))
-        for column, turned, always in together:
-            found = left.rotate_rows(turned, column, always)
+        for column, rotated, always in together:
+            found = left.rotate_rows(rotated, column, always)
             if found:
                 out.turns.setdefault(k, []).append(found)
         if k in across and (found := left.rotate_columns(pr, (pc, *across[k]))):
@@ -194,8 +194,8 @@ def solve_and_left(factors: Factors, b: Mapping[int, Scalar]) -> tuple[list, Row
     r = dict(b)
     ends: list[tuple[Scalar, Callable]] = []
     for k, (pr, pivot, scaled) in enumerate(zip(factors.row_perm, factors.pivots, factors.scaled, strict=True)):
-        for turned in factors.turns.get(k, ()):
-            turned.apply(r)
+        for rotated in factors.turns.get(k, ()):
+            rotated.apply(r)
         if scaled:
             r[pr] = divider(pivot, 2)(r.get(pr, 0.0))
         for i, l in factors.lower[k].items():
@@ -222,8 +222,8 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
         for i, l in factors.lower[k].items():
             total = total - l * y.get(i, 0.0)
         y[pr] = divider(pivot, 2)(total) if scaled else total
-        for turned in reversed(factors.turns.get(k, ())):
-            turned.apply_transposed(y)
+        for rotated in reversed(factors.turns.get(k, ())):
+            rotated.apply_transposed(y)
     return [y.get(i, 0.0) for i in range(len(steps) + len(factors.left))]
 
 

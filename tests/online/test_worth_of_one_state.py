@@ -156,7 +156,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
     expected = first.std("tau"), second.std("tau")
     assert not np.array_equal(*expected)
     statistic, nested = first.posterior._statistics["variance of tau"], list[np.ndarray]()
-    run = statistic._one.run
+    run = statistic._single_state_call.run
 
     def interrupted() -> None:
         run()
@@ -164,7 +164,7 @@ def test_what_is_asked_within_a_request_leaves_it_alone(solver, monkeypatch):
             nested.append(np.zeros(0))
             nested.append(second.std("tau"))
 
-    monkeypatch.setattr(statistic._one, "run", interrupted)
+    monkeypatch.setattr(statistic._single_state_call, "run", interrupted)
     assert np.array_equal(first.std("tau"), expected[0]) and np.array_equal(nested[1], expected[1])
 
 

@@ -57,7 +57,7 @@ class OperandAccess(ABC):
 
 
 class InlineAccess(OperandAccess):
-    """Access for a segment with its own function: offsets in the workspace are literals in the code.
+    """Operand access of a segment with its own function: offsets in the workspace are literals in the code.
 
     slot: workspace slot of each value of the program. constants: scalar or two-lane constants. pivot_slots: slot for
     each guarded pivot. table: table of constants of the module; the segment appends its constants.
@@ -99,7 +99,7 @@ class InlineAccess(OperandAccess):
 
 
 class IndirectAccess(OperandAccess):
-    """Access for a function that all segments of a template share: the caller passes a table of workspace offsets.
+    """Operand access of a function that all segments of a template share: the caller passes a table of offsets.
 
     The table lists the slots of the operands, then of the exported results, then of the guarded pivots.
     """
@@ -140,7 +140,7 @@ class IndirectAccess(OperandAccess):
 
 
 class PackedAccess(OperandAccess):
-    """Access for a packed segment, in the kernel of one state: each of its segments has a lane."""
+    """Operand access of a packed segment, in the kernel of one state: each of its segments has a lane."""
 
     def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
         super().__init__(types.of(pack_width(segment)), segment.template.exported)
@@ -169,13 +169,13 @@ class PackedAccess(OperandAccess):
             return self.types.load(to, f"{to}p", places[0], self.types.size)
         lines, value = [], "poison"
         for n, run in enumerate(runs):
-            joined = to if n == len(runs) - 1 else f"{to}j{n}"
-            lines += self._joined(f"{to}n{n}", places, run, value, joined)
-            value = joined
+            loaded = to if n == len(runs) - 1 else f"{to}j{n}"
+            lines += self._load_run(f"{to}n{n}", places, run, value, loaded)
+            value = loaded
         return lines
 
-    def _joined(self, tag: str, places: list[int], run: tuple[int, int], value: str, joined: str) -> list[str]:
-        """Lines for `joined` = vector `value`, with a run of consecutive slots loaded into its lanes.
+    def _load_run(self, tag: str, places: list[int], run: tuple[int, int], value: str, loaded: str) -> list[str]:
+        """IR lines that load a run of consecutive slots into lanes of the vector `value`; the result is `loaded`.
 
         tag: prefix of names. places: slot of each lane. run: first lane and number of lanes.
         """
@@ -183,11 +183,11 @@ class PackedAccess(OperandAccess):
         if length == 1:
             return [
                 *types.of(1).load(f"{tag}l", f"{tag}p", places[lane]),
-                f"  {joined} = insertelement {types.vec} {value}, {types.num} {tag}l, i32 {lane}",
+                f"  {loaded} = insertelement {types.vec} {value}, {types.num} {tag}l, i32 {lane}",
             ]
         return [
             types.address(f"{tag}p", places[lane] - lane),
-            f"  {joined} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
+            f"  {loaded} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
             f"(ptr {tag}p, i32 {types.size}, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
         ]
 
@@ -427,7 +427,7 @@ def trig_lines(segment: Segment, slot: np.ndarray, types: Types, angles_per_call
 
 
 def _insert_part(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
-    """Lines for `to` = `packed` with the vector x inserted as its k-th part."""
+    """IR lines that assign `packed`, with the vector x inserted as its k-th part, to the register `to`."""
     n, total = types.width, wide.width
     if total == 1:
         return [f"  {to} = bitcast {types.vec} {x} to {types.vec}"]
@@ -442,7 +442,7 @@ def _insert_part(types: Types, wide: Types, to: str, packed: str, x: str, k: int
 
 
 def _extract_part(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
-    """Lines for `to` = k-th part of the wide vector `packed`."""
+    """IR lines that assign the k-th part of the wide vector `packed` to the register `to`."""
     n = types.width
     if wide.width == 1:
         return [f"  {to} = bitcast {types.vec} {packed} to {types.vec}"]
