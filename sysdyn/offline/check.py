@@ -43,8 +43,6 @@ FALLBACK_OF_ESTIMATES = 1e-4
 EXPLAINS, MARGIN = 0.1, 2.0
 # Share of the typical size below which a pivot counts as zero: rounding errors.
 ZERO = 1e-11
-# Size that every pivot is below: calls use the fallback at every state.
-ANY = 1e300
 # Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (units differ).
 VANISHING = 1e-6
 # Backward error up to which far states count, or that of near ones if it is larger (few are sampled in a decade).

@@ -99,7 +99,7 @@ def elimination(problem: Problem, options: Options, stages: Stages) -> Compiled 
     if options.ordering == CUSTOM and options.formulation not in ("auto", "paper"):
         raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
     passes = options.passes if options.formulation == "elimination" else paper_passes(options)
-    return eliminated(problem, options, passes, stages, falls_back=True)
+    return eliminated(problem, options, passes, stages)
 
 
 # In order of preference: the first that returns a compiled problem is taken.
@@ -130,13 +130,8 @@ def ordered_system(problem: Problem, options: Options, choice: Choice) -> System
     return system
 
 
-def eliminated(
-    problem: Problem, options: Options, passes: Sequence[str], stages: Stages, falls_back: bool = False
-) -> Compiled:
-    """Eliminate: equations → structure → cheapest order that passes its check → program. Raises NoSafeOrdering.
-
-    falls_back: see `OrderSelection`.
-    """
+def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:
+    """Eliminate: equations → structure → cheapest order that passes its check → program. Raises NoSafeOrdering."""
     began = time.perf_counter()
     stages.report("assembling", 0.0)
     with stages.stage("equations"):
@@ -145,7 +140,7 @@ def eliminated(
         stated = system if simple else problem.system(options.equations.layout, options.equations.known)
     with stages.stage("structure"):
         structure(stated).require_solvable()
-    selection = OrderSelection(system, options, stages, falls_back)
+    selection = OrderSelection(system, options, stages)
     choice, factors = selection.run()
     stages.report("writing the program", 0.9)
     with stages.stage("program"), factors.graph:

@@ -9,7 +9,7 @@ from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
-from sysdyn.offline.check import ANY, Inputs, SampledStates
+from sysdyn.offline.check import Inputs, SampledStates
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import CUSTOM, Options
@@ -37,12 +37,11 @@ MOST_NAMED = 3
 class OrderSelection:
     """The search for the cheapest order of a system that passes its check.
 
-    falls_back: if no order is acceptable, take the most accurate one; calls then use the fallback at every state.
     considered: (name, cost or reason against it) of each order.
     """
 
-    def __init__(self, system: System, options: Options, stages: Stages, falls_back: bool = False):
-        self.system, self.options, self.stages, self.falls_back = system, options, stages, falls_back
+    def __init__(self, system: System, options: Options, stages: Stages):
+        self.system, self.options, self.stages = system, options, stages
         self.considered: list[tuple[str, str]] = []
         self._checked: list[tuple[Choice, dict]] = []  # orders with their reports, and the thresholds of their pivots
         self._tried: list[tuple[Pivots, int]] = []  # orders with their costs
@@ -72,7 +71,9 @@ class OrderSelection:
         if self._best() is None and self._checked:
             with self.stages.stage("check"):
                 self._refine()
-        best = self._best() or self._last_resort()
+        best = self._best()
+        if best is None and self.options.unsafe:
+            best = min(self._checked, key=lambda x: x[0].total, default=None)
         if best is None:
             raise self._failure()
         choice, thresholds = best
@@ -109,21 +110,6 @@ class OrderSelection:
             choice = refined.choice(choice.ordering, self.options.outputs)
         self.considered.append((choice.ordering, f"refined: {choice.total} operations"))
         self._check([choice])
-
-    def _last_resort(self) -> tuple[Choice, dict] | None:
-        """An order that is not acceptable: the cheapest one, or the most accurate one, whose states all fall back."""
-        if self.options.unsafe:
-            return min(self._checked, key=lambda x: x[0].total, default=None)
-        if not self.falls_back or self.options.ordering != "auto" or not self._checked:
-            return None
-        choice, thresholds = min(self._checked, key=lambda x: x[0].report.backward_error)
-        report = choice.report  # only the errors of the fallback remain
-        report = replace(
-            report, states=0, compared=0, fallback=report.states + report.fallback, sign_changes=0, difference=0.0,
-            backward_error=report.pivoted_backward_error,
-        )  # fmt: skip
-        self.considered.append((choice.ordering, "taken: calls solve every state again, with more digits"))
-        return replace(choice, stability=report), {k: (zero, ANY) for k, (zero, _) in thresholds.items()}
 
     def _eliminate_new_orders(self, attempt: int) -> list[Choice]:
         """Orders that were not known before, with their costs, the cheapest first."""

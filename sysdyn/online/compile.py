@@ -244,13 +244,7 @@ def _warn_of_errors(report: StabilityReport) -> None:
             "out, or name another formulation= or ordering=",
             AccuracyWarning,
         )
-    if report.fallback and not report.states:
-        warn(
-            "no elimination order is accurate enough in double precision: this solver solves every state again, with "
-            "more digits, in some 0.2 ms to 3 ms; problem.diagnose() says what is nearly singular",
-            AccuracyWarning,
-        )
-    elif report.inaccurate:
+    if report.inaccurate:
         warn(
             f"the results of this solver may be wrong by {report.difference:.1e} of their size, with a residual of "
             f"{report.backward_error:.1e}, at the worst of {report.states} sampled states, where a solve with pivoting "
