@@ -1,6 +1,8 @@
 # The public names, and the modules that have them.
 
+from sysdyn import contact as contact
 from sysdyn import errors as errors
+from sysdyn import identification as identification
 from sysdyn import measurements as measurements
 from sysdyn import model as model
 from sysdyn import offline as offline
@@ -9,6 +11,17 @@ from sysdyn import papers as papers
 from sysdyn import problem as problem
 from sysdyn import program as program
 from sysdyn import reference as reference
+from sysdyn.contact.friction_cone import Coulomb as Coulomb
+from sysdyn.contact.friction_cone import PointForces as PointForces
+from sysdyn.contact.impact import Impact as Impact
+from sysdyn.contact.impact import Impulses as Impulses
+from sysdyn.contact.impact import impact as impact
+from sysdyn.contact.operational_space import delassus as delassus
+from sysdyn.contact.operational_space import operational_space as operational_space
+from sysdyn.contact.operational_space import operational_space_inertia as operational_space_inertia
+from sysdyn.contact.time_stepping import ContactForces as ContactForces
+from sysdyn.contact.time_stepping import Unilateral as Unilateral
+from sysdyn.contact.time_stepping import unilateral as unilateral
 from sysdyn.data.estimates import estimate_log as estimate_log
 from sysdyn.data.sensor_log import Log as Log
 from sysdyn.diagnosis.observability import Observability as Observability
@@ -33,6 +46,9 @@ from sysdyn.errors import SysdynError as SysdynError
 from sysdyn.errors import UnknownName as UnknownName
 from sysdyn.frameworks.function import Function as Function
 from sysdyn.frameworks.function import compile_function as compile_function
+from sysdyn.identification.noise import Learned as Learned
+from sysdyn.identification.parameters import Identified as Identified
+from sysdyn.identification.parameters import identify as identify
 from sysdyn.measurements.acceleration_sensors import Accelerometer as Accelerometer
 from sysdyn.measurements.acceleration_sensors import AngularAccelerometer as AngularAccelerometer
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration as FrameAcceleration
@@ -101,27 +117,13 @@ from sysdyn.offline.choice import Choice as Choice
 from sysdyn.offline.report import StabilityReport as StabilityReport
 from sysdyn.online.compile import compile as compile
 from sysdyn.online.compile import load_solver as load_solver
-from sysdyn.online.coulomb import Coulomb as Coulomb
-from sysdyn.online.coulomb import PointForces as PointForces
 from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
-from sysdyn.online.identify import Identified as Identified
-from sysdyn.online.identify import identify as identify
-from sysdyn.online.impact import Impact as Impact
-from sysdyn.online.impact import Impulses as Impulses
-from sysdyn.online.impact import impact as impact
-from sysdyn.online.learn_noise import Learned as Learned
 from sysdyn.online.least_norm import least_norm as least_norm
-from sysdyn.online.operational_space import delassus as delassus
-from sysdyn.online.operational_space import operational_space as operational_space
-from sysdyn.online.operational_space import operational_space_inertia as operational_space_inertia
 from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
 from sysdyn.online.switching import SwitchingSolver as SwitchingSolver
-from sysdyn.online.unilateral import ContactForces as ContactForces
-from sysdyn.online.unilateral import Unilateral as Unilateral
-from sysdyn.online.unilateral import unilateral as unilateral
 from sysdyn.passes import PASSES as PASSES
 from sysdyn.problem import Problem as Problem
 from sysdyn.problem import forward_dynamics as forward_dynamics

@@ -16,8 +16,8 @@ PACKAGE = ROOT / "sysdyn"
 ORDER = (
     "errors", "passes", "program", "files", "model", "sparse", "runtime", "codegen", "frameworks",
     "reference", "recursions",
-    "measurements", "equations", "diagnosis", "problem", "offline", "online", "views", "data",
-    "simulation", "trajectories", "papers", "app", "__main__",
+    "measurements", "equations", "diagnosis", "problem", "offline", "online", "contact", "identification",
+    "views", "data", "simulation", "trajectories", "papers", "app", "__main__",
 )  # fmt: skip
 # Public functions of higher packages that a method forwards to: it imports them when it is called.
 FORWARDED = {("sysdyn.problem", ("sysdyn", "observability"))}

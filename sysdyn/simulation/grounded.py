@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from sysdyn.contact.time_stepping import ContactForces, Unilateral
 from sysdyn.errors import AccuracyWarning, InvalidInput, ProblemError, SingularState, warn
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.model.se3 import translation
-from sysdyn.online.unilateral import ContactForces, Unilateral
 from sysdyn.reference.robot_functions import kinematics
 from sysdyn.simulation.events import CONTACT, Event, Margins
 from sysdyn.simulation.fixed import Controller, lost, told

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.contact.time_stepping import Unilateral
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
 from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.model import Model
@@ -18,7 +19,6 @@ from sysdyn.online.compile import compile
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.speeds import warn_if_moving, warn_if_opened, warn_of_followers, warn_of_gaps
 from sysdyn.online.switching import SwitchingSolver
-from sysdyn.online.unilateral import Unilateral
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Groups

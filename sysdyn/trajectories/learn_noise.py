@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, few, warn
+from sysdyn.identification.noise import CHANGE_LEFT, UNDETERMINED, Learned, learn_noise_of_states
 from sysdyn.measurements.drifts import Drift, GaussMarkov
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online.arguments import Named
-from sysdyn.online.learn_noise import CHANGE_LEFT, UNDETERMINED, Learned, learn_noise_of_states
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count

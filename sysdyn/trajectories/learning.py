@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysdyn.identification.noise import UNDETERMINED
 from sysdyn.measurements.drifts import Constant, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import Wrapped, noise_of
 from sysdyn.offline.stages import Stages
-from sysdyn.online.learn_noise import UNDETERMINED
 from sysdyn.problem import Problem
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.chain import Sweep

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.contact.operational_space import operational_space
 from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.compile import compile
-from sysdyn.online.operational_space import operational_space
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.contact.cone_iterations import NO_FORCE, ConeLoop, judge_of, scales, step_of
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.online.cone_steps import NO_FORCE, ConeLoop, judge_of, scales, step_of
 from sysdyn.program.arrays import broadcast_shapes, finite_array, is_count
 from sysdyn.program.groups import slices
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES

@@ -20,15 +20,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.codegen.registry import backend_named
+from sysdyn.contact.friction_cone import Coulomb, PointForces
+from sysdyn.contact.impact import constrained
+from sysdyn.contact.operational_space import operational_space
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
-from sysdyn.online.coulomb import Coulomb, PointForces
 from sysdyn.online.derivatives import Derivatives
-from sysdyn.online.impact import constrained
-from sysdyn.online.operational_space import operational_space
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.arrays import broadcast_shapes, finite_array, is_number
 from sysdyn.program.autodiff import TANGENTS, ProgramDerivatives, to_graph

@@ -1,0 +1,1 @@
+"""Identification from logs: inertial parameters of bodies and covariances of measurements."""
