@@ -317,7 +317,7 @@ def guarded_solver(problem: Problem, order: str, failing: list[dict[str, np.ndar
         return {"guarded": 0, "guarded_solved": 0, "guarded_error": ""}
     states = stacked(failing)
     known = {x: states[x].reshape(len(states["q"]), -1, *([6] if x in ("fx", "f", "a") else [])) for x in states}
-    solution = sd.compile(problem, order, level="fast", on_singular="repivot")(**known)
+    solution = sd.compile(problem, order, level="fast", on_singular="nan")(**known)
     error = solution.backward_error()[solution.ok]
     return {"guarded": len(solution.ok), "guarded_solved": len(error), "guarded_error": f"{error.max(initial=0.0):.2e}"}
 

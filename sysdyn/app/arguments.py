@@ -41,7 +41,7 @@ Outputs = Annotated[
     str | None,
     option("Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: the unknowns of the problem."),
 ]
-OnSingular = Annotated[str | None, option("If the order fails at a state: raise (default), nan, or repivot.")]
+OnSingular = Annotated[str | None, option("At a singular state: raise (default) or nan.")]
 Overwrite = Annotated[bool, option("Replace files that have the names of outputs.", "--force")]
 # ---- options for states and logs
 StatesFile = Annotated[

@@ -34,7 +34,7 @@ class Options:
     """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 
     effort: factor on the usual search for cheaper recursions. custom_order: row and column permutations of the
-    ordering CUSTOM. unsafe: these are taken whatever the check says.
+    ordering CUSTOM. allow_unsafe: accept the cheapest order if none passes the check.
     """
 
     ordering: str = "auto"
@@ -48,7 +48,7 @@ class Options:
     equations: Equations = Equations()
     effort: float = 1.0
     custom_order: tuple[tuple[int, ...], ...] = ()
-    unsafe: bool = False
+    allow_unsafe: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "custom_order", tuple(tuple(x) for x in self.custom_order))

@@ -72,7 +72,7 @@ class OrderSelection:
             with self.stages.stage("check"):
                 self._refine()
         best = self._best()
-        if best is None and self.options.unsafe:
+        if best is None and self.options.allow_unsafe:
             best = min(self._checked, key=lambda x: x[0].total, default=None)
         if best is None:
             raise self._failure()
@@ -183,6 +183,8 @@ class OrderSelection:
         diagnosis = diagnose(self.system.problem)
         if not diagnosis.well_posed:
             lines.append(str(diagnosis))
-        if self.options.ordering == CUSTOM:
-            lines.append("on_singular='repivot' takes the order all the same: states at which it fails get new pivots")
+        if self._checked:
+            lines.append(
+                "allow_unsafe=True compiles the cheapest checked one: states at which it fails get other pivots"
+            )
         return NoSafeOrdering("\n".join(lines), tried)

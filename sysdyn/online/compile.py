@@ -59,6 +59,7 @@ def compile(
     backend: str = "llvm",
     real: str | type = "float64",
     on_singular: str = "raise",
+    allow_unsafe: bool = False,
     formulation: str = "auto",
     external_wrenches: bool = True,
     effort: float = 1.0,
@@ -72,7 +73,7 @@ def compile(
     ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "tearing", "umfpack", "markowitz", "symmetric";
                  or your own: (row_perm, col_perm), the row and the column of each pivot of problem.system(), such as P
                  and Q of another program, or a function that makes them of its pattern (CSR of ones). Yours is checked,
-                 too: one that is not safe is taken with on_singular="repivot"
+                 too
     outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
                  values at the solution are solution["imu"]; operations that they do not need are omitted
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
@@ -82,7 +83,9 @@ def compile(
                  float32, float64 arguments are rounded, and `solver.report()` shows the error. States with large
                  losses in the check, or with pivots near zero, are solved again in double precision. For problems
                  without noise only; derivatives stay in double precision
-    on_singular  action of a call if the order fails at a state: "raise", "nan" or "repivot"
+    on_singular  action of a call at a singular state: "raise" or "nan"
+    allow_unsafe: if no order passes the check, compile the cheapest one that was checked, instead of raising
+                 NoSafeOrdering. States at which its pivots fail are solved with pivoting
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
                  "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
                  if it applies and only tau or qdd is asked for, else "elimination" if it saves operations;
@@ -135,7 +138,7 @@ def compile(
         ordering=ordering if isinstance(ordering, str) else CUSTOM, outputs=asked, level=level, backend=backend,
         real=real_of(real).dtype.name, formulation=formulation,
         external_wrenches=bool(external_wrenches), passes=named_passes(passes), equations=Equations(layout, known),
-        effort=effort,
+        effort=effort, allow_unsafe=allow_unsafe,
     )  # fmt: skip
     if options.kernel_real is not DOUBLE and problem.noisy:
         raise ProblemError(
@@ -188,7 +191,7 @@ def _solver(
         options = replace(options, outputs=found.outputs(options.outputs))
     if not isinstance(ordering, str):
         order = custom_permutations(problem, ordering, options.equations)
-        options = replace(options, custom_order=order, unsafe=on_singular == "repivot")
+        options = replace(options, custom_order=order)
     key = cache_key(problem, options)
     compiled = _kept(key, problem, options)
     if compiled is None:
@@ -208,7 +211,7 @@ def _solver(
             progress("compiling machine code", 0.95)
     made = partial(CheckedSolver, found) if found else partial(Solver, problem)
     solver = made(options, compiled, on_singular, progress, check_limits)
-    if not options.unsafe:
+    if not options.allow_unsafe:
         _warn_of_errors(compiled.choice.report)
     return solver
 

@@ -64,8 +64,6 @@ class Resolver:
             raise self._singular(run, bad)
         for x in run.outputs.values():
             x[bad] = np.nan
-        if policy == "repivot":
-            self._repivot(run, bad)
 
     def _repivot(self, run: Run, states: np.ndarray) -> None:
         """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
@@ -161,7 +159,7 @@ class Resolver:
                 parts.append(f"{few(named)} cannot hold there, as if a limb is stretched and moves on")
         return SingularState(
             f"the system cannot be solved at this state{which}: {'; '.join(parts) or 'the result is not finite'}. "
-            "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",
+            "Use on_singular='nan' to go on, or look at problem.diagnose()",
             equation,
             unknown,
             tuple(int(k) for k in bad),

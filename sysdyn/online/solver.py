@@ -48,8 +48,8 @@ from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import BoundCall, Runner
 
-# Actions of a call at states at which its order fails.
-ON_SINGULAR = ("raise", "nan", "repivot")
+# Actions of a call at singular states.
+ON_SINGULAR = ("raise", "nan")
 # Text of a report in place of a count of the solve scope.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
@@ -137,8 +137,8 @@ class Solver(Differentiable[DerivativeProduct]):
             declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements. The batch
             axes of all other arguments decide which shape it has; an ambiguous one raises InvalidInput.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
-        on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting, whatever has failed); see
-            `Solution.ok`. States at which pivots fail and the system is regular are solved again in any case.
+        on_singular: "raise" (SingularState) or "nan" at singular states; see `Solution.ok`. Regular states at which
+            pivots fail are solved with pivoting in either case.
         threads: for batches; default as many cores as the batch is worth.
         Later requests to the solution (`std`, `backward_error`, …) refer to the values at the time of the call.
         Arguments of batches without noise, constraints and the output `a` are not copied: a request that needs them

@@ -62,7 +62,7 @@ def measured() -> sd.Problem:
 
 def test_it_is_solved_for_and_stored(registered, tmp_path):
     problem = measured()
-    solver = sd.compile(problem, level="fast", backend="python", on_singular="repivot")
+    solver = sd.compile(problem, level="fast", backend="python")
     model = problem.model
     q, qd, qdd = model.random_state(seed=3)
     y = sd.predict(problem, q, qd, qdd)

@@ -394,7 +394,7 @@ def solved(problem: Problem, optional: bool = True):
     y = predict(problem, q, qd, expected["qdd"], expected["fx"])
     if not optional:
         y = {m.name: y[m.name] for m in problem.measurements if not isinstance(m, (PointContact, ForceDirection))}
-    return sd.compile(problem, on_singular="repivot", level="fast", backend="python")(q, qd, y=y)
+    return sd.compile(problem, level="fast", backend="python")(q, qd, y=y)
 
 
 @pytest.mark.slow(after=1)
@@ -463,7 +463,7 @@ def test_a_foot_at_rest_on_the_ground():
     problem = forward_dynamics(model) - SOLE + FrameAcceleration("tool")
     q, qd, known = moving()
     q, qd, tau = q[0], qd[0], known["tau"][0]
-    solution = sd.compile(problem, on_singular="repivot", level="fast", backend="python")(q, qd, tau)
+    solution = sd.compile(problem, level="fast", backend="python")(q, qd, tau)
     J = sd.frame_jacobian(model, q, "tool")
     a = values(model, [FrameAcceleration("tool", name="a")], q, qd, np.zeros(model.nv))["a"]
     kkt = np.block([[sd.crba(model, q), -J.T], [J, np.zeros((6, 6))]])
@@ -601,8 +601,8 @@ def test_digests_see_where_a_frame_is_and_functions_have_none():
 
 def test_a_saved_solver_with_sensors(tmp_path):
     problem = replaced("point contact")
-    solver = sd.compile(problem, "markowitz", on_singular="repivot", level="fast", backend="python")
-    again = sd.load_solver(solver.save(tmp_path / "contact.solver"), on_singular="repivot")
+    solver = sd.compile(problem, "markowitz", level="fast", backend="python")
+    again = sd.load_solver(solver.save(tmp_path / "contact.solver"))
     q, qd, known = moving()
     y = predict(again.problem, q, qd, known["qdd"], known["fx"])
     np.testing.assert_array_equal(again(q, qd, y=y).fx, solver(q, qd, y=y).fx)

@@ -63,8 +63,7 @@ def test_a_neck_that_carries_a_point_mass_is_singular_at_zero(outputs):
     zero = np.zeros(3)
     with pytest.raises(sd.SingularState, match=r"nothing determines qdd\(roll\), qdd\(yaw\)"):
         solver(zero, zero, np.ones(3))
-    for policy in ("nan", "repivot"):
-        assert not solver(zero, zero, np.ones(3), on_singular=policy).ok
+    assert not solver(zero, zero, np.ones(3), on_singular="nan").ok
     q, qd, tau = np.array([0.3, 0.4, 0.5]), zero, np.ones(3)
     solution, expected = solver(q, qd, tau), sd.aba(neck(0.0095), q, qd, tau)
     if "qdd" in solver.outputs:

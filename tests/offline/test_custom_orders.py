@@ -45,9 +45,9 @@ def test_a_safe_order_gives_what_its_name_gives():
 def test_an_order_that_is_not_safe_is_refused_or_states_at_which_it_fails_are_solved_again():
     problem = load_cells(6)
     order = careless(problem)
-    with pytest.raises(NoSafeOrdering, match="on_singular='repivot' takes the order all the same"):
+    with pytest.raises(NoSafeOrdering, match="allow_unsafe=True"):
         sd.compile(problem, ordering=order)
-    solver = sd.compile(problem, ordering=order, on_singular="repivot")
+    solver = sd.compile(problem, ordering=order, allow_unsafe=True)
     q, qd, y = states(problem)
     found = solver(q, qd, y=y, on_singular="raise")  # which no regular state is reason for
     inputs = {name: np.reshape(x, (len(q), -1)) for name, x in found.inputs.items()}

@@ -351,7 +351,7 @@ def test_what_is_wrong_is_named(tree):
     with pytest.raises(InvalidInput, match="angle of joint"):
         tree(q + 1e12, qd, tau)
     with pytest.raises(UnknownName, match="on_singular"):
-        tree(q, qd, tau, on_singular="repivot")
+        tree(q, qd, tau, on_singular="skip")
     without = fast(tree.problem, outputs="qdd", external_wrenches=False).derivatives(wrt="q")
     fx = np.zeros((tree.model.nb, 6))
     close(without(q, qd, tau, fx=fx)["qdd", "q"], tree(q, qd, tau)["qdd", "q"], 1e-12)

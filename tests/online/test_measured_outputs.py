@@ -24,6 +24,7 @@ from sysdyn.model import Free, Model
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.se3 import X_motion, rotx, roty
 from sysdyn.online.solution import Solution
+from sysdyn.program.opcodes import WEAK_PIVOT
 from sysdyn.reference import newton_euler
 
 QUICK = {"level": "fast", "effort": 0.0}
@@ -424,7 +425,7 @@ def test_states_at_which_only_the_order_fails_have_outputs():
     guards = tuple(replace(x, threshold=np.inf, weak=np.inf) for x in solver.program.guards)
     assert guards
     compiled = replace(solver.compiled, program=replace(solver.program, guards=guards))
-    failing = sd.Solver(solver.problem, solver.options, compiled, "repivot")
+    failing = sd.Solver(solver.problem, solver.options, compiled)
     _, q, qd, values = known("fixed")
     expected, found = (x(q, qd, values["tau"], fx=values["fx"]) for x in (solver, failing))
     assert found.ok.all()
@@ -435,7 +436,7 @@ def test_states_at_which_only_the_order_fails_have_outputs():
     assert nan.ok.all() and (nan["imu"] == found["imu"]).all()
 
 
-def test_repivoted_states_have_outputs():
+def test_states_solved_with_pivoting_have_outputs():
     """States whose outputs were lost get them from the unknowns that pivoting finds; the others keep theirs."""
     model = robot()
     imu, net = sd.Accelerometer("tool", name="imu"), sd.NetWrench("tool", name="net")
@@ -445,8 +446,8 @@ def test_repivoted_states_have_outputs():
     run = solver._calls.run(sd.online.arguments.Arguments(q, qd, (), {"tau": values["tau"], "fx": values["fx"]}), None)
     expected = {name: x.copy() for name, x in run.outputs.items()}
     run.outputs["imu"][2:4], run.outputs["net"][2:4] = np.nan, np.nan
-    run.status[2:4] = 1
-    solver.resolve(run, "repivot")
+    run.status[2:4] = WEAK_PIVOT
+    solver.resolve(run, "nan")
     assert not run.status.any()
     for name, x in expected.items():
         close(run.outputs[name], x)

@@ -155,8 +155,7 @@ def test_singular_states_are_those_of_double_precision(outputs):
     single = sd.compile(sd.forward_dynamics(aligning()), outputs=outputs, real="float32")
     with pytest.raises(SingularState, match="cannot be solved at this state 4: equation"):
         single(q, qd, tau, fx=fx)
-    for policy in ("nan", "repivot"):
-        assert single(q, qd, tau, fx=fx, on_singular=policy).ok.tolist() == [not x for x in ALIGNED]
+    assert single(q, qd, tau, fx=fx, on_singular="nan").ok.tolist() == [not x for x in ALIGNED]
 
 
 def test_states_near_singular_ones_are_solved_in_double_precision():
