@@ -19,7 +19,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Blocks, Pattern, matrix_pattern, raster
+from sysdyn.online.display import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Blocks, Pattern, matrix_pattern, raster
 from sysdyn.online.solver import Solver
 
 # Valid suffixes of pictures.

@@ -21,8 +21,8 @@ from sysdyn.files.html import TextTable
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.model import Model
+from sysdyn.online.display import spy_html
 from sysdyn.online.estimate import Estimate
-from sysdyn.online.pattern import pictures
 from sysdyn.online.solver import Solver
 from sysdyn.passes import PAPER
 from sysdyn.program.opcodes import Flops
@@ -220,7 +220,7 @@ def _matrix(job: Job, solver: Solver) -> str:
             "<p>The program is a recursion and forms no matrix. This is the system as the paper states it, in the "
             f"order {escape(repr(eliminated.ordering))}: {eliminated.flops.end_to_end.total:,} operations.</p>"
         )
-    drawn = pictures(eliminated.problem, eliminated.options, eliminated.choice)
+    drawn = spy_html(eliminated.problem, eliminated.options, eliminated.choice)
     hint = '<p class="quiet screen">Wheel: zoom. Drag: move. Double click: whole.</p>'
     return note + (drawn + hint if drawn else "<p>The system is too large to be drawn.</p>")
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from sysdyn.files.html import TextTable
 from sysdyn.model import Model
+from sysdyn.online.estimate import Estimate
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
 from sysdyn.program.opcodes import Flops
@@ -87,6 +88,9 @@ def print_model(model: Model) -> None:
 def print_solution(solver: Solver, solution: Solution) -> None:
     """Print a solution: values of a single state, or ranges of several states with the largest backward error."""
     output().print(repr(solver), soft_wrap=True)
+    if isinstance(solution, Estimate):
+        for name in solution.keys():
+            solution.std(name)  # compiles its program, so that the tables include it
     for table in solution.tables():
         print_table(table, titled=False)
     if solution.ok.size > 1 and set(solver.outputs) == set(solver.problem.quantities):

@@ -36,7 +36,7 @@ from sysdyn.offline.single import GREATEST_LOSS
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.consistency import TOLERANCE, CheckedSolver
-from sysdyn.online.progress import shown
+from sysdyn.online.progress import progress_callback
 from sysdyn.online.redundancy import Redundant, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.switching import SwitchingSolver, check_switches
@@ -157,7 +157,7 @@ def _compiled(
     check_limits: bool,
 ) -> Solver:  # fmt: skip
     """The solver of a problem without switches; of the rest if some of its measurements are redundant."""
-    reporter = shown(progress)
+    reporter = progress_callback(progress)
     made = partial(_solver, problem, options, ordering, on_singular, reporter, check_limits)
     with np.errstate(all="ignore"):  # the check reports overflows at sampled states, in one message
         found = None if problem.noisy else redundant(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
-from sysdyn.online import overview
+from sysdyn.online import display
 from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.online.states import SolvedStates
@@ -57,12 +57,11 @@ class Estimate(Solution):
         """The source of covariances, residuals and likelihood, whose `programs` tell their operations."""
         return self._about.posterior.posterior
 
-    def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
-        return [*super()._tables(), ("std:", {name: self.std(name) for name in self._values})]
+    def _displayed_std(self) -> dict[str, np.ndarray]:
+        return {name: self.std(name) for name in self._values if self.posterior.has_variances(name)}
 
     def __str__(self) -> str:
-        std = {name: self.std(name) for name in self._values}
-        return "\n".join([repr(self), *overview.spreads(self._outputs, std)])
+        return "\n".join([repr(self), *display.std_lines(self._outputs, self._displayed_std())])
 
     def backward_error(self) -> np.ndarray:
         """Relative change (…) of entries of the augmented system that makes the estimate exact. Needs outputs="all".

@@ -101,6 +101,10 @@ class Posterior:
             name, lambda of: [(name, of.covariances([(x, x) for x in self._rows(part)(of)]))], states, part
         )[name]
 
+    def has_variances(self, part: Part) -> bool:
+        """True if `variances` of this part have a compiled program."""
+        return f"variance of {_words(part)}" in self._statistics
+
     def covariance(self, first: Part, second: Part, states: SolvedStates) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
         name = f"covariance of {_words(first)} and {_words(second)}"

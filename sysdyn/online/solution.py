@@ -22,7 +22,7 @@ from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_t
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, JointQuantity, SolvedQuantities
 from sysdyn.model.se3 import rotation
 from sysdyn.offline.pivoted_solves import solve_double_double
-from sysdyn.online import overview
+from sysdyn.online import display
 from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.calls import Results
 from sysdyn.online.smallest import held, smallest_held
@@ -371,13 +371,13 @@ class Solution(SolvedQuantities, extension.RowResult):
     def to_pandas(self) -> Any:
         """The outputs as a DataFrame, a row a state, with columns as in files of results: "tau:l_knee", "imu: a_x", ok.
 
-        frame.attrs["units"] has the unit of each column. Those of an Estimate are followed by their standard
-        deviations, "std:tau:l_knee". Several batch axes make a MultiIndex. Raises BackendUnavailable.
+        frame.attrs["units"] has the unit of each column. Columns "std:tau:l_knee" follow for the outputs of an
+        Estimate whose `std` has been requested. Several batch axes make a MultiIndex. Raises BackendUnavailable.
         """
         pandas = optional("pandas", "to_pandas needs pandas, which is not installed: pip install pandas")
         columns: dict[str, np.ndarray] = {}
         units: dict[str, str] = {}
-        for prefix, values in self._tables():
+        for prefix, values in (("", self._values), ("std:", self._displayed_std())):
             for name, x in values.items():
                 names = [f"{prefix}{label}" for label in self._outputs[name].labels]
                 columns |= dict(zip(names, x.reshape(self._n, -1).T, strict=True))
@@ -387,18 +387,18 @@ class Solution(SolvedQuantities, extension.RowResult):
         frame.attrs["units"] = units
         return frame
 
-    def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
-        """(prefix of columns, arrays by output)."""
-        return [("", self._values)]
+    def _displayed_std(self) -> Mapping[str, np.ndarray]:
+        """Standard deviations by output, of an estimate, that a display includes without compiling a program."""
+        return {}
 
     def tables(self) -> list[TextTable]:
         """The values of one state by name, with units; of several the least and greatest of each output.
 
-        Those of an Estimate have standard deviations, too.
+        Outputs of an Estimate whose `std` has been requested have standard deviations, too.
         """
-        (_, found), *std = self._tables()
-        show = overview.values if self._n == 1 else lambda *x: [overview.ranges(*x)]
-        return show(self._outputs, found, std[0][1] if std else {})
+        if self._n == 1:
+            return display.value_tables(self._outputs, self._values, self._displayed_std())
+        return [display.range_table(self._outputs, self._values, self._displayed_std())]
 
     # ---- shapes -------------------------------------------------------------------------------------------------
 

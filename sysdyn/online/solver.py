@@ -35,8 +35,8 @@ from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.batches import Columns, Spreading
 from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
+from sysdyn.online.display import spy_html
 from sysdyn.online.estimate import Estimate, Posteriors
-from sysdyn.online.pattern import pictures
 from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.resolving import Resolver
 from sysdyn.online.solution import About, Solution
@@ -325,7 +325,7 @@ class Solver(Differentiable[DerivativeProduct]):
             html.text(said),
             html.table(TextTable("operations", columns, [("from q, q̇ on", *(f"{x:,}" for x in counts))])),
             html.table(considered, folded=True),
-            pictures(self.problem, self.options, self.choice),
+            spy_html(self.problem, self.options, self.choice),
         )
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from commands import run
 from rich.progress import TextColumn
 
 from sysdyn.app.terminal import new_table, output
-from sysdyn.online.progress import Terminal
+from sysdyn.online.progress import Bar
 
 NAMES = ["[/]", "[red]x", "[/bold]", "a[link=b]c", "[0]", ":smile:", r"\[x]", "[@click=y]z", "[not a tag"]
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
@@ -60,4 +60,4 @@ def test_tables_and_bars_have_no_markup_of_their_own(capsys):
     console.print(table)
     printed = capsys.readouterr().out
     assert all(printed.count(name) == 2 for name in NAMES)
-    assert not any(x.markup for x in Terminal("")._progress.columns if isinstance(x, TextColumn))
+    assert not any(x.markup for x in Bar("").renderer.columns if isinstance(x, TextColumn))

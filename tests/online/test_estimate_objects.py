@@ -108,7 +108,10 @@ def test_estimates_show_their_standard_deviations(n):
     problem = problem + sd.JointAcceleration("all", noise=0.5, name="encoders")
     q, qd, qdd = model.random_state(seed=0, batch=n)
     found = sd.compile(problem, outputs=["tau", "f"], **FAST)(q, qd, y={"encoders": qdd})
+    for display in (str, sd.Estimate.tables, sd.Estimate._repr_html_):  # no display compiles a program
+        assert display(found) and not found.posterior.programs
     std = found.std("tau")
+    found.std("f")
     assert repr(found).startswith("Estimate at ") and f"σ of tau: {std.min():.3g} … {std.max():.3g} N m" in str(found)
     tables = found.tables()
     if n:

@@ -202,6 +202,7 @@ def test_estimates_become_frames():
     pytest.importorskip("pandas")
     q, qd, y = readings()
     solution = estimator()(q, qd, y=y)
+    solution.std("qdd"), solution.std("other")
     frame = solution.to_pandas()
     names = ["qdd:joint0", "qdd:joint1", "other: a_x"]
     assert list(frame.columns) == [*names, *(f"std:{name}" for name in names), "ok"]
