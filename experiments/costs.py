@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from nori.counters import RBDA, Cost, total
+from nori.curves import sizes as in_words
+from nori.harness import main, read_csv, write_csv
 
 import sysdyn as sd
 from sysdyn.app import matrix_plot as drawing
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.se3 import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
-from sysdyn.papers.nori.counters import RBDA, Cost, total
-from sysdyn.papers.nori.curves import sizes as in_words
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import Flops
 from sysdyn.reference.aba import symmetric

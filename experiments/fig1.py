@@ -20,18 +20,8 @@ import scipy.sparse.linalg
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
-
-import sysdyn as sd
-from sysdyn.app import matrix_plot as drawing
-from sysdyn.codegen.llvm.machine_code import MachineCode
-from sysdyn.equations.assembly import Assembly, with_entry_inputs
-from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.equations.system import BlockSystem
-from sysdyn.model.quantities import QUANTITIES
-from sysdyn.offline.elimination import Elimination, solve_scope
-from sysdyn.offline.sampling import order_samples
-from sysdyn.papers.nori import curves
-from sysdyn.papers.nori.counters import (
+from nori import curves
+from nori.counters import (
     RBDA,
     matrix_aba_cost,
     right_hand_side,
@@ -39,7 +29,7 @@ from sysdyn.papers.nori.counters import (
     solution_cost,
     umfpack_pivots,
 )
-from sysdyn.papers.nori.curves import (
+from nori.curves import (
     COUNTERS,
     END_TO_END,
     EQUAL,
@@ -51,8 +41,18 @@ from sysdyn.papers.nori.curves import (
     curve,
     row,
 )
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
-from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
+from nori.harness import main, read_csv, write_csv
+from nori.matrix_aba import matrix_aba, transformations
+
+import sysdyn as sd
+from sysdyn.app import matrix_plot as drawing
+from sysdyn.codegen.llvm.machine_code import MachineCode
+from sysdyn.equations.assembly import Assembly, with_entry_inputs
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.equations.system import BlockSystem
+from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline.elimination import Elimination, solve_scope
+from sysdyn.offline.sampling import order_samples
 from sysdyn.program.graph import Graph, is_zero
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program

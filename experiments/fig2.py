@@ -1,18 +1,24 @@
 """Figure 2: the cost of inverse dynamics with load cells at both ends of a chain.
 
 The paper's curves are LU with rows pivoted, and LU in UMFPACK's order at the same state, of the problem that its script
-solves. To them come tearing (`sysdyn.papers.nori.orders.torn`: pivots ±1 but for a block of five, in which columns are
+solves. To them come tearing (`nori.orders.torn`: pivots ±1 but for a block of five, in which columns are
 orthogonal where no pivot is safe), orders with orthogonal columns, and what `sysdyn.compile` takes by default. A second
 picture has the orders that hold at every regular state, for chains of up to 100 bodies.
 
 The text has another problem than the script (eqs. (20), (24)): the chain floats on two feet, all q̈ are known, and so is
-that nothing but the feet holds the base. Both stand in `sysdyn.papers.nori.problems`, are diagnosed and solved here.
+that nothing but the feet holds the base. Both stand in `nori.problems`, are diagnosed and solved here.
 """
 
 import numpy as np
 import scipy.sparse.linalg
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from nori import curves
+from nori.counters import right_hand_side, row_pivoting, solution_cost, umfpack_pivots
+from nori.curves import COUNTERS, END_TO_END, EQUAL, NOTHING, PUBLISHED, SOLVE, between, curve, row
+from nori.harness import main, read_csv, write_csv
+from nori.orders import torn
+from nori.problems import LOAD_CELLS, SLIPPERY_FLOOR, feet, floating_chain, load_cells
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
@@ -21,12 +27,6 @@ from sysdyn.equations.backward_error import residual_at
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import is_singular, order_samples, sample_states
-from sysdyn.papers.nori import curves
-from sysdyn.papers.nori.counters import right_hand_side, row_pivoting, solution_cost, umfpack_pivots
-from sysdyn.papers.nori.curves import COUNTERS, END_TO_END, EQUAL, NOTHING, PUBLISHED, SOLVE, between, curve, row
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
-from sysdyn.papers.nori.orders import torn
-from sysdyn.papers.nori.problems import LOAD_CELLS, SLIPPERY_FLOOR, feet, floating_chain, load_cells
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import tearing, umfpack
 from sysdyn.sparse.markowitz import markowitz

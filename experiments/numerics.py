@@ -18,6 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from nori.counters import umfpack_pivots
+from nori.harness import main, read_csv, write_csv
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
@@ -31,9 +34,6 @@ from sysdyn.offline.check import ZERO
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states, stacked
-from sysdyn.papers.nori.counters import umfpack_pivots
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant
 from sysdyn.program.program import Program

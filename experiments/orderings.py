@@ -21,6 +21,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from nori.counters import umfpack_pivots
+from nori.harness import FOLDER, main, read_csv, write_csv
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
@@ -34,9 +37,6 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix
-from sysdyn.papers.nori.counters import umfpack_pivots
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
@@ -280,20 +280,20 @@ def side_by_side(quick: bool) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as parts:
         paths = [Path(parts) / f"{k}.csv" for k in range(2)]
         arguments = [[str(k), str(path), "quick" if quick else ""] for k, path in enumerate(paths)]
-        running = [subprocess.Popen([sys.executable, "-c", SHARE, __file__, *x]) for x in arguments]
+        running = [subprocess.Popen([sys.executable, "-c", SHARE, str(FOLDER), *x]) for x in arguments]
         if any([process.wait() for process in running]):
             raise RuntimeError("a process that computes a share of the orders failed, see above")
         rows = [row for path in paths for row in read_csv(path)]
     return sorted(rows, key=lambda row: row["number"])
 
 
-# A function of this file cannot be sent to another process: the file is no module that the other one could import.
 SHARE = """
-import runpy, sys
+import sys
 from pathlib import Path
-file, first, path, quick = sys.argv[1:]
-experiment = runpy.run_path(file)
-experiment["write_csv"](Path(path), experiment["share"](int(first), 2, bool(quick)))
+folder, first, path, quick = sys.argv[1:]
+sys.path.append(folder)
+import orderings
+orderings.write_csv(Path(path), orderings.share(int(first), 2, bool(quick)))
 """
 
 

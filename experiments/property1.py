@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from nori import curves
+from nori.counters import umfpack_pivots
+from nori.harness import main, read_csv, write_csv
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import COLOURS, KNOWN, LEGEND, save_pictures
 from sysdyn.equations.recursive_orders import rnea
 from sysdyn.measurements.variables import LAYOUTS
-from sysdyn.papers.nori import curves
-from sysdyn.papers.nori.counters import umfpack_pivots
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
 

@@ -8,12 +8,12 @@ import numpy as np
 import scipy.sparse
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from nori.harness import main, read_csv, write_csv
+from nori.matrix_aba import matrix_aba
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.measurements.variables import LAYOUTS
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
-from sysdyn.papers.nori.matrix_aba import matrix_aba
 
 TITLE = "the articulated-body algorithm as a triangular matrix"
 CLAIM = (

@@ -11,6 +11,8 @@ import math
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from nori import problems
+from nori.harness import main, read_csv, write_csv
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
@@ -19,8 +21,6 @@ from sysdyn.model import Fixed, Free, Revolute
 from sysdyn.model.inertia import inertia
 from sysdyn.model.kinematics import forward_kinematics
 from sysdyn.model.se3 import X_inverse, X_motion, rotation, rotz, translation
-from sysdyn.papers.nori import problems
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 
 TITLE = "two feet on load cells, and on a slippery floor"
 CLAIM = (

@@ -8,14 +8,13 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from nori.harness import main, read_csv, write_csv
 
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.app.robots import load_robot
 from sysdyn.errors import BackendUnavailable
-from sysdyn.papers.jain.operators import segment_pattern, segment_tree, slices
-from sysdyn.papers.jain.sko import SKOModel
-from sysdyn.papers.nori.experiments import main, read_csv, write_csv
+from sysdyn.reference.operators import SKOModel, segment_pattern, segment_tree, slices
 
 TITLE = "Segments: the sparsity of the spatial operators of a tree"
 CLAIM = (

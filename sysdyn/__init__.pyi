@@ -7,7 +7,6 @@ from sysdyn import measurements as measurements
 from sysdyn import model as model
 from sysdyn import offline as offline
 from sysdyn import online as online
-from sysdyn import papers as papers
 from sysdyn import problem as problem
 from sysdyn import program as program
 from sysdyn import reference as reference

@@ -14,11 +14,13 @@ import numpy as np
 
 import sysdyn as sd
 from sysdyn.offline.instant import Instant
-from sysdyn.papers.nori.arms import load_arm
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.program import Program
 from sysdyn.trajectories.statement import Trajectory
 from sysdyn.trajectories.step import ahead, moved
+
+sys.path.append(str(Path(__file__).parents[1] / "experiments"))
+from nori.arms import load_arm
+from nori.problems import load_cells
 
 FILES = Path(__file__).parent
 # Problems whose products of derivatives are compared, too: one for each way that these go.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from nori.arms import ARMS as ROBOTS
+from nori.arms import load_arm as load_robot
+
 from sysdyn.model import Free, Model, random_tree
-from sysdyn.papers.nori.arms import ARMS as ROBOTS
-from sysdyn.papers.nori.arms import load_arm as load_robot
 
 __all__ = ["ROBOTS", "floating_tree", "load_robot"]
 

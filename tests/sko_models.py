@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.model import Model, random_tree
-from sysdyn.papers.jain.operators import SPO, BlockDiagonal, slices
-from sysdyn.papers.jain.sko import SKOModel
+from sysdyn.reference.operators import SPO, BlockDiagonal, SKOModel, slices
 
 TOLERANCE = 1e-9
 

@@ -17,7 +17,7 @@ ORDER = (
     "errors", "passes", "program", "files", "model", "sparse", "runtime", "codegen", "frameworks",
     "reference", "recursions",
     "measurements", "equations", "diagnosis", "problem", "offline", "online", "contact", "identification",
-    "views", "data", "simulation", "trajectories", "papers", "app", "__main__",
+    "views", "data", "simulation", "trajectories", "app", "__main__",
 )  # fmt: skip
 # Public functions of higher packages that a method forwards to: it imports them when it is called.
 FORWARDED = {("sysdyn.problem", ("sysdyn", "observability"))}
@@ -127,7 +127,7 @@ def test_what_is_forbidden_is_seen():
         ("model", "sparse"), ("sparse", "model"), ("recursions", "reference"), ("program", "model"),
         ("runtime", "codegen"), ("codegen", "measurements"),
         ("measurements", "equations"), ("equations", "problem"), ("offline", "online"),
-        ("online", "app"), ("data", "papers"), ("model", "__init__"), ("online", "solver"),
+        ("online", "app"), ("data", "simulation"), ("model", "__init__"), ("online", "solver"),
     ):  # fmt: skip
         assert wrong(part, other), (part, other)
 

@@ -14,7 +14,7 @@ import sysdyn as sd
 
 model = sd.auto_tree(12, 2, 1.5, 0.9)  # a binary tree of joints
 q, qd, qdd = model.random_state(seed=0)
-sko = sd.papers.jain.SKOModel.from_model(model, q, qd)
+sko = sd.reference.SKOModel.from_model(model, q, qd)
 ric = sko.riccati
 
 # %%

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.papers.nori import experiments
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from nori import harness
 
 # The source tree.
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ def timed(call: Callable[[], object], repeat: int = 9, number: int = 1) -> Timin
 def write_csv(name: str, rows: list[dict]) -> None:
     """Write `rows` to experiments/results/<name>.csv, with where they come from."""
     path = RESULTS / f"{name}.csv"
-    experiments.write_csv(path, rows)
+    harness.write_csv(path, rows)
     print(f"written to {path.relative_to(ROOT)}")
 
 

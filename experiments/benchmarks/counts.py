@@ -4,10 +4,10 @@
     python experiments/benchmarks/counts.py --release
 
 Writes experiments/results/counts.csv; with --release, run when a version is released, counts_released.csv: totals of
-the default search, of two more arms, too, which no later version may exceed (tests/papers/test_benchmark_page.py). A
-count is of the program that runs: multiplications, additions, divisions and square roots, end to end from q, q̇, with no
-external wrench; sin/cos pairs beside. "error" is the greatest difference to RNEA or ABA over random states, relative to
-the greatest entry of the state's result. "solve" rows: X, v, c, ν given. "best_known" is the least of what was
+the default search, of two more arms, too, which no later version may exceed (tests/experiments/test_benchmark_page.py).
+A count is of the program that runs: multiplications, additions, divisions and square roots, end to end from q, q̇, with
+no external wrench; sin/cos pairs beside. "error" is the greatest difference to RNEA or ABA over random states, relative
+to the greatest entry of the state's result. "solve" rows: X, v, c, ν given. "best_known" is the least of what was
 published or made by hand for the robot ("published"), of the formulas of RBDA ch. 10 for its number of joints ("rbda"),
 and of our textbook algorithms on it ("textbook").
 """
@@ -23,10 +23,10 @@ from typing import NamedTuple
 import icub_models
 import numpy as np
 from common import write_csv
+from nori.arms import load_arm
+from nori.counters import RBDA
 
 import sysdyn as sd
-from sysdyn.papers.nori.arms import load_arm
-from sysdyn.papers.nori.counters import RBDA
 
 # The iCub's description.
 URDF = Path(icub_models.get_model_file("iCubGazeboV2_5"))

@@ -23,10 +23,10 @@ import icub_models
 import numpy as np
 import pinocchio as pin
 from common import TURN, timed, write_csv
+from nori.arms import load_arm
 
 import sysdyn as sd
 from sysdyn.model.se3 import rotation, translation
-from sysdyn.papers.nori.arms import load_arm
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 
 TARGET = 10e-6  # A checked call on an arm of seven joints is to take no more seconds than this.

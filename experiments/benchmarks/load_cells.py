@@ -18,11 +18,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, alone, apart, experiments
+from common import RESULTS, alone, apart, harness
+from nori.problems import load_cells
 from states import KILOMETRE, Answers, judged
 
 import sysdyn as sd
-from sysdyn.papers.nori.problems import load_cells
 
 # Chains of these lengths are compiled.
 BODIES = (4, 8, 12, 20, 50, 100)
@@ -62,7 +62,7 @@ def main() -> None:
         arguments = ["--one", bodies, "--states", options.states]
         rows.append(apart(Path(__file__), arguments, options.limit, SYSDYN_CACHE=""))
         print("  ".join(str(x) for x in rows[-1].values()), flush=True)
-    experiments.write_csv(options.out, rows)
+    harness.write_csv(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from common import each_alone, experiments, greatest_of
+from common import each_alone, greatest_of, harness
 from digits import Digits, relative
 from mechanisms import KINDS, MECHANISMS, NEAR, Mechanism, right_angles
 
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--states", type=int, default=2800)
     rows, out = each_alone(parser, "repeated", 3000.0, answered)
     done = [row for row in rows if "problem" in row]
-    experiments.write_csv(out, done)
+    harness.write_csv(out, done)
     total = {x: sum(row[x] for row in done) for x in COUNTS}
     print(f"{len(done)} of {len(rows)} problems: {total}; off by {greatest_of(done, 'off'):.1e} at most")
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from common import RESULTS, alone, apart, experiments
+from common import RESULTS, alone, apart, harness
 from estimation import dense, mean_error
 from random_sensors import described, random_problem, regular_at
 from states import KILOMETRE, Answers, at, called, calls, judged
@@ -104,10 +104,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.one is not None:
         return alone(options.limit, lambda: compiled(options.one, options.states, options.exact))
-    rows = experiments.read_csv(options.out) if options.no_run else run(options)
+    rows = harness.read_csv(options.out) if options.no_run else run(options)
     print(summary(rows))
     if options.compare:
-        print(ratios_to(rows, experiments.read_csv(options.compare)))
+        print(ratios_to(rows, harness.read_csv(options.compare)))
 
 
 def run(options: argparse.Namespace) -> list[dict]:
@@ -118,8 +118,8 @@ def run(options: argparse.Namespace) -> list[dict]:
         arguments = ["--one", seed, "--states", options.states, *(["--exact"] if options.exact else [])]
         rows.append(apart(Path(__file__), arguments, options.limit, SYSDYN_CACHE="", OPENBLAS_NUM_THREADS="1"))
         print("  ".join(str(x) for name, x in rows[-1].items() if name != "measurements"), flush=True)
-        experiments.write_csv(options.out, rows)
-    return experiments.read_csv(options.out)
+        harness.write_csv(options.out, rows)
+    return harness.read_csv(options.out)
 
 
 def summary(rows: list[dict]) -> str:

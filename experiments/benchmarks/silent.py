@@ -29,13 +29,13 @@ from pathlib import Path
 
 import icub_models
 import numpy as np
-from common import RESULTS, ROOT, alone, apart, experiments, greatest_of
+from common import RESULTS, ROOT, alone, apart, greatest_of, harness
+from nori.arms import ARMS, load_arm
 from random_sensors import DRAWS, biped, icub, is_regular, sensor_problem
 from states import KILOMETRE, Answers, judged
 
 import sysdyn as sd
 from sysdyn.model.kinematics import path
-from sysdyn.papers.nori.arms import ARMS, load_arm
 
 # Lengths without limits reach so far [m] at every other batch.
 FAR = 1e6
@@ -152,8 +152,8 @@ def main() -> None:
             arguments = ["--one", robot, name, "--states", each, "--ordering", options.ordering]
             rows.append(apart(Path(__file__), arguments, options.limit))
             print("  ".join(f"{x}" for x in rows[-1].values()), flush=True)
-            experiments.write_csv(options.out, rows)
-    print(summary(experiments.read_csv(options.out)))
+            harness.write_csv(options.out, rows)
+    print(summary(harness.read_csv(options.out)))
 
 
 def summary(rows: list[dict]) -> str:

@@ -22,7 +22,7 @@ import math
 import warnings
 
 import numpy as np
-from common import each_alone, experiments, greatest_of
+from common import each_alone, greatest_of, harness
 from digits import Digits, relative
 
 import sysdyn as sd
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--levels", nargs="+", default=list(LEVELS))
     found, out = each_alone(parser, "singular", 3000.0, answered)
     rows = [{**dict.fromkeys((*COUNTS, "least", "off"), ""), **row} for x in found for row in x.get("rows", ())]
-    experiments.write_csv(out, rows)
+    harness.write_csv(out, rows)
     done = [row for row in rows if not row["error"]]
     total = {x: sum(row[x] for row in done) for x in COUNTS}
     print(

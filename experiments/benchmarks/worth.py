@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from common import each_alone, experiments, greatest_of
+from common import each_alone, greatest_of, harness
 from digits import Worth, worth_off
 from random_sensors import biped, is_regular, random_problem, regular_at
 from states import at, unknowns
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds of the states of a problem")
     parser.add_argument("--exact", type=int, default=4, help="states of each batch that are looked at in 50 digits")
     rows, out = each_alone(parser, "worth", 600.0, answered)
-    experiments.write_csv(out, rows)
+    harness.write_csv(out, rows)
     done = [row for row in rows if not row["error"]]
     print(
         f"{sum(row['answered'] for row in done)} answers of {sum(row['states'] for row in done)} states, {len(done)} "

@@ -12,6 +12,7 @@ experiments/results/trajectories.csv.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -24,7 +25,9 @@ import scipy.special
 
 import sysdyn as sd
 from sysdyn.model.kinematics import frame_pose
-from sysdyn.papers.nori import experiments
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from nori import harness
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "trajectories.csv"
 # Rows of the parabolas by which velocities and accelerations are differences, as of `velocities="difference"`.
@@ -280,7 +283,7 @@ def main() -> None:
     push_rows(table, seconds, options.seed)
     model_rows(table, seconds, options.seed)
     squat_rows(table, options.seed)
-    experiments.write_csv(options.out, table.rows)
+    harness.write_csv(options.out, table.rows)
     print(f"written to {options.out.name}")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -380,12 +382,12 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        option("Output folder. Default: experiments/results in a source tree, else results."),
+        option("Output folder. Default: experiments/results."),
     ] = None,
     quick: Annotated[bool, option("Reduced sizes; takes less than a minute.", "--quick")] = False,
     force: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Reproduce the claims and figures of the paper.
+    """Reproduce the claims and figures of the paper, in a clone of the source.
 
     Writes a CSV file and a picture for each, and a page of findings. Files in the default folder are replaced.
 
@@ -393,9 +395,7 @@ def reproduce(
 
     Example: sysdyn reproduce fig2 --bodies 5 7 9 --out chains
     """
-    from sysdyn.papers.nori.experiments import default_folder, names
-    from sysdyn.papers.nori.experiments import reproduce as run
-
+    harness = experiment_harness()
     console, chosen, sizes = output(), list(experiments or []), []
     if bodies is not None:  # the parser assigns only the first number to the option; the others are in `experiments`
         listed = [*bodies.split(","), *(name for name in chosen if name.isdecimal())]
@@ -403,11 +403,24 @@ def reproduce(
         if wrong := [x for x in listed if not x.strip().isdecimal()]:
             raise InvalidInput(f"--bodies has {wrong[0]!r}, which is no number of bodies: write --bodies 5 7 9")
         sizes = [int(x) for x in listed]
-    for name in chosen or names():
+    for name in chosen or harness.names():
         for path in out.glob(f"{name}*") if out is not None else ():
             check_output(path, force)
-    page = run(chosen, out or default_folder(), quick, lambda x: console.print(x, soft_wrap=True), sizes)
+    page = harness.reproduce(chosen, out or harness.RESULTS, quick, lambda x: console.print(x, soft_wrap=True), sizes)
     console.print(f"findings written to {page}", soft_wrap=True)
+
+
+def experiment_harness() -> Any:
+    """The module `nori.harness` of the experiments beside the package. Raises FileError where there are none."""
+    folder = shipped("experiments")
+    if folder is None or not (folder / "nori").is_dir():
+        raise FileError(
+            "the experiments of the paper are in the source tree alone: clone the repository, run `./run setup` in it, "
+            "and there `.venv/bin/sysdyn reproduce`"
+        )
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return import_module("nori.harness")
 
 
 @app.command()

@@ -9,11 +9,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent
 
 
-def places(name: str) -> tuple[Path, Path]:
-    """The two possible paths of a data folder: in a source tree and in an installation."""
-    return ROOT / name, PACKAGE / name
-
-
 def shipped(name: str) -> Path | None:
     """Path of a data folder; None if it does not exist, for example in a zip file."""
-    return next((path for path in places(name) if path.is_dir()), None)
+    return next((path for path in (ROOT / name, PACKAGE / name) if path.is_dir()), None)

@@ -41,4 +41,4 @@ def test_scripts_are_pages(path):
     title, line, *rest = (ast.get_docstring(ast.parse(text)) or "").splitlines()
     assert title and line == "=" * len(title) and len(rest) > 1
     assert text.endswith("plt.show()\n") and text.count("plt.subplots(") == 1
-    assert set(re.findall(r"\bsd\.(\w+)", text)) <= {*sd.__all__, "papers", "reference"}
+    assert set(re.findall(r"\bsd\.(\w+)", text)) <= {*sd.__all__, "reference"}

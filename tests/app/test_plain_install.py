@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from commands import error, run
+from nori import harness
+from nori.curves import LEFT_OUT
 
 from sysdyn.app.cli import app
-from sysdyn.papers.nori import experiments
-from sysdyn.papers.nori.curves import LEFT_OUT
 from sysdyn.sparse import umfpack
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def test_figures_leave_umfpack_out_with_one_line(name, plain):
 def test_figures_with_other_sizes(plain):
     text = run("reproduce", "fig2", "--bodies", "5", "7", "--quick", "--out", "found").stdout
     assert "fig2" in text
-    rows = experiments.read_csv(plain / "found" / "fig2.csv")
+    rows = harness.read_csv(plain / "found" / "fig2.csv")
     assert {row["bodies"] for row in rows} == {5, 7}
     assert "Sizes 5, 7." in (plain / "found" / "findings.md").read_text(encoding="utf-8")
 

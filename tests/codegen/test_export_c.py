@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from disk import FULL, no_room
+from nori.problems import load_cells
 from oracles import icub
 from typer.testing import CliRunner
 from values import random_groups
@@ -26,7 +27,6 @@ from sysdyn.codegen.c_project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT
 from sysdyn.runtime.runner import Runner
 

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 import scipy.linalg
+from nori.problems import load_cells
 from oracles import icub, icub_urdf
 
 import sysdyn as sd
@@ -21,7 +22,6 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.quantities import WRENCH
 from sysdyn.model.se3 import rotation
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.codegen.interpreter import guarded
 from sysdyn.equations.recursive_orders import aba
 from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError
 from sysdyn.model import chain
-from sysdyn.papers.nori.problems import load_cells
 
 
 def careless(problem):

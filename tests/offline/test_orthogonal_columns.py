@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
@@ -18,7 +19,6 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.pivoted_solves import reference
 from sysdyn.offline.sampling import is_singular, order_samples
 from sysdyn.online.solver import Solver
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.graph import is_constant
 from sysdyn.program.opcodes import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
 from sysdyn.sparse.orderings import ORDERINGS

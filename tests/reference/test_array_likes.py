@@ -25,7 +25,7 @@ CALLS = {
     "integrate": lambda q, v, a, fx: MODEL.integrate(q, v, 0.1),
     "difference": lambda q, v, a, fx: MODEL.difference(q, MODEL.neutral().tolist()),
     "normalise": lambda q, v, a, fx: MODEL.normalise(q),
-    "SKO": lambda q, v, a, fx: sd.papers.jain.SKOModel.from_model(MODEL, q, v, fx).mass_matrix(),
+    "SKO": lambda q, v, a, fx: sd.reference.SKOModel.from_model(MODEL, q, v, fx).mass_matrix(),
     "mul_H": lambda q, v, a, fx: sd.reference.mul_H(H.tolist(), TREE, v),
     "ltdl": lambda q, v, a, fx: sd.ltdl((H + np.eye(len(H))).tolist(), TREE).solve(v),
 }

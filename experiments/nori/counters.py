@@ -17,11 +17,11 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
+from nori.matrix_aba import matrix_aba
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.se3 import crm
-from sysdyn.papers.nori.matrix_aba import matrix_aba
 from sysdyn.sparse import umfpack
 
 # A dense matrix, or a sparse one in any of SciPy's formats, which ship no types of their own.

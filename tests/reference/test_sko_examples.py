@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sysdyn.papers.jain.sko import SKOModel
+from sysdyn.reference.operators import SKOModel
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 # Points of a link and their weights: integrals over polynomials of degree 4 are exact.

@@ -8,6 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
+from nori.counters import umfpack_pivots
+from nori.curves import COUNTERS, END_TO_END, SOLVE, curve
+from nori.harness import FOLDER, load_experiment, read_csv, reproduce
+from nori.matrix_aba import matrix_aba, transformations
+from nori.orders import torn
+from nori.problems import load_cells
 from PIL import Image
 
 import sysdyn as sd
@@ -18,12 +24,6 @@ from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
-from sysdyn.papers.nori.counters import umfpack_pivots
-from sysdyn.papers.nori.curves import COUNTERS, END_TO_END, SOLVE, curve
-from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce
-from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
-from sysdyn.papers.nori.orders import torn
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import umfpack
@@ -234,7 +234,7 @@ def results(tmp_path_factory):
 
 
 def script(name: str):
-    return load_experiment(FOLDERS[0] / f"{name}.py")
+    return load_experiment(FOLDER / f"{name}.py")
 
 
 def csv(folder, name: str, **where) -> list[dict]:
@@ -319,7 +319,7 @@ def test_property_3_experiment(results):
     least_squares = csv(results, "property3_slippery", form=P.LEAST_SQUARES)
     assert least_squares[-1]["ok"] == "True" and least_squares[-1]["tau_error"] <= 1e-13
     assert all(row["ok"] == "False" or row["tau_error"] <= 1e-13 / row["angle"] for row in least_squares)
-    stored = {(row["form"], row["roll"]): row["ok"] for row in read_csv(FOLDERS[0] / "results/property3_slippery.csv")}
+    stored = {(row["form"], row["roll"]): row["ok"] for row in read_csv(FOLDER / "results/property3_slippery.csv")}
     ends = [row for row in (flat, *turned, *least_squares) if (row["form"], row["roll"]) in stored]
     assert len(ends) >= 6 and all(row["ok"] == stored[row["form"], row["roll"]] for row in ends)
 

@@ -15,14 +15,21 @@ from sko_models import abstract, check, freedoms, geared, random_tasks
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ModelError, SingularState, UnknownName
 from sysdyn.model import Model, Revolute, auto_tree, chain, random_tree
-from sysdyn.papers.jain.operators import SPO, BackwardLyapunov, BlockDiagonal, ForwardLyapunov, segment_tree
-from sysdyn.papers.jain.sko import SKOModel, task_frames
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba
 from sysdyn.reference.flops import count_flops
 from sysdyn.reference.ltdl import ltdl
+from sysdyn.reference.operators import (
+    SPO,
+    BackwardLyapunov,
+    BlockDiagonal,
+    ForwardLyapunov,
+    SKOModel,
+    segment_tree,
+    task_frames,
+)
 
 counts, seeds = st.integers(1, 8), st.integers(0, 10**6)
 

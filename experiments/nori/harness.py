@@ -28,14 +28,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
+from nori.curves import LEFT_OUT
 from sysdyn.errors import VERSION, FileError, InvalidInput, UnknownName
 from sysdyn.files.atomic import write_file
-from sysdyn.files.shipped import ROOT, places
-from sysdyn.papers.nori.curves import LEFT_OUT
 from sysdyn.sparse import umfpack
 
-# Folders of the experiments: the first in a source tree, the second in an installation.
-FOLDERS = places("experiments")
+# Folder of the experiments, in the clone ROOT.
+FOLDER = Path(__file__).resolve().parents[1]
+ROOT = FOLDER.parent
+# Folder of the results.
+RESULTS = FOLDER / "results"
 # File of an archive of this project that names its commit.
 COMMIT = "COMMIT"
 # Name of the page of all findings.
@@ -112,13 +114,8 @@ def _number(text: str) -> object:
 
 
 def names() -> list[str]:
-    """Names of the experiments. Raises FileError if their folder is not found."""
-    return sorted(path.stem for path in _folder().glob("*.py"))
-
-
-def default_folder() -> Path:
-    """Folder of the results: beside the experiments in a source tree, else below the current folder."""
-    return FOLDERS[0] / "results" if FOLDERS[0].is_dir() else Path("results")
+    """Names of the experiments."""
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 def reproduce(
@@ -138,7 +135,7 @@ def reproduce(
         if name not in known and name != "all":
             raise UnknownName("experiment", name, ("all", *known))
     chosen = known if not wanted or "all" in wanted else wanted
-    modules = {name: load_experiment(_folder() / f"{name}.py") for name in (known if bodies else chosen)}
+    modules = {name: load_experiment(FOLDER / f"{name}.py") for name in (known if bodies else chosen)}
     sizes = [name for name, module in modules.items() if "bodies" in inspect.signature(module.compute).parameters]
     if bodies and (others := [name for name in chosen if name not in sizes]):
         raise InvalidInput(f"{', '.join(others)}: sizes can be chosen of {', '.join(sizes)} alone")
@@ -175,7 +172,7 @@ def main(file: str) -> None:
     parser = argparse.ArgumentParser(description=module.TITLE)
     parser.add_argument("--quick", action="store_true", help="reduced sizes")
     parser.add_argument("--plot-only", action="store_true", help="draw and report the stored files")
-    parser.add_argument("--out", type=Path, default=Path(file).resolve().parent / "results", help="folder of the files")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the files")
     options = parser.parse_args()
     if not options.plot_only:
         module.compute(options.out, options.quick)
@@ -186,15 +183,6 @@ def main(file: str) -> None:
 def _section(name: str, module: ModuleType, folder: Path) -> str:
     """Claim and findings as Markdown."""
     return f"## {name}: {module.TITLE}\n\nThe paper: {module.CLAIM}\n\nFound: {module.findings(folder)}\n"
-
-
-def _folder() -> Path:
-    for folder in FOLDERS:
-        if folder.is_dir():
-            return folder
-    raise FileError(
-        "the experiments are not part of this installation: get the source tree and run `./run setup` in it"
-    )
 
 
 def load_experiment(path: Path) -> ModuleType:

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from nori.harness import FOLDER, load_experiment, read_csv, reproduce, write_csv
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.offline.check import SampledStates
 from sysdyn.offline.sampling import order_samples
-from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.markowitz import choose_rows
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
-ORDERINGS = load_experiment(FOLDERS[0] / "orderings.py")
+ORDERINGS = load_experiment(FOLDER / "orderings.py")
 TREE = sd.auto_tree(3, 1, 1.5, 0.9)
 
 

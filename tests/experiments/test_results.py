@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nori.harness import FOLDER, load_experiment, read_csv, write_csv
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
@@ -18,16 +20,14 @@ from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import order_samples, sample_matrix, sample_states
-from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, write_csv
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.sparse import umfpack
 
-RESULTS = FOLDERS[0] / "results"
+RESULTS = FOLDER / "results"
 NAMES = (
     "costs", "fig1", "fig2", "numerics", "orderings", "property1", "property2", "property3", "segments",
 )  # fmt: skip
 COSTS, FIG1, FIG2, NUMERICS, ORDERINGS, PROPERTY1, PROPERTY2, PROPERTY3, SEGMENTS = (
-    load_experiment(FOLDERS[0] / f"{name}.py") for name in NAMES
+    load_experiment(FOLDER / f"{name}.py") for name in NAMES
 )
 Row = Mapping[str, Any]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting import Counted, counted
+from nori.counters import RBDA, umfpack_pivots
+from nori.curves import Spread, curve
+from nori.harness import FOLDER, load_experiment, read_csv, reproduce
 
 import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.equations.assembly import with_entry_inputs
 from sysdyn.errors import FileError
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.papers.nori.counters import RBDA, umfpack_pivots
-from sysdyn.papers.nori.curves import Spread, curve
-from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
@@ -23,7 +23,7 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
-FIG1, COSTS = (load_experiment(FOLDERS[0] / f"{name}.py") for name in ("fig1", "costs"))
+FIG1, COSTS = (load_experiment(FOLDER / f"{name}.py") for name in ("fig1", "costs"))
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,7 @@ import scipy.sparse
 from counting import Counted, counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import sysdyn as sd
-from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.papers.nori.counters import (
+from nori.counters import (
     RBDA,
     Cost,
     fb_cost,
@@ -27,6 +24,9 @@ from sysdyn.papers.nori.counters import (
     umfpack_pivots,
     unpivoted_lu,
 )
+
+import sysdyn as sd
+from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
 

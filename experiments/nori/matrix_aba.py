@@ -23,11 +23,11 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
+from nori.orders import articulated
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.papers.nori.orders import articulated
 from sysdyn.program.graph import Expr
 from sysdyn.reference.aba import less_product
 

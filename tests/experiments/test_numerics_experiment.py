@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nori.harness import FOLDER, load_experiment, read_csv, reproduce, write_csv
+from nori.problems import load_cells
 
 import sysdyn as sd
 from sysdyn.equations.backward_error import residual_at
 from sysdyn.offline.check import ZERO
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states
-from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
-from sysdyn.papers.nori.problems import load_cells
 from sysdyn.sparse import umfpack
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
-NUMERICS = load_experiment(FOLDERS[0] / "numerics.py")
+NUMERICS = load_experiment(FOLDER / "numerics.py")
 PROBLEM = sd.forward_dynamics(sd.auto_tree(4, 1, 1.5, 0.9))
 ORDERS = ("aba", pytest.param("paper", marks=needs_umfpack))
 FEW = 12

@@ -27,17 +27,17 @@ from sko_models import (
 )
 
 from sysdyn.model import random_tree
-from sysdyn.papers.jain.operators import (
+from sysdyn.reference.operators import (
     SPO,
     BackwardLyapunov,
     BlockDiagonal,
     ForwardLyapunov,
     Operator,
+    SKOModel,
     segment_pattern,
     segment_tree,
     slices,
 )
-from sysdyn.papers.jain.sko import SKOModel
 
 counts, seeds = st.integers(1, 8), st.integers(0, 10**6)
 models = st.one_of(st.builds(abstract, counts, seeds), st.builds(robot, counts, seeds))

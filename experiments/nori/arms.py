@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from sysdyn.model import Model, from_dh
@@ -12,7 +12,7 @@ from sysdyn.model import Model, from_dh
 
 @cache
 def _stored() -> dict[str, Any]:
-    return json.loads(files("sysdyn.papers.nori").joinpath("arms.json").read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_name("arms.json").read_text(encoding="utf-8"))
 
 
 # Names of the arms.

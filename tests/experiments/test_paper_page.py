@@ -64,7 +64,7 @@ def test_every_equation_has_a_line(source):
 
 
 def test_every_function_and_test_exists():
-    assert found("sysdyn.papers.nori.counters.lu_cost") and not found("sysdyn.papers.nori.counters.lu_costs")
+    assert found("nori.counters.lu_cost") and not found("nori.counters.lu_costs")
     rows = [row for section in SECTIONS for row in lines(section)]
     assert len(rows) > 60
     for row in rows:

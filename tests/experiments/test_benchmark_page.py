@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from sysdyn.papers.nori.experiments import read_csv
+from nori.harness import read_csv
 
 ROOT = Path(__file__).parents[2]
 

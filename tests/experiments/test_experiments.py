@@ -9,12 +9,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from nori import harness
+from nori.harness import about, names, reproduce
 from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.papers.nori import experiments
-from sysdyn.papers.nori.experiments import about, names, reproduce
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_results_of_a_run_do_not_make_its_commit_dirty(tmp_path, monkeypatch):
     source.write_text("2")
     assert about(tmp_path)["sysdyn"].endswith("-dirty)")
     assert about(tmp_path.parent)["sysdyn"].endswith("(no commit)")
-    (tmp_path.parent / experiments.COMMIT).write_text("abc1234\n")  # as an archive has it
+    (tmp_path.parent / harness.COMMIT).write_text("abc1234\n")  # as an archive has it
     assert about(tmp_path.parent)["sysdyn"] == f"{sd.__version__} (abc1234)"
 
 
@@ -92,3 +92,10 @@ def test_an_archive_is_made_of_a_clone_alone(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 1 and "an archive is made of a clone: this is none" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_outside_a_clone_the_command_says_where_the_experiments_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("sysdyn.files.shipped.ROOT", tmp_path)
+    result = CliRunner().invoke(app, ["reproduce", "fig1"])
+    assert isinstance(result.exception, sd.FileError) or result.exit_code == 2
+    assert "clone" in f"{result.output}{result.exception}"

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import sysdyn as sd
-from sysdyn.errors import Inconsistent
-from sysdyn.model.quantities import WRENCH
-from sysdyn.model.se3 import adjoint, pose_inverse
-from sysdyn.papers.nori.problems import (
+from nori.problems import (
     FORCE_FIRST,
     LOAD_CELLS,
     SLIPPERY_FLOOR,
@@ -18,6 +13,11 @@ from sysdyn.papers.nori.problems import (
     floating_chain,
     load_cells,
 )
+
+import sysdyn as sd
+from sysdyn.errors import Inconsistent
+from sysdyn.model.quantities import WRENCH
+from sysdyn.model.se3 import adjoint, pose_inverse
 
 MODEL = floating_chain(4)
 BASE = slice(0, 6)

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from nori.harness import read_csv
 
 import sysdyn as sd
 from sysdyn.errors import VERSION, BackendUnavailable
-from sysdyn.papers.nori.experiments import read_csv
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 # Files that were measured with changes that were not committed, or tell no commit: to be measured again. The list only
