@@ -387,9 +387,10 @@ def reproduce(
     quick: Annotated[bool, option("Reduced sizes; takes less than a minute.", "--quick")] = False,
     force: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Reproduce the claims and figures of the paper, in a clone of the source.
+    """Reproduce the claims and figures of the paper.
 
-    Writes a CSV file and a picture for each, and a page of findings. Files in the default folder are replaced.
+    Runs in a clone of the source tree. Writes a CSV file and a picture for each, and a page of findings. Files in the
+    default folder are replaced.
 
     Example: sysdyn reproduce fig1 --quick
 
