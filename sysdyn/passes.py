@@ -14,8 +14,8 @@ from sysdyn.errors import InvalidInput, UnknownName
 PASSES = {
     "canonical_frames": "body frames are moved to modified Denavit-Hartenberg-like frames: z is the joint axis, and "
     "the fixed transform to the child has as few entries as possible",
-    "base_parameters": "inertial parameters that no joint feels are moved to the parent, in the unit of length that "
-    "saves most; applies unless f is an output or measured",
+    "base_parameters": "inertial parameters that no joint feels are moved to the parent; "
+    "applies unless f is an output or measured",
     "classical_accelerations": "a is the classical acceleration of the origin of a body, whose bias needs no linear "
     "velocity; applies unless a is an output or known",
     "symmetric_elimination": "symmetric matrices are eliminated as L D Lᵀ: equal expressions are computed once",

@@ -15,7 +15,7 @@ for every motion, f_i changes. Gautier & Khalil (1990), computed numerically wit
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,6 @@ from sysdyn.program.reproducible import atan2, dot, matmul, norm
 # Sine of the angle between two axes. Below it, frames are not moved to the common perpendicular, whose foot may be far
 # away: chosen.
 NEARLY_PARALLEL = 1e-3
-# Number of choices for `retained` in `regroup`.
-RETAINED_CHOICES = 5
 CosSin = tuple[float, float]  # (cos, sin) of a constant angle
 ZERO_ANGLE: CosSin = (1.0, 0.0)
 
@@ -273,7 +271,7 @@ def inertial_parameters(model: Model) -> np.ndarray:
     return np.concatenate([parameters(I) for I in model.inertias] or [np.zeros(0)])
 
 
-def regroup(model: Model, retained: Mapping[int, int] | None = None, keep: Collection[int] = ()) -> Model:
+def regroup(model: Model, keep: Collection[int] = ()) -> Model:
     """Regroup inertial parameters towards the base (base inertial parameters). τ and q̈ are unchanged; f changes.
 
     The parent body receives m, h_z and Σ_zz of a body on a revolute joint (z along its axis), Σ for a prismatic joint,
@@ -284,15 +282,12 @@ def regroup(model: Model, retained: Mapping[int, int] | None = None, keep: Colle
     ----------
     model : Model
         Robot model.
-    retained : mapping of int to int
-        {body on a revolute joint: choice} of the part of Σ_zz that the body retains to simplify its other parameters.
-        0: none. 1 … 4: the part with Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
     keep : collection of int
         Bodies that retain their parameters; their f is unchanged.
     """
     P = [pseudo_inertia(I) for I in model.inertias]
     for i in reversed(range(model.nb)):
-        part = None if i in keep else _unobservable_part(model, i, P[i], (retained or {}).get(i, 0))
+        part = None if i in keep else _unobservable_part(model, i, P[i])
         if part is None:
             continue
         P[i] = P[i] - part
@@ -300,23 +295,6 @@ def regroup(model: Model, retained: Mapping[int, int] | None = None, keep: Colle
             T = pose(rotation(model.X_tree[i]), translation(model.X_tree[i]))
             P[model.parent[i]] = P[model.parent[i]] + matmul(T, part, T.T)
     return model.replace(inertias=_clean_inertias(map(spatial_inertia, P)), strict=None)
-
-
-def rescale_length(model: Model, length: float) -> Model:
-    """Change the unit of length to L = `length` [m], and the unit of mass so that moments keep their values.
-
-    h becomes h L, m becomes m L². If all degrees of freedom are rotations, τ, q̈, armature and Σ keep their values, and
-    products with a length of one unit need no multiplication.
-    """
-    (r,) = unify(np.array([translation(X) / length for X in model.X_tree]).reshape(-1, 3))
-    X_tree = np.array([X_motion(rotation(X), p) for X, p in zip(model.X_tree, r, strict=True)]).reshape(-1, 6, 6)
-    scale = np.array([1.0, 1.0, 1.0, length])
-    frames = {f.name: Frame(f.name, f.body, X_motion(rotation(f.X), translation(f.X) / length))
-              for f in model.frames.values()}  # fmt: skip
-    inertias = _clean_inertias(spatial_inertia(scale[:, None] * pseudo_inertia(I) * scale) for I in model.inertias)
-    return model.replace(
-        X_tree=X_tree, inertias=inertias, frames=frames, gravity=model.gravity / length, strict=None
-    )  # fmt: skip
 
 
 def weld_fixed_joints(model: Model) -> Model:
@@ -357,7 +335,7 @@ def weld_fixed_joints(model: Model) -> Model:
     )
 
 
-def _unobservable_part(model: Model, i: int, P: np.ndarray, retained: int) -> np.ndarray | None:
+def _unobservable_part(model: Model, i: int, P: np.ndarray) -> np.ndarray | None:
     """Part (4, 4) of the pseudo-inertia of body i that is invariant under the motion of joint i, or None."""
     joint = model.joints[i]
     part = np.zeros((4, 4))
@@ -366,7 +344,6 @@ def _unobservable_part(model: Model, i: int, P: np.ndarray, retained: int) -> np
         T[:3, :3] = rotation_to_z(np.array(joint.axis))
         P = matmul(T, P, T.T)
         part[2:, 2:] = P[2:, 2:]
-        part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[retained]
         return matmul(T.T, part, T)
     if isinstance(joint, Prismatic):
         part[:3, :3] = P[:3, :3]

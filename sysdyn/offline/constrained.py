@@ -9,16 +9,13 @@ from functools import cache
 import numpy as np
 
 from sysdyn.equations.formulation import galilean_invariant
-from sysdyn.measurements import measurement as measurements
-from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform
-from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Graph
-from sysdyn.recursions.constraints import Blocks, Constraint, Foothold, Seen
+from sysdyn.recursions.constraints import Blocks, Constraint, Seen
 
 # Seed of the state at which loads are compared with rows, and the greatest difference of the two (chosen).
 LOADED_SEED, LOADED = 5, 1e-9
@@ -44,7 +41,7 @@ def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:
         loads |= {("qdd", name): L for name, L in m.torques(context).items()}
         if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADED for key, L in loads.items()):
             return None
-        found.append(_constraint(problem, m, rows, valued, _foothold(problem, m)))
+        found.append(_constraint(problem, m, rows, valued))
     return tuple(found)
 
 
@@ -77,7 +74,7 @@ def read(problem: Statement, measured: Sequence[Measurement]) -> tuple[Constrain
 
 
 def _constraint(
-    problem: Statement, m: Measurement, rows: Iterable[tuple[str, str]], valued: bool, foothold: Foothold | None = None,
+    problem: Statement, m: Measurement, rows: Iterable[tuple[str, str]], valued: bool
 ) -> Constraint:  # fmt: skip
     """rows: (quantity, owner) of all blocks."""
     model, uniform = problem.model, galilean_invariant(problem.model, m)
@@ -99,22 +96,7 @@ def _constraint(
         y = graph.inputs(value_group(m.name), size) if valued else np.zeros(size)
         return Blocks(blocks["a"], blocks["qdd"], list(y - m.bias(context)))
 
-    return Constraint(m.name, bodies, joints, size, uniform, write, foothold)
-
-
-def _foothold(problem: Statement, m: measurements.Constraint) -> Foothold | None:
-    """The frame that a contact holds; None if m is none, or one in the axes of the world."""
-    if not (isinstance(m, Contact) and m.reference == "local"):
-        return None
-    model, frame = problem.model, find_frame(problem.model, m.frame)
-    held = tuple(ACCELERATION.index(c) for c in m.chosen)
-
-    def acceleration(graph: Graph) -> list:
-        context = Context.at(model, graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
-        y = graph.inputs(value_group(m.name), len(held))
-        return list(y - m.stabilised(context, np.full(len(held), 0.0, dtype=object)))
-
-    return Foothold(frame.body, frame.X, held, acceleration)
+    return Constraint(m.name, bodies, joints, size, uniform, write)
 
 
 class _Each(Sequence):

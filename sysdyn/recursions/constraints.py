@@ -39,25 +39,11 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Foothold:
-    """A frame of which a constraint holds components of [ω̇, classical acceleration of the origin] in its own axes.
-
-    body, X: the body that carries it, and (6, 6) from the frame of that. held: numbers of the components, 0 … 5.
-    acceleration: their values relative to the base.
-    """
-
-    body: int
-    X: np.ndarray
-    held: tuple[int, ...]
-    acceleration: Callable[[Graph], Vector]
-
-
-@dataclass(frozen=True)
 class Constraint:
     """A constraint, or a reading, as a recursion takes it: rows, which a constraint holds at κ.
 
     bodies, joints: all that its rows speak of. uniform: they do not depend on linear velocities, a being classical.
-    write: its rows at what is `Seen`, over a graph. size: their number. foothold: if it holds one.
+    write: its rows at what is `Seen`, over a graph. size: their number.
     """
 
     name: str
@@ -66,25 +52,20 @@ class Constraint:
     size: int
     uniform: bool
     write: Callable[[Graph, Seen], Blocks]
-    foothold: Foothold | None = None
 
 
 class Seen:
     """Bodies of the given model, in their own frames, as the tree of a recursion has them.
 
     places: {body: (the body of the tree that carries it, X (6, 6) from its frame)}. The base carries bodies with −1.
-    freedoms: {degree of freedom of the given model: that of the tree}. length: the unit of length [m] of the tree;
-    constraints and readings see SI units, all else is as the tree has it.
     """
 
     def __init__(
         self, tree: Tree, places: Mapping[int, tuple[int, np.ndarray]], qd: Vector, motion: Motion,
-        freedoms: Mapping[int, int], length: float = 1.0,
     ):  # fmt: skip
-        self.tree, self._places, self._qd, self.motion, self.freedoms = tree, places, qd, motion, freedoms
-        self._metres = np.array([1.0, 1.0, 1.0, length, length, length])
+        self.tree, self._places, self._qd, self.motion = tree, places, qd, motion
         self.swept = cache(self._sweep)
-        self._turned, self._upward = cache(self._turn), cache(self._rise)
+        self._turned = cache(self._turn)
 
     def velocity(self, i: int, uniform: bool) -> np.ndarray:
         """v (6) of body i; uniform: for an observer at the origin of the body that carries it, if a is classical."""
@@ -92,12 +73,7 @@ class Seen:
         if j < 0:
             return np.zeros(6).astype(object)
         w = self.motion.w
-        return self._metres * self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if uniform and w is not None else self.swept(j))
-
-    def carried(self, i: int, missing: Sequence[Vector]) -> np.ndarray:
-        """a (6) of body i, as `velocity` is if it is uniform; missing: to the motion, of each body of the tree."""
-        j, _ = self._places[i]
-        return self._in_body(i, plus(self.motion.a[j], missing[j]))
+        return self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if uniform and w is not None else self.swept(j))
 
     def _in_body(self, i: int, v: Vector) -> np.ndarray:
         """v (6) in the frame of body i, from the coordinates of the link that carries it."""
@@ -112,10 +88,10 @@ class Seen:
         for i, block in blocks.bodies.items():
             j, _ = self._places[i]
             a = self.acceleration(j, reading.uniform)
-            a = (self._metres * self._in_body(i, a if j < 0 else plus(a, missing[j]))).tolist()
+            a = self._in_body(i, a if j < 0 else plus(a, missing[j])).tolist()
             value = [x + dot(scalars(row), a) for x, row in zip(value, block, strict=True)]
         for k, column in blocks.freedoms.items():
-            value = [x + c * qdd[self.freedoms[k]] for x, c in zip(value, scalars(column), strict=True)]
+            value = [x + c * qdd[k] for x, c in zip(value, scalars(column), strict=True)]
         return value
 
     def rotation(self, i: int) -> np.ndarray:
@@ -137,42 +113,31 @@ class Seen:
         if j >= 0:
             *axes, p = (links[j].from_body(x) for x in (*axes, p))
         for k in up:
-            for step in reversed(links[k].steps("motion")) if k not in both else ():
+            for step in reversed(links[k].steps) if k not in both else ():
                 axes = axes if isinstance(step, list) else [step.back(x) for x in axes]
                 p = plus(p, step) if isinstance(step, list) else step.back(p)
         for k in reversed(down):
-            for step in links[k].steps("motion") if k not in both else ():
+            for step in links[k].steps if k not in both else ():
                 axes = axes if isinstance(step, list) else [step.to(x) for x in axes]
                 p = plus(p, [-x for x in step]) if isinstance(step, list) else step.to(p)
         if i >= 0:
             *axes, p = (links[i].in_body(x) for x in (*axes, p))
         rows = rotation(X_i).tolist()
         x, y, p = ([dot(row, v) for row in rows] for v in (*axes, plus(p, (-translation(X_i)).tolist())))
-        return _array([*x, *y, *cross(x, y)]).reshape(3, 3).T, skew(self._metres[3] * _array(p))
+        return _array([*x, *y, *cross(x, y)]).reshape(3, 3).T, skew(_array(p))
 
     def _placed(self, i: int, X: np.ndarray) -> tuple[int, np.ndarray]:
         """(the body of the tree that carries body i, X (6, 6) from its frame) for X from the frame of body i."""
-        X = X * self._metres / self._metres[:, None]
         if i < 0:
             return i, X
         j, own = self._places[i]
         found = matmul(X, own)
         return j, X_motion(clean(rotation(found)), clean(translation(found)))
 
-    def offset(self, i: int) -> Vector:
-        """The origin (3) of body i from that of the body that carries it, in the frame of body i."""
-        X = self._places[i][1]
-        return clean(matmul(rotation(X), translation(X))).tolist()
-
-    def upward(self, i: int) -> np.ndarray:
-        """−g (3) in the frame of body i."""
-        j, X = self._places[i]
-        return rotation(X).astype(object) @ np.array(self.tree.links[j].in_body(self._upward(j)), dtype=object)
-
     def covector(self, i: int, row: Sequence) -> tuple[int, Vector]:
         """(the body of the tree that carries i, the covector in its frame) for one of the acceleration of i."""
         j, X = self._places[i]
-        return j, wrench_back(X, list(self._metres * row))
+        return j, wrench_back(X, list(row))
 
     def acceleration(self, j: int, uniform: bool) -> Vector:
         """a (6) of a body of the tree in the known motion, as `velocity` is if it is uniform; else spatial."""
@@ -195,16 +160,10 @@ class Seen:
         link, parent = self.tree.links[j], self.tree.model.parent[j]
         return _turned(link, np.eye(3)[k].tolist() if parent < 0 else self._turned(parent, k))
 
-    def _rise(self, j: int) -> Vector:
-        """−g in the coordinates of the link of a body of the tree."""
-        model = self.tree.model
-        parent = model.parent[j]
-        return _turned(self.tree.links[j], (-model.gravity).tolist() if parent < 0 else self._upward(parent))
-
 
 def _turned(link: Link, x: Vector) -> Vector:
     """A vector of the parent's coordinates in those of the link."""
-    for step in link.steps("motion"):
+    for step in link.steps:
         x = x if isinstance(step, list) else step.to(x)
     return x
 
@@ -249,8 +208,7 @@ class Held:
                 own = self.rows.bodies.setdefault(j, {})
                 for e, row in enumerate(rows, start=first):
                     own[e] = plus(own[e], row) if e in own else row
-        for given, column in blocks.freedoms.items():
-            k = seen.freedoms[given]
+        for k, column in blocks.freedoms.items():
             target = [x - c * seen.motion.qdd[k] for x, c in zip(target, column, strict=True)]
             self.rows.freedoms.setdefault(k, {}).update(enumerate(column, start=first))
         self.rows.targets.extend(target)

@@ -63,7 +63,7 @@ class Composite:
 
 def _before(link: Link, inertia):
     """X^T I X: a composite or articulated inertia of the body in the frame of its parent."""
-    for step in reversed(link.steps("inertia")):
+    for step in reversed(link.steps):
         inertia = inertia.moved(step) if isinstance(step, list) else inertia.turned(step, link.double_angle)
     return inertia
 

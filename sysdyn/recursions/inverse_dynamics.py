@@ -10,14 +10,11 @@ Luh, Walker & Paul (1980), Khalil & Kleinfinger (1987); U Σ after Atkeson, An &
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sysdyn.program.graph import is_zero
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, of_joint, only, plus, scaled
-from sysdyn.recursions.plan import Plan
-
-NONE_KNOWN: Mapping[int, Vector] = {}  # Angular velocities of bodies, if none is known.
 
 
 class Spin:
@@ -46,7 +43,7 @@ class Spin:
         """U x."""
         return [dot([0.0 if is_zero(x[j]) else self.entry(i, j) for j in range(3)], x) for i in range(3)]
 
-    def moment(self, S: list[Vector], plan: Plan, body: int) -> Vector:
+    def moment(self, S: list[Vector]) -> Vector:
         """vee(U Σ − Σ U^T) = J ω̇ + ω × J ω."""
         n: Vector = []
         for i in range(3):
@@ -59,7 +56,7 @@ class Spin:
                 pass
             elif is_zero(S[a][a] - S[b][b]):
                 total = total + (S[a][a] + S[a][a]) * self.dw[i]
-            elif is_zero(S[a][a] + S[b][b]) or plan.pick("moment", body, i):
+            elif is_zero(S[a][a] + S[b][b]):
                 total = total + (S[a][a] - S[b][b]) * self.ww(a, b) + (S[a][a] + S[b][b]) * self.dw[i]
             else:
                 total = total + S[a][a] * self.entry(b, a) - S[b][b] * self.entry(a, b)
@@ -80,15 +77,11 @@ class Motion(NamedTuple):
     w: Sequence[Vector] | None = None
 
 
-def bodies(
-    tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = (),
-    spinning: Mapping[int, Vector] = NONE_KNOWN, upward: Vector | None = None,
-) -> Motion:  # fmt: skip
+def bodies(tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = ()) -> Motion:
     """A motion with the accelerations q̈.
 
     fx: external wrench [n, f] on each body, in its coordinates. free: degrees of freedom of which q̈ is chosen, where
-    they move one component of [ω̇; V̇]: such that this is 0. spinning: ω of bodies of which it is known, in their frames.
-    upward: −g in the frame of the first body, if it is known.
+    they move one component of [ω̇; V̇]: such that this is 0.
     """
     spins: list[Spin] = []
     accelerations: list[Vector] = []
@@ -104,19 +97,15 @@ def bodies(
         w_J, v_J = rate[:3], rate[3:]
         w, dw = spin.w, spin.dw
         turned = False
-        known = None if link.held else spinning.get(i)
-        for step in link.steps("acceleration"):
+        for step in link.steps:
             if isinstance(step, list):
                 if turned:  # along the axis: as well by U of this body, for that leaves U z as it is
-                    spin = Spin(known or plus(w, w_J), plus(plus(dw, acceleration[:3]), cross(w, w_J)))
+                    spin = Spin(plus(w, w_J), plus(plus(dw, acceleration[:3]), cross(w, w_J)))
                 A = plus(A, spin.times(step))
                 continue
             w, dw, A = step.to(w), step.to(dw), step.to(A)
             turned = turned or step is link.turn
-            if turned and known:
-                w = [x - y for x, y in zip(known, w_J, strict=True)]
             spin = Spin(w, dw)
-        A = upward if upward and i == 0 else A
         # the origin moves in the parent: 2 ω × v_J (Coriolis), and its own acceleration
         relative = plus(acceleration[3:], cross(w_J, v_J))
         A = plus(plus(A, cross(w, [x + x for x in v_J])), relative)
@@ -124,11 +113,11 @@ def bodies(
         for k, s in enumerate(link.S, start=model.v_slice(i).start):
             if k in free and (moved := only(s)) is not None:
                 qdd[k], a[moved] = -a[moved], 0.0
-        spins.append(Spin(known or plus(w, w_J), a[:3]))
+        spins.append(Spin(plus(w, w_J), a[:3]))
         accelerations.append(a[3:])
         S, h, m = link.parameters()
         force = plus(spins[i].times(h), scaled(m, accelerations[i]))
-        moment = plus(spins[i].moment(S, tree.plan, i), cross(h, accelerations[i]))
+        moment = plus(spins[i].moment(S), cross(h, accelerations[i]))
         own.append(moment + force)
         if fx is not None:
             own[i] = [x - y for x, y in zip(own[i], fx[i], strict=True)]

@@ -177,8 +177,7 @@ def _spun(angle: Scalar, theta: tuple[float, float]) -> Turn:
 class Link:
     """The way from the frame of body i's parent to that of body i, as steps: turns, and displacements.
 
-    A displacement is a vector in the coordinates reached so far. For a joint about or along z the displacement along z
-    commutes with the turn about z; the plan says, for each use, on which side of it.
+    A displacement is a vector in the coordinates reached so far.
 
     If the plan says so, a revolute body does without the turn of its joint: its vectors are in the coordinates from
     which the joint turns, its inertial parameters, Σ, h and m by `parameters`, depend on q, and the next joint about a
@@ -204,6 +203,7 @@ class Link:
                 list(r_J),
             ]
             self.turn: Turn | Rotation = Rotation([list(row) for row in E_J])
+            self.steps: list[Step] = [*self.before, self.turn]
             return
         revolute = isinstance(joint, Revolute)
         self._angle: Scalar = q[0] if revolute else 0.0
@@ -220,6 +220,7 @@ class Link:
         self.turn = _spun(self._angle, theta)
         if revolute and may_hold and self.plan.pick("turn", i):
             self.held, self.turn = self.turn, NO_TURN
+        self.steps = [*self.before, self.turn] if is_zero(self.r[2]) else [*self.before, self.turn, self.r]
 
     def parameters(self) -> tuple[list[Vector], Vector, float]:
         """(Σ (3, 3), h (3), m) of the body."""
@@ -240,18 +241,10 @@ class Link:
         """A vector (3) of the coordinates used here in the frame of the body."""
         return self.held.to(x) if self.held else x
 
-    def steps(self, use: str) -> list[Step]:
-        """The steps from the parent, for a use of the plan."""
-        if not self.axial:
-            return [*self.before, self.turn]
-        if is_zero(self.r[2]) or self.plan.pick(use, self.number):
-            return [*self.before, self.r, self.turn]
-        return [*self.before, self.turn, self.r]
-
     def motion(self, s: Vector) -> Vector:
         """X s (6): a motion vector of the parent's frame in the body's."""
         w, v = s[:3], s[3:]
-        for step in self.steps("motion"):
+        for step in self.steps:
             if isinstance(step, list):
                 v = plus(v, cross(w, step))
             else:
@@ -260,7 +253,7 @@ class Link:
 
     def force(self, F: Vector) -> Vector:
         """X^T F (6): a force vector of the body's frame in the parent's."""
-        for step in reversed(self.steps("force")):
+        for step in reversed(self.steps):
             F = force_before(step, F)
         return F
 

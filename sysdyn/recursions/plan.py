@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -16,13 +15,11 @@ LEAST_PROGRAM = 400  # Least operations that a program takes from the budget: sh
 class Plan:
     """The form taken at each decision, one of several equal ones; the first if nothing is said.
 
-    bound: operations that are to be beaten; a clearly dearer program need not be finished.
     Forms are equal in exact arithmetic. `pick` is called while a program is written, and notes what there was to pick.
     """
 
     choices: dict[Key, int] = field(default_factory=dict)
     open: dict[Key, int] = field(default_factory=dict)
-    bound: float = math.inf
 
     def pick(self, *key: Hashable, of: int = 2) -> int:
         """The form, 0 … of − 1, to take at the decision `key`."""
@@ -39,20 +36,16 @@ def tuned(cost: Cost, start: Plan, budget: float) -> tuple[Plan, int]:
     plan, best = start, cost(start)
     for _ in range(PLAN_ROUNDS):
         before = best
-        for key, of in sorted(plan.open.items(), key=lambda x: ORDER.index(x[0][0])):
+        for key, of in plan.open.items():
             for form in range(of):
                 if form == plan.choices.get(key, 0):
                     continue
                 if budget < max(best, LEAST_PROGRAM):
                     return plan, best
                 budget -= max(best, LEAST_PROGRAM)
-                trial = Plan({**plan.choices, key: form}, bound=best)
+                trial = Plan({**plan.choices, key: form})
                 if (count := cost(trial)) < best:
                     plan, best = trial, count
         if best == before:
             break
     return plan, best
-
-
-# Order in which decisions are tried, by their kinds.
-ORDER = ("frames", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "unit")

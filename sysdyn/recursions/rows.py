@@ -145,7 +145,7 @@ class Carried:
     def _across(self, i: int, link: Link) -> dict[int, Vector]:
         """The rows of body i in the frame of its parent."""
         rows = self._at[i]
-        for step in reversed(link.steps("force")):
+        for step in reversed(link.steps):
             mixed = self._mixed(rows, step) if isinstance(step, Turn) else []
             for e, f in mixed:
                 self.left[e], self.left[f] = _turn(step, self.left[e], self.left[f])

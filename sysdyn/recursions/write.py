@@ -19,7 +19,7 @@ from sysdyn.passes import ALL
 from sysdyn.program.simplify import MAX_OPS, simplify
 from sysdyn.recursions.constraints import Constraint
 from sysdyn.recursions.plan import Key, Plan, tuned
-from sysdyn.recursions.ways import RESPONSES, ROWS, Reduced, Rooted, Unknowns, Written
+from sysdyn.recursions.ways import ROWS, Reduced, Unknowns, Written
 
 COMPOSITE_LIMIT = 60  # Most degrees of freedom for trying the O(n³) method beside the O(n) one (chosen).
 # Multiple of the cheapest program beyond which no further plan of a method is tried (chosen: on the iCub plans to begin
@@ -29,9 +29,6 @@ SHORT = 100  # Operations up to which every program is rewritten (chosen).
 # A longer program is rewritten if, as written, it has at most this multiple of the best one's operations as written. It
 # holds for the programs to begin with and for those with another unit of length; for others the multiple is 1 (chosen).
 PROMISING = 1.02
-# Units of length that are tried first, those that seem to save most, and operations that may be written for more of
-# them in the end (chosen: of general arms of six and seven joints units far down the list save most).
-LIKELY, LIKELY_OPERATIONS = 4, 20_000
 MEETINGS = 4  # Greatest depth at which all columns of H meet in a plan to begin with (chosen).
 # Methods by the quantity that is known; a τ of one joint is enough for the second.
 METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
@@ -64,14 +61,8 @@ def write(
             raise ProblemError("recursions with constraints or readings give tau, qdd and w, but neither a nor f")
         ways = {name: (Unknowns(model, free, external_wrenches, allowed), name) for name in methods}
     else:
-        responses = bool({*RESPONSES} & {*outputs})
-        units = not responses and bool(free or not constraints)  # J, Ω and w as inputs are in SI units
-        tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints), tuple(readings), units)
-        roots = () if responses else constraints
-        trees = {"": tree} | {
-            f" from {x.name}": found for x in roots if (found := Rooted.read_from(tree, x)) is not None
-        }
-        ways = {name + root: (way, name) for root, way in trees.items() for name in methods}
+        tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints), tuple(readings))
+        ways = {name: (tree, name) for name in methods}
     trials = _Trials(ways, outputs, "rewriting" in passes)
     trials.begin({name: [*_starts(model, method)] for name, (_, method) in ways.items()})
     if budget:
@@ -117,15 +108,7 @@ class _Trials:
         method = self.best.method
         if self.best.total > budget:
             return
-        self._try_units(method, LIKELY)
         tuned(partial(self._cost, method), self.plan, budget)
-        self._try_units(method, int(min(LIKELY_OPERATIONS, budget)) // max(1, self.best.total))
-
-    def _try_units(self, method: str, most: int) -> None:
-        """Write the best plan with other units of length, at most `most`."""
-        for unit in self._ways[method][0].likely_units(self.best, self.plan)[:most]:
-            plan = Plan({**self.plan.choices, ("unit",): unit})
-            self._count(self._write(method, plan), plan, PROMISING)
 
     def _cost(self, method: str, plan: Plan) -> int:
         if plan is self.plan:

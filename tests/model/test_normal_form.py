@@ -15,14 +15,12 @@ import sysdyn as sd
 from sysdyn.model import Fixed, Prismatic, Revolute
 from sysdyn.model.inertia import inertia, pseudo_inertia, spatial_inertia
 from sysdyn.model.normal_form import (
-    RETAINED_CHOICES,
     axes_to_z,
     canonical_frames,
     is_along_z,
     normal_form,
     placement,
     regroup,
-    rescale_length,
     transform,
     weld_fixed_joints,
 )
@@ -120,16 +118,15 @@ def test_the_pseudo_inertia_is_the_second_moment_of_the_mass():
 
 
 @settings(max_examples=30)
-@given(trees, st.integers(0, RETAINED_CHOICES - 1))
-def test_regrouping_removes_parameters_and_leaves_the_torques(model, choice):
+@given(trees)
+def test_regrouping_removes_parameters_and_leaves_the_torques(model):
     model = canonical_frames(model)[0]
-    base = regroup(model, {i: choice for i in range(model.nb)})
+    base = regroup(model)
     same_torques(model, base, factor=1e-10)
     for joint, I in zip(base.joints, base.inertias, strict=True):
         P = pseudo_inertia(I)
         if isinstance(joint, Revolute):
-            assert P[3, 3] == P[2, 3] == 0.0
-            assert P[2, 2] == pytest.approx((0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[choice], abs=1e-12)
+            assert not P[2:, 2:].any()
         elif isinstance(joint, Prismatic):
             assert not P[:3, :3].any()
         elif isinstance(joint, Fixed):
@@ -143,12 +140,6 @@ def test_fixed_joints_are_welded(model):
     assert not any(isinstance(joint, Fixed) for joint in welded.joints)
     assert (welded.nq, welded.nv) == (model.nq, model.nv)
     same_torques(model, welded)
-
-
-@given(st.integers(1, 6), st.integers(0, 10**6), st.floats(0.01, 100.0))
-def test_another_unit_of_length_changes_no_torque(n, seed, length):
-    model = sd.chain(n, seed=seed)
-    same_torques(model, rescale_length(model, length))
 
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])

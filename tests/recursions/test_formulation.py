@@ -132,14 +132,6 @@ def test_no_form_costs_more_than_it_did(name, inverse, forward):
     assert write(model, "tau", ("qdd",), False).total <= forward
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "inverse", "forward"), [("puma560", 274, 475), ("iiwa7", 514, 946)])
-def test_a_short_search_finds_what_a_long_one_did(name, inverse, forward):
-    model, _ = load_robot(name)
-    assert write(model, "qdd", ("tau",), False, budget=20_000.0).total <= inverse
-    assert write(model, "tau", ("qdd",), False, budget=20_000.0).total <= forward
-
-
 def test_programs_that_cannot_win_are_not_rewritten(monkeypatch):
     calls = {"written": 0, "rewritten": 0}
 
@@ -171,7 +163,7 @@ def test_long_chains_cost_the_same_for_each_body():
 
 
 def test_a_search_only_saves():
-    model = sd.chain(3, seed=4)
+    model = load_robot("gen6R")[0]
     before, after = (write(model, "tau", ("qdd",), False, budget=x) for x in (0.0, 20_000.0))
     assert after.total < before.total
     agree(model, after, "tau", False)
@@ -179,11 +171,11 @@ def test_a_search_only_saves():
 
 def test_tuning_finds_the_least_of_separate_decisions():
     def cost(plan: Plan) -> int:
-        return 10 + abs(plan.pick("unit", of=4) - 2) + abs(plan.pick("left", 0, of=3) - 1)
+        return 10 + abs(plan.pick("frames", of=4) - 2) + abs(plan.pick("meeting", 0, of=3) - 1)
 
     plan, count = tuned(cost, Plan(), 1e6)
     assert count == 10
-    assert plan.choices == {("unit",): 2, ("left", 0): 1}
+    assert plan.choices == {("frames",): 2, ("meeting", 0): 1}
     assert tuned(cost, Plan(), 0.0)[1] == 13
 
 
@@ -363,7 +355,7 @@ def test_a_budget_is_spent_on_a_moderate_number_of_plans(operations):
         nonlocal written
         written += 1
         for k in range(100):
-            plan.pick("left", k, of=5)
+            plan.pick("meeting", k, of=5)
         return operations
 
     tuned(cost, Plan(), 100_000)
