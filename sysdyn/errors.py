@@ -114,7 +114,7 @@ class ProblemError(SysdynError, ValueError):
 
 
 class StructurallySingular(ProblemError):
-    """A system that is singular at every state. `undetermined`: unknowns that `equations` do not determine."""
+    """A system that is singular at every state. `undetermined`: names of unknowns; `equations`: of redundant ones."""
 
     def __init__(self, message: str, undetermined: tuple[str, ...] = (), equations: tuple[str, ...] = ()):
         self.undetermined, self.equations = undetermined, equations

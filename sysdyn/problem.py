@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.diagnosis.observability import Observability
 from sysdyn.diagnosis.report import Diagnosis
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.formulation import formulate
@@ -90,27 +88,13 @@ class Problem(Statement):
         of = tuple(x if isinstance(x, str) else id(x) for x in outputs)
         return self.cached(("system", layout, known, propagate, names, of), build)
 
-    @overload
     def diagnose(
-        self, log: Sequence[Measurement] | None = None, available: Sequence[Measurement] = (),
-        active: Mapping[str, ArrayLike] | None = None,
-    ) -> Diagnosis: ...  # fmt: skip
-
-    @overload
-    def diagnose(self, log: Any, available: Sequence[Measurement] = (), active: None = None, **options: Any
-    ) -> Observability: ...  # fmt: skip
-
-    def diagnose(
-        self, log: Any = None, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None,
-        **options: Any,
-    ) -> Diagnosis | Observability:  # fmt: skip
-        """Well-posedness of the problem, or observability of a log, in names.
+        self, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
+    ) -> Diagnosis:
+        """Well-posedness of the problem at a known state, in names; `sysdyn.observability` diagnoses a log.
 
         Parameters
         ----------
-        log : Log, mapping of columns, DataFrame or path, optional
-            A log of a problem whose q and q̇ are unknown; see `sysdyn.observability`, which takes the options. A list
-            or tuple is never a log: as first argument it stands for `available`.
         available : sequence of Measurement
             Sensors that could be added where some are missing.
         active : mapping of str to bool or (m,) bool, optional
@@ -118,37 +102,24 @@ class Problem(Statement):
 
         Returns
         -------
-        Diagnosis or Observability
-            The latter with a log. Both print.
+        Diagnosis
+            It prints.
 
         Raises
         ------
         InvalidInput
-            If arguments do not go together, or `available` has members that cannot be added.
+            If `available` has members that cannot be added.
         UnknownName
             If `active` names something that is not Switchable.
         """
-        if isinstance(log, (list, tuple)):
-            if available:
-                raise InvalidInput(f"diagnose got two lists of measurements: {log!r} and available={available!r}")
-            log, available = None, log
-        if log is not None:
-            if active is not None:
-                raise InvalidInput("active is for one state: a log has columns and conditions that switch")
-            # the function that also is public; this package is below it, and loads it for this call alone
-            from sysdyn import observability
-
-            return observability(self, log, available, **options)
-        if options:
-            raise InvalidInput(f"diagnose takes {', '.join(options)} with a log alone")
-        given, noisy = dict(switches(active)), {m.name for m in self.switchable}
-        of_mode = {name: on for name, on in given.items() if self.switchable_constraints and name not in noisy}
-        rest = {name: on for name, on in given.items() if name not in of_mode}
-        found = diagnose(self.mode(of_mode), available, rest)
-        if self.state_sensors and found.missing:
-            more = "sensors of the state tell q, q̇ and q̈ along a trajectory: diagnose(log) says what a log tells"
-            found = replace(found, suggestions=(*found.suggestions, more))
-        return found
+        sensors = {m.name for m in self.switchable}
+        modes = {name: on for name, on in switches(active) if self.switchable_constraints and name not in sensors}
+        rest = {name: on for name, on in switches(active) if name not in modes}
+        diagnosis = diagnose(self.mode(modes), available, rest)
+        if self.state_sensors and diagnosis.missing:
+            more = "sensors of the state measure q, q̇ and q̈ along a trajectory: sysdyn.observability diagnoses a log"
+            diagnosis = replace(diagnosis, suggestions=(*diagnosis.suggestions, more))
+        return diagnosis
 
     def _repr_html_(self) -> str:
         head = repr(self).splitlines()[0]

@@ -19,8 +19,6 @@ ORDER = (
     "measurements", "equations", "diagnosis", "problem", "offline", "online", "contact", "identification",
     "views", "data", "simulation", "trajectories", "app", "__main__",
 )  # fmt: skip
-# Public functions of higher packages that a method forwards to: it imports them when it is called.
-FORWARDED = {("sysdyn.problem", ("sysdyn", "observability"))}
 STRANGERS = {("sparse", "model"), ("recursions", "reference")}  # side by side: neither imports the other
 
 
@@ -64,7 +62,7 @@ def complaint(module: str, imported: tuple[str, str]) -> str:
     source, name = imported
     if source.startswith("."):
         return f"{module} imports {name} relatively"
-    if wrong(part_of(module), part_of(source)) and (module, imported) not in FORWARDED:
+    if wrong(part_of(module), part_of(source)):
         return f"{module} must not import {source}"
     return f"{module} takes the private {name} of {source}" if name.startswith("_") and name != "__version__" else ""
 

@@ -88,7 +88,7 @@ for m in markers:
 # Before anything is smoothed: is everything told? Then the torques from cameras alone, and with the force plate. How
 # fast the person moves is learnt from the markers, and the plate makes the ankle five times as certain.
 
-print((alone + plate).diagnose(log))
+print(sd.observability(alone + plate, log))
 cameras = {name: x for name, x in log.items() if name != "force plate"}
 runs = {
     "cameras alone": sd.smooth(alone, cameras),

@@ -198,8 +198,10 @@ def diagnose(
         diagnosis = job.problem.diagnose()
         text, good = str(diagnosis), diagnosis.well_posed
     else:
-        observability = job.problem.diagnose(job.unknown_log(log), coupled=coupled, order=order)
-        text, good = str(observability), observability.observable
+        from sysdyn.trajectories.observability import observability  # lazy import, see `Job.smooth`
+
+        result = observability(job.problem, job.unknown_log(log), coupled=coupled, order=order)
+        text, good = str(result), result.observable
     output().print(f"{job.problem!r}\n{text}", soft_wrap=True)
     if not good:
         raise typer.Exit(NOT_SOLVED)

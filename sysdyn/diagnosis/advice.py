@@ -2,68 +2,79 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import numpy as np
 
+from sysdyn.diagnosis.remedies import as_code, greedy_basis, restricted
+from sysdyn.diagnosis.structure import LEADING, unknown_names
+from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import few
-from sysdyn.measurements.constraints import Contact, FrameConstraint
-from sysdyn.measurements.measurement import find_frame
-from sysdyn.measurements.statement import Statement
-from sysdyn.model import Model
-from sysdyn.model.massless import inertialess_joints, without_inertia
-
-Blocks = Collection[tuple[str, int]]  # (quantity, number of the body or constraint) of unknowns
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.raw import known
+from sysdyn.model.massless import inertialess_joints
+from sysdyn.model.quantities import QUANTITIES
 
 
-def inertialess_among(model: Model, undetermined: Blocks) -> tuple[str, ...]:
-    """Sentences about joints with undetermined q̈ that move no inertia at any state."""
-    joints = {model.joint_names[i] for quantity, i in undetermined if quantity == "qdd"}
-    return tuple(str(x) for x in inertialess_joints(model) if x.joint in joints) if joints else ()
+def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_structure: int, example: str) -> str:
+    """Sentence on quantities to state until no direction is missing.
 
-
-def massless_among(model: Model, undetermined: Blocks) -> str:
-    """Sentence about bodies without inertia on joints with undetermined q̈; "" if there are none."""
-    numbers = sorted(i for quantity, i in undetermined if quantity == "qdd" and not model.inertias[i].any())
-    return without_inertia(tuple(model.body_names[i] for i in numbers)) if numbers else ""
-
-
-def duplicate_constraints(problem: Statement) -> tuple[str, ...]:
-    """Sentences about pairs of constraints that fix the same motion of the same bodies."""
-    model, names = problem.model, problem.model.body_names
-    placed = []
-    for m in problem.constraints:
-        if isinstance(m, FrameConstraint):
-            frames = [find_frame(model, place) for place in m.places]
-            placed.append((m, {f.body for f in frames}, np.concatenate([f.X for f in frames])))
-    sentences = []
-    for (a, bodies, X), (b, others, Y) in itertools.combinations(placed, 2):
-        common = set(a.chosen) & set(b.chosen) if X.shape == Y.shape and np.allclose(X, Y) else ()
-        if bodies == others and (common or len(a.chosen) + len(b.chosen) > 6):
-            owners = " and ".join(names[i] if i >= 0 else "the world" for i in sorted(bodies, reverse=True))
-            sentences.append(
-                f"{a.name!r} and {b.name!r} fix the same motion of {owners}"
-                + (f" ({', '.join(c for c in a.chosen if c in common)})" if common else "")
-                + ": leave one of them out, or let it fix fewer components"
-            )
-    return tuple(sentences)
-
-
-def share_of_load(problem: Statement, undetermined: Blocks) -> str:
-    """Advice if prescribed accelerations leave wrenches of constraints and torques undetermined; else ""."""
-    model, torques = problem.model, {i for quantity, i in undetermined if quantity == "tau"}
-    moved = sorted({i for i, _ in problem.knows("qdd") if i in torques})
-    loaded = [m for k, m in enumerate(problem.constraints) if ("w", k) in undetermined]
-    if not (moved and loaded):
-        return ""
-    if all(isinstance(m, Contact) for m in problem.constraints) and any(model.joints[i].nv == 6 for i in moved):
-        smallest = "sysdyn.inverse_dynamics(model, contacts=[…]) shares the load between all contacts"
+    columns: the undetermined unknowns. by_structure: the part of `missing` that the pattern shows. example: code of
+    measurements that suffice.
+    """
+    quantity = [block[0] for block in system.col_blocks]
+    possible = [c for c in columns if quantity[c] != "w"]  # a constraint's wrench is no input
+    names = unknown_names(system, [c for c in possible if quantity[c] in LEADING] or possible)
+    if not names:
+        text = f"leave out constraints that fix the same motion twice, with {few(unknown_names(system, columns), 8)}"
+    elif missing == by_structure:
+        text = f"state {missing} of: {few(names, 8)}"
     else:
-        smallest = "sysdyn.least_norm(problem, q, qd, …) gives the smallest wrenches"
-    joints, constraints = few([repr(model.joint_names[i]) for i in moved]), few([repr(m.name) for m in loaded])
-    text = (
-        f"the motion is known, but not how {constraints} and the motors of {joints} share the load. State torques in "
-        f"place of accelerations of these joints, or of some of them; or {smallest}"
+        text = f"state one of {few(names, 8)} for each direction that is missing ({missing})"
+    return f"{text}; for example {example}" if example else text
+
+
+def example_to_state(system: BlockSystem, null_space: np.ndarray, first: set[str]) -> str:
+    """Measurements of scalars that observe the null space (unknowns, k), as code; "" if there are none.
+
+    first: names of the unknowns that are taken before others.
+    """
+    layout = system.layout
+    quantities = (*QUANTITIES, *layout.further)
+    columns = {x: layout.quantity_columns(x) for x in quantities}
+    order = sorted(
+        ((c, x) for x in quantities for c in columns[x]),
+        key=lambda place: (layout.names[place[0]] not in first, place[1] not in LEADING),
     )
-    return "; ".join((text, *duplicate_constraints(problem)))
+    basis = set(greedy_basis(null_space, [c for c, _ in order]))
+    if len(basis) < null_space.shape[1]:
+        return ""
+    measurements: list[Measurement] = []
+    for x in quantities:
+        if components := [k for k, c in enumerate(columns[x]) if c in basis]:
+            measurements += restricted(known(x), components, system.model)
+    return few([as_code(m, system.model) for m in measurements])
+
+
+def what_to_leave_out(redundant: Sequence[str], removals: Sequence[str], excess: int) -> str:
+    """Sentence on equations to leave out; removals: a set of `redundant` ones that suffices, () if it is unknown."""
+    example = f"; for example {few(removals)}" if removals and len(redundant) > excess else ""
+    return f"leave out {excess} of: {few(redundant, 8)}{example}"
+
+
+def about_mechanics(system: BlockSystem, columns: Sequence[int]) -> list[str]:
+    """Sentences on undetermined unknowns whose cause is known: joints without inertia, loads that are shared."""
+    problem, model, undetermined = system.problem, system.model, {system.col_blocks[c] for c in columns}
+    accelerations = {model.joint_names[i] for quantity, i in undetermined if quantity == "qdd"}
+    idle = [x for x in inertialess_joints(model) if x.joint in accelerations] if accelerations else []
+    sentences = [f"{x}; give the body an inertia or the joint an armature" for x in idle]
+    moved = sorted({i for i, _ in problem.knows("qdd") if ("tau", i) in undetermined})
+    loaded = [m for k, m in enumerate(problem.constraints) if ("w", k) in undetermined]
+    if moved and loaded:
+        joints, constraints = few([repr(model.joint_names[i]) for i in moved]), few([repr(m.name) for m in loaded])
+        sentences.append(
+            f"the motion is known, but not how {constraints} and the motors of {joints} share the load: state torques "
+            "in place of accelerations of some of these joints; or take the least wrenches, by "
+            "sysdyn.inverse_dynamics(model, contacts=[…]) or sysdyn.least_norm(problem, q, qd, …)"
+        )
+    return sentences

@@ -20,7 +20,7 @@ EXPLAINED, NEGLIGIBLE = 0.4, 0.1
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Observability:
-    """Result of `Problem.diagnose(log)`, from the equations of the log linearised about a first path.
+    """Result of `sysdyn.observability`, from the equations of the log linearised about a first path.
 
     Attributes
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,12 +16,18 @@ from sysdyn.measurements.measurement import Measurement
 class StateDiagnosis:
     """Well-posedness at one sampled state.
 
-    kind          "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at
-    q, qd         the state
-    missing       number of directions that no equation observes
-    excess        number of exact equations that follow from others
-    undetermined  names of unknowns that are not determined
-    directions    null directions, if more are missing than at almost every state
+    Attributes
+    ----------
+    kind : str
+        "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at.
+    q, qd : (nq,) and (nv,) arrays
+        The state.
+    missing, excess : int
+        Number of directions that no equation observes, and of exact equations that follow from others.
+    undetermined : tuple of str
+        Unknowns that are not determined.
+    directions : tuple of NullDirection
+        Null directions, if more are missing than at almost every state.
     """
 
     kind: str
@@ -42,14 +47,11 @@ class Diagnosis:
     ----------
     equations, unknowns
         Their numbers.
-    rank
-        At almost every state; None if a large problem is singular by value.
     missing, excess
-        Number of directions that no equation observes, and of exact equations too many, at almost every state.
+        Number of directions that no equation observes, and of exact equations too many, at almost every state. For a
+        problem with more than 300 unknown q̈, fx and w, at least as many.
     by_structure
         The parts of `missing` and `excess` that the pattern shows.
-    structural
-        True if the pattern alone is unsound.
     undetermined
         Unknowns that cannot be determined at almost every state: they take part in a null direction.
     undetermined_at_some_states
@@ -63,7 +65,7 @@ class Diagnosis:
     states
         Results at each sampled state; empty for a large problem.
     suggestions
-        Quantities to state and to leave out, as sentences.
+        Remedies as sentences.
     additions
         A minimal set of available measurements that makes the problem well posed. None if all
         of them do not suffice; () if nothing is missing or none were given.
@@ -75,22 +77,29 @@ class Diagnosis:
 
     equations: int
     unknowns: int
-    rank: int | None
+    missing: int
+    excess: int
+    by_structure: tuple[int, int]
     undetermined: tuple[str, ...]
-    redundant: tuple[str, ...]
-    suggestions: tuple[str, ...]
-    structural: bool
-    missing: int = 0
-    excess: int = 0
     undetermined_at_some_states: tuple[str, ...] = ()
-    determined: tuple[str, ...] = ()
+    determined: tuple[str, ...]
+    redundant: tuple[str, ...]
     directions: tuple[NullDirection, ...] = ()
     states: tuple[StateDiagnosis, ...] = field(default=(), compare=False)
+    suggestions: tuple[str, ...]
     additions: tuple[Measurement, ...] | None = ()
     removals: tuple[str, ...] = ()
     switched_off: tuple[str, ...] = ()
-    by_structure: tuple[int, int] = (0, 0)
-    undetermined_blocks: Collection[tuple[str, int]] = field(default=(), compare=False)  # (quantity, owner's number)
+
+    @property
+    def rank(self) -> int:
+        """Rank of the equations at almost every state; of a large problem at most this."""
+        return self.unknowns - self.missing
+
+    @property
+    def structural(self) -> bool:
+        """True if the pattern alone is unsound."""
+        return self.by_structure != (0, 0)
 
     @property
     def well_posed(self) -> bool:
@@ -104,16 +113,13 @@ class Diagnosis:
         return tuple(worse)
 
     def __str__(self) -> str:
-        lines = [
-            f"{'well posed' if self.well_posed else 'ill posed'}: {self.equations} equations, {self.unknowns} unknowns"
-        ]
-        if self.rank is not None:
-            lines[0] += f", rank {self.rank}"
+        posed = "well posed" if self.well_posed else "ill posed"
+        lines = [f"{posed}: {self.equations} equations, {self.unknowns} unknowns, rank {self.rank}"]
         if self.switched_off:
             lines.append(f"switched off: {', '.join(map(repr, self.switched_off))}")
         if self.undetermined:
             lines.append(f"undetermined ({_cause(self.missing, self.by_structure[0])}): {few(self.undetermined, 12)}")
-            lines += null_directions("", self.directions)
+            lines += _bullets("", self.directions)
         if self.redundant:
             cause = _cause(self.excess, self.by_structure[1])
             lines.append(f"redundant or contradictory ({cause}): {few(self.redundant, 12)}")
@@ -132,6 +138,7 @@ class Diagnosis:
         return html.fragment(html.text(str(self), html.GOOD if self.well_posed else html.BAD))
 
     def _worst_state(self) -> list[str]:
+        """Lines about the state at which most is missing, if that is more than at almost every state."""
         if not self.worse_states:
             return []
         kinds = dict.fromkeys(self.states[k].kind for k in self.worse_states)
@@ -139,13 +146,13 @@ class Diagnosis:
         effect = "singular" if self.well_posed else "worse"
         lines = [f"{effect} at {len(self.worse_states)} of {len(self.states)} sampled states: {', '.join(kinds)}"]
         if worst.missing > self.missing:
-            named = (term.name for direction in worst.directions for term in direction.terms)
-            lines[0] += f"; undetermined there: {few(dict.fromkeys((*named, *worst.undetermined)), 8)}"
-            lines += null_directions(f" ({worst.kind})", worst.directions)
+            terms = (term.name for direction in worst.directions for term in direction.terms)
+            lines[0] += f"; undetermined there: {few(dict.fromkeys((*terms, *worst.undetermined)), 8)}"
+            lines += _bullets(f" ({worst.kind})", worst.directions)
         return lines
 
 
-def null_directions(where: str, directions: tuple[NullDirection, ...]) -> list[str]:
+def _bullets(where: str, directions: tuple[NullDirection, ...]) -> list[str]:
     """Lines of a list of directions; none without directions."""
     if not directions:
         return []

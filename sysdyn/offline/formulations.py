@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sysdyn.diagnosis.structure import structure
+from sysdyn.diagnosis.diagnose import require_sound_structure
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import FileError, NoSafeOrdering, ProblemError, SingularState
@@ -139,7 +139,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
         simple = not system.layout.propagated and set(system.passes) <= set(PAPER)
         stated = system if simple else problem.system(options.equations.layout, options.equations.known)
     with stages.stage("structure"):
-        structure(stated).require_solvable()
+        require_sound_structure(stated)
     selection = OrderSelection(system, options, stages)
     choice, factors = selection.run()
     stages.report("writing the program", 0.9)

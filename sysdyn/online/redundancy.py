@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.diagnosis.advice import share_of_load
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.measurement_rows import measurement_row_name
-from sysdyn.errors import InvalidInput, StructurallySingular, few
+from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group
@@ -68,8 +67,6 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
     by_value: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular at
     every state. If constraints are redundant, their wrenches are undetermined: omitted components exert none,
     unless other measurements determine all of them.
-
-    Raises StructurallySingular if known accelerations leave torques undetermined, too.
     """
     model = problem.model
     if not by_value:
@@ -78,10 +75,9 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
         if motion + stated <= problem.layout().n and not twice:
             return None
     found = problem.diagnose()
-    if any(quantity in ("qdd", "tau") for quantity, _ in found.undetermined_blocks):
-        if remedies := share_of_load(problem, found.undetermined_blocks):
-            message = f"{few(found.undetermined)} cannot be determined: {remedies}"
-            raise StructurallySingular(message, found.undetermined, found.redundant)
+    plain, undetermined = problem.system().plain, set(found.undetermined)
+    blocks = zip(plain.col_names, plain.col_blocks, strict=True)
+    if any(quantity in ("qdd", "tau") for name, (quantity, _) in blocks if name in undetermined):
         return None
     places = {measurement_row_name(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
     gone: dict[str, list[int]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.diagnosis.advice import massless_among
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.structure import equation_names
 from sysdyn.equations.augmented import AugmentedSystem
@@ -150,8 +149,7 @@ class Resolver:
                 parts.append(f"equation {equation} does not give {unknown}")
         free = undetermined_at(self._problem.system(), run.at(bad[:1]))
         if free:
-            lacking = massless_among(self._problem.model, free.blocks)
-            parts.append(f"{free}: {lacking}" if lacking else f"{free}")
+            parts.append(free)
         if self._problem.constraints and not self._problem.noisy:
             plain, against = self._problem.system().plain, held(self._problem, run.at(bad[:1])).against[0]
             rows = [r for r in np.flatnonzero(against).tolist() if plain.row_blocks[r][0] == "y"]

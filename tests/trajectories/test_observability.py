@@ -30,7 +30,7 @@ def biased(*sensors: str) -> tuple[sd.Problem, dict[str, np.ndarray]]:
 @pytest.mark.parametrize("sensors", UNTOLD, ids=" ".join)
 def test_coordinates_that_no_sensor_tells(sensors):
     problem, log = floating(*sensors)
-    found = problem.diagnose(log)
+    found = sd.observability(problem, log)
     assert sorted(found.chosen) == sorted(f"joint0 {x}" for x in UNTOLD[sensors])
     assert found.observable == (not UNTOLD[sensors]) and found.rows == found.of == N
     if found.chosen:
@@ -44,13 +44,13 @@ def test_sensors_without_readings_tell_nothing():
     problem, log = floating("enc", "gyro", "mocap")
     log = {**log, "mocap": np.full((N, 3), np.nan)}
     names = {f"joint0 {x}" for x in ("position x", "position y", "position z", "yaw")}
-    assert set(problem.diagnose(log).chosen) == names
+    assert set(sd.observability(problem, log).chosen) == names
     assert set(sd.smooth(problem, log).chosen) == names
 
 
 def test_a_joint_without_readings():
     problem, log = arm()
-    found = problem.diagnose({**log, "enc": np.where([True, False, True], log["enc"], np.nan)})
+    found = sd.observability(problem, {**log, "enc": np.where([True, False, True], log["enc"], np.nan)})
     assert found.positions == ("joint1",) and "JointPosition" in found.suggestions[0]
 
 
@@ -58,7 +58,7 @@ def test_a_joint_without_readings():
 @pytest.mark.parametrize("coupled", [False, True])
 def test_biases_that_pass_for_tilt(coupled):
     problem, log = biased("enc", "gyro", "acc", "foot")
-    found = problem.diagnose(log, coupled=coupled)
+    found = sd.observability(problem, log, coupled=coupled)
     run = sd.smooth(problem, log, coupled=coupled)
     names = {x for x in run.untold if x.startswith("bias")}
     assert names == {x.terms[0].name for x in found.biases} == {"bias of acc: a_x", "bias of acc: a_y"}
@@ -74,11 +74,11 @@ def test_available_sensors_that_help():
     trunk = (problem.model.body_names[0], np.eye(4))
     speed = sd.Velocimeter(trunk, noise=1e-2, name="speed")
     position, attitude = (kind(trunk, noise=1e-3, name=kind.__name__) for kind in (sd.FramePosition, sd.FrameAttitude))
-    assert problem.diagnose(log, available=[position, speed, attitude]).additions == (position, attitude)
-    refused = problem.diagnose(log, available=[position, speed])
+    assert sd.observability(problem, log, available=[position, speed, attitude]).additions == (position, attitude)
+    refused = sd.observability(problem, log, available=[position, speed])
     assert refused.additions is None and "not enough" in str(refused)
     with pytest.raises(InvalidInput, match="sensors of the state can be added"):
-        problem.diagnose(log, available=[sd.Accelerometer(trunk, noise=1.0, name="another")])
+        sd.observability(problem, log, available=[sd.Accelerometer(trunk, noise=1.0, name="another")])
 
 
 def test_biases_of_torques_along_what_nothing_tells():
@@ -91,16 +91,16 @@ def test_biases_of_torques_along_what_nothing_tells():
         sd.Prior(sd.ExternalWrench(model.body_names[-1], noise=1e3), name="touched"),
     ])  # fmt: skip
     log = {**arm()[1], "currents": np.zeros((N, 3))}
-    found = problem.diagnose(log, density=100.0)
+    found = sd.observability(problem, log, density=100.0)
     assert len(found.biases) == 3 and all("bias of currents" in str(x) for x in found.biases)
     assert any(x.startswith("biases that nothing else checks") for x in found.suggestions)
     free = sd.Problem(model, [*problem.measurements[:2], sd.ExternalWrench("all", name="none")])
-    assert free.diagnose(log, density=1.0).observable
+    assert sd.observability(free, log, density=1.0).observable
 
 
 def test_dynamic_variables_that_states_do_not_determine():
     problem = sd.Problem(arm()[0].model, [m for m in arm()[0].measurements if m.name == "enc"])
-    found = problem.diagnose(arm()[1])
+    found = sd.observability(problem, arm()[1])
     assert not found.observable and found.instant.missing == 18 and "ExternalWrench('all')" in str(found)
     # q̈ follows from the encoders: it is none of what is to be stated
     assert "qdd" not in " ".join(found.instant.undetermined)
@@ -108,17 +108,15 @@ def test_dynamic_variables_that_states_do_not_determine():
 
 def test_calls_that_are_refused():
     problem, log = arm()
-    with pytest.raises(InvalidInput, match="active is for one state"):
-        problem.diagnose(log, active={"enc": True})
-    with pytest.raises(InvalidInput, match="diagnose takes coupled with a log alone"):
-        problem.diagnose(coupled=True)
+    with pytest.raises(InvalidInput, match="sysdyn.observability"):
+        problem.diagnose(log)
     with pytest.raises(ProblemError, match="no sensor of the problem tells the states"):
-        sd.Problem(problem.model, [sd.ExternalWrench("all")]).diagnose({"t": log["t"]})
+        sd.observability(sd.Problem(problem.model, [sd.ExternalWrench("all")]), {"t": log["t"]})
 
 
 def test_a_diagnosis_without_a_log_points_to_it():
-    assert "diagnose(log) says" in str(arm()[0].diagnose())
-    assert "diagnose(log)" not in str(sd.forward_dynamics(arm()[0].model).diagnose())
+    assert "sysdyn.observability" in str(arm()[0].diagnose())
+    assert "sysdyn.observability" not in str(sd.forward_dynamics(arm()[0].model).diagnose())
 
 
 def test_directions_of_biases_are_those_of_their_covariance():
