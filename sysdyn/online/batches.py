@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.online.again import Again
 from sysdyn.online.arguments import Slot
+from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime.native_calls import Argument, Batch, IndexedRows, batch
 from sysdyn.runtime.runner import Runner
@@ -87,7 +87,7 @@ class Batches:
         return found
 
     def spread(
-        self, slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: Again
+        self, slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: DoubleDoubleFallback
     ) -> Spreading | None:  # fmt: skip
         """The call at rows of larger arrays; None if kernels do not read these as they are.
 
@@ -184,7 +184,7 @@ class Spreading:
 
     def __init__(
         self, executable: Runner, call: Batch, inputs: Callable[[Sequence, np.ndarray, bool], np.ndarray],
-        slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: Again,
+        slots: Sequence[Slot], columns: Mapping[str, Columns | None], again: DoubleDoubleFallback,
     ):  # fmt: skip
         """columns: {group of outputs: the array that its entries go to, and where}; None for one that is left out.
 
@@ -231,7 +231,7 @@ class Spreading:
         states, bits = rows[failed], status[failed]
         places = {x: (into[own.of], (states[:, None], own.numbers)) for x, own in self._places.items()}
         outputs = {x: array[at] for x, (array, at) in places.items()}
-        self._again.solves(self._inputs(arrays, states, True), outputs, bits, np.arange(len(failed)))
+        self._again.solve(self._inputs(arrays, states, True), outputs, bits, np.arange(len(failed)))
         for x, (array, at) in places.items():
             array[at] = outputs[x]
         status[failed] = bits

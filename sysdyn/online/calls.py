@@ -14,9 +14,9 @@ from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.measurements.noise import FAR
-from sysdyn.online.again import Again
 from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches, Columns, Spreading
+from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.program.arrays import is_readable_in_place
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference.generic import reject_large_angles
@@ -146,7 +146,7 @@ class Calls(Generic[Key]):
 
     def shortest(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None,
-        again: Again | None = None,
+        again: DoubleDoubleFallback | None = None,
     ) -> Many[Key] | None:  # fmt: skip
         """Results at many states by the shortest way; None if a call takes another: errors, values to convert.
 
@@ -161,14 +161,14 @@ class Calls(Generic[Key]):
         if every:
             return Many(self, key, batches, arrays, len(status), outputs)
         failed = (status != 0).nonzero()[0]  # nine times as fast as that of integers
-        if again is None or not again.solves(batches.rows(arrays, failed), outputs, status, failed):
+        if again is None or not again.solve(batches.rows(arrays, failed), outputs, status, failed):
             return None
         marked = np.zeros(len(status), dtype=bool)
         marked[failed] = True
         return Many(self, key, batches, arrays, len(status), outputs, marked)
 
     def spread(
-        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: Again
+        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: DoubleDoubleFallback
     ) -> Spreading | None:  # fmt: skip
         """The call by arrays like these, at rows of them; None if they have to be solved another way.
 

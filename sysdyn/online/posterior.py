@@ -26,7 +26,7 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
-from sysdyn.online.again import Again
+from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
@@ -196,7 +196,7 @@ class Posterior:
             return
         inputs = states.at(chosen)
         rows = np.concatenate([inputs[name] for name in statistic.runner.program.inputs], axis=1)
-        statistic.again.solves(rows, outputs, status, chosen)
+        statistic.again.solve(rows, outputs, status, chosen)
         for k in chosen[status[chosen] != 0].tolist():
             if k not in states.dense:
                 if len(states.dense) >= MAX_KEPT:
@@ -250,7 +250,7 @@ class Statistic:
 
     def __init__(self, problem: Problem, runner: Runner):
         self.runner = runner
-        self.again = Again(problem, runner.program, regular=True)  # the mean was solved at these states
+        self.again = DoubleDoubleFallback(runner.program)
         self._slices, self._is_compiled = runner.program.outputs.slices, runner.backend.kernels
 
     @functools.cached_property

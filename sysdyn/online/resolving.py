@@ -15,8 +15,8 @@ from sysdyn.offline.covariance import dense_estimates
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, solve_double_double
 from sysdyn.offline.sampling import is_unsolvable, reach
-from sysdyn.online.again import Again
 from sysdyn.online.calls import Calls, Run
+from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
@@ -36,7 +36,7 @@ class Resolver:
     def __init__(self, problem: Problem, options: Options, executable: Runner, calls: Calls):
         self._problem, self._options, self._executable, self._calls = problem, options, executable, calls
         self._program = executable.program
-        self.again = Again(problem, executable.program)
+        self.again = DoubleDoubleFallback(executable.program)
 
     def resolve(self, run: Run, policy: str) -> None:
         """Replace outputs and status of the states whose status is not zero, according to `policy`.
@@ -54,7 +54,7 @@ class Resolver:
         if len(left):
             given = run.at(left)
             rows = np.concatenate([given[name] for name in self._program.inputs], axis=1)
-            self.again.solves(rows, run.outputs, run.status, left)
+            self.again.solve(rows, run.outputs, run.status, left)
             self._repivot(run, left[run.status[left] != 0])
         bad = np.flatnonzero(run.status)
         if not len(bad):

@@ -256,49 +256,47 @@ def twice(
     return found
 
 
-class Doubt(NamedTuple):
-    """Acceptance test of the double-double rerun, see `sysdyn.online.again`.
+class AcceptanceTest(NamedTuple):
+    """Acceptance test of the double-double rerun, see `sysdyn.online.double_double`.
 
     Attributes
     ----------
-    others : array of float64
-        Perturbed constants for a second rerun, whose result must agree with the first; empty for no second rerun.
+    constants : array of float64
+        Perturbed constants of the second run.
     guards : array of int32
         Value numbers of the guarded pivots.
     ends : array of int64
         End of each output in the row of all outputs.
     units : array of int64
         Group of each entry of the row: differences are relative to the largest entry of the group.
-    settings, declared : arrays
-        Indices of inputs, and the values that they must have; a state with other values is not rerun.
-    limits : (4,) array
-        Acceptance thresholds, see `again` in native/double_double.c.
-    able : int
-        Status bits that do not prevent a rerun.
+    tolerance : float
+        Largest accepted relative difference between both runs.
+    least : float
+        Least scale of a group, relative to the largest of all entries.
     """
 
-    others: np.ndarray
+    constants: np.ndarray
     guards: np.ndarray
     ends: np.ndarray
     units: np.ndarray
-    settings: np.ndarray
-    declared: np.ndarray
-    limits: np.ndarray
-    able: int
+    tolerance: float
+    least: float
 
 
-def again(
-    program: Program, doubt: Doubt, inputs: np.ndarray, states: np.ndarray, outputs: Arrays, status: np.ndarray
-) -> int:
+def rerun(
+    program: Program, test: AcceptanceTest, recoverable: int, inputs: np.ndarray, perturbed: np.ndarray,
+    states: np.ndarray, outputs: Arrays, status: np.ndarray,
+) -> int:  # fmt: skip
     """Rerun states in double-double arithmetic. Returns the number of accepted states.
 
-    Writes the outputs of the accepted states and sets their status to 0. states (n,): indices of the states in the
-    batch of N. inputs (n, n_inputs): their inputs. outputs {group: (N, size)}, status (N,): of the batch.
+    Writes the outputs of the accepted states and sets their status to 0. recoverable: status bits of states that are
+    rerun. inputs, perturbed (n, n_inputs): inputs of both runs. states (n,): indices of the states in the batch of N.
+    outputs {group: (N, size)}, status (N,): of the batch.
     """
-    *found, able = doubt
-    return extension.again(
-        program.kind, program.lhs, program.rhs, program.constants, found[0], program.output_values, *found[1:], inputs,
-        states, tuple(outputs.values()), status, able,
+    constants, *rest = test
+    return extension.rerun(
+        program.kind, program.lhs, program.rhs, program.constants, constants, program.output_values, *rest, inputs,
+        perturbed, states, tuple(outputs.values()), status, recoverable,
     )  # fmt: skip
 
 

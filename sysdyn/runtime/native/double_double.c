@@ -259,90 +259,82 @@ static int are_outputs(PyObject *outputs, const Table *ends, int64_t N)
     return fit;
 }
 
-/* Copies the outputs of a state from `row` (write) or to it. */
-static void exchange(PyObject *outputs, const Table *ends, int64_t state, double *row, int write)
+/* Copies a row of outputs to the arrays of a state. */
+static void write_outputs(PyObject *outputs, const Table *ends, int64_t state, const double *row)
 {
     const int64_t *end = ends->data;
     for (Py_ssize_t k = 0, begin = 0; k < ends->size; begin = end[k++]) {
         PyArrayObject *x = (PyArrayObject *)PyTuple_GET_ITEM(outputs, k);
         int64_t first = state * (end[k] - begin) - begin;
-        double *doubles = (double *)PyArray_DATA(x) + first;
-        float *floats = (float *)PyArray_DATA(x) + first;
         int single = PyArray_ITEMSIZE(x) == sizeof(float);
         for (int64_t i = begin; i < end[k]; i++)
-            if (!write)
-                row[i] = single ? floats[i] : doubles[i];
-            else if (single)
-                floats[i] = (float)row[i];
+            if (single)
+                ((float *)PyArray_DATA(x))[first + i] = (float)row[i];
             else
-                doubles[i] = row[i];
+                ((double *)PyArray_DATA(x))[first + i] = row[i];
     }
 }
 
-/* Double-double rerun of states, see online/again.py. Returns the number of accepted states; writes their outputs and sets
-   their status to 0. inputs (states, n_inputs); states: their indices.
+/* Double-double rerun of states, see online/double_double.py. Returns the number of accepted states; writes their outputs
+   and sets their status to 0. inputs (states, n_inputs); states: their indices.
 
-   others: perturbed constants of a second run, or empty. ends: end of each output in the row of all outputs. units: groups
-   of its entries, see `agree`. settings: indices of inputs that must equal `declared`. limits: `least` of `agree`; largest
-   relative differences from the result in double precision and from that with the other constants; lower bound of the log
-   of the product of the guarded pivots. able: status bits of states that may be rerun. */
-PyObject *again(PyObject *module, PyObject *arguments)
+   Each state runs twice, the second time with the perturbed inputs and constants. It is accepted if no guarded pivot
+   changes by more than `tolerance`, relative to itself, and no output by more than that, see `agree`. ends: end of each
+   output in the row of all outputs. units: groups of its entries. recoverable: status bits of states that may be rerun. */
+PyObject *rerun(PyObject *module, PyObject *arguments)
 {
-    Table kinds, lhs, rhs, constants, others, wanted, guards, ends, units, settings, declared, limits, inputs, states,
-        status;
+    Table kinds, lhs, rhs, constants, perturbed_constants, wanted, guards, ends, units, inputs, perturbed, states, status;
     PyObject *outputs;
-    long long able;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O!O&L:again", int8s, &kinds, int32s, &lhs, int32s,
-                          &rhs, doubles, &constants, doubles, &others, int32s, &wanted, int32s, &guards, integers,
-                          &ends, integers, &units, integers, &settings, doubles, &declared, doubles, &limits, doubles,
-                          &inputs, integers, &states, &PyTuple_Type, &outputs, integers, &status, &able))
+    double tolerance, least;
+    long long recoverable;
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&ddO&O&O&O!O&L:rerun", int8s, &kinds, int32s, &lhs, int32s, &rhs,
+                          doubles, &constants, doubles, &perturbed_constants, int32s, &wanted, int32s, &guards,
+                          integers, &ends, integers, &units, &tolerance, &least, doubles, &inputs, doubles, &perturbed,
+                          integers, &states, &PyTuple_Type, &outputs, integers, &status, &recoverable))
         return NULL;
     int64_t n_outputs = ends.size ? ((const int64_t *)ends.data)[ends.size - 1] : 0;
     if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !are_groups(&units, n_outputs) ||
-        !states.size || inputs.size % states.size || limits.size != 4 || lhs.size != kinds.size ||
-        rhs.size != kinds.size || (others.size && others.size != constants.size) || settings.size != declared.size)
+        !states.size || inputs.size % states.size || perturbed.size != inputs.size || lhs.size != kinds.size ||
+        rhs.size != kinds.size || perturbed_constants.size != constants.size)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
     Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / states.size, constants.size};
     int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
-    Twice *values = malloc(n_values * sizeof(Twice) + 5 * n_outputs * sizeof(double) + 1);
+    Twice *values = malloc(n_values * sizeof(Twice) + 4 * n_outputs * sizeof(double) + 1);
     if (!values)
         return PyErr_NoMemory();
-    double *found = (double *)(values + n_values), *other = found + n_outputs, *before = other + n_outputs,
-           *room = before + n_outputs;
-    const double *limit = limits.data;
+    double *row = (double *)(values + n_values), *other = row + n_outputs, *room = other + n_outputs;
+    const int64_t *numbers = states.data;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t next = 0; next < states.size;) {
-        Given given[LANES]; /* first half: constants of the program; second half: other constants */
-        int64_t numbers[LANES / 2], count = 0;
-        for (; next < states.size && count < LANES / 2; next++) {
-            const double *row = (const double *)inputs.data + next * program.n_inputs;
-            int as_declared = 1;
-            for (Py_ssize_t k = 0; k < settings.size; k++)
-                as_declared &= row[((const int64_t *)settings.data)[k]] == ((const double *)declared.data)[k];
-            given[count] = (Given){row, constants.data};
-            numbers[count] = ((const int64_t *)states.data)[next];
-            count += as_declared && !(((const int64_t *)status.data)[numbers[count]] & ~able);
-        }
+        Given given[LANES]; /* first half: as given; second half: perturbed */
+        int64_t chosen[LANES / 2], count = 0;
+        for (; next < states.size && count < LANES / 2; next++)
+            if (!(((const int64_t *)status.data)[numbers[next]] & ~recoverable))
+                chosen[count++] = next;
         if (!count)
             break;
-        for (int64_t s = 0; s < LANES; s++)
-            given[s] = (Given){given[s % (LANES / 2) < count ? s % (LANES / 2) : 0].inputs,
-                               s >= LANES / 2 && others.size ? others.data : constants.data};
+        for (int64_t s = 0; s < LANES / 2; s++) {
+            int64_t first = chosen[s < count ? s : 0] * program.n_inputs;
+            given[s] = (Given){(const double *)inputs.data + first, constants.data};
+            given[s + LANES / 2] = (Given){(const double *)perturbed.data + first, perturbed_constants.data};
+        }
         run_twice(&program, given, values);
         for (int64_t s = 0; s < count; s++) {
-            double logarithm = 0.0;
-            for (Py_ssize_t k = 0; k < guards.size; k++)
-                logarithm += log(fabs(values[((const int32_t *)guards.data)[k]].high[s]));
-            for (Py_ssize_t k = 0; k < n_outputs; k++) {
-                found[k] = values[((const int32_t *)wanted.data)[k]].high[s];
-                other[k] = values[((const int32_t *)wanted.data)[k]].high[s + LANES / 2];
+            int accepted = 1;
+            for (Py_ssize_t k = 0; k < guards.size; k++) {
+                const Lanes *pivot = &values[((const int32_t *)guards.data)[k]].high;
+                double x = (*pivot)[s], y = (*pivot)[s + LANES / 2];
+                accepted &= fabs(x - y) < tolerance * fabs(x);
             }
-            exchange(outputs, &ends, numbers[s], before, 0);
-            if (!(logarithm > limit[3] && agree(found, before, &units, limit[0], limit[1], room) &&
-                  agree(found, other, &units, limit[0], limit[2], room)))
+            for (Py_ssize_t k = 0; k < n_outputs; k++) {
+                const Lanes *x = &values[((const int32_t *)wanted.data)[k]].high;
+                row[k] = (*x)[s];
+                other[k] = (*x)[s + LANES / 2];
+            }
+            if (!accepted || !agree(row, other, &units, least, tolerance, room))
                 continue;
-            exchange(outputs, &ends, numbers[s], found, 1);
-            ((int64_t *)status.data)[numbers[s]] = 0;
+            write_outputs(outputs, &ends, numbers[chosen[s]], row);
+            ((int64_t *)status.data)[numbers[chosen[s]]] = 0;
             solved++;
         }
     }

@@ -8,7 +8,7 @@
    batch(…) → True if every status of a batch is 0; None if the general path must handle it. Runs all rows of the
                             arrays, or indexed ones
    twice(…)                 evaluates a program in double-double arithmetic
-   again(…)                 double-double rerun of flagged states with an acceptance test for each
+   rerun(…)                 double-double rerun of flagged states with an acceptance test for each
    run_calls(…)             repeats a list of calls of kernels and of linear algebra for each time step
    run_time_loop(…)         repeats kernel calls, such as the steps of a simulation
    register_xla(…)          registers a kernel for XLA_HANDLER, which runs it for JAX
@@ -27,7 +27,7 @@ static PyMethodDef functions[] = {
     {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL},
     {"run_single_state", (PyCFunction)(void (*)(void))run_single_state, METH_FASTCALL, NULL},
     {"run", run_states, METH_VARARGS, NULL},
-    {"twice", twice, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL},
+    {"twice", twice, METH_VARARGS, NULL}, {"rerun", rerun, METH_VARARGS, NULL},
     {"run_calls", run_calls, METH_VARARGS, NULL}, {"run_time_loop", run_time_loop, METH_VARARGS, NULL},
     {"register_xla", register_xla, METH_VARARGS, NULL}, {NULL},
 };

@@ -108,7 +108,7 @@ PyObject *run_single_state(PyObject *module, PyObject *const *arguments, Py_ssiz
 PyObject *run_states(PyObject *module, PyObject *arguments);
 PyObject *batch(PyObject *module, PyObject *arguments);
 PyObject *twice(PyObject *module, PyObject *arguments);
-PyObject *again(PyObject *module, PyObject *arguments);
+PyObject *rerun(PyObject *module, PyObject *arguments);
 PyObject *run_calls(PyObject *module, PyObject *arguments);
 PyObject *run_time_loop(PyObject *module, PyObject *arguments);
 PyObject *register_xla(PyObject *module, PyObject *arguments);

@@ -1,0 +1,85 @@
+"""Double-double rerun of flagged states: the same program in double-double arithmetic.
+
+Pivots that cost 11 digits cost them out of 32. Each state runs twice, the second time with positions and constants
+perturbed by a rounding unit. The rerun is accepted if both runs agree in every guarded pivot and every output: then
+the result has more digits than double precision, and the state is farther from a singular one than a change of the
+tolerance. Near a singular state some pivot is a difference that the perturbation changes.
+
+Changes of outputs are relative to the greatest acceleration, or force, among the outputs, because a wrench of zero is
+a rounding error of torques. Those of other outputs are relative to the output itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from sysdyn.codegen.double_double import perturb_one_ulp
+from sysdyn.model.quantities import QUANTITY, WRENCHES
+from sysdyn.offline.check import VANISHING
+from sysdyn.program.opcodes import BAD_PIVOT, WEAK_PIVOT
+from sysdyn.program.program import Program
+from sysdyn.runtime.native_calls import AcceptanceTest, rerun
+
+# Status bits of states that are rerun. Far-out states are not: their digits are lost in the inputs.
+RECOVERABLE_STATUS = BAD_PIVOT | WEAK_PIVOT
+# Greatest relative change of a pivot or an output between both runs: five digits of condition (chosen).
+TOLERANCE = 1e-11
+# Constants below this, and below this share of the greatest, may be rounding errors of others: 45 rounding units of
+# sines. Rounding errors of inertias have no such bound: true entries are as small.
+ROUNDING_RESIDUE = 1e-14
+# Units of the angular and the linear part of quantities.
+UNITS = {x.name: x.component_units for x in (*QUANTITY.values(), WRENCHES)}
+
+
+class DoubleDoubleFallback:
+    """Double-double rerun of the program of a solver, or of a result of an estimate."""
+
+    def __init__(self, program: Program):
+        self._program = program
+
+    def solve(
+        self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
+    ) -> bool:
+        """Rerun these states. Accepted ones get new outputs and status 0; returns True if all are accepted.
+
+        inputs (n, n_inputs): of the n states, whose numbers are `states` (n,). outputs by group (N, size), status (N,):
+        of the run in double precision.
+        """
+        if not len(states):
+            return True
+        perturbed = inputs + self._change * np.maximum(np.abs(inputs), 1.0)
+        outputs = {name: outputs[name] for name in self._program.outputs}
+        solved = rerun(
+            self._program, self._test, RECOVERABLE_STATUS, inputs, perturbed, states, outputs, status
+        )  # fmt: skip
+        return solved == len(states)
+
+    @cached_property
+    def _change(self) -> np.ndarray:
+        """Change of each input relative to its size, at least that of 1: one to four rounding units of positions."""
+        change, q = np.zeros(self._program.n_inputs), self._program.inputs.slices["q"]
+        rng = np.random.default_rng(0)  # fixed, and no joint changes as another
+        size = q.stop - q.start
+        change[q] = np.finfo(float).eps * rng.uniform(1.0, 4.0, size) * rng.choice((-1.0, 1.0), size)
+        return change
+
+    @cached_property
+    def _test(self) -> AcceptanceTest:
+        program, groups = self._program, dict[object, int]()
+        guards = np.array([x.value for x in program.guards], dtype=np.int32)
+        ends = np.array([x.stop for x in program.outputs.slices.values()], dtype=np.int64)
+        units = [groups.setdefault(UNITS.get(name, name), len(groups)) for name in program.outputs]
+        sizes = [*program.outputs.sizes.values()]
+        return AcceptanceTest(
+            perturbed_constants(program.constants), guards, ends, np.repeat(units, sizes).astype(np.int64), TOLERANCE,
+            VANISHING,
+        )  # fmt: skip
+
+
+def perturbed_constants(constants: np.ndarray) -> np.ndarray:
+    """Constants changed by one ulp, or to 0 if they may be rounding errors; whole numbers are unchanged."""
+    residue = np.abs(constants) < ROUNDING_RESIDUE * min(1.0, np.abs(constants).max(initial=0.0))
+    return np.where(residue, 0.0, perturb_one_ulp(constants))
