@@ -132,7 +132,7 @@ OPERATIONS: dict[int, Operation] = {
         executed=False,
     ),
     COPYSIGN: Operation(
-        "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
+        "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(1.0, a) * _copysign(1.0, b), 0.0),
         "copysign{f}({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
     ),
     # Not counted: part of the argument reduction of a sine or cosine, see `_wrap_angle_sums`.

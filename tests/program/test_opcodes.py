@@ -134,6 +134,13 @@ def test_a_new_operation_is_an_entry_for_programs_and_back_ends(program):
         np.testing.assert_allclose(found.full().ravel(), expected, rtol=1e-15)
 
 
+@pytest.mark.parametrize(("a", "b"), [(2.0, 3.0), (-2.0, 3.0), (2.0, -3.0), (-2.0, -3.0)])
+def test_derivative_of_copysign_has_the_signs_of_both_arguments(a, b):
+    x, y = Graph("algebraic").inputs("x", 2)
+    slope = evaluate(derivative([copysign(x, y)], {"x[0]": 1.0, "x[1]": 1.0}), {"x[0]": a, "x[1]": b})
+    assert slope[0] == np.sign(a) * np.sign(b)  # |a| sgn(b)
+
+
 def test_a_new_operation_is_an_entry_for_graphs(one_more):
     graph = Graph("algebraic")
     x, y = graph.inputs("x", 2), graph.inputs("y", 1)
