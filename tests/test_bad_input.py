@@ -643,7 +643,7 @@ def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, ki
 
 
 COUNTED = (
-    "bodies", "threads", "every", "iterations of a contact", "polish", "rows of a point", "max_iter",
+    "bodies", "threads", "every", "iterations of a contact", "newton_steps", "rows of a point", "max_iter",
     "restarts", "iterations of learning",
 )  # fmt: skip
 
@@ -662,7 +662,7 @@ def _counting():
         "threads": (1, lambda n: solver(q, q, q, threads=n)),
         "every": (1, lambda n: sd.simulate(problem, zero, zero, None, 4e-3, 1e-3, every=n)),
         "iterations of a contact": (1, lambda n: sd.unilateral(touching, 0.5, iterations=n)),
-        "polish": (0, lambda n: sd.Coulomb([3], polish=n)),
+        "newton_steps": (0, lambda n: sd.Coulomb([3], newton_steps=n)),
         "rows of a point": (1, lambda n: sd.Coulomb([n])),
         "max_iter": (1, lambda n: sd.inverse_kinematics(model, "body1", target, zero, max_iter=n)),
         "restarts": (0, lambda n: sd.inverse_kinematics(model, "body1", target, zero, restarts=n)),

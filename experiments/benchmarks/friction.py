@@ -104,8 +104,8 @@ class Problems:
         return omega, models, datas, factor
 
     def row(self, name: str, solver: str, steps: int, forces: np.ndarray, one: float, batch: float | None) -> dict:
-        judged = self.law.judged(self.omega, self.free, FRICTION, forces)
-        residual = STEP * np.maximum(judged.signorini, judged.friction)
+        result = self.law.residuals(self.omega, self.free, FRICTION, forces)
+        residual = STEP * result.worst
         found = {
             "robot": name, "points": len(self.points), "solver": solver, "steps": steps,
             "median": f"{np.median(residual):.1e}", "p90": f"{np.quantile(residual, 0.9):.1e}",
@@ -116,14 +116,14 @@ class Problems:
         return found
 
 
-def ours(name: str, x: Problems, method: str, steps: int, polish: int) -> dict:
-    law = sd.Coulomb([3] * len(x.points), method, steps, polish)
+def ours(name: str, x: Problems, method: str, steps: int, newton_steps: int) -> dict:
+    law = sd.Coulomb([3] * len(x.points), method, steps, newton_steps)
     solved = lambda k: law(x.omega[k], x.free[k], FRICTION, tolerance=FINE / STEP)  # noqa: E731
     batch: Callable = lambda: law(x.omega, x.free, FRICTION, tolerance=FINE / STEP)  # noqa: E731
     forces = batch().forces
     one = median(timed(lambda k=k: solved(k), 3).median for k in range(TIMED))
     many = timed(batch, ROUNDS).median / len(x.free)
-    return x.row(name, f"sysdyn {method}{' + Newton' if polish else ''}", steps, forces, one, many)
+    return x.row(name, f"sysdyn {method}{' + Newton' if newton_steps else ''}", steps, forces, one, many)
 
 
 def theirs(name: str, x: Problems, kind: str, steps: int) -> dict:

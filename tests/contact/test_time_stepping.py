@@ -86,7 +86,7 @@ def test_a_batch_is_its_states_and_warm_starts_need_few_steps():
     rows = [3, 3, 1, 2]
     problems = [_contact_problem(seed, rows, False) for seed in range(300)]
     omega, free, mu = (np.array(x) for x in zip(*problems, strict=True))
-    law = sd.Coulomb(rows, polish=0)
+    law = sd.Coulomb(rows, newton_steps=0)
     many = law(omega.reshape(3, 100, 9, 9), free.reshape(3, 100, 9), mu.reshape(3, 100, 4))
     assert many.forces.shape == (3, 100, 9) and many.friction.shape == (3, 100)
     one = law(omega[207], free[207], mu[207])
@@ -179,7 +179,7 @@ def test_forces_are_those_of_pinocchio(redundant):
         free = space["jacobian"][k] @ (qd[k] / STEP + sd.aba(model, q[k], qd[k], np.zeros(model.nv)))
         omega, theirs = _pinocchio(twin, points, 0.6, free)
         np.testing.assert_allclose(space["delassus"][k], omega, atol=1e-7 * np.abs(omega).max())
-        judged = ground.law.judged(omega, free, 0.6, theirs)
+        judged = ground.law.residuals(omega, free, 0.6, theirs)
         if not found.ok[k] or max(judged.signorini, judged.friction) > 1e-6:
             continue
         modes |= {x[k] for x in found.mode.values()}
