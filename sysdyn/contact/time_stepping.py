@@ -1,62 +1,62 @@
-"""Contacts that push, slide and open: forces of points with Coulomb friction over a step of time.
+"""Time stepping with unilateral contacts: forces of points with Coulomb friction over one time step.
 
-With the velocities of the points at the end of a step h, σ = J (q̇ + h q̈), Signorini's conditions and Coulomb's law are
-a problem in the forces λ alone, by the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without them:
+With σ = J (q̇ + h q̈), the point velocities at the end of a step h, Signorini's conditions and Coulomb's law are a
+problem in the forces λ with the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without forces:
 
     σ / h = Ω λ + J (q̇ / h + q̈₀),    q̈ = q̈₀ + H⁻¹ J^T λ
 
-Impacts are part of it, and of a robot at rest it is the problem of accelerations. J is that of the beginning, so that
-what moves rigidly can stop: the accelerations J̇ q̇ of several points of a turning sole cannot all be met. Loops and
-couplings hold both ways. J. J. Moreau, Unilateral contact and dry friction in finite freedom dynamics (1988).
+Impacts are included; for a robot at rest it is the problem of accelerations. J is evaluated at the start of the step
+(J̇ q̇ is dropped): for several contact points on a rotating foot the acceleration-level conditions would be
+inconsistent. Loops and couplings are bilateral. J. J. Moreau, Unilateral contact and dry friction in finite freedom
+dynamics (1988).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.codegen.registry import backend_named
-from sysdyn.contact.friction_cone import Coulomb, PointForces
-from sysdyn.contact.impact import constrained
+from sysdyn.contact.friction_cone import RANK_TOL, Coulomb, PointForces
+from sysdyn.contact.impact import require_constrained_fd, unstabilised
 from sysdyn.contact.operational_space import operational_space
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
-from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
-from sysdyn.measurements.measurement import Constraint
-from sysdyn.model import Model
+from sysdyn.measurements.constraints import Contact
 from sysdyn.online.compile import compile
 from sysdyn.online.derivatives import Derivatives
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.arrays import broadcast_shapes, finite_array, is_number
-from sysdyn.program.autodiff import TANGENTS, ProgramDerivatives, to_graph
-from sysdyn.program.graph import SHARING, Graph
-from sysdyn.program.groups import Group, Groups, slices
+from sysdyn.program.groups import slices
 from sysdyn.reference.robot_functions import Kinematics, kinematics
-from sysdyn.runtime.runner import Runner
 
-# Singular values of Ω of loops and couplings below this share of the greatest are of rows that repeat others (chosen).
-REPEATED = 1e-10
-# Least and greatest step [s]: their squares times any motion keep all digits in double precision (chosen).
+# Shortest and longest step [s]: their squares do not overflow (chosen).
 STEP_RANGE = 1e-12, 1e12
-# Results of `operational_space` that forces are computed from.
-ROWS = ("jacobian", "delassus", "velocity")
-# Inputs by which contact forces can be differentiated.
-BY = ("q", "qd", "tau")
+# Inputs with respect to which contact forces can be differentiated.
+INPUTS = ("q", "qd", "tau")
 
 
 @dataclass(frozen=True, eq=False)
 class ContactForces:
-    """Forces of contact points over a step h, and what they make of the motion.
+    """Forces of contact points over a time step h, and the resulting motion.
 
-    forces      {contact: (…, m)} [N] on the robot, in the axes of the contact, the normal z last
-    velocities  {contact: (…, m)} [m/s] of the points at the end of the step, in the same axes
-    qdd, qd     (…, nv) accelerations over the step, and q̇ + h q̈ at its end
-    signorini   (…) [m/s] residual of 0 ≤ λ_n ⟂ σ_n ≥ 0 at the worst point: |min(σ_n, c λ_n)|, with c from h Ω
-    friction    (…) [m/s] residual of Coulomb's law there: c ‖λ_t − λ'‖, λ' = λ_t − σ_t / c in the disk of radius μ λ_n
-    ok          (…) True if both are within the tolerance
+    Attributes
+    ----------
+    forces : dict
+        {contact: (…, m) array, N}. Forces on the robot in the axes of the contact; the normal z is last.
+    velocities : dict
+        {contact: (…, m) array, m/s}. Velocities of the points at the end of the step in the same axes.
+    qdd, qd : (…, nv) arrays
+        Accelerations over the step, and q̇ + h q̈ at its end.
+    signorini : (…) array, m/s
+        Residual |min(σ_n, c λ_n)| of 0 ≤ λ_n ⟂ σ_n ≥ 0 at the worst point; c follows from h Ω, see `PointForces`.
+    friction : (…) array, m/s
+        Residual of Coulomb's law at the worst point, see `PointForces`.
+    ok : (…) bool array
+        True if both residuals are within the tolerance.
     """
 
     forces: Mapping[str, np.ndarray]
@@ -66,63 +66,59 @@ class ContactForces:
     signorini: np.ndarray
     friction: np.ndarray
     ok: np.ndarray
-    solved: Solved = field(repr=False)
+    step: StepData = field(repr=False)
 
     @cached_property
     def mode(self) -> Mapping[str, np.ndarray]:
-        """{contact: (…)} "open", "slides" or "sticks"."""
-        at = self.solved
-        found = at.law.modes(at.omega, at.mu, at.found)
-        return {name: found[..., k] for k, name in enumerate(self.forces)}
+        """{contact: (…) array of "open", "slides" or "sticks"}."""
+        modes = self.step.law.modes(self.step.omega, self.step.mu, self.step.solution)
+        return {name: modes[..., k] for k, name in enumerate(self.forces)}
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """A solution with what it followed from, for `Unilateral.derivatives`.
-
-    law: of the points, with its arguments omega and mu and its result found. loads (…, nv): τ + Σ J_i^T fx_i + J^T λ.
-    rows: results of `ROWS`. every (…, rows): forces of all constraints. weights (…, rows): σ / h by J q̇.
-    """
+class StepData(NamedTuple):
+    """Intermediate values of a step for `Unilateral.derivatives`; omega, mu and solution are those of the points."""
 
     law: Coulomb
     q: np.ndarray
     qd: np.ndarray
     fx: np.ndarray | None
-    loads: np.ndarray
-    rows: Mapping[str, np.ndarray]
+    generalised_force: np.ndarray  # (…, nv): τ + Σ J_i^T fx_i + J^T λ
+    rows: Mapping[str, np.ndarray]  # results of `operational_space`
     omega: np.ndarray
     mu: np.ndarray
-    found: PointForces
-    every: np.ndarray
-    weights: np.ndarray
+    solution: PointForces
+    all_multipliers: np.ndarray  # of points, loops and couplings
+    weights: np.ndarray  # (…, rows): σ / h per J q̇
 
 
 class Unilateral:
     """Contacts that open and slide; `ground(q, qd, tau, step=h)` gives `ContactForces`. Made by `sysdyn.unilateral`.
 
-    law: the `Coulomb` of its points. tolerance [m/s]: of residuals.
+    Attributes
+    ----------
+    law : Coulomb
+        Coulomb's law for the contact points.
+    tolerance : float
+        Tolerance of the residuals in m/s.
     """
 
     def __init__(
-        self, problem: Problem, friction: float | Mapping[str, ArrayLike], method: str, iterations: int, polish: int,
-        tolerance: float,
+        self, problem: Problem, friction: float | Mapping[str, ArrayLike], method: str, iterations: int,
+        newton_steps: int, tolerance: float,
     ):  # fmt: skip
         self.problem, self.tolerance = problem, tolerance
         self.model = problem.model.replace(closures=())
-        points = [_checked(m) for m in problem.constraints if isinstance(m, Contact)]
+        points = [_require_point(m) for m in problem.constraints if isinstance(m, Contact)]
         loops = [m for m in problem.constraints if not isinstance(m, Contact)]
         if not points:
             raise ProblemError("the problem has no contact that may open: add a sysdyn.Contact(frame, 'point')")
-        self.law = Coulomb([len(m.chosen) for m in points], method, iterations, polish)
-        self._held: list[Constraint] = [
-            stabilised(m, None) if isinstance(m, Stabilised) else m for m in (*points, *loops)
-        ]
+        self.law = Coulomb([len(m.chosen) for m in points], method, iterations, newton_steps)
+        self._constraints = unstabilised([*points, *loops])
         self._parts = dict(zip([m.name for m in points], slices(self.law.rows), strict=True))
         self._normals = [part.stop - 1 for part in self._parts.values()]
-        self._own = slice(sum(self.law.rows))
-        self._friction = self._of_points("friction", friction, 0.0, np.inf)
+        self._friction = self._per_point("friction", friction, 0.0)
         self._dynamics = compile(forward_dynamics(self.model), outputs=["qdd"], external_wrenches=False)
-        self._space = operational_space(self.model, self._held, ROWS)
+        self._space = operational_space(self.model, self._constraints, ["jacobian", "delassus", "velocity"])
 
     def __repr__(self) -> str:
         return f"Unilateral contacts of {self.model.name!r} on {', '.join(self._parts)}; {self.law!r}"
@@ -132,17 +128,33 @@ class Unilateral:
         gap: float | Mapping[str, ArrayLike] = 0.0, restitution: float | Mapping[str, ArrayLike] = 0.0,
         friction: float | Mapping[str, ArrayLike] | None = None, forces: Mapping[str, ArrayLike] | None = None,
     ) -> ContactForces:  # fmt: skip
-        """Forces over a step of time; leading axes are batch axes and broadcast.
+        """Solve for the forces over a time step. Leading axes are batch axes and broadcast.
 
-        q (…, nq), qd (…, nv): the state at its beginning. tau (…, nv), fx (…, nb, 6) body i: torques and external
-            wrenches, zero if None. step: h [s].
-        gap: distances [m] of the points from the ground, or {contact: (…)} and 0 for the others: a point comes as near
-            as that, σ_n ≥ −gap / h. A negative one is taken out within the step; a fraction of it does so gently.
-        restitution: e of all points (Newton's, 0 ≤ e ≤ 1), or {contact: (…)} and 0 for the others.
-        friction: μ ≥ 0 in place of what was stated, for all points or {contact: (…)}.
-        forces: {contact: (…, m)} to begin with, such as `.forces` of the step before.
+        Parameters
+        ----------
+        q, qd : (…, nq), (…, nv) arrays
+            State at the start of the step.
+        tau : (…, nv) array, N m or N
+            Default: zero.
+        fx : (…, nb, 6) array, N m and N
+            External wrenches in the axes of the bodies. Default: zero.
+        step
+            h in s.
+        gap
+            Distance of the points from the ground in m, or {contact: (…)} and 0 for the others: σ_n ≥ −gap / h. A
+            negative gap, or a fraction of it, is corrected within the step.
+        restitution
+            Newton's coefficient 0 ≤ e ≤ 1 of all points, or {contact: (…)} and 0 for the others.
+        friction
+            μ ≥ 0 of all points or {contact: (…)}. Default: as declared.
+        forces
+            {contact: (…, m)} initial forces, such as `.forces` of the previous step.
 
-        Raises InvalidInput, UnknownName, and SingularState as a Solver does.
+        Raises
+        ------
+        InvalidInput, UnknownName
+        SingularState
+            As for a Solver.
         """
         if not (is_number(step) and STEP_RANGE[0] <= float(step) <= STEP_RANGE[1]):
             raise InvalidInput(
@@ -151,84 +163,93 @@ class Unilateral:
         if self.problem.couplings:
             q, qd, _ = self.problem.model.imposed(q, qd)
         h, normals, rows = float(step), self._normals, self._space(q, qd)
-        loads = np.zeros(self.model.nv) if tau is None else finite_array("tau", tau, (..., self.model.nv))
+        force = np.zeros(self.model.nv) if tau is None else finite_array("tau", tau, (..., self.model.nv))
         if fx is not None:
-            loads = loads + self._external(q, fx=fx)
-        gaps, e = self._of_points("gap", gap), self._of_points("restitution", restitution, 0.0, 1.0)
-        mu = self._friction if friction is None else self._of_points("friction", friction, 0.0, np.inf, self._friction)
-        velocity = rows["velocity"]
+            force = force + self._external(q, fx=fx)
+        gaps, e = self._per_point("gap", gap), self._per_point("restitution", restitution, 0.0, 1.0)
+        mu = self._friction if friction is None else self._per_point("friction", friction, 0.0, default=self._friction)
+        velocity, J = rows["velocity"], rows["jacobian"]
         lead = broadcast_shapes({"the state": velocity.shape[:-1], "gap": gaps.shape[:-1], "restitution": e.shape[:-1]})
         weights = np.full((*lead, velocity.shape[-1]), 1.0 / h)
         weights[..., normals] += e * (velocity[..., normals] < 0.0) / h
-        J, omega = rows["jacobian"], rows["delassus"]
-        free = weights * velocity + _times(J, self._dynamics(q, qd, loads).qdd)
+        free = weights * velocity + _times(J, self._dynamics(q, qd, force).qdd)
         free[..., normals] += gaps / h**2
-        own, b = self._reduced(omega, free)
-        law = self.law(own, b, mu, None if forces is None else self._stacked(forces), tolerance=self.tolerance / h)
-        every = np.concatenate([law.forces, self._held_by(omega, free, law.forces)], axis=-1)
-        loads = loads + _times(np.swapaxes(J, -1, -2), every)
-        qdd = self._dynamics(q, qd, loads).qdd
-        own_q, own_qd = (np.array(x, dtype=float) for x in (q, qd))  # which callers may change
-        own_fx = None if fx is None else np.array(fx, dtype=float)
-        after = own_qd + h * qdd
-        ends = _times(J, after)
-        signorini, slip = h * law.signorini, h * law.friction
+        omega, b, all_multipliers = self._schur_complement(rows["delassus"], free)
+        solution = self.law(omega, b, mu, None if forces is None else self._stack(forces), self.tolerance / h)
+        multipliers = all_multipliers(solution.forces)
+        force = force + _times(np.swapaxes(J, -1, -2), multipliers)
+        qdd = self._dynamics(q, qd, force).qdd
+        start_q, start_qd = np.array(q, dtype=float), np.array(qd, dtype=float)  # copies: callers may change theirs
+        wrenches = None if fx is None else np.array(fx, dtype=float)
+        after = start_qd + h * qdd
+        velocities = _times(J, after)
         return ContactForces(
-            {name: law.forces[..., part] for name, part in self._parts.items()},
-            {name: ends[..., part] for name, part in self._parts.items()},
-            qdd, after, signorini, slip, np.maximum(signorini, slip) <= self.tolerance,
-            Solved(self.law, own_q, own_qd, own_fx, loads, rows, own, mu, law, every, weights),
+            {name: solution.forces[..., part] for name, part in self._parts.items()},
+            {name: velocities[..., part] for name, part in self._parts.items()},
+            qdd, after, h * solution.signorini, h * solution.friction, h * solution.worst <= self.tolerance,
+            StepData(self.law, start_q, start_qd, wrenches, force, rows, omega, mu, solution, multipliers, weights),
         )  # fmt: skip
 
-    def derivatives(self, found: ContactForces, wrt: Sequence[str] = BY) -> dict[tuple[str, str], np.ndarray]:
-        """{("forces", x): (…, rows, nv), ("qdd", x): (…, nv, nv)} of a result, x of "q", "qd" and "tau".
+    def derivatives(self, result: ContactForces, wrt: Sequence[str] = INPUTS) -> dict[tuple[str, str], np.ndarray]:
+        """Differentiate a result by the implicit function theorem, while no point changes its mode.
 
-        By the implicit function theorem, while no point opens, closes, begins or ends to slide. Rows are those of the
-        contacts one after the other; columns by q are in the tangent space, as `Model.integrate` steps. Gaps and
-        coefficients are constants. If points are redundant, the changes of forces have least norm. Columns are those of
-        the tree; their product with `Model.coupling_matrix` has the columns of a robot with coupled joints.
+        Parameters
+        ----------
+        result
+            Result of a call.
+        wrt
+            "q" (in the tangent space, see `Model.integrate`), "qd", "tau".
 
-        Raises UnknownName.
+        Returns
+        -------
+        dict
+            {("forces", x): (…, rows, nv), ("qdd", x): (…, nv, nv)} for x in `wrt`. Rows are those of the contacts, one
+            after the other. Columns are those of the tree; multiply by `Model.coupling_matrix` for coupled joints.
+
+        Raises
+        ------
+        UnknownName
+
+        Notes
+        -----
+        Gaps and coefficients are constants. For redundant points the derivatives of forces have minimum norm.
         """
         wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         for name in wrt:
-            check_among("input to differentiate by", name, BY)
-        at, model, own = found.solved, self.model, self._own
-        J, omega = at.rows["jacobian"], at.rows["delassus"]
-        smooth = self._slopes(at.q, at.qd, at.loads)
-        inverse, change, nothing = smooth["qdd", "tau"], self.law.sensitivity(at.omega, at.mu, at.found), np.zeros(())
-        rates = self._rates(at, found.qdd) | {"tau": (nothing, np.eye(model.nv))}
+            check_among("input to differentiate by", name, INPUTS)
+        at, nv = result.step, self.model.nv
+        J, sensitivity = at.rows["jacobian"], at.law.sensitivity(at.omega, at.mu, at.solution)
+        smooth = self._unconstrained_slopes(at.q, at.qd, at.generalised_force)
+        # partial derivatives of σ / h and of the generalised force at constant λ and q̈
+        motion = {"q": self._motion_by_q(at, result.qdd), "qd": at.weights[..., None] * J, "tau": np.zeros(())}
+        force = {"q": self._force_by_q(at), "qd": np.zeros((nv, nv)), "tau": np.eye(nv)}
         results = {}
         for name in wrt:
-            motion, load = rates[name]  # at constant forces, and motion at constant accelerations, too
-            direct = (nothing if name == "tau" else smooth["qdd", name]) + inverse @ load
-            free = np.moveaxis(motion + J @ direct, -1, 0)
-            forces = change @ np.moveaxis(self._reduced(omega, free)[1], 0, -1)
-            held = self._held_by(omega, free, np.moveaxis(forces, -1, 0))
-            every = np.concatenate([forces, np.moveaxis(held, 0, -1)], axis=-2)
-            results["forces", name] = every[..., own, :]
-            results["qdd", name] = direct + inverse @ np.swapaxes(J, -1, -2) @ every
+            direct = smooth["qdd", "tau"] @ force[name] + (0.0 if name == "tau" else smooth["qdd", name])
+            free = np.moveaxis(motion[name] + J @ direct, -1, 0)
+            _, b, all_multipliers = self._schur_complement(at.rows["delassus"], free)
+            forces = _times(sensitivity, b)
+            multipliers = np.moveaxis(all_multipliers(forces), 0, -1)
+            results["forces", name] = np.moveaxis(forces, 0, -1)
+            results["qdd", name] = direct + smooth["qdd", "tau"] @ np.swapaxes(J, -1, -2) @ multipliers
         return results
 
-    # ---- loops and couplings ---------------------------------------------------------------------------------------
+    def _schur_complement(
+        self, omega: np.ndarray, free: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+        """(Ω_pp − Ω_pl Ω_ll⁺ Ω_lp, b of the points p, function of λ_p to all multipliers) with loops l at rest."""
+        p = slice(sum(self.law.rows))
+        l = slice(p.stop, None)
+        if omega.shape[-1] == p.stop:
+            return omega, free, lambda forces: forces
+        inverse = np.linalg.pinv(omega[..., l, l], rcond=RANK_TOL, hermitian=True)
+        gain = omega[..., p, l] @ inverse
 
-    def _reduced(self, omega: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(Ω, b) of the points, with loops and couplings at rest: Ω_cc − Ω_cl Ω_ll⁺ Ω_lc."""
-        own = self._own
-        if omega.shape[-1] == own.stop:
-            return omega, free
-        other = slice(own.stop, None)
-        solved = omega[..., own, other] @ np.linalg.pinv(omega[..., other, other], rcond=REPEATED, hermitian=True)
-        return omega[..., own, own] - solved @ omega[..., other, own], free[..., own] - _times(solved, free[..., other])
+        def all_multipliers(forces: np.ndarray) -> np.ndarray:
+            loop_forces = -_times(inverse, free[..., l] + _times(omega[..., l, p], forces))
+            return np.concatenate([forces, loop_forces], axis=-1)
 
-    def _held_by(self, omega: np.ndarray, free: np.ndarray, forces: np.ndarray) -> np.ndarray:
-        """Forces of loops and couplings at these forces of the points, least-norm."""
-        own = self._own
-        if omega.shape[-1] == own.stop:
-            return forces[..., :0]
-        other = slice(own.stop, None)
-        inverse = np.linalg.pinv(omega[..., other, other], rcond=REPEATED, hermitian=True)
-        return -_times(inverse, free[..., other] + _times(omega[..., other, own], forces))
+        return omega[..., p, p] - gain @ omega[..., l, p], free[..., p] - _times(gain, free[..., l]), all_multipliers
 
     # ---- programs --------------------------------------------------------------------------------------------------
 
@@ -238,130 +259,116 @@ class Unilateral:
         return kinematics(self.model, "external")
 
     @cached_property
-    def _slopes(self) -> Derivatives:
+    def _unconstrained_slopes(self) -> Derivatives:
         """∂q̈/∂(q, q̇, τ) without constraints."""
-        return self._dynamics.derivatives("qdd", BY)
+        return self._dynamics.derivatives("qdd", INPUTS)
 
-    def _rates(self, at: Solved, qdd: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{"q", "qd": (∂(σ / h) (…, rows, nv), ∂(Σ J^T fx + J^T λ) (…, nv, nv))} at constant forces and q̈."""
-        model, nv, nq = self.model, self.model.nv, self.model.nq
-        rates = self._moving(at.fx is not None)
-        given = {"q": at.q, "qd": at.qd, "qdd": qdd, "forces": at.every, "weights": at.weights}
-        given |= {} if at.fx is None else {"fx": np.reshape(at.fx, (*np.shape(at.fx)[:-2], 6 * model.nb))}
-        sizes = {name: size for name, size in rates.program.inputs.sizes.items() if not name.startswith(TANGENTS)}
-        arrays, lead = Groups(Group(name, (size,)) for name, size in sizes.items()).normalise_inputs(given)
-        n = int(np.prod(lead, dtype=int))
-        many = {name: np.repeat(np.broadcast_to(x, (n, x.shape[-1])), nv, axis=0) for name, x in arrays.items()}
-        turned = np.tile(_tangents(model, model.neutral()), (n, 1, 1))
-        if model.quaternions:
-            for k, q in enumerate(np.broadcast_to(arrays["q"], (n, nq))):
-                turned[k] = _tangents(model, q)
-        found, outputs = {}, rates.program.outputs.sizes
-        for name in ("q", "qd"):
-            along = {"q": np.zeros((n * nv, nq)), "qd": np.zeros((n * nv, nv))}
-            along[name] = turned.reshape(n * nv, nq) if name == "q" else np.tile(np.eye(nv), (n, 1))
-            results, _ = rates.results(many | {f"{TANGENTS}:{x}": y for x, y in along.items()}, n * nv)
-            motion, loads = (
-                np.swapaxes(results[x].reshape(*lead, nv, outputs[x]), -1, -2) for x in ("motion", "loads")
-            )
-            found[name] = motion, loads
-        return found
+    @cached_property
+    def _velocity_vjp(self) -> Kinematics:
+        """∂(w^T J q̇)/∂q."""
+        return operational_space(self.model, self._constraints, "velocity").product("vjp", wrt="q")
 
-    def _moving(self, wrenches: bool) -> Runner:
-        """Rates of "motion", σ / h, and "loads", Σ J^T fx + J^T λ, along tangents of q and q̇."""
-        return self.problem.cached(("rates of contacts", wrenches), lambda: self._written(wrenches))
+    @cached_property
+    def _external_jvp(self) -> Kinematics:
+        return self._external.product("jvp", wrt="q")
 
-    def _written(self, wrenches: bool) -> Runner:
-        model, graph = self.model, Graph(SHARING)
-        own = to_graph(self._space.program, graph)
-        x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
-        m = len(x["velocity"])
-        given = {name: graph.inputs(name, size) for name, size in (("forces", m), ("weights", m), ("qdd", model.nv))}
-        J = x["jacobian"].reshape(m, model.nv)
-        motion, loads = given["weights"] * x["velocity"] + J @ given["qdd"], J.T @ given["forces"]
-        if wrenches:
-            outer = to_graph(self._external.program, graph)
-            (pushed,) = outer.outputs.values()
-            loads = loads + np.array(pushed, dtype=object)
-            given["fx"] = np.array(outer.inputs["fx"], dtype=object)
-        results = {"motion": list(motion), "loads": list(loads)}
-        program = own.to_program({name: list(y) for name, y in given.items()}, results, (), simplified=False)
-        return Runner(backend_named("llvm")(ProgramDerivatives(program, [*results], ["q", "qd"]).product("jvp"), 2))
+    def _motion_by_q(self, at: StepData, qdd: np.ndarray) -> np.ndarray:
+        """∂(σ / h)/∂q (…, rows, nv): row i is that of J_i (w_i q̇ + q̈), which is linear in the velocity."""
+        velocity = at.weights[..., None] * at.qd[..., None, :] + qdd[..., None, :]
+        return self._velocity_vjp(at.q[..., None, :], velocity, cotangents=np.eye(at.weights.shape[-1]))["q"]
+
+    def _force_by_q(self, at: StepData) -> np.ndarray:
+        """∂(J^T λ + Σ J_i^T fx_i)/∂q (…, nv, nv): row k of the first term is that of λ^T J e_k."""
+        q, axes = at.q[..., None, :], np.eye(self.model.nv)
+        slope = self._velocity_vjp(q, axes, cotangents=at.all_multipliers[..., None, :])["q"]
+        if at.fx is None:
+            return slope
+        return slope + np.swapaxes(self._external_jvp(q, fx=at.fx[..., None, :, :], tangents=axes), -1, -2)
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 
-    def _of_points(
-        self, what: str, given: float | Mapping[str, ArrayLike], least: float = -np.inf, most: float = np.inf,
-        others: np.ndarray | None = None,
+    def _per_point(
+        self, what: str, value: float | Mapping[str, ArrayLike], least: float = -np.inf, most: float = np.inf,
+        default: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
-        """(…, points) of a number, or of {contact: (…)} and `others` or 0. Raises InvalidInput, UnknownName."""
-        if is_number(given) and least <= float(given) <= most and np.isfinite(given):  # the usual, at once
-            return np.full(len(self._parts), float(given))
-        named = given if isinstance(given, Mapping) else dict.fromkeys(self._parts, given)
-        values = {}
-        for name, x in named.items():
+        """(…, points) of a number or of {contact: (…)}, else of the default or 0. Raises InvalidInput, UnknownName."""
+        if is_number(value) and least <= float(value) <= most and np.isfinite(value):  # fast path
+            return np.full(len(self._parts), float(value))
+        columns = np.zeros(len(self._parts)) if default is None else default
+        values = {name: columns[..., k] for k, name in enumerate(self._parts)}
+        for name, x in (value if isinstance(value, Mapping) else dict.fromkeys(self._parts, value)).items():
             check_among(f"contact with a {what}", name, self._parts)
             values[name] = finite_array(f"{what} of {name!r}", x, (...,))
             if np.any((values[name] < least) | (values[name] > most)):
                 limits = f"from {least:g} to {most:g}" if np.isfinite(most) else f"≥ {least:g}"
                 raise InvalidInput(f"{what} of {name!r} is {x!r}, but numbers {limits} are needed")
-        rest = np.zeros(len(self._parts)) if others is None else others
-        lead = broadcast_shapes({name: x.shape for name, x in values.items()} | {"the others": rest.shape[:-1]})
-        found = np.array(np.broadcast_to(rest, (*lead, len(self._parts))))
-        for k, name in enumerate(self._parts):
-            if name in values:
-                found[..., k] = values[name]
-        return found
+        return _stacked(values)
 
-    def _stacked(self, forces: Mapping[str, ArrayLike]) -> np.ndarray:
+    def _stack(self, forces: Mapping[str, ArrayLike]) -> np.ndarray:
         """(…, rows) of {contact: (…, m)}. Raises InvalidInput, UnknownName."""
         if not isinstance(forces, Mapping):
             raise InvalidInput("forces are {contact: (…, m)}, such as `.forces` of an earlier result")
         for name in (*forces, *self._parts):
             if name not in self._parts or name not in forces:
                 raise UnknownName("contact with forces", name, tuple(self._parts))
-        values = [finite_array(f"forces of {x!r}", forces[x], (..., y.stop - y.start)) for x, y in self._parts.items()]
-        lead = broadcast_shapes({name: x.shape[:-1] for name, x in zip(self._parts, values, strict=True)})
-        return np.concatenate([np.broadcast_to(x, (*lead, x.shape[-1])) for x in values], axis=-1)
+        columns = dict[str, np.ndarray]()
+        for name, part in self._parts.items():
+            values = finite_array(f"forces of {name!r}", forces[name], (..., part.stop - part.start))
+            columns |= {f"{name}[{k}]": values[..., k] for k in range(values.shape[-1])}
+        return _stacked(columns)
 
 
 def unilateral(
     problem: Problem, friction: float | Mapping[str, ArrayLike], *, method: str = "admm", iterations: int = 100,
-    polish: int = 3, tolerance: float = 1e-6,
+    newton_steps: int = 3, tolerance: float = 1e-6,
 ) -> Unilateral:  # fmt: skip
-    """Forces of contact points that push, slide and open, compiled.
+    """Compile unilateral contacts: points that push, slide and open.
 
         feet = [sd.Contact(foot, "point", reference="world", name=foot) for foot in ("lf_foot", "rf_foot")]
         ground = sd.unilateral(sd.forward_dynamics(robot) + feet, friction=0.7)
-        now = ground(q, qd, tau, step=1e-3, gap={"rf_foot": 0.02})
-        now.forces["lf_foot"], now.mode["lf_foot"], now.qd, now.ok
+        result = ground(q, qd, tau, step=1e-3, gap={"rf_foot": 0.02})
+        result.forces["lf_foot"], result.mode["lf_foot"], result.qd, result.ok
 
-    problem: forward dynamics with contacts of kind "point", of "line" for one tangent, or of "normal" without friction,
-        whose normals are their z: that of the frame, or of the world with reference="world". Where the points are, and
-        how near the ground, is told by the caller. Loops and couplings hold both ways. What `stabilise=` asks for does
-        not count. friction: μ of all contacts, or {contact: μ}, and 0 for the others.
-    method, iterations: "admm" or "pgs" (projected Gauss-Seidel), so many steps at every state. polish: steps of
-        Newton's method at most, at states whose residual is above `tolerance` [m/s] then, where they do not do in turns
-        with steps of both methods; 0: none of it. See `Coulomb`.
+    Parameters
+    ----------
+    problem
+        Forward dynamics with contacts of kind "point", of "line" for one tangent, or of "normal" without friction.
+        Their normals are z of the frame, or of the world with reference="world". Calls say how far the points are from
+        the ground (`gap`): there is no collision detection. Loops and couplings are bilateral. `stabilise=` of
+        constraints is ignored.
+    friction
+        μ of all contacts, or {contact: μ} and 0 for the others.
+    method, iterations, newton_steps
+        See `Coulomb`.
+    tolerance
+        Tolerance of the residuals in m/s.
 
-    Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given
-    that obey the law, and where they slide while the sole turns the motion is not unique either. Such points that
-    rebound (restitution) take many more steps.
+    Raises
+    ------
+    ProblemError
+        For other problems.
+    InvalidInput, UnknownName
+        Also errors of `compile`.
 
-    Raises ProblemError for other problems, InvalidInput, UnknownName, and those that `compile` raises.
+    Notes
+    -----
+    Rigid bodies do not determine the forces of redundant points, such as four of a foot that sticks: the result is one
+    of the solutions. If such points slide while the foot rotates, the motion is not unique either. Redundant points
+    with restitution need many more iterations.
     """
     if isinstance(problem, Problem) and problem.switchable_constraints:
         raise ProblemError(
             f"{problem.switchable_constraints[0].name!r} is Switchable, but contacts open by themselves here: state it "
-            "without, and tell points that are off the ground by gap="
+            "without, and give the distance of open points by gap="
         )
     if not (is_number(tolerance) and tolerance > 0.0):
         raise InvalidInput(f"tolerance is {tolerance!r}, but a positive number of m/s is needed")
-    return Unilateral(constrained(problem, "unilateral"), friction, method, iterations, polish, float(tolerance))
+    require_constrained_fd(problem, "unilateral")
+    return Unilateral(problem, friction, method, iterations, newton_steps, float(tolerance))
 
 
-def _checked(m: Contact) -> Contact:
-    """The contact of a point. Raises ProblemError."""
+def _require_point(m: Contact) -> Contact:
+    """Return the contact. Raises ProblemError unless it has a normal a_z and at most the tangents a_x and a_y."""
     if m.chosen[-1:] != ("a_z",) or any(x not in ("a_x", "a_y", "a_z") for x in m.chosen):
         raise ProblemError(
             f"{m.name!r} holds {', '.join(m.chosen)}, but a contact that may open holds its normal a_z, and a_x and "
@@ -370,14 +377,10 @@ def _checked(m: Contact) -> Contact:
     return m
 
 
-def _tangents(model: Model, q: np.ndarray) -> np.ndarray:
-    """(nv, nq): dq/dt at unit velocities."""
-    found = np.zeros((model.nv, model.nq))
-    for i, joint in enumerate(model.joints):
-        if joint.nq:
-            own = model.q_slice(i)
-            found[model.v_slice(i), own] = np.asarray(joint.rates(q[own]), dtype=float).T
-    return found
+def _stacked(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(…, columns). Raises InvalidInput if they do not broadcast."""
+    broadcast_shapes({name: x.shape for name, x in columns.items()})
+    return np.stack(np.broadcast_arrays(*columns.values()), axis=-1)
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

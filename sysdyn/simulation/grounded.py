@@ -117,7 +117,7 @@ def _torques(
 
 def _ordered(ground: Unilateral, now: ContactForces) -> np.ndarray:
     """Forces of all constraints (N, rows) in the order of the problem."""
-    every, parts, begin = now.solved.every, {}, 0
+    every, parts, begin = now.step.all_multipliers, {}, 0
     constraints = ground.problem.constraints
     for m in sorted(constraints, key=lambda m: not isinstance(m, Contact)):
         size = len(m.wrench(ground.model))

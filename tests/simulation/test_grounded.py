@@ -154,7 +154,7 @@ def test_bad_input_is_named():
         sd.simulate(turned, *start)
     with pytest.raises(InvalidInput, match="no robot"):
         sd.simulate(puck(), np.zeros((0, 7)), np.zeros((0, 6)), None, 0.01, 1e-3)
-    rough = sd.unilateral(puck().problem, FRICTION, iterations=3, polish=0)
+    rough = sd.unilateral(puck().problem, FRICTION, iterations=3, newton_steps=0)
     with pytest.warns(AccuracyWarning, match="beyond the tolerance"):
         sd.simulate(rough, LYING, [0, 0, 0, 1.0, 0, 0], None, 0.01, 1e-3)
     with warnings.catch_warnings():
