@@ -58,12 +58,15 @@ def diagnose(
     off = np.flatnonzero(~_switched_on(system, _switches(problem, active)))
     counted[off] = False
     elimination = MotionElimination(system, counted)
-    if len(elimination.columns_of_exact) > MAX_UNKNOWNS:
+    if len(elimination.columns) > MAX_UNKNOWNS:
         return _by_pattern(elimination, off)
+    exact = MotionElimination(system, counted & ~system.noisy_mask) if system.noise_by_row else elimination
     kinds, q, qd = sampled_states(system.model)
-    spaces = [elimination.at(x) for x in system.values_at({"q": q, "qd": qd}, len(q))[0]]
+    entries, _ = system.values_at({"q": q, "qd": qd}, len(q))
+    spaces = [elimination.at(x) for x in entries]
+    dependencies = [x.left for x in (spaces if exact is elimination else map(exact.at, entries))]
     missing = np.array([x.right.shape[1] for x in spaces])
-    excess = np.array([x.left.shape[1] for x in spaces])
+    excess = np.array([x.shape[1] for x in dependencies])
     random = [k for k, kind in enumerate(kinds) if kind == "random"]
     reference = min(random, key=lambda k: (missing[k], excess[k]))  # as almost every state
     generic = [k for k in random if missing[k] == missing[reference]]
@@ -72,12 +75,12 @@ def diagnose(
     # unknowns that take part in a null space; if rounding leaves that open, they do at some states only
     part = np.array([involved(x.right) for x in spaces])
     always, never = np.asarray(part[generic].all(axis=0)), np.asarray(~part.any(axis=0))
-    redundant = equation_names(system, np.flatnonzero(involved(spaces[reference].left)).tolist())
+    redundant = equation_names(system, np.flatnonzero(involved(dependencies[reference])).tolist())
     order, alike = _last_first(problem, system), np.flatnonzero((missing == 0) & (excess == excess[reference]))
     if len(alike):  # a solver leaves the rows out at every state
-        rows = removals([spaces[k].left for k in alike.tolist()], order)
+        rows = removals([dependencies[k] for k in alike.tolist()], order)
     else:
-        rows = greedy_basis(spaces[reference].left, order)
+        rows = greedy_basis(dependencies[reference], order)
     removed = [system.row_names[r] for r in rows]
     directions = {
         k: null_directions(system.layout, spaces[k].right, system.scaling[1])
@@ -192,7 +195,7 @@ def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: st
 
     inputs: (1, size) by group; row: as in `row_names`.
     """
-    basis = MotionElimination(system).at(system.values(inputs)[0][0]).left
+    basis = MotionElimination(system, ~system.noisy_mask).at(system.values(inputs)[0][0]).left
     r = system.row_names.index(row)
     combination = np.abs(basis @ basis[r])  # the part of the row in the combinations that vanish
     members = [*np.flatnonzero(combination > NAMED * combination.max()).tolist(), r]

@@ -37,57 +37,48 @@ NOISE, PERTURBATION = 1e-13, 1e-6
 class MotionElimination:
     """Which unknowns and equations of a system remain after the equations of motion are eliminated.
 
-    system: of layout "paper", with known quantities as rows. active (equations,) bool: measurements that count; None:
-    all. Noisy equations count for what is determined, but not for what is redundant. An equation of motion with noise
-    has a residual, which is one more unknown.
+    system: of layout "paper", with known quantities as rows. active (equations,) bool: equations that count; None: all.
+
+    motion, dependent_columns        equations of motion that count, and the unknowns a, f, τ that they give, in order
+    stating_rows, stated_columns     measurements of one of the other unknowns z and nothing else, and these unknowns
+    rows, columns                    the other measurements, and the other members of z
     """
 
     def __init__(self, system: BlockSystem, active: np.ndarray | None = None):
-        self.system, self.noisy = system, system.noisy_mask
-        self.active = np.ones(len(self.noisy), dtype=bool) if active is None else active
-        layout, blocks = system.layout, system.row_blocks
+        self.system = system
+        self.active = np.ones(system.shape[0], dtype=bool) if active is None else active
         bodies = range(system.model.nb)
         order = [("a", i) for i in bodies] + [("f", i) for i in reversed(bodies)] + [("tau", i) for i in bodies]
         rows: dict[tuple[str, int], list[int]] = {}
-        for r, block in enumerate(blocks):
+        for r, block in enumerate(system.row_blocks):
             rows.setdefault(block, []).append(r)
-        # equations of motion and their unknowns a, f, τ, in the order of the recursions
-        self.motion = np.array([r for block in order for r in rows.get(block, ())], dtype=int)
-        self.dependent_columns = np.array([c for block in order for c in layout.columns(*block)], dtype=int)
-        self.noisy_motion = np.flatnonzero(self.noisy[self.motion])
-        measured = [r for r, block in enumerate(blocks) if block[0] == "y" and self.active[r]]
-        z = set(range(layout.n)) - set(self.dependent_columns.tolist())
-
-        # a measurement of one member of z and nothing else takes it out of z
-        self.stating_row: dict[int, int] = {}  # {column: exact row that states its value}
-        stated, stating = set(), set()
+        pairs = [pair for x in order for pair in zip(rows.get(x, ()), system.layout.columns(*x), strict=True)]
+        pivots = np.array([pair for pair in pairs if self.active[pair[0]]], dtype=int).reshape(-1, 2)
+        self.motion, self.dependent_columns = pivots.T
+        z = set(range(system.layout.n)) - set(self.dependent_columns.tolist())
+        measured = [r for r, block in enumerate(system.row_blocks) if block[0] == "y" and self.active[r]]
+        stating: dict[int, int] = {}
         for r in measured:
-            column = self._single_column(r, z)
-            if column is not None and (self.noisy[r] or column not in self.stating_row):
-                stated.add(column)
-                stating.add(r)
-                if not self.noisy[r]:
-                    self.stating_row[column] = r
-        self.columns = np.array(sorted(z - stated), dtype=int)
-        self.columns_of_exact = np.array(sorted(z - set(self.stating_row)), dtype=int)
-        self.stated_columns = np.array(sorted(self.stating_row), dtype=int)
-        self.rows = np.array([r for r in measured if r not in stating], dtype=int)
-        self.exact_rows = np.array([r for r in self.rows.tolist() if not self.noisy[r]], dtype=int)
+            column = self._single_column(r)
+            if column in z:
+                stating.setdefault(column, r)
+        self.stated_columns, self.stating_rows = np.array(sorted(stating.items()), dtype=int).reshape(-1, 2).T
+        self.columns = np.array(sorted(z - set(stating)), dtype=int)
+        self.rows = np.array([r for r in measured if r not in set(stating.values())], dtype=int)
 
-    def _single_column(self, row: int, z: set[int]) -> int | None:
-        """The only unknown of z in the row, if its coefficient is constant."""
+    def _single_column(self, row: int) -> int:
+        """The only unknown of the row, if its coefficient is constant; else −1."""
         entries = self.system.assembly.rows[row]
         if len(entries) != 1:
-            return None
+            return -1
         ((column, x),) = entries.items()
-        return column if column in z and is_constant(x) and constant_value(x) != 0.0 else None
+        return column if is_constant(x) and constant_value(x) != 0.0 else -1
 
     @cached_property
     def is_square(self) -> bool:
-        """True if the active equations are exact, as many as the unknowns, and of full structural rank."""
+        """True if the active equations are as many as the unknowns, and of full structural rank."""
         pattern = self.system.pattern()[self.active]
-        square = pattern.shape[0] == pattern.shape[1] and not self.noisy[self.active].any()
-        return square and bool((maximum_matching(pattern) >= 0).all())
+        return pattern.shape[0] == pattern.shape[1] and bool((maximum_matching(pattern) >= 0).all())
 
     def at(self, entries: np.ndarray, tolerance: float = 0.0) -> NullSpaces:
         """The null spaces at one state; entries (nnz): a row of `system.values`; tolerance: see `NullSpaces`."""
@@ -107,7 +98,7 @@ class NullSpaces:
 
     @cached_property
     def is_regular(self) -> bool:
-        """True for a square system of exact equations whose condition number shows that it has one solution."""
+        """True for a square system whose condition number shows that it has one solution."""
         places = self.elimination
         return not self.tolerance and places.is_square and skeel_condition(self.matrix[places.active]) < 1.0 / ZERO
 
@@ -125,23 +116,17 @@ class NullSpaces:
 
     @cached_property
     def left(self) -> np.ndarray:
-        """Orthonormal basis (equations, k) of the combinations of exact measurements that vanish: k are too many."""
+        """Orthonormal basis (equations, k) of the combinations of active measurements that vanish: k are too many."""
         m, places = self.matrix.shape[0], self.elimination
         if self.is_regular:
             return np.zeros((m, 0))
-        if places.noisy.any():
-            S = self._reduced(places.exact_rows, places.columns_of_exact, places.noisy_motion)
-            w = _BalancedSVD(S).left
-        else:
-            w = self._svd.left
+        w = self._svd.left
         basis = np.zeros((m, w.shape[1]))
-        basis[places.exact_rows] = w
-        if len(places.stated_columns):
-            Y = self.matrix[places.exact_rows]
-            y = self._solve_motion(Y[:, places.dependent_columns].T @ w, "T")
-            through = Y[:, places.stated_columns].T @ w - self._motion[:, places.stated_columns].T @ y
-            rows, coefficients = self._stating
-            basis[rows] = -through / coefficients[:, None]
+        basis[places.rows] = w
+        Y = self.matrix[places.rows]
+        y = self._solve_motion(Y[:, places.dependent_columns].T @ w, "T")
+        through = Y[:, places.stated_columns].T @ w - self._motion[:, places.stated_columns].T @ y
+        basis[places.stating_rows] = -through / self._stating[:, None]
         return np.linalg.qr(basis)[0]
 
     @property
@@ -168,8 +153,7 @@ class NullSpaces:
         places, x = self.elimination, np.zeros(self.matrix.shape[1])
         if self.is_regular:
             return scipy.sparse.linalg.splu(self.matrix.tocsc()).solve(-b)
-        rows, coefficients = self._stating
-        x[places.stated_columns] = -b[rows] / coefficients
+        x[places.stated_columns] = -b[places.stating_rows] / self._stating
         x[places.dependent_columns] = -self._solve_motion((self._motion @ x + b[places.motion])[:, None])[:, 0]
         z = -self._svd.inverse @ (self.matrix[places.rows] @ x + b[places.rows])
         x[places.columns] = z
@@ -191,49 +175,31 @@ class NullSpaces:
     def _solve_motion(self, rhs: np.ndarray, trans: str = "N") -> np.ndarray:
         return self._lu.solve(np.ascontiguousarray(rhs), trans) if rhs.size else rhs
 
-    def _response(self, columns: np.ndarray) -> np.ndarray:
-        """Response of a, f and τ (dependent columns, k) to unit values of k unknowns of z."""
-        return -self._solve_motion(self._motion[:, columns].toarray())
-
     @cached_property
     def _response_of_columns(self) -> np.ndarray:
-        return self._response(self.elimination.columns)
+        """Response of a, f and τ (dependent columns, columns) to unit values of the members of z."""
+        return -self._solve_motion(self._motion[:, self.elimination.columns].toarray())
 
     @cached_property
-    def _stating(self) -> tuple[np.ndarray, np.ndarray]:
-        """(rows that fix the known columns, coefficients of these columns)."""
+    def _stating(self) -> np.ndarray:
+        """Coefficients of the stated columns in the rows that state them."""
         places = self.elimination
-        rows = np.array([places.stating_row[c] for c in places.stated_columns.tolist()], dtype=int)
-        return rows, np.asarray(self.matrix[rows, places.stated_columns]).reshape(-1)
+        return np.asarray(self.matrix[places.stating_rows, places.stated_columns]).reshape(-1)
 
     @cached_property
     def _svd(self) -> _BalancedSVD:
-        """Singular value decomposition of S of all measurements."""
-        return _BalancedSVD(self._reduced(self.elimination.rows, self.elimination.columns))
-
-    def _reduced(self, rows: np.ndarray, columns: np.ndarray, noisy_motion: np.ndarray | None = None) -> np.ndarray:
-        """S of these rows and columns; entries that are rounding errors of cancelling sums are 0.
-
-        noisy_motion: numbers in `motion` of equations with a residual, which adds a column.
-        """
+        """Singular value decomposition of S, in which rounding errors of cancelling sums are 0."""
         matrix = self.matrix.copy()
         matrix.data *= 1.0 + PERTURBATION * np.random.default_rng(0).standard_normal(matrix.nnz)
-        perturbed = NullSpaces(self.elimination, matrix)
-        S, other = (x._product(rows, columns, noisy_motion) for x in (self, perturbed))
+        S, other = self._product(), NullSpaces(self.elimination, matrix)._product()
         S[np.abs(S) * PERTURBATION <= NOISE * np.abs(other - S)] = 0.0
         S[np.abs(S) < self.tolerance] = 0.0
-        return S
+        return _BalancedSVD(S)
 
-    def _product(self, rows: np.ndarray, columns: np.ndarray, noisy_motion: np.ndarray | None) -> np.ndarray:
-        """S = Y N of these rows and columns with its rounding errors; noisy_motion: as for `_reduced`."""
-        Y = self.matrix[rows]
-        through = Y[:, self.elimination.dependent_columns]
-        S = Y[:, columns].toarray() + through @ self._response(columns)
-        if noisy_motion is None:
-            return S
-        residuals = np.zeros((len(self.elimination.motion), len(noisy_motion)))
-        residuals[noisy_motion, np.arange(len(noisy_motion))] = 1.0
-        return np.hstack([S, through @ self._solve_motion(residuals)])
+    def _product(self) -> np.ndarray:
+        """S = Y N with its rounding errors."""
+        Y, places = self.matrix[self.elimination.rows], self.elimination
+        return Y[:, places.columns].toarray() + Y[:, places.dependent_columns] @ self._response_of_columns
 
 
 class _BalancedSVD:

@@ -24,6 +24,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.equations.assembly import Assembly, Row
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.noise import Noise
+from sysdyn.model.kinematics import path
 from sysdyn.sparse.condition import equilibration, rank_condition
 from sysdyn.sparse.superlu import factors
 
@@ -208,27 +209,9 @@ def _bodies_of_rows(plain: BlockSystem, bodies: Sequence[int]) -> list[int]:
 
 
 def _common_body(plain: BlockSystem, bodies: set[int]) -> int:
-    """The far end of the path that the bodies are on, or the body at which their branches meet."""
-    parent = plain.model.parent
-    deepest = common = max(bodies, default=-1)
-    for i in bodies:
-        common = common_ancestor(parent, common, i)
-    return deepest if bodies <= set(_ancestors(parent, deepest)) else common
-
-
-def _ancestors(parent, i: int) -> list[int]:
-    bodies = []
-    while i >= 0:
-        bodies.append(i)
-        i = parent[i]
-    return bodies
-
-
-def common_ancestor(parent: Sequence[int], i: int, j: int) -> int:
-    """The nearest body that is i or an ancestor of i, and j or an ancestor of j; −1 for none."""
-    while i != j:
-        if i > j:
-            i = parent[i]
-        else:
-            j = parent[j]
-    return i
+    """The far end of the path that the bodies are on, or the body at which their branches meet; −1 is the world."""
+    paths = [path(plain.model, i) for i in bodies]
+    longest = max(paths, key=len, default=[])
+    if bodies <= set(longest):
+        return longest[0] if longest else -1
+    return max(set.intersection(*map(set, paths)), default=-1)

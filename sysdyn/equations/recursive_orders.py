@@ -19,83 +19,67 @@ Permutations = tuple[list[int], list[int]]
 
 
 class PivotRecorder:
-    """Rows and columns by block, and the pivots chosen so far."""
+    """Records pivots of an exact system by block, for an order called `name`. Raises ProblemError for other systems."""
 
     def __init__(self, system: System, name: str):
-        self.system = system
-        self.rows: dict[tuple[str, int], list[int]] = {}
-        self.columns: dict[tuple[str, int], list[int]] = {}
+        self.system, self.nb = system, system.model.nb
         self.row_perm: list[int] = []
         self.col_perm: list[int] = []
-        for r, block in enumerate(system.row_blocks):
-            self.rows.setdefault(block, []).append(r)
-        for c, block in enumerate(system.col_blocks):
-            self.columns.setdefault(block, []).append(c)
-        if system.problem.noisy:
-            raise ProblemError(f"ordering {name!r} is for exact problems: use 'auto' or 'symmetric' for estimation")
-        if len(system.problem.custom) > len(system.problem.constraints):
-            raise ProblemError(
-                f"ordering {name!r} is defined for raw measurements and constraints only; use 'auto' or 'markowitz'"
-            )
-        if system.layout.propagated:
-            raise ProblemError(f"ordering {name!r} does not know propagated unknowns; use 'auto' or 'markowitz'")
-        self.nb = system.model.nb
         self.known = {x: system.problem.knows(x) for x in ("tau", "qdd")}
-        if torque_freedoms(system.problem) is None:
+        problem = system.problem
+        sensors = problem.noisy or len(problem.custom) > len(problem.constraints)
+        if sensors or system.layout.propagated or torque_freedoms(problem) is None:
             raise ProblemError(
-                f"ordering {name!r} needs all external wrenches known and either torque or acceleration of each joint: "
-                "use 'auto', 'umfpack' or 'markowitz' for this problem"
+                f"ordering {name!r} needs exact values of all external wrenches and of either the torque or the "
+                "acceleration of each joint, no sensors but constraints, and no propagated unknowns: use 'auto' or "
+                "'markowitz'"
             )
-        # each stated scalar: its measurement row, if known quantities are rows
-        self.row_of_known: dict[int, int] = {}
-        for r, (kind, number) in enumerate(system.row_blocks):
-            if kind == "y" and number < len(system.problem.raw):
-                if len(system.assembly.rows[r]) > 1:
-                    raise ProblemError(
-                        f"ordering {name!r} needs wrenches stated whole in canonical frames: "
-                        "use formulation='paper', or 'auto' for the order"
-                    )
-                (column,) = system.assembly.rows[r]
-                self.row_of_known[column] = r
-
-    def add_known(self) -> None:
-        for i in range(self.nb):
-            for quantity in ("fx", "tau", "qdd"):
-                for c in self.columns.get((quantity, i), ()):
-                    if c in self.row_of_known:
-                        self.add(self.row_of_known[c], c)
+        self._rows: dict[tuple[str, int], list[int]] = {}
+        for r, block in enumerate(system.row_blocks):
+            self._rows.setdefault(block, []).append(r)
+        self._column = {number: c for c, number in enumerate(system.columns)}  # by the number in the layout
+        self._row_of_known: dict[int, int] = {}  # {column: row} of the scalars that are known by a row
+        for r in (r for k in range(len(problem.raw)) for r in self._rows.get(("y", k), ())):
+            if len(system.assembly.rows[r]) > 1:
+                raise ProblemError(
+                    f"ordering {name!r} needs wrenches stated whole in canonical frames: use formulation='paper', or "
+                    "'auto' for the order"
+                )
+            self._row_of_known[next(iter(system.assembly.rows[r]))] = r
 
     def add(self, row: int, column: int) -> None:
         self.row_perm.append(row)
         self.col_perm.append(column)
 
-    def add_block(self, quantity: str, i: int) -> None:
-        """Take pivots of row block c(quantity_i) in column block quantity_i."""
-        for r, c in zip(self.rows.get((quantity, i), ()), self.columns.get((quantity, i), ()), strict=True):
-            self.add(r, c)
+    def add_known(self) -> None:
+        """Take pivots of the rows x = y of known scalars."""
+        for i in range(self.nb):
+            for quantity in ("fx", "tau", "qdd"):
+                for number in self.system.layout.columns(quantity, i):
+                    column = self._column.get(number, -1)
+                    if column in self._row_of_known:
+                        self.add(self._row_of_known[column], column)
 
-    def add_torques(self, i: int, unknown: str) -> None:
-        """Take pivots of rows c(τ_i) in their unknown, τ_i or q̈_i."""
-        columns = dict(zip(self._scalars(unknown, i), self.columns.get((unknown, i), ()), strict=True))
-        for k, r in enumerate(self.rows.get(("tau", i), ())):
-            if (i, k) not in self.known[unknown]:
-                self.add(r, columns[k])
-
-    def _scalars(self, quantity: str, i: int) -> list[int]:
-        n = self.system.model.joints[i].nv
-        if self.system.form.known == "rows":
-            return list(range(n))
-        return [k for k in range(n) if (i, k) not in self.known[quantity]]
+    def add_block(self, quantity: str, i: int, equation: tuple[str, int] | None = None) -> None:
+        """Take pivots of row block c(quantity_i), or that of the equation, in column block quantity_i."""
+        numbers = self.system.layout.columns(quantity, i)
+        for r, number in zip(self._rows[equation or (quantity, i)], numbers, strict=True):
+            self.add(r, self._column[number])
 
     def add_net_wrench(self, i: int) -> None:
         if self.system.layout.name == "net_force":
             self.add_block("fB", i)
 
+    def add_torques(self, i: int, unknown: str) -> None:
+        """Take pivots of rows c(τ_i) in their unknown, τ_i or q̈_i."""
+        for k, number in enumerate(self.system.layout.columns(unknown, i)):
+            if (i, k) not in self.known[unknown]:
+                self.add(self._rows["tau", i][k], self._column[number])
+
     def permutations(self) -> Permutations:
+        """The order, after pivots of the rows of constraints in their wrenches."""
         for k in range(len(self.system.problem.constraints)):
-            number = len(self.system.problem.raw) + k
-            for r, c in zip(self.rows["y", number], self.columns["w", k], strict=True):
-                self.add(r, c)
+            self.add_block("w", k, ("y", len(self.system.problem.raw) + k))
         return self.row_perm, self.col_perm
 
 
