@@ -85,8 +85,8 @@ class Problem(Statement):
             return AugmentedSystem(plain) if self.noisy else plain
 
         # measurements by identity: the cached system keeps them alive
-        of = tuple(x if isinstance(x, str) else id(x) for x in outputs)
-        return self.cached(("system", layout, known, propagate, names, of), build)
+        keys = tuple(x if isinstance(x, str) else id(x) for x in outputs)
+        return self.cached(("system", layout, known, propagate, names, keys), build)
 
     def diagnose(
         self, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
@@ -114,8 +114,8 @@ class Problem(Statement):
         """
         sensors = {m.name for m in self.switchable}
         modes = {name: on for name, on in switches(active) if self.switchable_constraints and name not in sensors}
-        rest = {name: on for name, on in switches(active) if name not in modes}
-        diagnosis = diagnose(self.mode(modes), available, rest)
+        others = {name: on for name, on in switches(active) if name not in modes}
+        diagnosis = diagnose(self.mode(modes), available, others)
         if self.state_sensors and diagnosis.missing:
             more = "sensors of the state measure q, q̇ and q̈ along a trajectory: sysdyn.observability diagnoses a log"
             diagnosis = replace(diagnosis, suggestions=(*diagnosis.suggestions, more))

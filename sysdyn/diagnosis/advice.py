@@ -62,19 +62,19 @@ def what_to_leave_out(redundant: Sequence[str], removals: Sequence[str], excess:
     return f"leave out {excess} of: {few(redundant, 8)}{example}"
 
 
-def about_mechanics(system: BlockSystem, columns: Sequence[int]) -> list[str]:
-    """Sentences on undetermined unknowns whose cause is known: joints without inertia, loads that are shared."""
-    problem, model, undetermined = system.problem, system.model, {system.col_blocks[c] for c in columns}
-    accelerations = {model.joint_names[i] for quantity, i in undetermined if quantity == "qdd"}
-    idle = [x for x in inertialess_joints(model) if x.joint in accelerations] if accelerations else []
-    sentences = [f"{x}; give the body an inertia or the joint an armature" for x in idle]
-    moved = sorted({i for i, _ in problem.knows("qdd") if ("tau", i) in undetermined})
-    loaded = [m for k, m in enumerate(problem.constraints) if ("w", k) in undetermined]
-    if moved and loaded:
-        joints, constraints = few([repr(model.joint_names[i]) for i in moved]), few([repr(m.name) for m in loaded])
+def about_causes(system: BlockSystem, columns: Sequence[int]) -> list[str]:
+    """Sentences on undetermined unknowns whose cause is certain: joints without inertia, loads that are shared."""
+    problem, model, blocks = system.problem, system.model, {system.col_blocks[c] for c in columns}
+    accelerations = {model.joint_names[i] for quantity, i in blocks if quantity == "qdd"}
+    inertialess = [x for x in inertialess_joints(model) if x.joint in accelerations] if accelerations else []
+    sentences = [f"{x}; give the body an inertia or the joint an armature" for x in inertialess]
+    bodies = sorted({i for i, _ in problem.knows("qdd") if ("tau", i) in blocks})
+    constraints = [m.name for k, m in enumerate(problem.constraints) if ("w", k) in blocks]
+    if bodies and constraints:
+        motors = few([repr(model.joint_names[i]) for i in bodies])
         sentences.append(
-            f"the motion is known, but not how {constraints} and the motors of {joints} share the load: state torques "
-            "in place of accelerations of some of these joints; or take the least wrenches, by "
+            f"the motion is known, but not how {few(map(repr, constraints))} and the motors of {motors} share the "
+            "load: state torques in place of accelerations of some of these joints; or take the least wrenches, by "
             "sysdyn.inverse_dynamics(model, contacts=[…]) or sysdyn.least_norm(problem, q, qd, …)"
         )
     return sentences

@@ -53,67 +53,66 @@ def diagnose(
     """
     candidates = _checked(available)
     system = BlockSystem(formulate(problem + candidates if candidates else problem))
-    stated = len(problem.raw) + len(problem.custom)  # measurements with a higher number are candidates
-    counted = np.array([kind != "y" or number < stated for kind, number in system.row_blocks], dtype=bool)
+    n_measurements = len(problem.raw) + len(problem.custom)  # those with a higher number are candidates
+    rows = np.array([kind != "y" or number < n_measurements for kind, number in system.row_blocks], dtype=bool)
     off = np.flatnonzero(~_switched_on(system, _switches(problem, active)))
-    counted[off] = False
-    elimination = MotionElimination(system, counted)
+    rows[off] = False
+    elimination = MotionElimination(system, rows)
     if len(elimination.columns) > MAX_UNKNOWNS:
         return _by_pattern(elimination, off)
-    exact = MotionElimination(system, counted & ~system.noisy_mask) if system.noise_by_row else elimination
+    exact = MotionElimination(system, rows & ~system.noisy_mask) if system.noise_by_row else elimination
     kinds, q, qd = sampled_states(system.model)
     entries, _ = system.values_at({"q": q, "qd": qd}, len(q))
     spaces = [elimination.at(x) for x in entries]
     dependencies = [x.left for x in (spaces if exact is elimination else map(exact.at, entries))]
-    missing = np.array([x.right.shape[1] for x in spaces])
-    excess = np.array([x.shape[1] for x in dependencies])
+    missing_at = np.array([x.right.shape[1] for x in spaces])
+    excess_at = np.array([x.shape[1] for x in dependencies])
     random = [k for k, kind in enumerate(kinds) if kind == "random"]
-    reference = min(random, key=lambda k: (missing[k], excess[k]))  # as almost every state
-    generic = [k for k in random if missing[k] == missing[reference]]
-    null_space = spaces[reference].right
+    reference = min(random, key=lambda k: (missing_at[k], excess_at[k]))  # as almost every state
+    missing, excess = int(missing_at[reference]), int(excess_at[reference])
 
     # unknowns that take part in a null space; if rounding leaves that open, they do at some states only
-    part = np.array([involved(x.right) for x in spaces])
-    always, never = np.asarray(part[generic].all(axis=0)), np.asarray(~part.any(axis=0))
+    masks = np.array([involved(x.right) for x in spaces])
+    in_all = np.asarray(masks[[k for k in random if missing_at[k] == missing]].all(axis=0))
+    columns, determined = np.flatnonzero(in_all).tolist(), np.asarray(~masks.any(axis=0))
     redundant = equation_names(system, np.flatnonzero(involved(dependencies[reference])).tolist())
-    order, alike = _last_first(problem, system), np.flatnonzero((missing == 0) & (excess == excess[reference]))
-    if len(alike):  # a solver leaves the rows out at every state
-        rows = removals([dependencies[k] for k in alike.tolist()], order)
+    order, regular = _last_first(problem, system), np.flatnonzero((missing_at == 0) & (excess_at == excess)).tolist()
+    if regular:  # a solver leaves the same rows out at every state
+        superfluous = removals([dependencies[k] for k in regular], order)
     else:
-        rows = greedy_basis(dependencies[reference], order)
-    removed = [system.row_names[r] for r in rows]
+        superfluous = greedy_basis(dependencies[reference], order)
+    removed_names = tuple(system.row_names[r] for r in superfluous)
     directions = {
         k: null_directions(system.layout, spaces[k].right, system.scaling[1])
-        for k in {reference, *np.flatnonzero(missing > missing[reference]).tolist()}
+        for k in {reference, *np.flatnonzero(missing_at > missing).tolist()}
     }
-    suggestions = list[str]()
-    pattern, undetermined = structure(system, counted), np.flatnonzero(always).tolist()
-    if missing[reference]:
+    pattern, suggestions = structure(system, rows), list[str]()
+    if missing:
         terms = {term.name for direction in directions[reference] for term in direction.terms}
-        example = advice.example_to_state(system, null_space, terms)
-        suggestions.append(
-            advice.what_to_state(system, undetermined, int(missing[reference]), pattern.missing, example)
-        )
-    suggestions += advice.about_mechanics(system, undetermined)
-    if excess[reference]:
-        suggestions.append(advice.what_to_leave_out(redundant, removed, int(excess[reference])))
-    added: tuple[Measurement, ...] | None = ()
-    if available and missing[reference]:
-        added, sentence = _additions(problem, available, elimination, spaces[reference])
+        example = advice.example_to_state(system, spaces[reference].right, terms)
+        suggestions.append(advice.what_to_state(system, columns, missing, pattern.missing, example))
+    suggestions += advice.about_causes(system, columns)
+    if excess:
+        suggestions.append(advice.what_to_leave_out(redundant, removed_names, excess))
+    sensors: tuple[Measurement, ...] | None = ()
+    if available and missing:
+        sensors, sentence = _additions(problem, available, elimination, spaces[reference])
         suggestions.append(sentence)
-    if useful := _measurement_names(system, off, _observing_rows(off, spaces[reference], null_space)):
-        suggestions.append(f"switch on some of: {', '.join(map(repr, useful))}")
+    if names := _measurement_names(system, off, _observing_rows(off, spaces[reference], spaces[reference].right)):
+        suggestions.append(f"switch on some of: {', '.join(map(repr, names))}")
+
+    def unknowns(mask: np.ndarray) -> tuple[str, ...]:
+        return unknown_names(system, np.flatnonzero(mask).tolist())
+
     return Diagnosis(
-        equations=int(counted.sum()), unknowns=system.shape[1],
-        missing=int(missing[reference]), excess=int(excess[reference]), by_structure=(pattern.missing, pattern.excess),
-        undetermined=unknown_names(system, undetermined),
-        undetermined_at_some_states=unknown_names(system, np.flatnonzero(~always & ~never).tolist()),
-        determined=unknown_names(system, np.flatnonzero(never).tolist()),
-        redundant=redundant, directions=directions[reference], suggestions=tuple(suggestions), additions=added,
-        removals=tuple(removed), switched_off=_measurement_names(system, off, off),
+        equations=int(rows.sum()), unknowns=system.shape[1], missing=missing, excess=excess,
+        by_structure=(pattern.missing, pattern.excess), undetermined=unknowns(in_all),
+        undetermined_at_some_states=unknowns(~in_all & ~determined), determined=unknowns(determined),
+        redundant=redundant, directions=directions[reference], suggestions=tuple(suggestions), additions=sensors,
+        removals=removed_names, switched_off=_measurement_names(system, off, off),
         states=tuple(
-            StateDiagnosis(kind, q[k], qd[k], int(missing[k]), int(excess[k]),
-                           unknown_names(system, np.flatnonzero(part[k]).tolist()), directions.get(k, ()))
+            StateDiagnosis(kind, q[k], qd[k], int(missing_at[k]), int(excess_at[k]), unknowns(masks[k]),
+                           directions.get(k, ()))
             for k, kind in enumerate(kinds)
         ),
     )  # fmt: skip
@@ -127,26 +126,26 @@ def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
     system, active = elimination.system, elimination.active
     q, qd, _ = system.model.random_state(seed=3)
     A = system.scaled(system.drop_rounding(system.values({"q": q, "qd": qd})[0][0]))[np.flatnonzero(active)]
-    row_of = maximum_matching(A)
-    columns = np.flatnonzero(row_of >= 0)
-    by_value = len(columns) > 0 and skeel_condition(A[row_of[columns]][:, columns]) >= 1.0 / ZERO
+    matching = maximum_matching(A)
+    columns = np.flatnonzero(matching >= 0)
+    by_value = len(columns) > 0 and skeel_condition(A[matching[columns]][:, columns]) >= 1.0 / ZERO
     pattern = structure(system, active)
     missing, excess = pattern.missing + by_value, pattern.excess + by_value
     redundant = equation_names(system, [r for r in pattern.redundant if system.row_blocks[r][0] == "y"])
     suggestions = list[str]()
     if missing or excess:
-        examined = "there are equations that repeat others, or nearly so" if by_value else "only the structure is known"
-        suggestions.append(f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {examined}")
+        note = "there are equations that repeat others, or nearly so" if by_value else "only the structure is known"
+        suggestions.append(f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {note}")
     if missing:
         suggestions.append(advice.what_to_state(system, pattern.undetermined, missing, pattern.missing, ""))
-    suggestions += advice.about_mechanics(system, pattern.undetermined)
+    suggestions += advice.about_causes(system, pattern.undetermined)
     if excess:
         suggestions.append(advice.what_to_leave_out(redundant, (), excess))
-    determined = set() if by_value else set(range(system.shape[1])) - set(pattern.undetermined)
+    others = set() if by_value else set(range(system.shape[1])) - set(pattern.undetermined)
     return Diagnosis(
         equations=int(active.sum()), unknowns=system.shape[1], missing=missing, excess=excess,
         by_structure=(pattern.missing, pattern.excess), undetermined=unknown_names(system, pattern.undetermined),
-        determined=unknown_names(system, determined), redundant=redundant, suggestions=tuple(suggestions),
+        determined=unknown_names(system, others), redundant=redundant, suggestions=tuple(suggestions),
         switched_off=_measurement_names(system, off, off),
     )  # fmt: skip
 
@@ -183,8 +182,8 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> str:
     share = np.linalg.norm(directions[elimination.columns], axis=1)
     columns = elimination.columns[share > NAMED * share.max(initial=0.0)].tolist()
     text, off = f"nothing determines {few(unknown_names(plain, columns))}", np.flatnonzero(~active)
-    if useful := _measurement_names(plain, off, _observing_rows(off, spaces, directions)):
-        text += f" with {', '.join(map(repr, useful))} switched off"
+    if names := _measurement_names(plain, off, _observing_rows(off, spaces, directions)):
+        text += f" with {', '.join(map(repr, names))} switched off"
     bodies = sorted({i for quantity, i in (plain.col_blocks[c] for c in columns) if quantity == "qdd"})
     massless = tuple(plain.model.body_names[i] for i in bodies if not plain.model.inertias[i].any())
     return f"{text}: {without_inertia(massless)}" if massless else text
@@ -302,23 +301,23 @@ def _additions(
         if m := _measurement(system, r):
             rows.setdefault(m.name, []).append(r)
     candidates = []
-    stated = {(m.quantity, *pair) for m in problem.raw for pair in m.pairs(model)}
+    scalars = {(m.quantity, *pair) for m in problem.raw for pair in m.pairs(model)}
     for m in available:
         if m.name in rows or not isinstance(m, RawMeasurement):
-            observed = spaces.matrix[rows[m.name]] @ spaces.right
+            responses = spaces.matrix[rows[m.name]] @ spaces.right
         else:
             pairs = m.pairs(model)
-            observed = spaces.right[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
-            observed = observed * [[(m.quantity, *pair) not in stated] for pair in pairs]
-            stated |= {(m.quantity, *pair) for pair in pairs}
+            responses = spaces.right[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
+            responses = responses * [[(m.quantity, *pair) not in scalars] for pair in pairs]
+            scalars |= {(m.quantity, *pair) for pair in pairs}
         divisible = m.divisible and (m.noise is None or isinstance(m, RawMeasurement))
-        candidates.append(Candidate(m, observed, divisible))
+        candidates.append(Candidate(m, responses, divisible))
     parts = additions(candidates, spaces.right.shape[1])
     if parts is not None:
-        added = tuple(x for c, components in parts for x in restricted(c.measurement, components, model))
-        return added, f"add {'; '.join(as_code(m, model) for m in added)}"
-    _, sizes, Vt = np.linalg.svd(np.vstack([c.observed for c in candidates]))
-    unobserved = involved(spaces.right @ Vt[int(np.sum(sizes > ZERO)) :].T)
-    names = unknown_names(system, np.flatnonzero(unobserved).tolist())
+        sensors = tuple(x for c, components in parts for x in restricted(c.measurement, components, model))
+        return sensors, f"add {'; '.join(as_code(m, model) for m in sensors)}"
+    _, sizes, Vt = np.linalg.svd(np.vstack([c.responses for c in candidates]))
+    mask = involved(spaces.right @ Vt[int(np.sum(sizes > ZERO)) :].T)
+    names = unknown_names(system, np.flatnonzero(mask).tolist())
     verb = "stays" if len(names) == 1 else "stay"
     return None, f"the available measurements are not enough: with all of them {few(names, 8)} {verb} undetermined"

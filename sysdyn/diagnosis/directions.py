@@ -43,12 +43,12 @@ class NullDirection:
         return text
 
     def _terms(self) -> str:
-        first, *rest = self.terms
-        if not rest:
-            return f"{first.name} [{first.unit}]"
-        if len(rest) == 1 and first.unit == rest[0].unit and abs(abs(rest[0].amount) - abs(first.amount)) < ROUNDED:
-            sense = "the same" if rest[0].amount * first.amount > 0.0 else "opposite"
-            return f"{first.name} [{first.unit}] and {rest[0].name} [{rest[0].unit}] in {sense} sense"
+        names = " and ".join(f"{t.name} [{t.unit}]" for t in self.terms)
+        if len(self.terms) == 1:
+            return names
+        first, second, *_ = self.terms
+        if len(self.terms) == 2 and first.unit == second.unit and abs(second.amount**2 - first.amount**2) < ROUNDED:
+            return f"{names} in {'the same' if second.amount * first.amount > 0.0 else 'opposite'} sense"
         return f"together {few([f'{t.amount:.3g} {t.unit} of {t.name}' for t in self.terms], SHOWN)}"
 
 
@@ -62,8 +62,8 @@ def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tup
         return ()
     quantity = np.array([x for x, i in layout.blocks for _ in range(layout.size(x, i))])
     units = [unit for block in layout.blocks for unit in layout.units_at(*block)]
-    leading, part = (*LEADING, *layout.further), involved(basis)
-    columns = {x: np.flatnonzero(part & (quantity == x)) for x in leading}
+    leading, mask = (*LEADING, *layout.further), involved(basis)
+    columns = {x: np.flatnonzero(mask & (quantity == x)) for x in leading}
 
     def form(order: list[str]) -> tuple[np.ndarray, list[int]]:
         return echelon(basis.T, np.concatenate([columns[x] for x in order]))
@@ -100,16 +100,16 @@ def echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]
     pivots: list[int] = []
     for least in INDEPENDENT:
         for c in order.tolist():
-            done = len(pivots)
-            if done == len(rows):
+            k = len(pivots)
+            if k == len(rows):
                 break
-            r = done + int(np.argmax(np.abs(rows[done:, c])))
+            r = k + int(np.argmax(np.abs(rows[k:, c])))
             if abs(rows[r, c]) < least * max(size[c], np.abs(rows[r, order]).max()):
                 continue
-            rows[[done, r]] = rows[[r, done]]
-            rows[done] /= rows[done, c]
-            others = np.flatnonzero((np.arange(len(rows)) != done) & (rows[:, c] != 0.0))
-            rows[others] -= np.outer(rows[others, c], rows[done])
+            rows[[k, r]] = rows[[r, k]]
+            rows[k] /= rows[k, c]
+            others = np.flatnonzero((np.arange(len(rows)) != k) & (rows[:, c] != 0.0))
+            rows[others] -= np.outer(rows[others, c], rows[k])
             pivots.append(c)
     rows[np.abs(rows) < ROUNDED * np.abs(rows).max(axis=1, keepdims=True)] = 0.0
     return rows[: len(pivots)], pivots

@@ -125,8 +125,8 @@ class NullSpaces:
         basis[places.rows] = w
         Y = self.matrix[places.rows]
         y = self._solve_motion(Y[:, places.dependent_columns].T @ w, "T")
-        through = Y[:, places.stated_columns].T @ w - self._motion[:, places.stated_columns].T @ y
-        basis[places.stating_rows] = -through / self._stating[:, None]
+        loads = Y[:, places.stated_columns].T @ w - self._motion[:, places.stated_columns].T @ y
+        basis[places.stating_rows] = -loads / self._stating[:, None]
         return np.linalg.qr(basis)[0]
 
     @property
@@ -191,8 +191,8 @@ class NullSpaces:
         """Singular value decomposition of S, in which rounding errors of cancelling sums are 0."""
         matrix = self.matrix.copy()
         matrix.data *= 1.0 + PERTURBATION * np.random.default_rng(0).standard_normal(matrix.nnz)
-        S, other = self._product(), NullSpaces(self.elimination, matrix)._product()
-        S[np.abs(S) * PERTURBATION <= NOISE * np.abs(other - S)] = 0.0
+        S, perturbed = self._product(), NullSpaces(self.elimination, matrix)._product()
+        S[np.abs(S) * PERTURBATION <= NOISE * np.abs(perturbed - S)] = 0.0
         S[np.abs(S) < self.tolerance] = 0.0
         return _BalancedSVD(S)
 

@@ -91,10 +91,10 @@ def unobservable_biases(
     """
     biases = np.flatnonzero(std > 0.0)
     variances, vectors = np.linalg.eigh(P[np.ix_(biases, biases)] / (std[biases, None] * std[biases]))
-    kept = vectors[:, variances > share * share]
-    if not kept.shape[1]:
+    basis = vectors[:, variances > share * share]
+    if not basis.shape[1]:
         return ()
-    rows, pivots = echelon(kept.T, np.argsort(-np.linalg.norm(kept, axis=1), kind="stable"))
+    rows, pivots = echelon(basis.T, np.argsort(-np.linalg.norm(basis, axis=1), kind="stable"))
     rows = np.where(np.abs(rows) > NEGLIGIBLE, rows, 0.0)
     amounts = np.zeros((len(rows), len(std)))  # of each combination in the unknowns
     amounts[:, biases] = np.linalg.solve(rows @ rows.T, rows) / std[biases]
@@ -107,7 +107,7 @@ def unobservable_biases(
     change[:, biases] = rows * std[biases]
     directions = []
     for pivot, row in sorted(zip(biases[pivots].tolist(), change, strict=True), key=lambda x: x[0]):
-        others = (c for c in np.flatnonzero(row).tolist() if c != pivot)
-        terms = (Term(names[c], float(row[c] / row[pivot]), units[c]) for c in (pivot, *others))
+        columns = (pivot, *(c for c in np.flatnonzero(row).tolist() if c != pivot))
+        terms = (Term(names[c], float(row[c] / row[pivot]), units[c]) for c in columns)
         directions.append(NullDirection(tuple(terms)))
     return tuple(directions)

@@ -27,11 +27,11 @@ REMOVABLE = 0.01
 class Candidate:
     """A measurement that could be added.
 
-    observed (components, directions): its rows times the null directions. divisible: components can be used alone.
+    responses (components, directions): its rows times the null directions. divisible: components can be used alone.
     """
 
     measurement: Measurement
-    observed: np.ndarray
+    responses: np.ndarray
     divisible: bool
 
     @property
@@ -42,23 +42,24 @@ class Candidate:
 def greedy_basis(rows: np.ndarray, order: Sequence[int], initial: np.ndarray | None = None) -> list[int]:
     """Numbers of rows that are independent of each other and of the rows `initial`; earlier in `order` first.
 
-    Nearly dependent rows are taken only where no others are left.
+    A nearly dependent row is taken only where the other rows do not suffice.
     """
     basis = np.zeros((0, rows.shape[1])) if initial is None else np.linalg.qr(initial.T)[0].T
-    chosen: list[int] = []
+    numbers: list[int] = []
     for least in INDEPENDENT:
         for r in order:
             if len(basis) == rows.shape[1]:
-                return chosen
-            if r in chosen:
+                return numbers
+            if r in numbers:
                 continue
-            rest = rows[r] - basis.T @ (basis @ rows[r])
-            rest -= basis.T @ (basis @ rest)
-            size = float(np.linalg.norm(rest))
+            orthogonal = rows[r]
+            for _ in range(2):  # the second time against rounding errors
+                orthogonal = orthogonal - basis.T @ (basis @ orthogonal)
+            size = float(np.linalg.norm(orthogonal))
             if size > max(least * float(np.linalg.norm(rows[r])), ZERO):
-                basis = np.vstack([basis, rest / size])
-                chosen.append(r)
-    return chosen
+                basis = np.vstack([basis, orthogonal / size])
+                numbers.append(r)
+    return numbers
 
 
 def rank(rows: np.ndarray) -> int:
@@ -72,26 +73,26 @@ def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candi
     Greedy: first the candidate whose components are all new, then the one with the most new components. Exact rows stay
     independent of each other, so that an exact measurement that cannot be divided has to be new as a whole.
     """
-    chosen: list[tuple[Candidate, list[int]]] = []
-    remaining, observed = list(candidates), np.zeros((0, missing))
-    while rank(observed) < missing:
-        new = []
-        for c in remaining:
-            rows = greedy_basis(c.observed, range(len(c.observed)), observed)
-            whole = len(rows) == len(c.observed)
-            new.append((rows if whole or c.divisible or not c.exact else [], whole))
-        best = max(range(len(new)), key=lambda k: (new[k][1] and bool(new[k][0]), len(new[k][0])), default=-1)
-        if best < 0 or not new[best][0]:
+    selection: list[tuple[Candidate, list[int]]] = []
+    remaining, basis = list(candidates), np.zeros((0, missing))
+    while rank(basis) < missing:
+        offers = []  # (True if all components are new, number of new ones, −place of the candidate, new ones)
+        for place, c in enumerate(remaining):
+            rows = greedy_basis(c.responses, range(len(c.responses)), basis)
+            if rows and (len(rows) == len(c.responses) or c.divisible or not c.exact):
+                offers.append((len(rows) == len(c.responses), len(rows), -place, sorted(rows)))
+        if not offers:
             return None
-        candidate, rows = remaining.pop(best), sorted(new[best][0])
-        observed = np.vstack([observed, candidate.observed[rows]])
-        components = rows if candidate.exact or candidate.divisible else list(range(len(candidate.observed)))
-        chosen.append((candidate, components))
-    for one in reversed(chosen):
-        others = [x for x in chosen if x is not one]
-        if others and rank(np.vstack([c.observed[k] for c, k in others])) == missing:
-            chosen = others
-    return chosen
+        _, _, place, rows = max(offers)
+        candidate = remaining.pop(-place)
+        basis = np.vstack([basis, candidate.responses[rows]])
+        components = rows if candidate.exact or candidate.divisible else list(range(len(candidate.responses)))
+        selection.append((candidate, components))
+    for member in reversed(selection):
+        others = [x for x in selection if x is not member]
+        if others and rank(np.vstack([c.responses[k] for c, k in others])) == missing:
+            selection = others
+    return selection
 
 
 def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]:
@@ -103,16 +104,16 @@ def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]
     not small compared with the greatest of such parts.
     """
     bases, rows = [basis[list(order)] for basis in dependent], list(order)
-    chosen: list[int] = []
+    numbers: list[int] = []
     for _ in range(bases[0].shape[1]):
         sizes = np.array([np.linalg.norm(basis, axis=1) for basis in bases])
         share = sizes.min(axis=0) if sizes.min(axis=0).max() > ZERO else sizes[0]
         k = int(np.argmax(share >= REMOVABLE * share.max()))
-        chosen.append(rows[k])
+        numbers.append(rows[k])
         for basis, size in zip(bases, sizes[:, k], strict=True):
             direction = basis[k] / (size or 1.0)
             basis -= np.outer(basis @ direction, direction)
-    return chosen
+    return numbers
 
 
 def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[Measurement]:
@@ -124,24 +125,23 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
     layout, pairs = Layout(model), m.pairs(model)
     if m.noise is not None:
         return [Subset(m, tuple(pairs[k] for k in components), noise_part(m.noise, components))]
-    by_owner: dict[int, list[int]] = {}
+    by_body: dict[int, list[int]] = {}
     for k in components:
-        by_owner.setdefault(pairs[k][0], []).append(pairs[k][1])
-    owners: dict[str | tuple, list[str]] = {}  # by the components that are wanted of each
-    for i, numbers in by_owner.items():
+        by_body.setdefault(pairs[k][0], []).append(pairs[k][1])
+    owners: dict[str | tuple, list[str]] = {}  # by the names of their components
+    for i, numbers in by_body.items():
         names = m.stated.components(model, i)
-        whole = len(numbers) == layout.size(m.quantity, i)
-        key = "all" if whole else tuple(names[n] for n in sorted(numbers))
+        key = "all" if len(numbers) == layout.size(m.quantity, i) else tuple(names[n] for n in sorted(numbers))
         owners.setdefault(key, []).append(layout.owner(m.quantity, i))
-    return [known(m.quantity, tuple(of), key) for key, of in owners.items()]
+    return [known(m.quantity, tuple(targets), key) for key, targets in owners.items()]
 
 
 def as_code(m: Measurement, model: Model) -> str:
     """The measurement as Python code; one without simple code by its name and components."""
     if isinstance(m, RawMeasurement) and not isinstance(m, Subset):
         owners = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
-        chosen = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
+        parts = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
         quantity = f"{m.quantity!r}, " if isinstance(m, Known) else ""
-        return f"{type(m).__name__}({quantity}{owners!r}{chosen})"
+        return f"{type(m).__name__}({quantity}{owners!r}{parts})"
     names = m.components(model)
     return m.name if len(names) == 1 and names[0] in m.name else f"{m.name}: {', '.join(names)}"

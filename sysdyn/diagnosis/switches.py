@@ -23,29 +23,27 @@ class Switches:
     def __init__(self, system: System):
         plain = system.plain
         names = {m.name for m in plain.problem.switchable}
-        placed = [(r, switch_group(x.name), k) for r, (x, k) in plain.noise_by_row.items() if x.name in names]
-        rows = np.array([r for r, _, _ in placed], dtype=int)
-        self._places = [(group, component) for _, group, component in placed]
+        places = {r: (switch_group(x.name), k) for r, (x, k) in plain.noise_by_row.items() if x.name in names}
+        rows, self._places = np.array(list(places), dtype=int), list(places.values())
         self.groups = tuple(dict.fromkeys(group for group, _ in self._places))
         q, qd, _ = plain.model.random_state(seed=3, batch=STATES)
-        entries, _ = plain.values({"q": q, "qd": qd})
+        entries, _ = plain.values_at({"q": q, "qd": qd}, STATES)
         elimination = MotionElimination(plain, np.isin(np.arange(plain.shape[0]), rows, invert=True))
-        self._observed = []  # at each state (rows, directions): unit rows, zero for rows that observe nothing
-        for x in np.broadcast_to(entries, (STATES, entries.shape[1])):
-            spaces = elimination.at(x)
-            observed = spaces.matrix[rows] @ spaces.right
-            size = np.linalg.norm(observed, axis=1, keepdims=True)
-            self._observed.append(np.where(size > ZERO, observed / np.where(size > ZERO, size, 1.0), 0.0))
+        self._responses = []  # at each state (rows, directions): unit rows, zero for rows that observe nothing
+        for spaces in map(elimination.at, entries):
+            responses = spaces.matrix[rows] @ spaces.right
+            size = np.linalg.norm(responses, axis=1, keepdims=True)
+            self._responses.append(np.where(size > ZERO, responses / np.where(size > ZERO, size, 1.0), 0.0))
 
     def undetermined_mask(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
         """(n,) bool: the sensors that are on leave something undetermined at almost every state. inputs: (…, size)."""
-        if all(inputs[group].all() for group in self.groups) or not self._observed[0].shape[1]:
+        if all(inputs[group].all() for group in self.groups) or not self._responses[0].shape[1]:
             return np.zeros(n, dtype=bool)
         on = np.stack([np.broadcast_to(inputs[group][..., k] != 0.0, n) for group, k in self._places], axis=1)
         combinations, number = np.unique(on, axis=0, return_inverse=True)
         deficient = np.ones(len(combinations), dtype=bool)
-        for observed in self._observed:
-            sizes = np.linalg.svd(combinations[:, :, None] * observed, compute_uv=False)
-            full = sizes.shape[1] == observed.shape[1]
+        for responses in self._responses:
+            sizes = np.linalg.svd(combinations[:, :, None] * responses, compute_uv=False)
+            full = sizes.shape[1] == responses.shape[1]
             deficient &= ~(sizes[:, -1] > ZERO) if full else True
         return deficient[number.reshape(-1)]

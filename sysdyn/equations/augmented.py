@@ -64,8 +64,8 @@ class AugmentedSystem(System):
         return 1.0 / max(rank_condition(x) for x in (D, D[~self.plain.noisy_mask]))
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        whole = self.reciprocal_condition(entries, sufficient)
-        return whole if whole >= min(sufficient, SQUARED) else max(whole, self.estimability(entries))
+        reciprocal = self.reciprocal_condition(entries, sufficient)
+        return reciprocal if reciprocal >= min(sufficient, SQUARED) else max(reciprocal, self.estimability(entries))
 
     # ---- expressions -------------------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ def residual_at(system: System, inputs: Mapping[str, np.ndarray], d: np.ndarray)
         return residual_of(system, *system.values(inputs), d)
     chunks = []
     for chunk in (slice(k, k + size) for k in range(0, len(d), size)):
-        part = {name: x[chunk] if np.shape(x)[:-1] == (len(d),) else x for name, x in inputs.items()}
-        chunks.append(residual_of(system, *system.values(part), d[chunk]))
+        some = {name: x[chunk] if np.shape(x)[:-1] == (len(d),) else x for name, x in inputs.items()}
+        chunks.append(residual_of(system, *system.values(some), d[chunk]))
     return Residual(*(np.concatenate(x) for x in zip(*chunks, strict=True)))
 
 

@@ -58,8 +58,8 @@ class Formulation:
         if self.known == "rows":
             return list(range(self.layout.n))
         columns, model = self.layout.columns, self.problem.model
-        substituted = {columns(m.quantity, i)[k] for m in self.problem.raw for i, k in m.pairs(model)}
-        return [c for c in range(self.layout.n) if c not in substituted]
+        known = {columns(m.quantity, i)[k] for m in self.problem.raw for i, k in m.pairs(model)}
+        return [c for c in range(self.layout.n) if c not in known]
 
     @property
     def classical(self) -> bool:
@@ -154,8 +154,8 @@ def _base_parameters(form: Formulation, outputs: Sequence[Output]) -> Formulatio
     problem = form.problem
     if problem.parameters or problem.noisy or "f" in outputs or problem.knows("f"):
         return None
-    measured = blocks_of(problem.model, (*problem.custom, *form.outputs))
-    return replace(form, reduced_model=regroup(form.reduced_model, keep={i for x, i in measured if x == "f"}))
+    blocks = blocks_of(problem.model, (*problem.custom, *form.outputs))
+    return replace(form, reduced_model=regroup(form.reduced_model, keep={i for x, i in blocks if x == "f"}))
 
 
 def _classical_accelerations(form: Formulation, outputs: Sequence[Output]) -> Formulation | None:

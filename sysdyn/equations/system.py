@@ -120,8 +120,8 @@ class System:
     @cached_property
     def _starts(self) -> np.ndarray:
         """Number (equations + 1) of the first entry of each row, as in CSR."""
-        of_each = np.bincount(self.coordinates[0], minlength=self.shape[0])
-        return np.concatenate([[0], np.cumsum(of_each)]).astype(np.int32)
+        sizes = np.bincount(self.coordinates[0], minlength=self.shape[0])
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
     @cached_property
     def _entries(self) -> list:
@@ -155,11 +155,6 @@ class System:
         assembly = self.assembly
         inputs = [(name, list(group)) for name, group in assembly.inputs]
         return Program.from_graph(assembly.graph, inputs, [("D", self._entries), ("b", assembly.b)])
-
-    @property
-    def positions_used(self) -> np.ndarray:
-        """(nq,) bool: True for entries of q that D or b depends on."""
-        return self.program.used_inputs[: self.model.nq]
 
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
@@ -270,10 +265,10 @@ class System:
             return bound
         # multipliers add units in which singular estimates look regular
         if self.problem.noisy:
-            other = skeel_condition(self.matrix(clean))
+            condition = skeel_condition(self.matrix(clean))
         else:
-            other = bauer_condition(scaled)[0]
-        return max(bound, 1.0 / other)
+            condition = bauer_condition(scaled)[0]
+        return max(bound, 1.0 / condition)
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         """Reciprocal condition number that decides whether a state can be solved, for one row of `values`.
@@ -322,8 +317,8 @@ class System:
         """Values (size,) of a group of inputs at one state. Raises InvalidInput for several states."""
         group, x = self.problem.inputs[name], float_array(name, value)
         if group.batch_axes(x):
-            needed = format_shape(group.shape)
-            raise InvalidInput(f"{name} has shape {x.shape}, but {needed} is needed: D and b are of one state")
+            shape = format_shape(group.shape)
+            raise InvalidInput(f"{name} has shape {x.shape}, but {shape} is needed: D and b are of one state")
         x = x.reshape(-1)
         reject_not_finite(name, x, 1)
         return self.model.normalise(x) if name == "q" else x
@@ -351,11 +346,11 @@ class System:
         groups = []
         for c, (quantity, body) in zip(self.columns, self.col_blocks, strict=True):
             kind = QUANTITY[quantity].component_units if quantity in QUANTITY else quantity
-            part = (c - self.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
-            vector = vectors.setdefault((quantity, body, part), len(vectors))
+            place = (c - self.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
+            vector = vectors.setdefault((quantity, body, place), len(vectors))
             groups.append((vector, kinds.setdefault((kind, body), len(kinds))))
-        vector_of, kind_of = np.array(groups, dtype=int).reshape(-1, 2).T
-        return vector_of, kind_of
+        numbers = np.array(groups, dtype=int).reshape(-1, 2)
+        return numbers[:, 0], numbers[:, 1]
 
     def __repr__(self) -> str:
         m, n = self.shape
@@ -392,37 +387,37 @@ class BlockSystem(System):
         state = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
         q, qd = problem.imposed(*state)
         known = {x: graph.inputs(x, len(self.layout.quantity_columns(x))) for x in problem.known_quantities}
-        varied = {p.name: graph.inputs(p.name, p.size) for p in problem.parameters}
-        varied_model = VariedModel(model, varied) if varied else model
-        reduced_model = varied_model if form.reduced_model is model else form.reduced_model
+        parameters = {p.name: graph.inputs(p.name, p.size) for p in problem.parameters}
+        symbolic_model = VariedModel(model, parameters) if parameters else model
+        reduced_model = symbolic_model if form.reduced_model is model else form.reduced_model
         fx_frames = {i: form.to_equation_frame("fx", i) for i in form.fx_in_body_frame}
         begin = (lambda i: graph.cut()) if segmented else None
         rows, X, v = newton_euler(reduced_model, self.layout, q, qd, begin, form.classical, fx_frames)
         shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # spatial less classical acceleration
         if segmented:
             graph.cut()
-        measurements = MeasurementRows(form, rows, varied_model, q, qd, X, v, shift)
+        measurements = MeasurementRows(form, rows, symbolic_model, q, qd, X, v, shift)
         measurements.add_further_quantities()
-        substituted = measurements.add_known(known)
+        value_of = measurements.add_known(known)
         values = []
         for number, m in enumerate(problem.custom, start=len(problem.raw)):
             y = graph.inputs(value_group(m.name), len(m.components(model)))
             values.append((value_group(m.name), y))
             measurements.add(number, m, y)
-        entries, b = self._reduced(graph, rows, substituted)
+        entries, b = self._reduced(graph, rows, value_of)
         outputs = {
-            m.name: self._reduced(graph, measurements.output(m, galilean), substituted)
+            m.name: self._reduced(graph, measurements.output(m, galilean), value_of)
             for m, galilean in zip(form.outputs, form.galilean_outputs, strict=True)
         }
-        inputs = (*zip(("q", "qd"), state, strict=True), *known.items(), *values, *varied.items())
+        inputs = (*zip(("q", "qd"), state, strict=True), *known.items(), *values, *parameters.items())
         return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), outputs)
 
-    def _reduced(self, graph: Graph, rows: Rows, known: Mapping[int, Expr]) -> Combination:
+    def _reduced(self, graph: Graph, rows: Rows, value_of: Mapping[int, Expr]) -> Combination:
         """The rows with scalars that have no column moved into b, and constants of exact value."""
         column, b = {c: k for k, c in enumerate(self.columns)}, list(rows.b)
         for r, row in enumerate(rows.entries):
             for c in (c for c in row if c not in column):
-                b[r] = b[r] + row[c] * known[c]
+                b[r] = b[r] + row[c] * value_of[c]
         exact = graph.exact_constant
         return Combination([{column[c]: exact(x) for c, x in row.items() if c in column} for row in rows.entries], b)
 
@@ -460,15 +455,15 @@ class BlockSystem(System):
         rows, columns = self.assembly.rows, dict[tuple[str, int], list[int]]()
         exact = [r for r in range(len(rows)) if r not in self.noise_by_row]
         pivots = [(r, c) for r in exact if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
-        used, by_body = {c for _, c in pivots}, dict[int, list[tuple[int, int]]]()
+        pivot_columns, by_body = {c for _, c in pivots}, dict[int, list[tuple[int, int]]]()
         for c, block in enumerate(self.col_blocks):
             columns.setdefault(block, []).append(c)
         for r in exact:
             block = self.row_blocks[r]
             for c in columns.get(block, ()):
-                if c not in used and is_unit(rows[r].get(c)):
+                if c not in pivot_columns and is_unit(rows[r].get(c)):
                     by_body.setdefault(block[1], []).append((r, c))
-                    used.add(c)
+                    pivot_columns.add(c)
                     break
         for body in sorted(by_body, reverse=True):  # τ and wrenches before the accelerations that they depend on
             pivots += sorted(by_body[body], key=lambda pivot: self.col_blocks[pivot[1]][0] == "a")

@@ -40,15 +40,15 @@ class WhitenedSystem(System):
         switches = {
             m.name: (m.group, graph.inputs(m.group, len(m.components(self.model)))) for m in self.problem.switchable
         }
-        for (noise, chosen), (_, numbers) in zip(self.plain.noise_rows, groups, strict=True):
+        for (noise, row_of), (_, numbers) in zip(self.plain.noise_rows, groups, strict=True):
             active: Sequence = switches[noise.name][1].tolist() if noise.name in switches else [1.0] * noise.size
             factor = cholesky(noise, numbers, active)
-            values = solved(factor, [plain.b[r] * x for r, x in zip(chosen, active, strict=True)])
-            for k, r in enumerate(chosen):  # forward substitution
+            values = solved(factor, [plain.b[r] * x for r, x in zip(row_of, active, strict=True)])
+            for k, r in enumerate(row_of):  # forward substitution
                 row = _scaled(plain.rows[r], active[k])
                 for l, x in factor[k].items():
                     if l < k:
-                        _subtract(row, x, rows[chosen[l]])
+                        _subtract(row, x, rows[row_of[l]])
                 rows[r], b[r] = _scaled(row, 1.0 / factor[k][k]), values[k]
         inputs = (*plain.inputs, *groups, *switches.values())
         return Assembly(plain.graph, inputs, rows, b, plain.names, plain.blocks, plain.outputs)
@@ -74,13 +74,13 @@ def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
 
 def solved(factor: Sequence[Row], values: Iterable) -> list:
     """L⁻¹ values, of rows of L, by forward substitution."""
-    found: list = []
+    solution: list = []
     for k, x in enumerate(values):
         for l, entry in factor[k].items():
             if l < k:
-                x = x - entry * found[l]
-        found.append(x * (1.0 / factor[k][k]))
-    return found
+                x = x - entry * solution[l]
+        solution.append(x * (1.0 / factor[k][k]))
+    return solution
 
 
 def _scaled(row: Row, x) -> Row:

@@ -64,7 +64,7 @@ def reach(model: Model, farthest: float = FARTHEST) -> np.ndarray:
 
 def travelled(system: System, q: np.ndarray) -> np.ndarray:
     """(N,): greatest of the lengths without limits that the system depends on; q (N, nq)."""
-    counted = lengths(system.model) & ~np.isfinite(np.abs(limits(system.model)).max(axis=0)) & system.positions_used
+    counted = lengths(system.model) & ~np.isfinite(np.abs(limits(system.model)).max(axis=0)) & system.program.used_inputs[: system.model.nq]
     return np.abs(q[:, counted]).max(axis=1, initial=0.0)
 
 
