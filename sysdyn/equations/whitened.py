@@ -43,7 +43,7 @@ class WhitenedSystem(System):
         for (noise, row_of), (_, numbers) in zip(self.plain.noise_rows, groups, strict=True):
             active: Sequence = switches[noise.name][1].tolist() if noise.name in switches else [1.0] * noise.size
             factor = cholesky(noise, numbers, active)
-            values = solved(factor, [plain.b[r] * x for r, x in zip(row_of, active, strict=True)])
+            values = substitute_forward(factor, [plain.b[r] * x for r, x in zip(row_of, active, strict=True)])
             for k, r in enumerate(row_of):  # forward substitution
                 row = _scaled(plain.rows[r], active[k])
                 for l, x in factor[k].items():
@@ -72,7 +72,7 @@ def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
     return L
 
 
-def solved(factor: Sequence[Row], values: Iterable) -> list:
+def substitute_forward(factor: Sequence[Row], values: Iterable) -> list:
     """L⁻¹ values, of rows of L, by forward substitution."""
     solution: list = []
     for k, x in enumerate(values):

@@ -64,8 +64,9 @@ def reach(model: Model, farthest: float = FARTHEST) -> np.ndarray:
 
 def travelled(system: System, q: np.ndarray) -> np.ndarray:
     """(N,): greatest of the lengths without limits that the system depends on; q (N, nq)."""
-    counted = lengths(system.model) & ~np.isfinite(np.abs(limits(system.model)).max(axis=0)) & system.program.used_inputs[: system.model.nq]
-    return np.abs(q[:, counted]).max(axis=1, initial=0.0)
+    model = system.model
+    unlimited = lengths(model) & ~np.isfinite(np.abs(limits(model)).max(axis=0))
+    return np.abs(q[:, unlimited & system.program.used_inputs[: model.nq]]).max(axis=1, initial=0.0)
 
 
 def is_far(model: Model, q: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
-from sysdyn.equations.whitened import cholesky, solved
+from sysdyn.equations.whitened import cholesky, substitute_forward
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import LoopJoint
 from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, Holder, group_of, value_group
@@ -134,7 +134,7 @@ class OfStates:
                 raise InvalidInput(f"the residual of {m.name!r} has {len(found)} entries, but {size} components")
             noise = self._noise[m.name]
             if noise.full:
-                found = np.array(solved(cholesky(noise, noise.declared, [1.0] * size), found), dtype=object)
+                found = np.array(substitute_forward(cholesky(noise, noise.declared, [1.0] * size), found), dtype=object)
             values += list(found)
             names += [(m.name, k) for k in range(size)]
         for link in model.couplings:
