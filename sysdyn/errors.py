@@ -26,7 +26,7 @@ VERSION = "0.3.0"
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside of this package that led here, however many functions of the package are between."""
+    """Warn at the line outside of this package that called into it."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
@@ -40,7 +40,7 @@ def install(extra: str) -> str:
 
 
 def optional(module: str, message: str) -> ModuleType:
-    """A module that may be missing. Raises BackendUnavailable with the message, in which {error} is the cause."""
+    """Import a module that may be missing. Raises BackendUnavailable: the message, with the cause for "{error}"."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -48,14 +48,14 @@ def optional(module: str, message: str) -> ModuleType:
 
 
 def few(items: Iterable[object], most: int = MAX_ITEMS, between: str = ", ") -> str:
-    """The first items in one text, and the number of all if there are more."""
+    """The first items, separated by `between`, and the number of all if there are more."""
     texts = [*map(str, items)]
     more = [f"… ({len(texts)} in all)"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
 
 
 def at_states(states: Collection[Any], n: int) -> str:
-    """The first of the states among n and how many there are more, as " 3 (and 4 more of 9)"; "" if n is 1."""
+    """Text such as " 3 (and 4 more of 9)": the first state and how many follow; "" for a call of one state."""
     more = f" (and {len(states) - 1} more of {n})" if len(states) > 1 else ""
     return "" if n == 1 else f" {int(next(iter(states)))}{more}"
 
@@ -71,7 +71,7 @@ class InvalidInput(SysdynError, ValueError):
 class UnknownName(InvalidInput, KeyError):
     """A name that does not exist.
 
-    kind: what it should name; name; valid: the valid names. The message lists near matches, or the note instead.
+    kind: what the name should denote; valid: the valid names. The message lists near matches, or the note instead.
     """
 
     def __init__(self, kind: str, name: object, valid: Iterable[str], note: str = ""):
@@ -114,7 +114,7 @@ class ProblemError(SysdynError, ValueError):
 
 
 class StructurallySingular(ProblemError):
-    """A system that is singular at every state. `undetermined`: names of unknowns; `equations`: of redundant ones."""
+    """A system that is singular at every state. `undetermined`: names of unknowns; `equations`: redundant ones."""
 
     def __init__(self, message: str, undetermined: tuple[str, ...] = (), equations: tuple[str, ...] = ()):
         self.undetermined, self.equations = undetermined, equations

@@ -59,12 +59,12 @@ class Problem(Statement):
         ----------
         layout : str
             "paper": a, f, τ, fx and q̈ are unknowns, 20 scalars for a body with one degree of freedom. "net_force":
-            and fB = I a + ν, 26 scalars.
+            also fB = I a + ν, 26 scalars.
         known : str
             "rows": a known quantity is an equation x = y. "substituted": it is moved into b and has no column.
         propagate : bool
-            Add unknowns X a and X^T f where they let accelerations and wrenches be propagated from sensors. Problems
-            with noise do without.
+            Add unknowns X a and X^T f where they let accelerations and wrenches be propagated from sensors. It has no
+            effect on problems with noise.
         passes : sequence of str, or "all"
             Names from `sysdyn.PASSES`; those that do not apply are skipped. With "canonical_frames" a, f and fx are
             unknowns in other frames than those of the bodies, while inputs, noise and `output_terms` stay in these.
@@ -198,5 +198,5 @@ def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
 
 
 def _zero_motor_torque(joints: Sequence[str]) -> list[Measurement]:
-    """The measurement that no motor drives these joints; none without joints."""
+    """The measurement which states that no motor drives these joints; none without joints."""
     return [MotorTorque(joints, name="followers", optional=True)] if joints else []

@@ -17,10 +17,10 @@ from sysdyn.model.quantities import QUANTITIES
 
 
 def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_structure: int, example: str) -> str:
-    """Sentence on quantities to state until no direction is missing.
+    """Sentence that names the quantities of which as many have to be stated as directions are missing.
 
-    columns: the undetermined unknowns. by_structure: the part of `missing` that the pattern shows. example: code of
-    measurements that suffice.
+    columns: the undetermined unknowns. missing: number of null directions; by_structure: how many of them the pattern
+    shows. example: measurements that suffice, as Python code.
     """
     quantity = [block[0] for block in system.col_blocks]
     possible = [c for c in columns if quantity[c] != "w"]  # a constraint's wrench is no input
@@ -35,9 +35,9 @@ def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_
 
 
 def example_to_state(system: BlockSystem, null_space: np.ndarray, first: set[str]) -> str:
-    """Measurements of scalars that observe the null space (unknowns, k), as code; "" if there are none.
+    """Python code of measurements that observe a null space (unknowns, k) between them; "" if none do.
 
-    first: names of the unknowns that are taken before others.
+    first: names of the unknowns that are measured in preference to others.
     """
     layout = system.layout
     quantities = (*QUANTITIES, *layout.further)
@@ -57,13 +57,13 @@ def example_to_state(system: BlockSystem, null_space: np.ndarray, first: set[str
 
 
 def what_to_leave_out(redundant: Sequence[str], removals: Sequence[str], excess: int) -> str:
-    """Sentence on equations to leave out; removals: a set of `redundant` ones that suffices, () if it is unknown."""
+    """Sentence that names the redundant equations; removals: some of them that suffice, () if these are unknown."""
     example = f"; for example {few(removals)}" if removals and len(redundant) > excess else ""
     return f"leave out {excess} of: {few(redundant, 8)}{example}"
 
 
 def about_causes(system: BlockSystem, columns: Sequence[int]) -> list[str]:
-    """Sentences on undetermined unknowns whose cause is certain: joints without inertia, loads that are shared."""
+    """Sentences on two causes of undetermined unknowns: joints without inertia, and motors and contacts in parallel."""
     problem, model, blocks = system.problem, system.model, {system.col_blocks[c] for c in columns}
     accelerations = {model.joint_names[i] for quantity, i in blocks if quantity == "qdd"}
     inertialess = [x for x in inertialess_joints(model) if x.joint in accelerations] if accelerations else []

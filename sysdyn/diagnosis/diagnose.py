@@ -45,7 +45,7 @@ MAX_UNKNOWNS = 300
 def diagnose(
     problem: Statement, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
 ) -> Diagnosis:
-    """Structure of the problem's system, its null spaces at sampled states, and helpful measurements of `available`.
+    """Diagnose a problem by its pattern, its null spaces at sampled states, and the measurements in `available`.
 
     active: {name: bool or (m,) bool} of Switchable measurements; equations that are switched off do not count.
 
@@ -119,9 +119,10 @@ def diagnose(
 
 
 def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
-    """Structural diagnosis of a problem with too many unknowns for null spaces, and a test of its rank by value.
+    """Diagnose a large problem by its pattern, without null spaces.
 
-    The rank is structural if a maximum matching selects a regular square submatrix at a random state.
+    A maximum matching selects a square submatrix. If that is singular at a random state, the rank is less than the
+    structural one, and at least one unknown more is undetermined.
     """
     system, active = elimination.system, elimination.active
     q, qd, _ = system.model.random_state(seed=3)
@@ -151,7 +152,7 @@ def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
 
 
 def require_sound_structure(system: System) -> None:
-    """Raise an error that diagnoses the system's problem if its pattern shows that it is not well posed.
+    """Raise an error with the diagnosis of the problem if the pattern of its system is not well posed.
 
     StructurallySingular if unknowns are undetermined, ProblemError if equations are too many.
     """
@@ -165,10 +166,10 @@ def require_sound_structure(system: System) -> None:
 
 
 def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> str:
-    """Sentence on unknowns q̈, fx and w that are undetermined at one state, or nearly; "" for a large problem.
+    """Sentence that names the unknowns q̈, fx and w that are (nearly) undetermined at one state; "" for a large problem.
 
-    It names bodies without inertia and measurements that are switched off, if these are the cause. inputs: (1, size) by
-    group; equations that are switched off there do not count.
+    It also names bodies without inertia, and measurements that are switched off and would determine the unknowns.
+    inputs: (1, size) by group.
     """
     plain = system.plain
     active = _switched_on(
@@ -190,7 +191,7 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> str:
 
 
 def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: str) -> tuple[str, ...]:
-    """Names of the other exact measurements that a redundant row is a combination of at one state.
+    """Names of the exact measurements that imply the value of a redundant row at one state.
 
     inputs: (1, size) by group; row: as in `row_names`.
     """
@@ -224,7 +225,7 @@ def _measurement(system: BlockSystem, row: int) -> Measurement | None:
 
 
 def _switched_on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(equations,) bool: False for components that are switched off; active: (m,) bool by measurement."""
+    """(equations,) bool: False for components that are switched off; active: {measurement: (m,) bool}."""
     on = np.ones(system.shape[0], dtype=bool)
     for r, (noise, component) in system.noise_by_row.items():
         on[r] = noise.name not in active or active[noise.name][component]
@@ -232,7 +233,7 @@ def _switched_on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.nd
 
 
 def _measurement_names(system: BlockSystem, off: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
-    """Names of the measurements of `rows`, a subset of the rows `off` that are switched off.
+    """Names of the measurements that the equations `rows` belong to; off: all equations that are switched off.
 
     A measurement that is switched off in part is named with its components in `rows`.
     """
@@ -253,7 +254,7 @@ def _observing_rows(rows: np.ndarray, spaces: NullSpaces, directions: np.ndarray
 
 
 def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dict[str, np.ndarray]:
-    """(m,) bool by measurement. Raises InvalidInput, UnknownName."""
+    """{measurement: (m,) bool} of the argument `active`. Raises InvalidInput, UnknownName."""
     sizes = {m.name: len(m.components(problem.model)) for m in problem.switchable}
     masks = {}
     for name, value in switches(active):
@@ -280,7 +281,7 @@ def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
 
 
 def _checked(available: Iterable[Measurement]) -> list[Measurement]:
-    """The available measurements with equations of their own. Raises InvalidInput."""
+    """The available measurements whose equations are not among those of the layout already. Raises InvalidInput."""
     if not isinstance(available, (list, tuple)):
         raise InvalidInput(
             f"available measurements are a list, not {available!r}; a log is diagnosed by sysdyn.observability"
@@ -294,7 +295,7 @@ def _checked(available: Iterable[Measurement]) -> list[Measurement]:
 def _additions(
     problem: Statement, available: Sequence[Measurement], elimination: MotionElimination, spaces: NullSpaces
 ) -> tuple[tuple[Measurement, ...] | None, str]:
-    """(measurements to add, None if all do not suffice; a sentence that names them or the undetermined unknowns)."""
+    """(measurements to add, a sentence that names them); (None, what stays undetermined) if all do not suffice."""
     system, model = elimination.system, problem.model
     rows: dict[str, list[int]] = {}  # of the candidates, by the name of the measurement
     for r in np.flatnonzero(~elimination.active).tolist():

@@ -18,7 +18,7 @@ ROUNDED = 1e-6
 
 @dataclass(frozen=True)
 class Term:
-    """An unknown and its change, in its unit."""
+    """The change of one unknown along a null direction."""
 
     name: str
     amount: float
@@ -29,8 +29,8 @@ class Term:
 class NullDirection:
     """A combination of unknowns that no equation observes: any multiple may be added to a solution.
 
-    terms: changes of the unknowns of one quantity, w, fx, q̈ or τ. The first changes by one unit and is part of no other
-    direction. others: (quantity, number of its unknowns that change) for all other quantities.
+    terms: the changes of unknowns of one quantity, w, fx, q̈ or τ. The first is 1, and this unknown is part of no other
+    direction. others: for each other quantity (name, how many of its unknowns change).
     """
 
     terms: tuple[Term, ...]
@@ -53,10 +53,10 @@ class NullDirection:
 
 
 def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tuple[NullDirection, ...]:
-    """The space that `basis` spans as sparse combinations: a reduced row echelon form.
+    """Sparse combinations that span the same space as `basis`, by a reduced row echelon form.
 
-    basis (unknowns, k): orthonormal, in scaled unknowns. scale (unknowns,): from those to SI units. Quantities are
-    ordered greedily, so that few terms remain.
+    basis (unknowns, k): orthonormal, in scaled unknowns. scale (unknowns,): from those to SI units. The order of
+    the quantities in the elimination is chosen greedily, so that few terms remain.
     """
     if basis.shape[1] == 0:
         return ()
@@ -69,7 +69,7 @@ def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tup
         return echelon(basis.T, np.concatenate([columns[x] for x in order]))
 
     def terms(row: np.ndarray, pivot: int) -> list[int]:
-        """Entries in the quantity of the pivot, the pivot first."""
+        """Columns of the row's entries in the quantity of the pivot, the pivot first."""
         entries = np.flatnonzero((quantity == quantity[pivot]) & (row != 0.0)).tolist()
         return [pivot, *(c for c in entries if c != pivot)]
 
@@ -95,7 +95,7 @@ def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tup
 
 
 def echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Reduced row echelon form of `rows` (k, n) with pivots in the columns `order`, in this order; and the pivots."""
+    """(reduced row echelon form of `rows` (k, n), its pivot columns); pivots are searched in the sequence `order`."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []
     for least in INDEPENDENT:

@@ -3,7 +3,7 @@
 The Newton-Euler equations give a, f and τ for any q̈, fx and constraint wrenches w, with pivots ±1, so that they never
 lack rank. With z = (q̈, fx, w),
 
-    d = N z + d0          and of the measurements remains          S z + s0 = 0,          S = Y N
+    d = N z + d0,     and the measurements Y d + y0 = 0 become     S z + s0 = 0,     S = Y N
 
 The null spaces of the small matrix S are those of the whole system: undetermined unknowns are the nonzero rows of N ker
 S, redundant measurements the nonzero rows of ker Sᵀ. Rows and columns are scaled first, so that neither units nor the
@@ -39,9 +39,9 @@ class MotionElimination:
 
     system: of layout "paper", with known quantities as rows. active (equations,) bool: equations that count; None: all.
 
-    motion, dependent_columns        equations of motion that count, and the unknowns a, f, τ that they give, in order
-    stating_rows, stated_columns     measurements of one of the other unknowns z and nothing else, and these unknowns
-    rows, columns                    the other measurements, and the other members of z
+    motion, dependent_columns        active equations of motion, and the unknowns a, f, τ that they give, in order
+    stating_rows, stated_columns     measurements of a single one of the other unknowns z, and these unknowns
+    rows, columns                    the other measurements, and the other unknowns z
     """
 
     def __init__(self, system: BlockSystem, active: np.ndarray | None = None):
@@ -89,7 +89,7 @@ class MotionElimination:
 class NullSpaces:
     """Null spaces of the scaled matrix (equations, unknowns) at one state.
 
-    tolerance: entries of S below count as zero, however large other entries of their row or column are.
+    tolerance: smaller entries of S count as zero, even in rows and columns without greater ones.
     """
 
     elimination: MotionElimination
@@ -116,7 +116,7 @@ class NullSpaces:
 
     @cached_property
     def left(self) -> np.ndarray:
-        """Orthonormal basis (equations, k) of the combinations of active measurements that vanish: k are too many."""
+        """Orthonormal basis (equations, k) of the combinations of active measurements that vanish: k too many."""
         m, places = self.matrix.shape[0], self.elimination
         if self.is_regular:
             return np.zeros((m, 0))
@@ -131,7 +131,7 @@ class NullSpaces:
 
     @property
     def least_singular_vector(self) -> np.ndarray:
-        """(unknowns,) the members of z in the direction that the measurements observe least."""
+        """(unknowns,) the part in z of the direction that the measurements observe least."""
         direction = np.zeros(self.matrix.shape[1])
         direction[self.elimination.columns] = self._svd.least
         return direction
@@ -139,8 +139,8 @@ class NullSpaces:
     def solve(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(x (unknowns,), misfit (equations,)): least-squares solution of `matrix` x + b = 0 with the shortest z.
 
-        b (equations,) in scaled rows. misfit: residual of each row relative to its terms, in which each unknown counts
-        with at least a thousandth of the greatest one.
+        b (equations,) in scaled rows. misfit: residual of each row relative to the sum of its absolute terms, in
+        which an unknown counts as at least a thousandth of the greatest one.
         """
         x = np.zeros(self.matrix.shape[1])
         for _ in range(2):  # the second is a step of iterative refinement
@@ -168,7 +168,7 @@ class NullSpaces:
 
     @cached_property
     def _lu(self) -> scipy.sparse.linalg.SuperLU:
-        """Factors of the equations of motion in a, f and τ: lower triangular as ordered. Nori, Property 1."""
+        """Factors of the equations of motion in a, f and τ, which are lower triangular. Nori, Property 1."""
         triangle = self._motion[:, self.elimination.dependent_columns].tocsc()
         return scipy.sparse.linalg.splu(triangle, permc_spec="NATURAL", diag_pivot_thresh=0.0)
 
@@ -182,13 +182,13 @@ class NullSpaces:
 
     @cached_property
     def _stating(self) -> np.ndarray:
-        """Coefficients of the stated columns in the rows that state them."""
+        """Coefficient of each stated column in the row that states it."""
         places = self.elimination
         return np.asarray(self.matrix[places.stating_rows, places.stated_columns]).reshape(-1)
 
     @cached_property
     def _svd(self) -> _BalancedSVD:
-        """Singular value decomposition of S, in which rounding errors of cancelling sums are 0."""
+        """Decomposition of S after entries that are rounding errors of cancelling sums are set to zero."""
         matrix = self.matrix.copy()
         matrix.data *= 1.0 + PERTURBATION * np.random.default_rng(0).standard_normal(matrix.nnz)
         S, perturbed = self._product(), NullSpaces(self.elimination, matrix)._product()
@@ -197,7 +197,7 @@ class NullSpaces:
         return _BalancedSVD(S)
 
     def _product(self) -> np.ndarray:
-        """S = Y N with its rounding errors."""
+        """S = Y N, rounding errors included."""
         Y, places = self.matrix[self.elimination.rows], self.elimination
         return Y[:, places.columns].toarray() + Y[:, places.dependent_columns] @ self._response_of_columns
 
@@ -205,8 +205,8 @@ class NullSpaces:
 class _BalancedSVD:
     """Singular value decomposition of a balanced matrix S (m, n).
 
-    left (m, k), right (n, l): orthonormal bases of its null spaces; inverse (n, m): the pseudo-inverse in balanced
-    units; least (n,): a right singular vector of the least singular value.
+    left (m, k), right (n, l): orthonormal bases of its null spaces. inverse (n, m): the pseudo-inverse of the balanced
+    matrix, scaled back. least (n,): the right singular vector of the least singular value.
     """
 
     def __init__(self, S: np.ndarray):
@@ -228,7 +228,7 @@ class _BalancedSVD:
 def _orthonormal(basis: np.ndarray) -> np.ndarray:
     """Orthonormal basis of the column span, accurate in each row even if rows differ by orders of magnitude.
 
-    They do, because balancing scales an entry of 1e-17, a rounding error in a robot's constants, as any other. Sorted
+    Rows can be that small: balancing scales a rounding error of 1e-17 in a robot's constants as any other entry. Sorted
     rows and column pivoting make the QR factorisation row-wise stable (Cox and Higham 1998).
     """
     order = np.argsort(-np.abs(basis).max(axis=1, initial=0.0), kind="stable")
@@ -238,5 +238,5 @@ def _orthonormal(basis: np.ndarray) -> np.ndarray:
 
 
 def involved(basis: np.ndarray) -> np.ndarray:
-    """(rows,) bool: True for rows that take part in the space spanned by the orthonormal columns of `basis`."""
+    """(rows,) bool: True for rows of an orthonormal `basis` (rows, k) that are not zero but for rounding."""
     return np.linalg.norm(basis, axis=1) > ZERO

@@ -13,8 +13,8 @@ from sysdyn.errors import few
 from sysdyn.files import html
 from sysdyn.measurements.measurement import Measurement
 
-# A coordinate is part of a combination of biases if these explain more than the first share of its variance, and any
-# unknown if its change exceeds the second share of its standard deviation: both give lists that can be read.
+# A coordinate is named with a combination of biases that explains more than the first share of its variance, if its
+# change exceeds the second share of its standard deviation (lists stay short).
 EXPLAINED, NEGLIGIBLE = 0.4, 0.1
 
 
@@ -25,11 +25,11 @@ class Observability:
     Attributes
     ----------
     rows, of
-        Samples of the log that were used, the first ones, and all its samples.
+        Number of samples that were used, the first ones of the log, and of all its samples.
     coupled
-        True if the dynamic variables are measurements of the states, too.
+        True if measured torques and wrenches count as measurements of the states, too.
     chosen
-        Positions and headings that no sensor observes: they stay as at the start of a run.
+        Positions and headings that no sensor observes; smoothing keeps them as at the start of a run.
     positions
         Degrees of freedom whose position this log does not determine.
     biases
@@ -40,7 +40,7 @@ class Observability:
         A minimal set of available sensors that makes everything observable. None if all of
         them do not suffice; () if nothing is missing or none were given.
     instant
-        Diagnosis of one instant whose state is known, if its dynamic variables are not determined; else None.
+        If q, q̇ and q̈ would not determine torques and wrenches: the diagnosis of one instant. Else None.
     """
 
     rows: int
@@ -84,10 +84,10 @@ class Observability:
 def unobservable_biases(
     P: np.ndarray, std: np.ndarray, names: Sequence[str], units: Sequence[str], share: float
 ) -> tuple[NullDirection, ...]:
-    """Combinations of biases that keep more than this share of their prior standard deviation.
+    """Combinations of biases whose standard deviation after a log is more than `share` of that before.
 
-    P (n, n): covariance of n unknowns after a log. std (n,): prior standard deviations of the biases; 0 for other
-    unknowns, which are part of a combination if it explains their variance, see `EXPLAINED`.
+    P (n, n): covariance of n unknowns after the log. std (n,): prior standard deviations of the biases; 0 for other
+    unknowns, which are named with a combination that explains their variance, see `EXPLAINED`.
     """
     biases = np.flatnonzero(std > 0.0)
     variances, vectors = np.linalg.eigh(P[np.ix_(biases, biases)] / (std[biases, None] * std[biases]))

@@ -1,7 +1,7 @@
 """Measurements to add to a problem, and to leave out, until it has one solution.
 
-Independent rows form a matroid: rows that are taken greedily, each independent of those before, are as few as possible,
-and without any one of them the rest does not suffice.
+Independent rows form a matroid. Rows that are taken greedily, each independent of those before, are as few as possible,
+and none of them can be omitted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REMOVABLE = 0.01
 class Candidate:
     """A measurement that could be added.
 
-    responses (components, directions): its rows times the null directions. divisible: components can be used alone.
+    responses (components, directions): its rows times the null directions. divisible: single components can be added.
     """
 
     measurement: Measurement
@@ -63,15 +63,15 @@ def greedy_basis(rows: np.ndarray, order: Sequence[int], initial: np.ndarray | N
 
 
 def rank(rows: np.ndarray) -> int:
-    """Rank by the criterion of `greedy_basis`."""
+    """Rank by the thresholds of `greedy_basis`."""
     return len(greedy_basis(rows, range(len(rows))))
 
 
 def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candidate, list[int]]] | None:
-    """Minimal [(candidate, components)] that observe all `missing` directions; None if there are none.
+    """Minimal set [(candidate, components)] that observes all `missing` directions; None if all do not.
 
-    Greedy: first the candidate whose components are all new, then the one with the most new components. Exact rows stay
-    independent of each other, so that an exact measurement that cannot be divided has to be new as a whole.
+    Greedy: first the candidate whose components are all new, then the one with the most new components. Exact
+    equations may not depend on each other, so an exact measurement that is not divisible has to be new as a whole.
     """
     selection: list[tuple[Candidate, list[int]]] = []
     remaining, basis = list(candidates), np.zeros((0, missing))
@@ -96,12 +96,12 @@ def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candi
 
 
 def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]:
-    """Rows without which the others are independent; as few as there are dependencies, earlier in `order` first.
+    """Rows to remove so that the remaining ones are independent, one for each dependency; earlier in `order` first.
 
-    dependent: at one or more states, orthonormal bases (equations, k) of the combinations that vanish. The condition
-    number of the remaining rows is at most that of all rows over the least singular value of the removed rows of the
-    basis. So a row is removed if its part that is independent of the rows before, at the state where this is least, is
-    not small compared with the greatest of such parts.
+    dependent: orthonormal bases (equations, k) of the combinations that vanish, at one or more states. The condition
+    number of the remaining rows is at most that of all rows divided by the least singular value of the removed rows of
+    the basis. So a row is removed only if its component orthogonal to the rows removed before is at every state at
+    least `REMOVABLE` times the greatest such component.
     """
     bases, rows = [basis[list(order)] for basis in dependent], list(order)
     numbers: list[int] = []
@@ -117,7 +117,7 @@ def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]
 
 
 def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[Measurement]:
-    """The measurement with some of its components; a raw one may take several."""
+    """Measurements of these components alone: one, or several where a known quantity of several bodies is split."""
     if len(components) == len(m.components(model)):
         return [m]
     if not isinstance(m, RawMeasurement):
@@ -137,7 +137,7 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
 
 
 def as_code(m: Measurement, model: Model) -> str:
-    """The measurement as Python code; one without simple code by its name and components."""
+    """The measurement as Python code if that is short, else its name and components."""
     if isinstance(m, RawMeasurement) and not isinstance(m, Subset):
         owners = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
         parts = "" if m.chosen == "all" else f", {list(m.chosen)!r}"

@@ -41,7 +41,7 @@ class StateDiagnosis:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Diagnosis:
-    """Well-posedness of a problem, that is, one solution at almost every state; else obstacles and remedies.
+    """Whether a problem has one solution at almost every state; if not, the causes and remedies.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class Diagnosis:
     by_structure
         The parts of `missing` and `excess` that the pattern shows.
     undetermined
-        Unknowns that cannot be determined at almost every state: they take part in a null direction.
+        Unknowns that are part of a null direction, and so not determined, at almost every state.
     undetermined_at_some_states
-        Unknowns that cannot be determined at some of the sampled states.
+        Unknowns that are not determined at some of the sampled states.
     determined
-        Unknowns that are determined at every sampled state, whatever else is missing; `sysdyn.least_norm` gives them.
+        Unknowns that are determined at every sampled state; `sysdyn.least_norm` gives their values.
     redundant
         Measurements that are combinations of other exact equations, or contradict them.
     directions

@@ -1,4 +1,4 @@
-"""Structural well-posedness: Dulmage-Mendelsohn blocks of the worst-case pattern, and names of what is in them."""
+"""Structural well-posedness by the Dulmage-Mendelsohn blocks of the worst-case pattern, and names of unknowns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LEADING = ("w", "fx", "qdd", "tau")
 class Structure(NamedTuple):
     """Well-posedness by the pattern alone.
 
-    missing: equations that the under-determined part lacks; undetermined: its unknowns. excess: equations that the
-    over-determined part of the exact equations has too many; redundant: its equations. Both are column or row numbers.
+    missing: number of equations that the under-determined part lacks; undetermined: the columns of this part. excess:
+    number of equations too many in the over-determined part of the exact equations; redundant: the rows of this part.
     """
 
     missing: int
@@ -32,7 +32,7 @@ class Structure(NamedTuple):
 
 
 def structure(system: System, active: np.ndarray | None = None) -> Structure:
-    """Structure of a problem's equations.
+    """The structure of the active equations of a problem.
 
     active (equations,) bool: equations that count; None: all.
     """
@@ -47,13 +47,13 @@ def structure(system: System, active: np.ndarray | None = None) -> Structure:
 
 
 def unknown_names(system: BlockSystem, columns: Iterable[int]) -> tuple[str, ...]:
-    """Names of unknowns, those that a user would state first."""
+    """Names of unknowns, first those of quantities that a user would state."""
     rank = {quantity: k for k, quantity in enumerate(LEADING)}
     order = sorted(columns, key=lambda c: (rank.get(system.col_blocks[c][0], len(rank)), c))
     return tuple(system.col_names[c] for c in order)
 
 
 def equation_names(system: BlockSystem, rows: Iterable[int]) -> tuple[str, ...]:
-    """Names of equations: measurements, those stated last first since they are likeliest redundant, then the others."""
+    """Names of equations: first measurements, in reverse since the last ones are the likeliest to be redundant."""
     order = sorted(rows, key=lambda r: (system.row_blocks[r][0] != "y", -r))
     return tuple(system.row_names[r] for r in order)

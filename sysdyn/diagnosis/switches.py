@@ -1,7 +1,7 @@
-"""Combinations of switched-off sensors that leave something undetermined.
+"""Test whether the sensors that are switched on determine all unknowns.
 
-The directions that only switchable sensors observe are computed once, at random states. A batch of combinations is then
-tested for observing all of them.
+The directions that only switchable sensors observe are computed once, at random states. Each combination of switches is
+then tested for observing all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STATES = 2  # random states: a combination is deficient if it is at both
 
 
 class Switches:
-    """The switches of a problem with noise."""
+    """The switchable measurements of a problem with noise, and the directions that they alone observe."""
 
     def __init__(self, system: System):
         plain = system.plain
@@ -36,7 +36,7 @@ class Switches:
             self._responses.append(np.where(size > ZERO, responses / np.where(size > ZERO, size, 1.0), 0.0))
 
     def undetermined_mask(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """(n,) bool: the sensors that are on leave something undetermined at almost every state. inputs: (…, size)."""
+        """(n,) bool: where the sensors that are on leave unknowns undetermined; inputs: (1 or n, size) by group."""
         if all(inputs[group].all() for group in self.groups) or not self._responses[0].shape[1]:
             return np.zeros(n, dtype=bool)
         on = np.stack([np.broadcast_to(inputs[group][..., k] != 0.0, n) for group, k in self._places], axis=1)

@@ -14,7 +14,7 @@ Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.
 
 
 class Combination(NamedTuple):
-    """Y d + b_Y of the unknowns: rows of Y, {column: entry}, and b_Y (m)."""
+    """An affine function Y d + b_Y of the unknowns d: rows of Y, {column: entry}, and b_Y (m)."""
 
     rows: list[Row]
     b: list
@@ -24,8 +24,8 @@ class Combination(NamedTuple):
 class Assembly:
     """A system D d + b = 0 in one graph.
 
-    inputs: the groups of inputs it was built from. rows: of D, {column: entry}; b: one for each row. names and blocks:
-    the name and the (kind, body) of each row. outputs: {name: value of a measurement that is an output}.
+    inputs: (name, scalars) of each group of inputs. rows and b: {column: entry} of D, and the entry of b, by row. names
+    and blocks: the name and the (kind, body) of each row. outputs: {name: value of a measurement that is an output}.
     """
 
     graph: Graph
@@ -53,8 +53,8 @@ class Assembly:
 def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
     """Copy of the system over `graph`, in which every entry that depends on the state is a separate input.
 
-    Equal (or opposite) entries share an input, because X occurs in c(a) and in c(f); constants stay constants. Its
-    elimination counts the operations of the *solve* scope: X, v, c and ν are inputs.
+    Equal or opposite entries share an input, because X occurs in c(a) and in c(f). An elimination of this copy has the
+    operations of the *solve* scope: those of computing X, v, c and ν do not count.
     """
     inputs: dict[int, Expr] = {}  # by the node of the entry
 

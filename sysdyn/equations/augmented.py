@@ -34,9 +34,10 @@ SQUARED = 1e-6
 
 
 class AugmentedSystem(System):
-    """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation.
+    """The symmetric system of an estimate. Its unknowns are those of the problem, then one multiplier an equation.
 
-    n_unknowns: number of columns of unknowns. tree_node: the body that each column belongs to.
+    n_unknowns: number of columns before the multipliers. tree_node: the body that each column belongs to, for orders
+    that follow the kinematic tree.
     """
 
     def __init__(self, plain: BlockSystem):
@@ -55,8 +56,8 @@ class AugmentedSystem(System):
     def estimability(self, entries: np.ndarray) -> float:
         """Reciprocal condition number of the equations without multipliers, for one row of `values`.
 
-        The lesser of that of the exact equations, which have to be independent, and that of all equations, which have
-        to determine the unknowns, whatever the covariances. From singular values of dense matrices.
+        The lesser of two: that of the exact equations, which have to be independent, and that of all equations, which
+        have to determine the unknowns. Both are independent of the covariances, and from dense singular values.
         """
         D = self.matrix(self.drop_rounding(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         if D.shape[0] < D.shape[1]:
@@ -118,10 +119,10 @@ class AugmentedSystem(System):
         return both, both
 
     def completed(self, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """Unknowns d (N, layout) of an estimate with the multipliers of least stationarity; NaN if there are none.
+        """Unknowns d (N, layout) of an estimate, completed by multipliers; NaN where Σ is singular.
 
-        μ = Σ⁻¹ (Y d + y₀), and the λ of least stationarity E^T λ + Y^T μ, in natural units. entries (N or 1, nnz), b (N
-        or 1, equations): of `values`; multipliers in d count for nothing.
+        μ = Σ⁻¹ (Y d + y₀), and λ minimises the residual E^T λ + Y^T μ of stationarity in natural units. entries (N or
+        1, nnz), b (N or 1, equations): of `values`. Multipliers in d are not read.
         """
         result = np.full((len(d), self.layout.n), np.nan)
         result[:, self.plain.columns] = d[:, self.plain.columns]
@@ -131,7 +132,7 @@ class AugmentedSystem(System):
         return result
 
     def _multipliers(self, entries: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """λ and μ (equations,) at one state, of unknowns x."""
+        """λ and μ (equations,) at one state with unknowns x; see `completed`."""
         n, M = self.n_unknowns, self.matrix(entries)
         noisy = np.flatnonzero(self.plain.noisy_mask)
         exact = np.flatnonzero(~self.plain.noisy_mask)
@@ -150,11 +151,10 @@ class AugmentedSystem(System):
         return multipliers
 
     def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) of residuals; stationarity is relative to the greatest of its rows, in natural units.
+        """Sizes (N, equations) of terms that residuals are relative to; all rows of stationarity have the greatest one.
 
-        Multipliers are no results, and many are zero but for rounding, all of them if nothing is redundant:
-        μ = Σ⁻¹ (Y d + y₀) counts with the size of the terms of Y d + y₀. Multipliers of equations that are switched off
-        do not count.
+        Multipliers may be rounding errors of zeros. So μ = Σ⁻¹ (Y d + y₀) counts with the size of the terms of
+        Y d + y₀, and in natural units. Multipliers of equations that are switched off do not count.
         """
         (r, c), n = self.coordinates, self.n_unknowns
         off = self.row_sums(np.where(r == c, 0.0, size))[:, n:] == 0.0
@@ -169,13 +169,13 @@ class AugmentedSystem(System):
         return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """`System.scaled` with Σ = 1: the existence of one estimate does not depend on Σ."""
+        """`System.scaled` with Σ = 1, since Σ does not decide whether there is one estimate."""
         scale, (r, c) = self.scaling[0], self.coordinates
         return self.matrix(np.where(self._covariance, np.where(r == c, -1.0, 0.0), entries * scale[r] * scale[c]))
 
 
 def _put_covariance(rows: list[Row], noise: Noise, scalars: np.ndarray, numbers: Sequence[int]) -> None:
-    """Put −Σ into the rows and columns of the multipliers of its components."""
+    """Put −Σ into the rows and columns `numbers`, those of its multipliers; scalars: the inputs that Σ is made of."""
     for k, i in enumerate(numbers):
         for l, j in enumerate(numbers):
             if k == l or noise.full:
@@ -183,7 +183,7 @@ def _put_covariance(rows: list[Row], noise: Noise, scalars: np.ndarray, numbers:
 
 
 def _switch(rows: list[Row], b: list, i: int, active) -> None:
-    """Multiply equation i by `active`: unchanged if that is 1; −μ_i = 0, without any other unknown, if it is 0."""
+    """Multiply equation i by `active`: unchanged where that is 1; it reads −μ_i = 0 where that is 0."""
     for j, x in rows[i].items():
         if j == i:
             rows[i][i] = x * active - (1.0 - active)
@@ -194,7 +194,7 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
 
 
 def bodies_of_columns(plain: BlockSystem) -> list[int]:
-    """Body of each unknown; for a wrench of a constraint one for all bodies that it loads, see `_common_body`."""
+    """Body of each unknown; the wrench of a constraint belongs to the `_common_body` of the bodies that it loads."""
     bodies = [block[1] for block in plain.col_blocks]
     for c in (c for c, block in enumerate(plain.col_blocks) if block[0] == "w"):
         rows = zip(plain.row_blocks, plain.assembly.rows, strict=True)
@@ -203,13 +203,13 @@ def bodies_of_columns(plain: BlockSystem) -> list[int]:
 
 
 def _bodies_of_rows(plain: BlockSystem, bodies: Sequence[int]) -> list[int]:
-    """Body of each row, by those of the unknowns."""
+    """Body of each row, from those of the unknowns; a measurement belongs to the `_common_body` of its unknowns."""
     rows = zip(plain.row_blocks, plain.assembly.rows, strict=True)
     return [block[1] if block[0] != "y" else _common_body(plain, {bodies[c] for c in row}) for block, row in rows]
 
 
 def _common_body(plain: BlockSystem, bodies: set[int]) -> int:
-    """The far end of the path that the bodies are on, or the body at which their branches meet; −1 is the world."""
+    """The last body if all are on one path to the root, else their nearest common ancestor; −1 for the world."""
     paths = [path(plain.model, i) for i in bodies]
     longest = max(paths, key=len, default=[])
     if bodies <= set(longest):

@@ -17,15 +17,15 @@ ROUNDING_SHARE = 1e-11
 
 
 class Residual(NamedTuple):
-    """D d + b at N states and its distance from zero.
+    """D d + b at N states, and how far that is from zero.
 
     rows (N, equations): D d + b itself
-    backward_error (N,): the greatest |D d + b|_i / (|D| s + |b|)_i over the rows, s the sizes of the unknowns: the
-        least relative change of each entry of D and b that makes d exact (Oettli and Prager 1964). s_j is the greatest
-        of the vector of three that d_j is a component of, since rotated frames mix them. Where the unknowns of a row
-        vanish, its terms are rounding errors: below 1e-11 of its natural terms, the row is relative to these. Natural
-        terms have each unknown as large as the greatest of its kind (acceleration, force) at its body, in the units
-        that equilibrate D (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns)
+    backward_error (N,): the least relative change of each entry of D and b that makes d exact, that is, the greatest
+        |D d + b|_i / (|D| s + |b|)_i over the rows (Oettli and Prager 1964). The size s_j of an unknown is the greatest
+        component of the vector of three that d_j belongs to, since rotated frames mix these. A row whose terms are
+        below 1e-11 of its natural terms has rounding errors alone, so its residual is relative to the natural terms. In
+        these an unknown is as large as the greatest of its kind (acceleration, force) at its body, in the units that
+        equilibrate D (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns)
     normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
     """
 
@@ -62,7 +62,7 @@ def residual_of(system: System, entries: np.ndarray, b: np.ndarray, d: np.ndarra
 
 
 def _greatest(x: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """(N, n): the greatest of x (N, n) among the columns of the same group; group (n,): numbers from 0."""
+    """Replace each entry of x (N, n) by the greatest in its row of the same group; group (n,): numbers from 0."""
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(group.max() + 1))
     return np.maximum.reduceat(x[:, order], starts, axis=1)[:, group]

@@ -58,9 +58,9 @@ class MeasurementRows:
                     )
 
     def add_known(self, known: Mapping[str, np.ndarray]) -> dict[int, Expr]:
-        """The value of each known scalar, by its column in the layout; adds the rows x = y if the formulation has them.
+        """Add a row x = y for each known scalar, if the formulation has these; return {column in the layout: y}.
 
-        known: inputs of each quantity at full size.
+        known: {quantity: inputs y at full size}.
         """
         form, layout, model = self._form, self._form.layout, self._form.problem.model
         values: dict[int, Expr] = {}
@@ -92,7 +92,7 @@ class MeasurementRows:
                 self._add_load(equation, i, columns, L)
 
     def output(self, m: Measurement, galilean: bool) -> Rows:
-        """The value y = Y d + b_Y of a measurement. galilean: set linear velocities to 0; y does not depend on them."""
+        """The value y = Y d + b_Y of a measurement; galilean: y does not depend on linear velocities, so these are 0."""
         names = m.components(self._form.problem.model)
         context, shift = (self._angular, []) if galilean else (self._context, self._shift)
         parts, bias = self._of_unknowns(m, m.rows(context), m.bias(context), shift)
@@ -106,7 +106,7 @@ class MeasurementRows:
         return rows
 
     def _add_load(self, equation: str, i: int, columns: range, coefficients: np.ndarray) -> None:
-        """Add unknowns that act on body i as fx does, or at its joint as τ does; coefficients: in its coordinates."""
+        """Add unknowns that act in c(f_i) or c(τ_i) as fx_i or τ_i do; coefficients: in the frame of the body."""
         load = np.asarray(coefficients).astype(object)
         if equation == "f" and self._form.frames is not None:
             load = self._form.to_equation_frame("f", i) @ load
@@ -115,7 +115,7 @@ class MeasurementRows:
     def _of_unknowns(
         self, m: Measurement, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray, shift: list[np.ndarray]
     ) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:
-        """(parts, bias) of the equations of a measurement, from frames of bodies to frames of the unknowns."""
+        """Write the equations of a measurement in the frames of the unknowns; returns (parts, bias)."""
         layout, parts = self._form.layout, []
         size = len(m.components(self._form.problem.model))
         for (quantity, owner), coefficients in blocks.items():

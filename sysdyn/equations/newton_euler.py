@@ -48,7 +48,7 @@ class Rows:
             self.names.append(name)
 
     def extend(self, block: Block, columns: range, matrix: np.ndarray) -> None:
-        """Add one part to the block row of that name; matrix has a row for each of its rows."""
+        """Add the entries of a matrix to all rows of a block."""
         for k, row in enumerate(r for r, b in enumerate(self.blocks) if b == block):
             self.entries[row] |= {c: x for c, x in zip(columns, matrix[k], strict=True) if not is_zero(x)}
 
@@ -59,9 +59,9 @@ def newton_euler(
 ) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
-    begin(i) is called before each piece of work on body i. classical: a is the classical acceleration of the origins of
-    bodies, a + [0; ω × v], instead of the spatial one. fx_frames: {i: (6, 6)} from the frame of fx_i to that of c(f_i),
-    if they differ.
+    begin(i) is called before the expressions of body i are written. classical: a is the classical acceleration of the
+    origins of bodies, a + [0; ω × v], instead of the spatial one. fx_frames: {i: (6, 6)} from the frame of fx_i to that
+    of c(f_i), if they differ.
     """
     X = joint_transforms(model, q, begin)
     v, c = velocities(model, X, qd, begin)
@@ -108,7 +108,7 @@ def newton_euler(
 def _classical_bias(
     model: Model, i: int, q: np.ndarray, qd: np.ndarray, v: list[np.ndarray], inertia: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """c_i and ν_i of classical accelerations, free of linear velocities but the joint's own.
+    """c_i and ν_i of classical accelerations, which need no linear velocity but that across the joint.
 
     c = [ω_i × ω_J;  E (ω_λ × (ω_λ × r)) + 2 E ω_λ × v_J + ω_J × v_J],    ν = [ω × J ω;  ω × (ω × h)]
     """

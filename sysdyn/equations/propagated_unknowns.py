@@ -8,9 +8,9 @@ There the product becomes an unknown h, and its factor follows without a divisio
     h = X_j^T f_j     −f_j + X_j^{−T} h = 0      from a body with measured f, or known τ of a free joint, to one with
                                                  unknown fx
 
-The system is then triangular with an accelerometer on a hand, or with a force sensor at the hip for the wrench on the
-foot. So it is in inverse dynamics on one foot, whose contact states its acceleration and has the unknown wrench; for
-other constraints the recursive orders are better.
+The system is then triangular with an accelerometer on a hand, or with a force sensor at the hip that measures the
+wrench on the foot. It also is in inverse dynamics on one foot, whose contact states the acceleration of the foot and
+has an unknown wrench. For other constraints the recursive orders need fewer operations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def propagated_blocks(problem: Statement) -> tuple[Block, ...]:
 
 
 class _MeasuredBlocks:
-    """The components of each block of six that raw measurements, and sensors of that block alone, determine."""
+    """Which accelerations and wrenches of bodies are measured by known values and by sensors of nothing else."""
 
     def __init__(self, problem: Statement):
         self.model, self.problem = problem.model, problem
@@ -51,7 +51,7 @@ class _MeasuredBlocks:
         return sum(body == i for body, _ in self.problem.knows(quantity))
 
     def _is_determined(self, quantity: str, i: int) -> bool:
-        """True if all six components follow, with constant coefficients."""
+        """True if the measurements determine all six components, with constant coefficients."""
         units = [np.eye(6)[k] for body, k in self.problem.knows(quantity) if body == i]
         return np.linalg.matrix_rank(np.array([*self.constant_rows.get((quantity, i), ()), *units, np.zeros(6)])) == 6
 
@@ -59,13 +59,13 @@ class _MeasuredBlocks:
         return np.array_equal(self.model.joints[i].S, np.eye(6))
 
     def _single_support(self) -> Constraint | None:
-        """The constraint of a robot with one, known τ of its free root and known q̈ of all other joints; else None."""
+        """The constraint, if it is the only one, the free root has known τ and all other joints known q̈; else None."""
         roots = [self.model.v_slice(i) for i in range(self.model.nb) if self._is_free(i)]
         driven = driven_freedoms(self.problem) == {k for part in roots for k in range(part.start, part.stop)}
         return self.problem.constraints[0] if driven and len(self.problem.constraints) == 1 else None
 
     def acceleration_paths(self) -> list[int]:
-        """Bodies whose acceleration determines that of the parent."""
+        """Bodies whose acceleration shall give that of the parent: between a measured one and a free root."""
         paths = [path(self.model, i) for i in range(self.model.nb) if self._is_determined("a", i)]
         bodies: list[int] = []
         for root in sorted({p[-1] for p in paths}):
@@ -74,7 +74,7 @@ class _MeasuredBlocks:
         return bodies
 
     def wrench_paths(self) -> list[int]:
-        """Bodies whose wrench follows from that of the parent."""
+        """Bodies whose wrench shall follow from that of the parent: between a measured one and one with unknown fx."""
         bodies = range(self.model.nb)
         sources = {
             i for i in bodies if self._is_determined("f", i) or (self._is_free(i) and self._n_known("tau", i) == 6)
@@ -96,7 +96,7 @@ def _same(first: list[list[float]], second: list[list[float]]) -> bool:
 
 
 def _rows_by_block(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
-    """Coefficients of sensors, and of the support, by their block; without rows that have several blocks."""
+    """{block: coefficients of the rows of sensors, and of the support, that contain this block alone}."""
     model, layout = problem.model, Layout(problem.model)
     by_block: dict[Block, list[list[float]]] = {}
     for m in (m for m in problem.custom if m is support or not isinstance(m, Constraint)):

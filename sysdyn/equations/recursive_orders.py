@@ -1,9 +1,8 @@
 """Classical algorithms as elimination orders: RNEA, CRBA + LTDL and ABA as permutations of D.
 
 Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i if it
-is unknown, and q̈_i if τ_i is known: then its pivot is the joint-space inertia that is left, positive at every state.
-The rows of constraints give their wrenches, last: A H⁻¹ A^T is left for these, positive definite if the constraints are
-independent.
+is unknown, and q̈_i if τ_i is known: then its pivot is the remaining joint-space inertia, positive at every state.
+Last, the rows of constraints give their wrenches, from A H⁻¹ A^T, positive definite if the constraints are independent.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class PivotRecorder:
                         self.add(self._row_of_known[column], column)
 
     def add_block(self, quantity: str, i: int, equation: tuple[str, int] | None = None) -> None:
-        """Take pivots of row block c(quantity_i), or that of the equation, in column block quantity_i."""
+        """Take pivots of the row block `equation`, by default c(quantity_i), in the column block quantity_i."""
         numbers = self.system.layout.columns(quantity, i)
         for r, number in zip(self._rows[equation or (quantity, i)], numbers, strict=True):
             self.add(r, self._column[number])
@@ -77,7 +76,7 @@ class PivotRecorder:
                 self.add(self._rows["tau", i][k], self._column[number])
 
     def permutations(self) -> Permutations:
-        """The order, after pivots of the rows of constraints in their wrenches."""
+        """Take pivots of the rows of constraints in their wrenches, and return the order."""
         for k in range(len(self.system.problem.constraints)):
             self.add_block("w", k, ("y", len(self.system.problem.raw) + k))
         return self.row_perm, self.col_perm
@@ -103,8 +102,8 @@ def rnea(system: System) -> Permutations:
 def aba(system: System) -> Permutations:
     """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
 
-    Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
-    itself they are these pivots, each body's taken together, so that I^A and p^A (eq. 13) are left for the parent.
+    Nori eqs. (34), (35) order the matrix W^L D W^R, to which the pivots of D have been applied. Here each body's pivots
+    are applied to D together, so that I^A and p^A (eq. 13) remain for the parent.
     """
     p = PivotRecorder(system, "aba")
     p.add_known()
@@ -118,7 +117,7 @@ def aba(system: System) -> Permutations:
 
 
 def crba(system: System) -> Permutations:
-    """Composite rigid bodies, then LTDL: f_i, a_i from the leaves leave H q̈ + C = τ, whose pivots are q̈_n … q̈_1."""
+    """Composite rigid bodies, then LTDL: pivots f_i, a_i from the leaves, then q̈_n … q̈_1 of H q̈ + C = τ."""
     p = PivotRecorder(system, "crba")
     p.add_known()
     for i in reversed(range(p.nb)):

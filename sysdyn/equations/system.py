@@ -1,7 +1,7 @@
 """Systems D(q) d + b(q, q̇) = 0 with named rows and columns: as expressions, as pattern, and as numbers.
 
-One assembly serves all: over Expr it gives the compiler its input and the worst-case pattern; evaluated, it gives D(q)
-and b.
+One assembly serves all three: its expressions are the input of the compiler and have the worst-case pattern, and their
+values are D(q) and b.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class System:
         self.problem, self.model, self.passes = form.problem, form.problem.model, form.passes
 
     def rewrite(self, plain: Assembly) -> Assembly:
-        """Write the system from the equations of the problem alone, in the same graph."""
+        """Turn the equations of the problem into those of this system, in the same graph."""
         return plain
 
     def build(self, graph: Graph, segmented: bool = False) -> Assembly:
@@ -73,7 +73,7 @@ class System:
         return self.rewrite(self.plain.build(graph, segmented))
 
     def build_copy(self) -> Assembly:
-        """The system over a new graph, with a segment of the program for each body: a copy of a cached one."""
+        """The system over a new graph, with a segment of the program for each body; copied, since that is faster."""
         return self._segmented.copy()
 
     @cached_property
@@ -82,7 +82,7 @@ class System:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """The system over a graph that is not changed."""
+        """The system over a graph of its own, to read from."""
         return self.rewrite(self.plain.assembly)
 
     def output_terms(self, quantity: str) -> list[dict[int, float]]:
@@ -91,7 +91,7 @@ class System:
 
     @property
     def sharing(self) -> str:
-        """Kind of sharing of equal results in an elimination, see `Graph`."""
+        """Which equal results an elimination computes once: see `Graph`."""
         return "algebraic" if "symmetric_elimination" in self.passes else "structural"
 
     # ---- names and pattern -------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class System:
 
     @cached_property
     def _starts(self) -> np.ndarray:
-        """Number (equations + 1) of the first entry of each row, as in CSR."""
+        """Row pointers (equations + 1) of the pattern in CSR."""
         sizes = np.bincount(self.coordinates[0], minlength=self.shape[0])
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
@@ -240,23 +240,23 @@ class System:
         return self.matrix(entries * rows[r] * columns[c])
 
     def drop_rounding(self, entries: np.ndarray) -> np.ndarray:
-        """One row of `values`, entries that are zero but for rounding replaced by zero."""
+        """One row of `values` with zeros in place of entries that are rounding errors."""
         return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`scaling` that suits one state best, one row of `values`; see `bauer_condition`."""
+        """Factors as in `scaling` that minimise the condition number for one row of `values`; see `bauer_condition`."""
         (rows, columns), (r, c) = self.scaling, self.coordinates
         clean = self.drop_rounding(entries)
         _, *both = bauer_condition(self.matrix(clean * rows[r] * columns[c]))
         return rows * both[0], columns * both[1]
 
     def reciprocal_condition(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        """1/κ of the square matrix of one row of `values`, in the units of unknowns that make κ (Skeel) least.
+        """1/κ of the square matrix of one row of `values`, with Skeel's κ in the units of unknowns that make it least.
 
         It is the least relative change of entries that makes the matrix singular: 1 is well-conditioned, 0 singular.
         Entries below 1e-14 of their typical size count as zeros. A cheaper lower bound, in the units of `scaling`, is
         returned if it is at least `sufficient`, or below 1e-17: in other units a row of rounding errors looks regular
-        (see `bauer_condition`). For problems with noise the greater of that and the one in SI units.
+        (see `bauer_condition`). For problems with noise it is the greater of this bound and 1/κ in SI units.
         """
         clean = self.drop_rounding(entries)
         scaled = self.scaled(clean)
@@ -273,8 +273,8 @@ class System:
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         """Reciprocal condition number that decides whether a state can be solved, for one row of `values`.
 
-        `reciprocal_condition` of the matrix; of an estimate, whose multipliers may look singular though its equations
-        are not, the greater of that and `AugmentedSystem.estimability`. sufficient: as there.
+        That is `reciprocal_condition`. The multipliers of an estimate may make its matrix look singular though its
+        equations are not, so there it is the greater of that and `AugmentedSystem.estimability`.
         """
         return self.reciprocal_condition(entries, sufficient)
 
@@ -326,7 +326,7 @@ class System:
     # ---- sizes of residuals, see `sysdyn.equations.backward_error` -----------------------------------------------
 
     def residual_scale(self, scale: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) that residuals are relative to, from those of terms and from |D| (N, nnz)."""
+        """Sizes (N, equations) that residuals are relative to; scale: sums of absolute terms, size (N, nnz): |D|."""
         return scale
 
     def row_sums(self, terms: np.ndarray) -> np.ndarray:
@@ -340,7 +340,7 @@ class System:
 
     @cached_property
     def unknown_groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """(number (columns,) of the vector of three of each unknown, number of its kind at its body)."""
+        """For each unknown, numbers (columns,) of its vector of three components and of its kind at its body."""
         vectors: dict[tuple, int] = {}
         kinds: dict[tuple, int] = {}
         groups = []
@@ -413,7 +413,7 @@ class BlockSystem(System):
         return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), outputs)
 
     def _reduced(self, graph: Graph, rows: Rows, value_of: Mapping[int, Expr]) -> Combination:
-        """The rows with scalars that have no column moved into b, and constants of exact value."""
+        """The rows after known scalars without a column are moved into b; constants keep their exact value."""
         column, b = {c: k for k, c in enumerate(self.columns)}, list(rows.b)
         for r, row in enumerate(rows.entries):
             for c in (c for c in row if c not in column):
@@ -448,9 +448,9 @@ class BlockSystem(System):
         return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
 
     def unit_pivots(self) -> list[tuple[int, int]]:
-        """(row, column) of exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
+        """(row, column) of exact rows that give an unknown by a coefficient of ±1, body by body from the leaves.
 
-        All unknowns follow from the others: joint accelerations, and external wrenches that are not known.
+        These unknowns follow from the others, which are unknown joint accelerations and external wrenches.
         """
         rows, columns = self.assembly.rows, dict[tuple[str, int], list[int]]()
         exact = [r for r in range(len(rows)) if r not in self.noise_by_row]

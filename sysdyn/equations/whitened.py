@@ -21,9 +21,9 @@ from sysdyn.program.graph import sqrt
 
 
 class WhitenedSystem(System):
-    """Equations and unknowns of a problem with noise, the noisy equations in units of their standard deviations.
+    """The equations of a problem with noise, the noisy ones in units of their standard deviations.
 
-    Rows and columns are as in `plain`. A component that is switched off says 0 = 0.
+    Rows and columns are as in `plain`. The row of a component that is switched off is zero.
     """
 
     def __init__(self, plain: BlockSystem):
@@ -55,7 +55,7 @@ class WhitenedSystem(System):
 
 
 def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
-    """Rows of L, L L^T = Σ; in a full Σ, components that are switched off are independent of all others."""
+    """Rows of the Cholesky factor L, L L^T = Σ; a component of a full Σ that is switched off has no covariances."""
     if not noise.full:
         return [{k: sqrt(numbers[k])} for k in range(noise.size)]
     L: list[Row] = []
@@ -73,7 +73,7 @@ def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
 
 
 def substitute_forward(factor: Sequence[Row], values: Iterable) -> list:
-    """L⁻¹ values, of rows of L, by forward substitution."""
+    """L⁻¹ values by forward substitution; factor: rows of L."""
     solution: list = []
     for k, x in enumerate(values):
         for l, entry in factor[k].items():
