@@ -157,7 +157,7 @@ class FileError(SysdynError, OSError):
 
 
 class PlausibilityWarning(UserWarning):
-    """The model can be used but is physically implausible, as real files are."""
+    """The model can be used but is physically implausible, which many published files are."""
 
 
 class IgnoredWarning(UserWarning):

@@ -17,7 +17,7 @@ from sysdyn.model.quantities import QUANTITIES
 
 
 def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_structure: int, example: str) -> str:
-    """Sentence that names the quantities of which as many have to be stated as directions are missing.
+    """Sentence that names undetermined quantities, and how many of them have to be stated.
 
     columns: the undetermined unknowns. missing: number of null directions; by_structure: how many of them the pattern
     shows. example: measurements that suffice, as Python code.

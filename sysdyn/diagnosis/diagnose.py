@@ -281,7 +281,7 @@ def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
 
 
 def _checked(available: Iterable[Measurement]) -> list[Measurement]:
-    """The available measurements whose equations are not among those of the layout already. Raises InvalidInput."""
+    """The available measurements that need rows, which exact values of unknowns do not. Raises InvalidInput."""
     if not isinstance(available, (list, tuple)):
         raise InvalidInput(
             f"available measurements are a list, not {available!r}; a log is diagnosed by sysdyn.observability"

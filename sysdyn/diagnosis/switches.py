@@ -36,7 +36,7 @@ class Switches:
             self._responses.append(np.where(size > ZERO, responses / np.where(size > ZERO, size, 1.0), 0.0))
 
     def undetermined_mask(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """(n,) bool: where the sensors that are on leave unknowns undetermined; inputs: (1 or n, size) by group."""
+        """(n,) bool: True for states whose active sensors do not determine all; inputs: (1 or n, size) by group."""
         if all(inputs[group].all() for group in self.groups) or not self._responses[0].shape[1]:
             return np.zeros(n, dtype=bool)
         on = np.stack([np.broadcast_to(inputs[group][..., k] != 0.0, n) for group, k in self._places], axis=1)

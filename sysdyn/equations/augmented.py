@@ -151,10 +151,10 @@ class AugmentedSystem(System):
         return multipliers
 
     def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) of terms that residuals are relative to; all rows of stationarity have the greatest one.
+        """Sizes (N, equations) of terms that residuals are relative to; for stationarity the greatest of all its rows.
 
-        Multipliers may be rounding errors of zeros. So μ = Σ⁻¹ (Y d + y₀) counts with the size of the terms of
-        Y d + y₀, and in natural units. Multipliers of equations that are switched off do not count.
+        In natural units. A multiplier that should be zero is a rounding error, so μ = Σ⁻¹ (Y d + y₀) counts with the
+        terms of Y d + y₀ instead of its value. Multipliers of equations that are switched off do not count.
         """
         (r, c), n = self.coordinates, self.n_unknowns
         off = self.row_sums(np.where(r == c, 0.0, size))[:, n:] == 0.0

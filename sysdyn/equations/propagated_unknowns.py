@@ -65,7 +65,7 @@ class _MeasuredBlocks:
         return self.problem.constraints[0] if driven and len(self.problem.constraints) == 1 else None
 
     def acceleration_paths(self) -> list[int]:
-        """Bodies whose acceleration shall give that of the parent: between a measured one and a free root."""
+        """Bodies between one with measured acceleration and a free root: their acceleration gives that of the parent."""
         paths = [path(self.model, i) for i in range(self.model.nb) if self._is_determined("a", i)]
         bodies: list[int] = []
         for root in sorted({p[-1] for p in paths}):
@@ -74,7 +74,7 @@ class _MeasuredBlocks:
         return bodies
 
     def wrench_paths(self) -> list[int]:
-        """Bodies whose wrench shall follow from that of the parent: between a measured one and one with unknown fx."""
+        """Bodies between one with measured wrench and one with unknown fx: the wrench of the parent gives theirs."""
         bodies = range(self.model.nb)
         sources = {
             i for i in bodies if self._is_determined("f", i) or (self._is_free(i) and self._n_known("tau", i) == 6)
