@@ -92,7 +92,7 @@ class MeasurementRows:
                 self._add_load(equation, i, columns, L)
 
     def output(self, m: Measurement, galilean: bool) -> Rows:
-        """The value y = Y d + b_Y of a measurement. galilean: it does not depend on linear velocities: set them to 0."""
+        """The value y = Y d + b_Y of a measurement. galilean: y is free of linear velocities, which are set to 0."""
         names = m.components(self._form.problem.model)
         context, shift = (self._angular, []) if galilean else (self._context, self._shift)
         parts, bias = self._of_unknowns(m, m.rows(context), m.bias(context), shift)

@@ -65,7 +65,7 @@ class _MeasuredBlocks:
         return self.problem.constraints[0] if driven and len(self.problem.constraints) == 1 else None
 
     def acceleration_paths(self) -> list[int]:
-        """Bodies between one with measured acceleration and a free root: their acceleration gives that of the parent."""
+        """Bodies between a measured acceleration and a free root: their acceleration gives that of the parent."""
         paths = [path(self.model, i) for i in range(self.model.nb) if self._is_determined("a", i)]
         bodies: list[int] = []
         for root in sorted({p[-1] for p in paths}):
