@@ -45,7 +45,7 @@ def test_a_payload(added):
     found = sd.identify(ARM, *log(carrying(ARM, PAYLOAD), 50), LAST, added=added)
     np.testing.assert_allclose(found.change, PAYLOAD, atol=1e-9)
     np.testing.assert_allclose(found[LAST], sd.inertial_parameters(ARM)[-10:] + PAYLOAD, atol=1e-9)
-    assert found.possible and np.isfinite(found.std).all() and not found.unseen
+    assert found.physically_consistent and np.isfinite(found.std).all() and not found.unidentifiable
     assert found.names[0] == "body2.m" and found.units[:2] == ("kg", "kg m")
     # as parameters of a solver, and as a model
     q, qd, qdd, tau = log(carrying(ARM, PAYLOAD), 3, seed=9)
@@ -58,18 +58,24 @@ def test_base_parameters_of_the_puma():
     """36, as of every 6R arm of its geometry (Gautier 1991); the rest changes no torque, whatever the motion."""
     model = load_robot("puma560")[0]
     found = sd.identify(model, *log(model, 100))
-    assert len(found.combinations) == 36 and len(found.unseen) == 24 and all(x.always for x in found.unseen)
+    assert (
+        len(found.combinations) == 36
+        and len(found.unidentifiable) == 24
+        and all(x.structural for x in found.unidentifiable)
+    )
     pi = dict(zip(found.names, sd.inertial_parameters(model), strict=True))
     for x in found.combinations:
         np.testing.assert_allclose(x.value, sum(c * pi[name] for name, c in x.terms), atol=1e-9)
     Y = sd.joint_torque_regressor(model, *model.random_state(seed=5, batch=20))
     number = {name: k for k, name in enumerate(found.names)}
-    for x in found.unseen:
+    for x in found.unidentifiable:
         change = np.zeros(60)
         change[[number[name] for name, _ in x.terms]] = [c for _, c in x.terms]
         np.testing.assert_allclose(Y @ change, 0.0, atol=1e-9)
     text = repr(found)
-    assert "60 parameters of 'puma560': " in text and "24 not at all" in text and "not told by any motion: " in text
+    assert (
+        "60 parameters of 'puma560': " in text and "24 not at all" in text and "not determined by any motion: " in text
+    )
 
 
 def test_what_a_log_does_not_tell():
@@ -77,16 +83,16 @@ def test_what_a_log_does_not_tell():
     q, qd, qdd, _ = log(ARM, 40)
     q[:, 1:], qd[:, 1:], qdd[:, 1:] = 0.3, 0.0, 0.0
     found = sd.identify(ARM, q, qd, qdd, sd.rnea(ARM, q, qd, qdd), LAST)
-    assert found.unseen and not any(x.always for x in found.unseen)
+    assert found.unidentifiable and not any(x.structural for x in found.unidentifiable)
     Y = sd.joint_torque_regressor(ARM, q, qd, qdd)[..., -10:]
     everywhere = sd.joint_torque_regressor(ARM, *ARM.random_state(seed=2, batch=20))[..., -10:]
-    for x in found.unseen:
+    for x in found.unidentifiable:
         change = np.zeros(10)
         change[[found.names.index(name) for name, _ in x.terms]] = [c for _, c in x.terms]
         np.testing.assert_allclose(Y @ change, 0.0, atol=1e-8)
         assert np.abs(everywhere @ change).max() > 1e-3
     np.testing.assert_allclose(found.change, 0.0, atol=1e-9)  # as declared, where the log says nothing
-    assert "not told by this log" in repr(found)
+    assert "not determined by this log" in repr(found)
     seen_alone = {x.terms[0][0] for x in found.combinations if len(x.terms) == 1}
     assert {name for name, std in zip(found.names, found.std, strict=True) if np.isfinite(std)} == seen_alone
 
@@ -112,7 +118,7 @@ def test_the_best_of_those_that_can_be():
     """Karush, Kuhn and Tucker: P ⪰ 0, its multiplier Z ⪰ 0, ⟨P, Z⟩ = 0, for the gradient of the squared errors."""
     q, qd, qdd, tau = log(carrying(ARM, PAYLOAD), 60, noise=2.0, seed=4)
     found = sd.identify(ARM, q, qd, qdd, tau, LAST, noise=2.0, added=True)
-    assert not found.possible and "no body is like the best fit" in repr(found)
+    assert not found.physically_consistent and "not physically consistent" in repr(found)
     P = pseudo(found.change)
     Y = sd.joint_torque_regressor(ARM, q, qd, qdd)[..., -10:].reshape(-1, 10)
     gradient = Y.T @ (Y @ found.change - (tau - sd.rnea(ARM, q, qd, qdd)).ravel()) / 4.0
@@ -139,7 +145,7 @@ def test_joints():
     np.testing.assert_allclose(found.values, 0.1, atol=1e-9)
     # what is negative cannot be
     found = sd.identify(ARM, q, qd, qdd, tau - 0.4 * qd, "damping:joint1", noise=0.1)
-    assert not found.possible and 0.0 <= found.values[0] <= 1e-6 and found.combinations[0].value < -0.39
+    assert not found.physically_consistent and 0.0 <= found.values[0] <= 1e-6 and found.combinations[0].value < -0.39
 
 
 def test_torques_that_are_not_known_and_known_wrenches():
@@ -161,7 +167,7 @@ BAD = [
     (dict(noise=[1.0, 2.0]), InvalidInput, "noise of τ"),
     (dict(tau=np.ones((4, 2))), InvalidInput, "tau has shape"),
     (dict(qd=np.ones((5, 3))), InvalidInput, "do not fit together"),
-    (dict(tau=np.ones((4, 3)), parameters=None), InvalidInput, "12 torques do not tell 30 parameters"),
+    (dict(tau=np.ones((4, 3)), parameters=None), InvalidInput, "12 torques do not determine 30 parameters"),
 ]  # fmt: skip
 
 
@@ -186,10 +192,10 @@ def test_a_body_that_fits_is_possible_though_the_nearest_change_is_none():
     tau = sd.rnea(heavier, q, qd, qdd)
     for noise in (None, 0.01):
         found = sd.identify(model, q, qd, qdd, tau, "inertia:body1", noise=noise)
-        assert found.possible
+        assert found.physically_consistent
         np.testing.assert_allclose(found["inertia:body1"][:2], 1.5 * sd.inertial_parameters(model)[10:12], rtol=1e-6)
     tau[:, 1] *= -1.0  # a negative mass
-    assert not sd.identify(model, q, qd, qdd, tau, "inertia:body1", noise=0.01).possible
+    assert not sd.identify(model, q, qd, qdd, tau, "inertia:body1", noise=0.01).physically_consistent
 
 
 # ---- residuals of a log ----------------------------------------------------------------------------------------------
