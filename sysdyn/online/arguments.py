@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, PlausibilityWarning, check_among, warn
-from sysdyn.measurements.groups import switch_group, value_group
-from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.groups import VALUE, group_of, switch_group, value_group
+from sysdyn.measurements.noise import FAR, noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.online.speeds import warn_of_followers
@@ -21,20 +22,18 @@ from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument
 from sysdyn.program.groups import Group, Groups, bind_arguments
 from sysdyn.program.labels import array_by_label, as_frame, column_labels, frame_array, match_labels
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
-from sysdyn.runtime.native_calls import CallPattern
+from sysdyn.runtime.native_calls import Argument, CallPattern
 
 # Values by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
-# Keywords of a call that hold values by name; all others are quantities.
-_KINDS = ("y", "noise", "active", "parameters", TANGENTS, COTANGENTS)
-# The ones among these that are not of measurements.
-FURTHER = ("noise", "active", "parameters", TANGENTS, COTANGENTS)
-# An array of a call: the field of `Arguments` that has it, and its name or number in there, None if it is all of it.
-Slot: TypeAlias = tuple[str, Any]
+# Keywords of a call whose values are {name: array}, except `active`; all other keywords are quantities.
+_BY_NAME = ("y", "noise", "parameters", TANGENTS, COTANGENTS)
+# An array argument: its field of `Arguments`, and its name or position in the field; None if the field is one array.
+ArgPath: TypeAlias = tuple[str, Any]
 
 
-class Given(KnownQuantities, total=False):
-    """Arguments of a call by keyword, beside q and q̇: known quantities, and values by name; see `Solver.__call__`."""
+class CallKeywords(KnownQuantities, total=False):
+    """Keyword arguments of a call besides q and q̇: known quantities, and values by name; see `Solver.__call__`."""
 
     y: Named | ArrayLike | None
     noise: Named | None
@@ -45,15 +44,15 @@ class Given(KnownQuantities, total=False):
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call by kind, as they were handed in; see `Solver.__call__`.
+    """Arguments of a call as the caller passed them; see `Solver.__call__`.
 
-    known: quantities by position; quantities: the same by keyword.
+    known: quantities by position; quantities: those by keyword.
     """
 
     q: ArrayLike
     qd: ArrayLike
-    known: tuple[ArrayLike, ...]
-    quantities: Named
+    known: tuple[ArrayLike, ...] = ()
+    quantities: Named = MappingProxyType({})
     y: Named | ArrayLike | None = None
     noise: Named | None = None
     active: Named | None = None
@@ -62,57 +61,60 @@ class Arguments(NamedTuple):
     cotangents: Named | ArrayLike | None = None
 
     @classmethod
-    def of(cls, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], given: Mapping[str, Any]) -> Self:
-        """The arguments of a call; given: the ones by keyword."""
-        kinds = {name: given[name] for name in _KINDS if name in given}
-        return cls(q, qd, known, {name: x for name, x in given.items() if name not in _KINDS}, **kinds)
+    def of(cls, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], keywords: Mapping[str, Any]) -> Self:
+        """The arguments of a call with these keywords."""
+        by_name = {name: keywords[name] for name in (*_BY_NAME, "active") if name in keywords}
+        return cls(q, qd, known, {name: x for name, x in keywords.items() if name not in by_name}, **by_name)
 
-    def handed(self) -> tuple[tuple[Hashable, ...], list[Any]]:
-        """(the names of the arrays by kind, the arrays); `active` has none."""
-        arrays = [self.q, self.qd, *self.known, *self.quantities.values()]
-        names: list[Hashable] = [len(self.known), tuple(self.quantities)]
-        for values in (self.y, self.noise, self.parameters, self.tangents, self.cotangents):
+    def arrays(self) -> dict[ArgPath, Any]:
+        """The array arguments by path, in the order of the call; `active` is not among them."""
+        arrays: dict[ArgPath, Any] = {("q", None): self.q, ("qd", None): self.qd}
+        for k, x in enumerate(self.known):
+            arrays["known", k] = x
+        for name, x in self.quantities.items():
+            arrays["quantities", name] = x
+        for field in _BY_NAME:
+            values = getattr(self, field)
             if type(values) is dict:
-                arrays += values.values()
-                names.append(tuple(values))
+                for name, x in values.items():
+                    arrays[field, name] = x
             elif values is not None:
-                arrays.append(values)  # type: ignore[arg-type]
-                names.append(...)
-            else:
-                names.append(None)
-        return tuple(names), arrays
+                arrays[field, None] = values
+        return arrays
 
-    def pattern(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> CallPattern:
-        """The pattern of calls like this one, with these other keywords; defaults: of the latter."""
-        named: dict[str, Any] = {name: getattr(self, name) for name in _KINDS}
-        of: dict[str, Any] = {}
-        for name, x in named.items():
-            if x is not None:
-                of[name] = dict.fromkeys(x, ...) if type(x) is dict else ...
-        if self.active is not None:
-            of["active"] = dict(self.active)
-        of |= {name: x for name, x in options.items() if x is not defaults[name]}
-        by_name = {**dict.fromkeys(self.quantities, ...), **of}
-        return CallPattern(2 + len(self.known), by_name, {**dict.fromkeys(_KINDS), **defaults})
-
-    def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
+    def with_arrays(self, arrays: Mapping[ArgPath, Any]) -> Self:
         """The same arguments with other arrays."""
         fields: dict[str, Any] = {"known": {}, "quantities": {}}
-        for (field, name), x in arrays:
+        for (field, name), x in arrays.items():
             if name is None:
                 fields[field] = x
             else:
                 fields.setdefault(field, {})[name] = x
         return self._replace(**fields | {"known": tuple(fields["known"].values())})
 
+    def pattern(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> CallPattern:
+        """The pattern of calls with the same names, `active` and other keywords; defaults: of the latter."""
+        by_name: dict[str, Any] = dict.fromkeys(self.quantities, ...)
+        for field in _BY_NAME:
+            values = getattr(self, field)
+            if values is not None:
+                by_name[field] = dict.fromkeys(values, ...) if type(values) is dict else ...
+        if self.active is not None:
+            by_name["active"] = dict(self.active)
+        by_name |= {name: x for name, x in options.items() if x is not defaults[name]}
+        return CallPattern(2 + len(self.known), by_name, {**dict.fromkeys((*_BY_NAME, "active")), **defaults})
 
-def slots(names: tuple[Any, ...]) -> list[Slot]:
-    """The arrays that `Arguments.handed` has, in its order."""
-    known, *mappings = names
-    found: list[Slot] = [("q", None), ("qd", None), *(("known", k) for k in range(known))]
-    for field, own in zip(("quantities", "y", "noise", "parameters", TANGENTS, COTANGENTS), mappings, strict=True):
-        found += [(field, None)] if own is ... else [(field, name) for name in own or ()]
-    return found
+
+class InputMap(NamedTuple):
+    """Places of the array arguments of a call in a row of all inputs.
+
+    arguments: shape of each array at one state, and the indices of its entries. constants (n_inputs,): values of all
+    other inputs. inactive: indices of the values of switched-off components.
+    """
+
+    arguments: list[Argument]
+    constants: np.ndarray
+    inactive: np.ndarray
 
 
 class Inputs:
@@ -140,7 +142,7 @@ class Inputs:
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
         self._zero_while_on = {m.name for m in problem.switchable if m.of.has_default}
         self.parameters = {p.name: p for p in problem.parameters}
-        self._told_of_quaternions, self._told_of_followers = not self.quaternions, not problem.couplings
+        self._quaternion_warned, self._followers_warned = not self.quaternions, not problem.couplings
 
     # ---- of a call ----------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Inputs:
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
         arrays, lead = self.arranged(arguments)
-        self.look_at_followers(arrays["q"], arrays["qd"])
+        self.warn_of_followers(arrays["q"], arrays["qd"])
         arrays["q"] = normalised(self.model, arrays["q"])
         return arrays, lead
 
@@ -161,41 +163,103 @@ class Inputs:
         """`checked` without a change of quaternions."""
         arrays, lead = self.groups.normalise_inputs(self.collected(arguments, keep=False))
         self._reject_wrenches(arrays)
-        self.look_at(arrays["q"], arrays["qd"])
+        self.warn_if_suspicious(arrays["q"], arrays["qd"])
         for name in self.switches:  # values of switched-off measurements may be anything
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
             if off.any() and not np.isfinite(value).all():
                 arrays[value_group(name)] = np.where(off & ~np.isfinite(value), 0.0, value)
         return arrays, lead
 
-    def in_place(
-        self, arguments: Arguments, dtype: np.dtype = DOUBLES
-    ) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+    def views(self, arguments: Arguments, dtype: np.dtype = DOUBLES) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
         arrays, lead = self.groups.check_in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
-        self.look_at(arrays["q"], arrays["qd"])
-        self.look_at_followers(arrays["q"], arrays["qd"])
+        self.warn_if_suspicious(arrays["q"], arrays["qd"])
+        self.warn_of_followers(arrays["q"], arrays["qd"])
         for name in self.switches:  # measurements that are off for good are not read
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
         return arrays, lead
 
-    def shape(self, slot: Slot) -> tuple[int, ...] | None:
-        """The shape of an array at one state; None if the problem takes no such array."""
-        field, name = slot
+    # ---- map of arrays to inputs --------------------------------------------------------------------------------
+
+    def input_map(self, arrays: Mapping[ArgPath, Any], active: Mapping[str, bool]) -> InputMap | None:
+        """The map of calls with these array arguments and switches; None for calls that `checked` must handle.
+
+        These are calls with an error, and those with arrays to convert or to broadcast.
+        """
+        if self.check_limits or (not self.external_wrenches and ("quantities", "fx") in arrays):
+            return None
+        constants = np.zeros(self.groups.size)
+        given = np.zeros(self.groups.size, dtype=bool)
+        arguments = []
+        for path, x in arrays.items():
+            place = self._place(path)
+            shape = place and _shape_at_one_state(x, place.shape)
+            if not place or shape is None or given[place.inputs].any():
+                return None
+            given[place.inputs] = True
+            arguments.append(place._replace(shape=shape))
+        measured = {*self.problem.values} if ("y", None) in arrays else {x for field, x in arrays if field == "y"}
+        partial = [m for m in self.problem.raw if value_group(m.name) not in self.groups]
+        scattered = {m.quantity for m in partial if m.name in measured}
+        for name, group in self.groups.items():
+            part = self.groups.slices[name]
+            if name in scattered:  # components that no measurement states are zero
+                if group.default is None and any(m.quantity == name and m.name not in measured for m in partial):
+                    return None
+            elif not given[part].all():
+                if group.default is None and self._is_off(name, active):
+                    continue
+                if group.default is None or given[part].any():
+                    return None
+                constants[part] = group.default
+        inactive = np.zeros_like(given)
+        for name, on in active.items():
+            if name not in self.switches:
+                return None
+            constants[self.groups.slices[switch_group(name)]] = on
+            inactive[self.groups.slices[value_group(name)]] = not on
+        return InputMap(arguments, constants, np.flatnonzero(inactive))
+
+    def _place(self, path: ArgPath) -> Argument | None:
+        """Shape at one state and input indices of an array argument; None if the problem takes no such array."""
+        field, name = path
+        columns, values = self.groups.columns, self.problem.values
         if field == "known":
             field, name = "quantities", dict(enumerate(self.positional)).get(name)
-        if field in self.vectors:
-            own = self.vectors[field]
-            group = next(iter(own.values())) if name is None and len(own) == 1 else own.get(name)
-            return group.shape if group else None
-        if name is None:
-            return (self.problem.ny,) if field == "y" else self.groups[field].shape if field in self.groups else None
         if field == "noise":
-            return (self.noises[name].size,) if name in self.noises else None
-        tables = {"quantities": self.groups, "y": self.problem.values, "parameters": self.parameters}
-        return tables[field][name].shape if name in tables[field] else None
+            noise = self.noises.get(name)
+            if noise is None or noise.full:
+                return None
+            bounds = np.sqrt(noise.declared / FAR), np.sqrt(noise.declared * FAR)
+            return Argument((noise.size,), _indices(columns((noise.group,))), bounds)
+        if field == "y":
+            if name is not None and name not in values:
+                return None
+            names = (*values,) if name is None else (name,)
+            indices = np.concatenate([np.zeros(0, dtype=np.int64), *map(self._value_inputs, names)])
+            return Argument((len(indices),), indices)
+        if field in self.vectors:
+            vectors = self.vectors[field]
+            group = next(iter(vectors.values())) if name is None and len(vectors) == 1 else vectors.get(name)
+        else:
+            names = {"quantities": self.known, "parameters": self.parameters}.get(field, (field,))
+            name = field if name is None else name
+            group = self.groups[name] if name in names else None
+        return Argument(group.shape, _indices(columns((group.name,)))) if group else None
+
+    def _value_inputs(self, name: str) -> np.ndarray:
+        """Input indices of the value of a measurement."""
+        group, m = value_group(name), self.measurements[name][0]
+        if group in self.groups:
+            return _indices(self.groups.columns((group,)))
+        return self.groups.slices[m.quantity].start + np.array(m.places(self.model), dtype=np.int64)
+
+    def _is_off(self, group: str, active: Mapping[str, bool]) -> bool:
+        """True for the missing value of a measurement that is switched off, or is zero unless it is given."""
+        role, name = group_of(group)
+        return role == VALUE and name in active and (not active[name] or name in self._zero_while_on)
 
     # ---- by name ------------------------------------------------------------------------------------------------
 
@@ -347,23 +411,23 @@ class Inputs:
         batch_axes(f"y[{name!r}]", x, self.problem.values[name].shape)
         return x
 
-    def look_at(self, q: np.ndarray, qd: np.ndarray) -> None:
+    def warn_if_suspicious(self, q: np.ndarray, qd: np.ndarray) -> None:
         """Raise InvalidInput for joints beyond their limits, if asked to; warn of quaternions with the scalar first."""
         model = self.problem.model
         if self.check_limits:
             reject_beyond_limits(model, self.problem.imposed(q, np.zeros((*q.shape[:-1], model.nv)))[0])
-        if not self._told_of_quaternions and (joint := scalar_first(model, q, qd)):
-            self._told_of_quaternions = True
+        if not self._quaternion_warned and (joint := scalar_first(model, q, qd)):
+            self._quaternion_warned = True
             warn(
                 f"the quaternion of joint {joint!r} is (1, 0, 0, 0) at rest: quaternions are x, y, z, w here, so that "
                 "this is half a turn about x. No rotation is (0, 0, 0, 1); np.roll(quaternion, -1) turns w, x, y, z",
                 PlausibilityWarning,
             )  # fmt: skip
 
-    def look_at_followers(self, q: np.ndarray, qd: np.ndarray) -> None:
+    def warn_of_followers(self, q: np.ndarray, qd: np.ndarray) -> None:
         """Warn once if q or q̇ of a follower contradicts its leader."""
-        if not self._told_of_followers:
-            self._told_of_followers = warn_of_followers(self.problem, q, qd)
+        if not self._followers_warned:
+            self._followers_warned = warn_of_followers(self.problem, q, qd)
 
     def _reject_wrenches(self, arrays: dict[str, np.ndarray]) -> None:
         if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():
@@ -375,6 +439,27 @@ def _positional(problem: Problem) -> tuple[str, ...]:
     known = problem.known_quantities
     needed = tuple(x for x in known if problem.inputs[x].default is None)
     return needed if len(needed) == 1 else known if len(known) == 1 else ()
+
+
+def _indices(columns: slice | np.ndarray) -> np.ndarray:
+    return np.arange(columns.start, columns.stop) if isinstance(columns, slice) else columns
+
+
+def _shape_at_one_state(x: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Shape of an argument at one state, which may be flattened; None if it has another shape or needs a conversion."""
+    if type(x) is float:  # a standard deviation
+        return shape
+    if type(x) in (list, tuple):
+        return shape if _lengths(x) == shape else None
+    if type(x) is not np.ndarray or not x.size:
+        return None
+    flat = (math.prod(shape),)
+    return next((own for own in (shape, flat) if own in (x.shape, x.shape[1:])), None)
+
+
+def _lengths(x: Any) -> tuple[int, ...]:
+    """Lengths of nested lists and tuples along their first entries."""
+    return (len(x), *_lengths(x[0])) if type(x) in (list, tuple) and len(x) else ()
 
 
 def _by_state(name: str, shape: tuple[int, ...], size: int, lead: tuple[int, ...]) -> bool:

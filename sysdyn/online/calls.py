@@ -1,337 +1,284 @@
-"""Calls of a compiled program: with checks, and prepared ones without."""
+"""Calls of a compiled program: single states and batches with checks, and bound calls without."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property, partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
-from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
-from sysdyn.measurements.groups import label_of, switch_group, value_group
-from sysdyn.measurements.noise import FAR
-from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
-from sysdyn.online.batches import Batches, Columns, Spreading
-from sysdyn.online.double_double import DoubleDoubleFallback
+from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.measurements.groups import label_of
+from sysdyn.online.arguments import ArgPath, Arguments, InputMap, Inputs
 from sysdyn.program.arrays import is_readable_in_place
+from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime.native import extension
-from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, single_state_call
+from sysdyn.runtime.native_calls import Batch, CallPattern, ResultLayout, batch, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
 
-# Most sets of names whose calls are arranged to go the shortest way (chosen).
-MOST_LAYOUTS = 64
-# Least number that stands for an entry of an argument, to find its place: doubles hold such integers exactly.
-LABEL = 2.0**52
+# Most sets of argument names with a fast path (chosen).
+MAX_SIGNATURES = 64
 
 Key = TypeVar("Key", bound=Hashable)
+InputArrays = dict[str, np.ndarray]
 
 
-class Run(NamedTuple):
-    """Results of a checked call at N states.
+class Result:
+    """Outputs and status of a call at N states, and its inputs, which are converted when they are requested.
 
-    arrays   {group of inputs: (size,) or (N, size)}
-    lead     batch axes of the call, of product N
-    outputs  {group of outputs: (N, size)}
-    status   (N,) bits of `sysdyn.program.opcodes`, zero if all went well
-    """
-
-    arrays: dict[str, np.ndarray]
-    lead: tuple[int, ...]
-    outputs: dict[str, np.ndarray]
-    status: np.ndarray
-
-    def at(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        """Inputs {group: (n, size)} of some of the states, by number."""
-        return {name: self.of(name, states) for name in self.arrays}
-
-    def of(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Inputs (n, size) of a group at some of the states, by number."""
-        x = self.arrays[name]
-        return x[states] if x.ndim == 2 else np.tile(x, (len(states), 1))
-
-
-class Results(NamedTuple, Generic[Key]):
-    """Outputs of a call with its axes; see `sysdyn.online.solution.Found`."""
-
-    inputs: dict[str, np.ndarray]
-    lead: tuple[int, ...]
-    values: dict[Key, np.ndarray]
-    ok: Any
-    again: np.ndarray | None = None
-
-
-def kept(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copies of inputs, to be kept by a result: callers may overwrite their arrays."""
-    return {name: x.copy() for name, x in inputs.items()}
-
-
-class Many(Generic[Key]):
-    """Results of a batch of states; its inputs are checked and converted when a request needs them.
-
-    key: of the call, see `Calls._way`. arrays: its arguments, copied if `Calls.keeps` or if the program did not solve
-    every state. Otherwise no copies are made, because they take up to a third of the time of a call: a request for the
-    inputs then solves the batch once more, to check that the caller has not overwritten the arrays.
+    Attributes
+    ----------
+    inputs : dict of arrays
+        {group: (size,) or (N, size)} in SI units, defaults included.
+    lead : tuple of int
+        Batch axes of the call, of product N.
+    outputs : dict of arrays
+        {group: array of N states}.
+    status : (N,) int64 array
+        Bits of `sysdyn.program.opcodes`, zero for solved states.
+    flagged : (N,) bool array or None
+        States at which the status of the kernel was not zero, solved by a fallback or not; None if there are none.
     """
 
     def __init__(
-        self, calls: Calls[Key], key: tuple[Any, ...], batches: Batches, arrays: list[np.ndarray], n: int,
-        outputs: Mapping[str, np.ndarray], again: np.ndarray | None = None,
+        self, inputs: InputArrays | Callable[[], InputArrays], lead: tuple[int, ...], outputs: Mapping[Any, np.ndarray],
+        status: np.ndarray, flagged: np.ndarray | None = None,
     ):  # fmt: skip
-        self._calls, self._key, self._batches = calls, key, batches
-        self._copied = calls.keeps or again is not None
-        self._arrays = [x.copy() for x in arrays] if self._copied else arrays
-        self._inputs: dict[str, np.ndarray] | None = None
-        self._outputs, self.lead, self.again = outputs, (n,), again
+        self._inputs, self.lead, self.outputs, self.status, self.flagged = inputs, lead, outputs, status, flagged
+
+    @property
+    def inputs(self) -> InputArrays:
+        if callable(self._inputs):
+            self._inputs = self._inputs()
+        return self._inputs
 
     @property
     def ok(self) -> np.ndarray:
-        return np.ones(self.lead, dtype=bool)
+        """(…) bool: the state was solved."""
+        return (self.status == 0).reshape(self.lead)[()]
+
+    def at(self, states: np.ndarray) -> InputArrays:
+        """Inputs {group: (n, size)} of some of the states, by number."""
+        return {name: self.of(name, states) for name in self.inputs}
+
+    def of(self, name: str, states: np.ndarray) -> np.ndarray:
+        """Inputs (n, size) of a group at some of the states, by number."""
+        x = self.inputs[name]
+        return x[states] if x.ndim == 2 else np.tile(x, (len(states), 1))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_inputs": self.inputs}
+
+
+def copied(arrays: Mapping[Key, Any]) -> dict[Key, Any]:
+    """Copies of arrays, for results: callers may overwrite theirs."""
+    return {name: np.array(x) for name, x in arrays.items()}
+
+
+class BatchCall:
+    """Batch calls of a program by arrays of the same names, which the kernel reads in place."""
+
+    def __init__(self, runner: Runner, input_map: InputMap, quaternions: list[int]):
+        self._runner, self._map, self._quaternions = runner, input_map, quaternions
+        self._axes = [len(x.shape) for x in input_map.arguments]
 
     @cached_property
-    def values(self) -> dict[Key, np.ndarray]:
-        return {
-            key: self._outputs[group].reshape(self.lead + shape) for key, (group, shape) in self._calls.groups.items()
-        }
+    def _native(self) -> Batch | None:
+        real = self._runner.backend.real.dtype
+        constants = self._map.constants.astype(real)
+        return batch(self._runner.backend, self._map.arguments, constants, self._quaternions)
 
-    @property
-    def inputs(self) -> dict[str, np.ndarray]:
-        """The inputs of the call. Raises InvalidInput if the caller has overwritten arrays that were not copied."""
-        if self._inputs is None:
-            if not self._copied:
-                self._require_unchanged()
-            *_, names, active = self._key
-            arguments = Arguments((), (), (), {}, active=dict(active) if active else None)
-            arguments = arguments.replaced(zip(slots(names), self._arrays, strict=True))
-            found, _ = self._calls.inputs.checked(arguments)
-            self._inputs = found if self._copied else kept(found)
-        return self._inputs
+    def __call__(self, arrays: tuple, threads: int | None) -> tuple[bool, Arrays, np.ndarray] | None:
+        """(every status is 0, outputs, status (N,)); None if arrays need a conversion, or for one state.
 
-    def _require_unchanged(self) -> None:
-        """Raise InvalidInput if solving the arrays once more gives other results."""
-        solved = self._batches.solved(self._arrays, 1)
-        if solved is None or not all(np.array_equal(x, self._outputs[name]) for name, x in solved[1].items()):
+        threads: by the amount of work if None.
+        """
+        axes = zip(arrays, self._axes, strict=True)
+        n = next((len(x) for x, k in axes if type(x) is np.ndarray and x.ndim > k), 1)
+        if n < 2 or self._native is None:
+            return None
+        outputs, status = self._runner.backend.allocate_results(n)
+        threads = self._runner.choose_threads(n, threads)
+        call = partial(self._native, outputs, status, arrays)
+        done = call() if threads == 1 else self._runner.run_work_stealing(n, threads, call)
+        return None if done is None else (done, outputs, status)
+
+
+class Calls(Generic[Key]):
+    """Calls of a program with checked arguments.
+
+    results: {group of outputs: (its key in results, its shape at one state)}. result_type: of single-state calls, see
+    `ResultLayout`. copies: results of batches copy the arguments. policy: `on_singular` of calls by default.
+    single_state: the native calls of one state, by the names of their arguments, added at the first call with these.
+    """
+
+    def __init__(
+        self, inputs: Inputs, runner: Runner, results: Mapping[str, tuple[Key, tuple[int, ...]]],
+        result_type: type = dict, copies: bool = False, policy: str | None = None,
+    ):  # fmt: skip
+        self.inputs, self._runner, self._results = inputs, runner, dict(results)
+        self._result_type, self.copies, self._policy = result_type, copies, policy
+        self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
+        self._batches: dict[Hashable, BatchCall | None] = {}
+        self.single_state: list[extension.SingleStateCall] = []
+
+    # ---- calls with checks --------------------------------------------------------------------------------------
+
+    def run(
+        self, arguments: Arguments, threads: int | None = None, on_singular: str | None = None, context: object = None,
+        owned: bool = False,
+    ) -> Result:  # fmt: skip
+        """The program at the states of a call. Prepares the fast path of later calls with the same names.
+
+        context: of the results of single-state calls, see `ResultLayout`. owned: nobody else writes to the arrays.
+        Raises InvalidInput naming the argument.
+        """
+        if threads is not None:
+            check_threads(threads)
+        arrays = arguments.arrays()
+        call = self._batch_call(arguments, arrays, threads, on_singular, context)
+        found = call(tuple(arrays.values()), threads) if call else None
+        if call is None or found is None:
+            return self._run_checked(arguments, threads)
+        solved, outputs, status = found
+        if not solved and (status & BAD_INPUT).any():  # values of switched-off components may be anything
+            return self._run_checked(arguments, threads)
+        if arguments.active:
+            arguments = arguments._replace(active=dict(arguments.active))
+        if self.copies or owned or not solved:
+            inputs = partial(self._inputs_of, arguments, arrays if owned else copied(arrays))
+        else:  # copies would take up to a third of the time of the call
+            inputs = partial(self._unchanged_inputs, arguments, arrays, call, outputs)
+        return Result(inputs, (len(status),), outputs, status, None if solved else status != 0)
+
+    def _run_checked(self, arguments: Arguments, threads: int | None) -> Result:
+        """The same for arguments of any form."""
+        arrays, lead = self.inputs.checked(arguments)
+        outputs, status = self._runner.results(arrays, math.prod(lead), threads)
+        for name in arguments.noise or ():
+            noise = self.inputs.noises[name]
+            status[np.broadcast_to(noise.is_far(arrays[noise.group]), len(status))] |= WEAK_PIVOT
+        if self.inputs.switches:
+            status[self._switches.undetermined_mask(arrays, len(status))] |= BAD_PIVOT
+        return Result(copied(arrays), lead, outputs, status, status != 0 if np.count_nonzero(status) else None)
+
+    def _batch_call(
+        self, arguments: Arguments, arrays: Mapping[ArgPath, Any], threads: int | None, on_singular: str | None,
+        context: object,
+    ) -> BatchCall | None:  # fmt: skip
+        """The batch call for arguments with these names; None without a fast path."""
+        active = arguments.active or {}
+        if type(active) is not dict or any(type(x) is not bool for x in active.values()):
+            return None
+        signature = threads, on_singular, tuple(arrays), tuple(active.items())
+        if signature not in self._batches:
+            if len(self._batches) >= MAX_SIGNATURES:
+                return None
+            input_map = self.inputs.input_map(arrays, active)
+            if input_map is None:
+                return None  # not stored: other arrays of these names may have a fast path
+            if active and self._lacks_sensors(input_map.constants):
+                return self._batches.setdefault(signature, None)
+            state = np.asarray(arguments.q), np.asarray(arguments.qd)
+            self.inputs.warn_if_suspicious(*state)
+            self.inputs.warn_of_followers(*state)
+            options = {"on_singular": on_singular, "threads": threads}
+            pattern = arguments.pattern(options, {"on_singular": self._policy, "threads": None})
+            self._batches[signature] = self._fast_paths(input_map, pattern, context)
+        return self._batches[signature]
+
+    def _fast_paths(self, input_map: InputMap, pattern: CallPattern, context: object) -> BatchCall | None:
+        """Add the single-state call of a pattern; returns its batch call."""
+        quaternions = [self.inputs.groups.slices["q"].start + x.start for x in self.inputs.quaternions]
+        keys, shapes = zip(*(self._results[group] for group in self._runner.program.outputs), strict=True)
+        n_attributes = sum(key in self.inputs.problem.quantities for key in keys)
+        layout = ResultLayout(self._result_type, keys, shapes, context, n_attributes)
+        call = single_state_call(
+            self._runner.backend, input_map.arguments, input_map.constants, quaternions, pattern, layout,
+            input_map.inactive.tolist(),
+        )  # fmt: skip
+        if call is not None:
+            self.single_state.append(call)
+        if any(x.std_bounds for x in input_map.arguments):  # variances of many states are converted
+            return None
+        return BatchCall(self._runner, input_map, quaternions)
+
+    def _inputs_of(self, arguments: Arguments, arrays: Mapping[ArgPath, Any]) -> InputArrays:
+        return self.inputs.checked(arguments.with_arrays(arrays))[0]
+
+    def _unchanged_inputs(
+        self, arguments: Arguments, arrays: Mapping[ArgPath, Any], call: BatchCall, outputs: Arrays
+    ) -> InputArrays:
+        """Inputs of a batch whose arguments were not copied. Raises InvalidInput if the caller has overwritten them."""
+        found = call(tuple(arrays.values()), 1)
+        if found is None or not all(np.array_equal(x, outputs[name]) for name, x in found[1].items()):
             raise InvalidInput(
                 "arrays of this call, or of its results, have changed since, and this request needs both: make it "
                 "before they change, pass copies, or compile with outputs='all', whose solutions keep copies"
             )
-
-    def __reduce__(self):
-        return Results, (self.inputs, self.lead, self.values, self.ok, self.again)
-
-
-class Calls(Generic[Key]):
-    """A program and the arguments that it takes.
-
-    results: {group of outputs: (its key in results, its shape at one state)}. keeps: results of batches store copies of
-    the arguments of their call. policy: `on_singular` of calls by default.
-    """
-
-    def __init__(
-        self, inputs: Inputs, executable: Runner, results: Mapping[str, tuple[Key, tuple[int, ...]]],
-        keeps: bool = False, policy: str | None = None,
-    ):  # fmt: skip
-        self.keeps, self._policy = keeps, policy
-        self.inputs, self._executable, self._results = inputs, executable, dict(results)
-        self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
-        self._batches: dict[Hashable, Batches | None] = {}
-        self.single_state: list[extension.SingleStateCall] = []  # by objects like those of earlier calls
-
-    # ---- the shortest way -----------------------------------------------------------------------------------------
-
-    def shortest(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None,
-        again: DoubleDoubleFallback | None = None,
-    ) -> Many[Key] | None:  # fmt: skip
-        """Results at many states by the shortest way; None if a call takes another: errors, values to convert.
-
-        Calls with the same names are arranged once, and those of one state are in `single_state` from then on.
-        make, about: of their results, see `ResultLayout`. again: solves states whose status is not 0; None: another way
-        has to. Raises InvalidInput if `threads` is no number of threads.
-        """
-        batches, arrays, key = self._way(given, threads, on_singular, make, about)
-        if batches is None or (solved := batches.solved(arrays, threads)) is None:
-            return None
-        every, outputs, status = solved
-        if every:
-            return Many(self, key, batches, arrays, len(status), outputs)
-        failed = (status != 0).nonzero()[0]  # nine times as fast as that of integers
-        if again is None or not again.solve(batches.rows(arrays, failed), outputs, status, failed):
-            return None
-        marked = np.zeros(len(status), dtype=bool)
-        marked[failed] = True
-        return Many(self, key, batches, arrays, len(status), outputs, marked)
-
-    def spread(
-        self, given: Arguments, columns: Mapping[Key, Columns], make: type, about: object, again: DoubleDoubleFallback
-    ) -> Spreading | None:  # fmt: skip
-        """The call by arrays like these, at rows of them; None if they have to be solved another way.
-
-        columns: by what outputs are called in results; those that it lacks are left out. make, about, again: as of
-        `shortest`.
-        """
-        batches, *_ = self._way(given, None, None, make, about)
-        groups = {group: columns.get(key) for group, (key, _) in self._results.items()}
-        return None if batches is None else batches.spread(slots(given.handed()[0]), groups, again)
-
-    def _way(
-        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
-    ) -> tuple[Batches | None, list[Any], tuple[Any, ...]]:
-        """(prepared batch call, None if there is none; its arrays; its cache key (…, names of arrays, switches))."""
-        if threads is not None:
-            check_threads(threads)
-        noise, active = given.noise, given.active
-        if noise is not None:
-            noises = self.inputs.noises
-            if type(noise) is not dict or any(x not in noises or noises[x].full for x in noise):
-                return None, [], ()
-        if active is not None and (type(active) is not dict or any(type(x) is not bool for x in active.values())):
-            return None, [], ()
-        handed, arrays = given.handed()
-        key = (threads, on_singular, handed, None if active is None else tuple(active.items()))
-        try:
-            batches = self._batches[key]
-        except KeyError:
-            values = dict(zip(slots(handed), arrays, strict=True))
-            pattern = given.pattern(
-                {"on_singular": on_singular, "threads": threads}, {"on_singular": self._policy, "threads": None}
-            )
-            batches = self._arranged(key, given, values, pattern, make, about)
-        return batches, arrays, key
-
-    def _arranged(
-        self,
-        key: Hashable,
-        given: Arguments,
-        arrays: Mapping[Slot, Any],
-        pattern: CallPattern,
-        make: type,
-        about: object,
-    ) -> Batches | None:
-        """The shortest way for calls with the names of this one; None if there is none."""
-        program = self._executable.program
-        fitting = (_fitting(x, self.inputs.shape(slot)) for slot, x in arrays.items())
-        shapes = [shape for shape in fitting if shape is not None]
-        if len(self._batches) >= MOST_LAYOUTS or len(shapes) < len(arrays):
-            return None
-        self._batches[key] = None
-        state = [np.asarray(x) for x in (given.q, given.qd)]
-        self.inputs.look_at(*state)
-        self.inputs.look_at_followers(*state)
-        # every entry is a number of its own: where it is found says where it goes
-        sizes = [math.prod(shape) for shape in shapes]
-        labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
-        parts = (part.reshape(shape) for part, shape in zip(np.split(labels, ends), shapes, strict=True))
-        try:
-            found, _ = self.inputs.arranged(given.replaced(zip(arrays, parts, strict=True)))
-        except SysdynError:
-            return None  # the call itself says why
-        noises = [self.inputs.noises[name] for name in given.noise or ()]
-        found |= {noise.group: np.sqrt(found[noise.group]) for noise in noises}  # exactly what was squared
-        flat = np.concatenate([found[name].reshape(-1) for name in program.inputs])
-        found_at = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
-        deficient = given.active and self._switches.undetermined_mask(found, 1).any()
-        if deficient or not np.array_equal(flat[found_at], labels):
-            return None
-        begins = {name: part.start for name, part in program.inputs.slices.items()}
-        arguments = [*map(Argument, shapes, np.split(found_at, ends))]
-        for k, (field, name) in enumerate(arrays):
-            if field == "noise":
-                declared = self.inputs.noises[name].declared  # far covariances are solved with pivoting
-                arguments[k] = arguments[k]._replace(std_bounds=(np.sqrt(declared / FAR), np.sqrt(declared * FAR)))
-        constants = np.where(flat < LABEL, flat, 0.0)
-        quaternions = [begins["q"] + x.start for x in self.inputs.quaternions]
-        nan_to_zero = [
-            begins[value_group(name)] + k
-            for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
-        ]  # fmt: skip
-        keys, shapes_of_results = zip(*(self._results[group] for group in program.outputs), strict=True)
-        n_quantities = sum(key in self.inputs.problem.quantities for key in keys)
-        results = ResultLayout(make, keys, shapes_of_results, about, n_quantities)
-        call = single_state_call(
-            self._executable.backend, arguments, constants, quaternions, pattern, results, nan_to_zero
-        )
-        if call is not None:
-            self.single_state.append(call)
-        if noises:  # of many states variances are put together the general way
-            return None
-        self._batches[key] = batches = Batches(
-            self._executable, arguments, constants, quaternions, self.inputs.model.normalise
-        )
-        return batches
-
-    # ---- any number of states -------------------------------------------------------------------------------------
-
-    def run(self, arguments: Arguments, threads: int | None) -> Run:
-        """The program at the states of a call. Raises InvalidInput naming the argument."""
-        if threads is not None:
-            check_threads(threads)
-        arrays, lead = self.inputs.checked(arguments)
-        run = Run(arrays, lead, *self._executable.results(arrays, math.prod(lead), threads))
-        for name in arguments.noise or ():
-            noise = self.inputs.noises[name]
-            run.status[np.broadcast_to(noise.is_far(arrays[noise.group]), len(run.status))] |= WEAK_PIVOT
-        if self.inputs.switches:
-            run.status[self._switches.undetermined_mask(arrays, len(run.status))] |= BAD_PIVOT
-        return run
+        return self._inputs_of(arguments, copied(arrays))
 
     @cached_property
     def _switches(self) -> Switches:
         return Switches(self.inputs.problem.system())
 
-    def reject_bad_inputs(self, run: Run) -> None:
-        """Raise InvalidInput if states were not solved because of an input."""
-        if (run.status & BAD_INPUT).any():
-            self.inputs.groups.reject_not_finite(run.arrays)
-        reject_large_angles(self.inputs.model, run.of("q", np.flatnonzero(run.status)))
+    def _lacks_sensors(self, constants: np.ndarray) -> bool:
+        """True if the sensors that are on in a row of inputs leave something undetermined."""
+        arrays = {name: constants[part] for name, part in self.inputs.groups.slices.items()}
+        return bool(self._switches.undetermined_mask(arrays, 1).any())
 
-    def results(self, run: Run) -> dict[Key, np.ndarray]:
-        """Outputs with the axes of the call and of the quantity."""
-        return self._shaped(run.outputs, run.lead)
+    def reject_bad_inputs(self, result: Result) -> None:
+        """Raise InvalidInput if states were not solved because of an input."""
+        if (result.status & BAD_INPUT).any():
+            self.inputs.groups.reject_not_finite(result.inputs)
+        reject_large_angles(self.inputs.model, result.of("q", np.flatnonzero(result.status)))
+
+    def values(self, result: Result) -> dict[Key, np.ndarray]:
+        """{key: array} with the batch axes of the call and the shape of the output."""
+        return {key: result.outputs[group].reshape(result.lead + shape) for key, (group, shape) in self.groups.items()}
+
+    # ---- bound calls --------------------------------------------------------------------------------------------
 
     def bind(self, arguments: Arguments, threads: int, out: object = None) -> BoundCall:
-        """A prepared call that reads the arrays of the arguments, and writes `out` or arrays of its own."""
-        self._executable.require_binding()
+        """A prepared call that reads the arrays of the arguments, and writes `out` or new arrays."""
+        self._runner.require_binding()
         check_threads(threads)
-        arrays, lead = self.inputs.in_place(arguments, self._executable.backend.real.dtype)
-        self._require_switches(arrays, math.prod(lead))
-        shown, n = self._outputs(out, lead), math.prod(lead)
-        require_disjoint({label_of(x): a for x, a in arrays.items()} | {f"out[{x!r}]": a for x, a in shown.items()})
-        flat = {group: shown[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
-        return self._executable.bind(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
+        arrays, lead = self.inputs.views(arguments, self._runner.backend.real.dtype)
+        n = math.prod(lead)
+        self._require_sensors(arrays, n)
+        outputs = self._output_arrays(out, lead)
+        require_disjoint({label_of(x): a for x, a in arrays.items()} | {f"out[{x!r}]": a for x, a in outputs.items()})
+        flat = {group: outputs[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
+        return self._runner.bind(arrays, flat, np.zeros(n, dtype=np.int64), outputs, single=not lead, threads=threads)
 
-    def _require_switches(self, arrays: dict[str, np.ndarray], n: int) -> None:
-        """Raise SingularState if something is undetermined with the components that are switched off."""
+    def _require_sensors(self, arrays: InputArrays, n: int) -> None:
+        """Raise SingularState if the sensors that are on leave something undetermined."""
         if not self.inputs.switches:
             return
-        lacking = np.flatnonzero(self._switches.undetermined_mask(arrays, n))
-        if len(lacking):
-            found = {name: np.broadcast_to(x, (n, x.shape[-1]))[lacking[:1]] for name, x in arrays.items()}
-            free = undetermined_at(self.inputs.problem.system(), found)
+        deficient = np.flatnonzero(self._switches.undetermined_mask(arrays, n))
+        if len(deficient):
+            first = {name: np.broadcast_to(x, (n, x.shape[-1]))[deficient[:1]] for name, x in arrays.items()}
+            free = undetermined_at(self.inputs.problem.system(), first)
             raise SingularState(
-                f"{free or 'too few sensors are on'}: switch some of them on", states=tuple(lacking.tolist())
+                f"{free or 'too few sensors are on'}: switch some of them on", states=tuple(deficient.tolist())
             )
 
-    def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
-        """dict[str, np.ndarray] of the results: the given ones of `out`, new ones for all others."""
-        shapes, dtype = (
-            {key: lead + shape for key, shape in self._results.values()},
-            self._executable.backend.real.dtype,
-        )
-        if out is None:
-            given: Mapping = {}
-        elif isinstance(out, Mapping):
-            given = out
-        elif len(shapes) == 1:
-            given = {next(iter(shapes)): out}
-        else:
-            raise InvalidInput(f"out must be a dict with {', '.join(map(str, shapes))}: the solver has several outputs")
-        for name, x in given.items():
+    def _output_arrays(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
+        """{key: array} of all outputs: the arrays in `out`, new ones for all others. Raises InvalidInput."""
+        dtype = self._runner.backend.real.dtype
+        shapes = {key: lead + shape for key, shape in self._results.values()}
+        if out is not None and not isinstance(out, Mapping):
+            if len(shapes) > 1:
+                raise InvalidInput(f"out must be a dict with {', '.join(map(str, shapes))}: there are several outputs")
+            out = {next(iter(shapes)): out}
+        arrays: Mapping = out or {}
+        for name, x in arrays.items():
             if name not in shapes:
                 raise UnknownName("output", name, [str(key) for key in shapes])
             if not is_readable_in_place(x, dtype) or not x.flags.writeable or x.shape != shapes[name]:
@@ -339,24 +286,4 @@ class Calls(Generic[Key]):
                     f"out[{name!r}] must be a writeable C-contiguous {dtype.name} array of shape {shapes[name]}, not "
                     "masked"
                 )
-        return {key: given[key] if key in given else np.zeros(shape, dtype) for key, shape in shapes.items()}
-
-    def _shaped(self, outputs: dict[str, np.ndarray], lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
-        return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}
-
-
-def _fitting(x: Any, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The shape of an argument at one state, flat if it was handed in so; None if it has another one."""
-    if shape is None or type(x) is float:  # a standard deviation
-        return shape
-    if type(x) in (list, tuple):
-        return shape if _dimensions(x) == shape else None
-    if type(x) is not np.ndarray or not x.size:
-        return None
-    flat = (math.prod(shape),)
-    return next((own for own in (shape, flat) if own in (x.shape, x.shape[1:])), None)
-
-
-def _dimensions(x: Any) -> tuple[int, ...]:
-    """Lengths of nested lists and tuples, those of their first entries."""
-    return (len(x), *_dimensions(x[0])) if type(x) in (list, tuple) and len(x) else ()
+        return {key: arrays[key] if key in arrays else np.zeros(shape, dtype) for key, shape in shapes.items()}

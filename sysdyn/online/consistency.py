@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.equations.backward_error import ROUNDING_SHARE, residual_of
@@ -31,7 +30,7 @@ from sysdyn.offline.pivoted_solves import LEFT, least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.accuracy import forward_errors
-from sysdyn.online.arguments import FURTHER, Arguments, Inputs, Named
+from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.derivatives import Derivatives, Differentials, compile_derivatives
 from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.redundancy import Redundant
@@ -39,7 +38,6 @@ from sysdyn.online.resolving import REPIVOTED_ERROR
 from sysdyn.online.smallest import held
 from sysdyn.online.solution import Solution, Whole
 from sysdyn.online.solver import Solver
-from sysdyn.program.autodiff import COTANGENTS, TANGENTS
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
@@ -66,30 +64,30 @@ class CheckedSolver(Solver):
         super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
         self.whole, self.left_out, self.tolerance = found.whole, found.left_out, TOLERANCE
         self._calls_of_whole = _CallsOfWhole(found, options)
-        self._calls.keeps = True  # results may be those of all equations, which the program cannot repeat
+        self.fast_calls = []  # native calls do not check solutions
+        self._calls.copies = True  # results may be those of all equations, which the program cannot repeat
         kept = {m.name for m in found.rest.measurements}
         gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
         self._about = replace(self._about, idle=tuple(m for m in gone if m.name not in kept))
         # all equations together determine all unknowns
         self._square = not self.whole.noisy and (found.loosened or not gone)
 
-    def __call__(
-        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str | None = None,
-        threads: int | None = None, **given: Any,
-    ) -> Solution:  # fmt: skip
+    def solve(
+        self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None, owned: bool = False
+    ) -> Solution:
         """Solve as a Solver does, with values of all measurements of `whole`. Raises Inconsistent, too."""
         policy = self._policy(on_singular)
-        arrays, values, found = self._calls_of_whole.applied(q, qd, known, given)
-        solution = super().__call__(**found, on_singular="nan" if self._square else policy, threads=threads)
+        arrays, values, reduced = self._calls_of_whole.applied(arguments)
+        solution = super().solve(reduced, "nan" if self._square else policy, threads, owned)
         off, bad, share = self._compared(solution, values)
         if self._square and ((share > ROUNDING_SHARE).any() or not solution.ok.all()):
             disagreeing = self._solve_whole(solution, arrays, bad, off, share)
             if policy != "nan" and not solution.ok.all():
                 lost = ~solution.ok
-                run = self._calls.run(Arguments.of(found.pop("q"), found.pop("qd"), (), found), threads)
+                run = self._calls.run(reduced, threads)
                 run.status[np.ravel(solution.ok)] = 0  # states that were solved with all equations
                 self.resolve(run, policy)  # whose error names the singular equations
-                for name, x in self._calls.results(run).items():
+                for name, x in self._calls.values(run).items():
                     solution._values[name][lost] = x[lost]
                 solution.ok = run.status.reshape(run.lead) == 0
             off, bad, _ = self._compared(solution, values)
@@ -99,9 +97,6 @@ class CheckedSolver(Solver):
             raise self._inconsistent(arrays, off, np.flatnonzero(bad.reshape(-1)))
         solution.ok = solution.ok & ~bad
         return solution
-
-    def spread(self, *args: Any, **kwargs: Any) -> None:
-        """None: solutions are checked, which calls do."""
 
     def _compared(
         self, solution: Solution, values: dict[str, np.ndarray]
@@ -303,17 +298,14 @@ class _CallsOfWhole:
     def __init__(self, found: Redundant, options: Options):
         self.found, self._options, self._inputs = found, options, Inputs(found.whole, options.external_wrenches)
 
-    def applied(
-        self, q: ArrayLike, qd: ArrayLike, known: tuple, given: Named
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays of the whole by group, the same with leading axes, arguments of a call of the rest by name)."""
-        values_of_whole = {name: x for name, x in given.items() if name not in (TANGENTS, COTANGENTS)}
-        arrays, lead = self._inputs.checked(Arguments.of(q, qd, known, values_of_whole))
+    def applied(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Arguments]:
+        """(arrays of the whole by group, the same with leading axes, arguments of a call of the rest)."""
+        arrays, lead = self._inputs.checked(arguments._replace(tangents=None, cotangents=None))
         self._inputs.groups.reject_not_finite(arrays)
         values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
-        others = {name: given[name] for name in FURTHER if name in given}
         quantities, y = self.found.apply(values)
-        return arrays, values, {"q": values["q"], "qd": values["qd"], **quantities, **others, "y": y}
+        reduced = arguments._replace(q=values["q"], qd=values["qd"], known=(), quantities=quantities, y=y)
+        return arrays, values, reduced
 
     def unbound(self, of: str) -> ProblemError:
         """The error of a prepared call."""
@@ -334,13 +326,10 @@ class _Checked(Differentials):
     def __init__(self, calls: _CallsOfWhole, *args: Any):
         super().__init__(*args)
         self._calls_of_whole = calls
+        self.fast_calls = []
 
-    def __call__(
-        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str = "raise", threads: int | None = None,
-        **given: Any,
-    ) -> dict:  # fmt: skip
-        _, _, found = self._calls_of_whole.applied(q, qd, known, given)
-        return super().__call__(**found, on_singular=on_singular, threads=threads)  # type: ignore[misc]
+    def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
+        return super()._called(self._calls_of_whole.applied(given)[2], on_singular, threads)
 
     def bind(self, *args, **kwargs) -> NoReturn:
         """Raises ProblemError, as `CheckedSolver.bind`."""

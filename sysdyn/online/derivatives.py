@@ -30,8 +30,8 @@ from sysdyn.offline.pipeline import build
 from sysdyn.offline.report import INACCURATE, StabilityReport
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.online import export
-from sysdyn.online.arguments import Arguments, Given, Inputs, Named
-from sysdyn.online.calls import Calls, Run
+from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
+from sysdyn.online.calls import Calls, Result
 from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant, strip_sign
@@ -130,7 +130,7 @@ def _scalars(system: System, output: str) -> Sequence:
 
 
 def settle_derived(
-    problem: Problem, of: Sequence[str], program: Program, run: Run, reject: Callable[[Run], None] | None,
+    problem: Problem, of: Sequence[str], program: Program, run: Result, reject: Callable[[Result], None] | None,
     on_singular: str,
 ) -> None:  # fmt: skip
     """Write derivatives at the states of a run at which its program failed.
@@ -206,16 +206,13 @@ class Differentials(Exportable):
     def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
         """The results of a call."""
         check_among("on_singular", on_singular, ("raise", "nan"))
-        found = self._calls.shortest(given, threads, on_singular, dict)
-        if found is not None:
-            return found.values
-        run = self._calls.run(given, threads)
-        settle_derived(self.problem, self.of, self.program, run, self._calls.reject_bad_inputs, on_singular)
-        return self._calls.results(run)
+        result = self._calls.run(given, threads, on_singular)
+        settle_derived(self.problem, self.of, self.program, result, self._calls.reject_bad_inputs, on_singular)
+        return self._calls.values(result)
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
-        out: Mapping[Any, np.ndarray] | None = None, **given: Unpack[Given],
+        out: Mapping[Any, np.ndarray] | None = None, **given: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`.
 
@@ -231,7 +228,7 @@ class Differentials(Exportable):
     def framework_function(self, on_singular: str) -> FrameworkFunction:
         call: Any = self
 
-        def on_failure(program: Program, run: Run) -> None:
+        def on_failure(program: Program, run: Result) -> None:
             settle_derived(self.problem, self.of, program, run, None, on_singular)
 
         return framework_function(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, few
 from sysdyn.online.arguments import Arguments, Inputs, Named
-from sysdyn.online.calls import Results, kept
+from sysdyn.online.calls import Result, copied
 from sysdyn.online.smallest import Smallest
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
@@ -69,7 +69,7 @@ def least_norm(
             raise ProblemError(_contradiction(system, against, residual, k))
     outputs = problem.outputs(problem.quantities)
     values = {x: _shaped(system, d, group, lead) for x, group in outputs.items()}
-    results = Results(kept(arrays), lead, values, np.ones(lead, dtype=bool))
+    results = Result(copied(arrays), lead, values, np.zeros(n, dtype=np.int64))
     solution = LeastNormSolution(About(problem, outputs), results)
     solution.determined = {x: ~_shaped(system, free, group, lead) for x, group in outputs.items()}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())

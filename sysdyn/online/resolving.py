@@ -15,7 +15,7 @@ from sysdyn.offline.covariance import dense_estimates
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_solves import REFINED, is_ill_conditioned, pivoted, solve_double_double
 from sysdyn.offline.sampling import is_unsolvable, reach
-from sysdyn.online.calls import Calls, Run
+from sysdyn.online.calls import Calls, Result
 from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.smallest import held, moves_freely, smallest_held
 from sysdyn.problem import Problem
@@ -38,7 +38,7 @@ class Resolver:
         self._program = executable.program
         self.again = DoubleDoubleFallback(executable.program)
 
-    def resolve(self, run: Run, policy: str) -> None:
+    def resolve(self, run: Result, policy: str) -> None:
         """Replace outputs and status of the states whose status is not zero, according to `policy`.
 
         Raises InvalidInput or SingularState, as a call does.
@@ -64,7 +64,7 @@ class Resolver:
         for x in run.outputs.values():
             x[bad] = np.nan
 
-    def _repivot(self, run: Run, states: np.ndarray) -> None:
+    def _repivot(self, run: Result, states: np.ndarray) -> None:
         """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
 
         Singular states are not replaced: there pivoting gives a meaningless solution, though with a small residual. But
@@ -88,7 +88,7 @@ class Resolver:
             finite &= np.isfinite(x[states]).all(axis=1)
         run.status[states] = np.where(finite, 0, BAD_OUTPUT)
 
-    def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
+    def _pivoted(self, run: Result, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
         """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular.
 
         At large lengths, entries are differences that lose digits: the rounded equations belong to another state.
@@ -122,7 +122,7 @@ class Resolver:
                 d[k, system.columns] = estimate.solution
         return d
 
-    def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
+    def _singular(self, run: Result, bad: np.ndarray) -> SingularState:
         """Error that names the first pivot to fail at the first bad state."""
         n = len(run.status)
         which = at_states(bad, n)
@@ -163,7 +163,7 @@ class Resolver:
             tuple(int(k) for k in bad),
         )
 
-    def _largest(self, run: Run, state: np.ndarray) -> str:
+    def _largest(self, run: Result, state: np.ndarray) -> str:
         """The input of the greatest size at a state, by name, and its value."""
         given = {x: np.abs(values[0]).ravel() for x, values in run.at(state).items() if values.size}
         group = max(given, key=lambda x: given[x].max())
@@ -171,7 +171,7 @@ class Resolver:
         labels = self._problem.inputs[group].labels if group in self._problem.inputs else ()
         return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
 
-    def _out_of_range(self, run: Run, state: np.ndarray) -> str:
+    def _out_of_range(self, run: Result, state: np.ndarray) -> str:
         """Text for a state beyond the checked range of joints: the farthest joint, and the error of pivoting there."""
         model = self._problem.model
         q, most = run.at(state)["q"][0], reach(model)

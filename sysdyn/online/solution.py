@@ -7,7 +7,7 @@ from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from sysdyn.model.se3 import rotation
 from sysdyn.offline.pivoted_solves import solve_double_double
 from sysdyn.online import display
 from sysdyn.online.accuracy import forward_errors
-from sysdyn.online.calls import Results
+from sysdyn.online.calls import Result
 from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
+from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.native import extension
 
 # Axes in which wrenches and accelerations can be given.
@@ -38,24 +39,6 @@ OF_ESTIMATES = (
     "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
     "expected_noise", "noise_moments", "posterior",
 )  # fmt: skip
-
-
-class Found(Protocol):
-    """Results of a call. inputs: {group: (size,) or (N, size)}; lead: batch axes, of product N; values by output.
-
-    again (N,) bool: states that the kernel's order failed at, or lost digits; None for none.
-    """
-
-    @property
-    def inputs(self) -> Mapping[str, np.ndarray]: ...
-    @property
-    def lead(self) -> tuple[int, ...]: ...
-    @property
-    def values(self) -> dict[str, np.ndarray]: ...
-    @property
-    def ok(self) -> np.ndarray: ...
-    @property
-    def again(self) -> np.ndarray | None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,15 +74,6 @@ class Whole(NamedTuple):
     states: np.ndarray
 
 
-class _Ok:
-    """`Solution.ok` as the call found it, unless a solution is told otherwise."""
-
-    def __get__(self, solution: Solution | None, owner: type) -> Any:
-        if solution is None:
-            return self
-        return np.True_ if solution._row is not None else solution._results.ok
-
-
 class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
@@ -116,11 +90,11 @@ class Solution(SolvedQuantities, extension.RowResult):
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
-    __slots__ = ("_results",)
+    __slots__ = ("_stored",)
 
     _about: About
-    _results: Found
-    _row: Any  # results of a call of one state, until more than single outputs is asked for; then None
+    _stored: Result
+    _row: Any  # outputs and inputs of a native call of one state, until a request needs a Result; else None
 
     # for type checkers: solvers return an Estimate if there is noise, and `_of_estimate` raises if not
     std: Any
@@ -134,24 +108,31 @@ class Solution(SolvedQuantities, extension.RowResult):
     expected_noise: Any
     noise_moments: Any
 
-    ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
     whole: Whole | None = None
 
-    def __init__(self, about: About, found: Found):
-        """found: results of a call; calls of one state make solutions with a row of results instead."""
-        self._about, self._results, self._row = about, found, None
+    def __init__(self, about: About, result: Result):
+        """result: of a call; native calls of one state make solutions with a row instead."""
+        self._about, self._stored, self._row = about, result, None
 
     def __reduce__(self):
-        return type(self), (self._about, self._found), self.__dict__
+        return type(self), (self._about, self._result), self.__dict__
 
     @property
-    def _found(self) -> Found:
+    def _result(self) -> Result:
         if self._row is not None:
-            values, inputs = self._row_arrays()
+            outputs, inputs = self._row_arrays()
             parts = {name: inputs[part] for name, part in self._about.inputs.items()}
-            self._results, self._row = Results(parts, (), values, np.True_), None
-        return self._results
+            self._stored, self._row = Result(parts, (), outputs, np.zeros(1, dtype=np.int64)), None
+        return self._stored
+
+    @property
+    def ok(self) -> np.ndarray:
+        return np.True_ if self._row is not None else self._stored.ok
+
+    @ok.setter
+    def ok(self, ok: np.ndarray) -> None:
+        self._result.status = np.where(np.ravel(ok), 0, BAD_OUTPUT)
 
     @property
     def _problem(self) -> Problem:
@@ -164,7 +145,7 @@ class Solution(SolvedQuantities, extension.RowResult):
     @property
     def inputs(self) -> Mapping[str, np.ndarray]:
         """Inputs of the call by group, (size,) for all states or (N, size), in SI units; defaults included."""
-        return self._found.inputs
+        return self._result.inputs
 
     def keys(self) -> KeysView[str]:
         """Names of the outputs: dict(solution) has all values."""
@@ -172,15 +153,17 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     @property
     def _lead(self) -> tuple[int, ...]:
-        return () if self._row is not None else self._results.lead
+        return () if self._row is not None else self._stored.lead
 
     def _value(self, name: str) -> np.ndarray:
         """The array of an output. Raises KeyError."""
-        return self._results.values[name] if self._row is None else self._row_output(name)
+        if self._row is not None:
+            return self._row_output(name)
+        return self._stored.outputs[name].reshape(self._stored.lead + self._outputs[name].shape)
 
     @property
     def _values(self) -> dict[str, np.ndarray]:
-        return self._found.values
+        return {name: self._value(name) for name in self._result.outputs}
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)
@@ -290,13 +273,13 @@ class Solution(SolvedQuantities, extension.RowResult):
         rounding in a row of a constraint holds nothing; a limb that is bent by 1e-12 rad is held, by forces of any
         size, unless other constraints repeat each other at the same state.
         """
-        again, problem = self._found.again, self._problem
-        if again is None or problem.noisy or not problem.constraints:
+        flagged, problem = self._result.flagged, self._problem
+        if flagged is None or problem.noisy or not problem.constraints:
             return ()
-        names, states = np.array(problem.system().plain.col_names), np.flatnonzero(again & np.ravel(self.ok))
+        names, states = np.array(problem.system().plain.col_names), np.flatnonzero(flagged & np.ravel(self.ok))
         by_all = np.zeros(len(names), dtype=bool)
         if self.whole:
-            own, states = again[self.whole.states], np.setdiff1d(states, self.whole.states)
+            own, states = flagged[self.whole.states], np.setdiff1d(states, self.whole.states)
             smallest = held(self.whole.problem, {name: x[own] for name, x in self.whole.inputs.items()})
             by_all = smallest.open[np.isfinite(smallest.d).all(axis=1)].any(axis=0)
         given = {name: np.broadcast_to(x, (self._n, x.shape[-1]))[states] for name, x in self.inputs.items()}
@@ -476,7 +459,7 @@ def _quantity(name: str) -> property:
             ) from None
 
     def replaced(solution: Solution, x: Any) -> None:
-        solution._values[name] = x
+        solution._result.outputs[name] = np.array(np.broadcast_to(x, solution._value(name).shape))
 
     return property(value, replaced)
 

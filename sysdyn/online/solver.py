@@ -31,9 +31,8 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.stages import Progress
 from sysdyn.online import export, storage
-from sysdyn.online.arguments import Arguments, Given, Inputs, Named
-from sysdyn.online.batches import Columns, Spreading
-from sysdyn.online.calls import Calls, Results, Run, kept
+from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
+from sysdyn.online.calls import Calls, Result
 from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
 from sysdyn.online.display import spy_html
 from sysdyn.online.estimate import Estimate, Posteriors
@@ -93,9 +92,10 @@ class Solver(Differentiable[DerivativeProduct]):
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
         results = {name: (name, group.shape) for name, group in outputs.items()}
+        self._solution = Estimate if problem.noisy else Solution
         # covariances, residuals, accelerations of frames and velocities of contacts need the inputs later
-        keeps = bool(problem.noisy or problem.constraints) or "a" in results
-        self._calls = Calls(self._inputs, self.executable, results, keeps)
+        copies = bool(problem.noisy or problem.constraints) or "a" in results
+        self._calls = Calls(self._inputs, self.executable, results, self._solution, copies)
         self.fast_calls = self._calls.single_state
         posteriors: Posteriors | None = None
         if problem.noisy:
@@ -104,7 +104,6 @@ class Solver(Differentiable[DerivativeProduct]):
             )
         self.posterior = posteriors.posterior if posteriors else None
         self._resolver = Resolver(problem, options, self.executable, self._calls)
-        self._solution = Estimate if problem.noisy else Solution
         self._about = About(
             problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured
         )
@@ -146,26 +145,19 @@ class Solver(Differentiable[DerivativeProduct]):
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
+        arguments = Arguments(q, qd, known, quantities, y, noise, active, parameters)
+        return self.solve(arguments, on_singular, threads)
+
+    def solve(
+        self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None, owned: bool = False
+    ) -> Solution:
+        """The implementation of calls. owned: nobody else writes to the arrays, so that results need no copies."""
         policy = self._policy(on_singular)
-        given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         about = self._about if on_singular is None else replace(self._about, refuse=policy == "raise")
-        found = self._calls.shortest(given, threads, on_singular, self._solution, about, self._resolver.again)
-        if found is not None:
-            return self._solution(about, found)
-        run = self._calls.run(given, threads)
-        again = None
-        if np.count_nonzero(run.status):  # several times faster than any() for one state
-            again = run.status != 0
-            self.resolve(run, policy)
-        ok = run.status.reshape(run.lead) == 0
-        return self._solution(about, Results(kept(run.arrays), run.lead, self._calls.results(run), ok, again))
-
-    def spread(self, given: Arguments, columns: Mapping[str, Columns]) -> Spreading | None:
-        """The call by arrays like these, at rows of them, with results in columns of others; None if there is none.
-
-        given: arrays of many states, or of one. columns: by output; those that it lacks are left out.
-        """
-        return self._calls.spread(given, columns, self._solution, self._about, self._resolver.again)
+        result = self._calls.run(arguments, threads, on_singular, about, owned)
+        if result.flagged is not None:
+            self.resolve(result, policy)
+        return self._solution(about, result)
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""
@@ -173,7 +165,7 @@ class Solver(Differentiable[DerivativeProduct]):
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         return on_singular or self.on_singular
 
-    def resolve(self, run: Run, policy: str) -> None:
+    def resolve(self, run: Result, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says; see `Resolver.resolve`."""
         self._resolver.resolve(run, policy)
 
@@ -181,7 +173,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
-        out: np.ndarray | Mapping[str, np.ndarray] | None = None, **given: Unpack[Given],
+        out: np.ndarray | Mapping[str, np.ndarray] | None = None, **given: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
         """A prepared call: `step()` reads these arrays at its time and writes `step.out`.
 
@@ -358,14 +350,14 @@ class Solver(Differentiable[DerivativeProduct]):
         return export.exported_program(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
-        def on_failure(_: Program, run: Run) -> None:
+        def on_failure(_: Program, run: Result) -> None:
             dead = run.status & BAD_INPUT != 0
             if dead.any() and on_singular == "raise":
                 self._calls.reject_bad_inputs(run)
             fill_nan(run.outputs, dead)
             again = np.flatnonzero((run.status != 0) & ~dead)
-            part = Run(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
-            part.arrays["q"] = normalise_quaternions(part.arrays["q"], self._inputs.quaternions)
+            part = Result(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
+            part.inputs["q"] = normalise_quaternions(part.inputs["q"], self._inputs.quaternions)
             try:
                 self.resolve(part, on_singular)
             except InvalidInput:  # angles without a sine
@@ -380,7 +372,7 @@ class Solver(Differentiable[DerivativeProduct]):
                 kind, self.problem, self.choice, self.program, self.options, self.outputs, wrt, ambient=True
             ).program
 
-        def on_derivative_failure(program: Program, run: Run) -> None:
+        def on_derivative_failure(program: Program, run: Result) -> None:
             settle_derived(self.problem, self.outputs, program, run, None, on_singular)
 
         outputs = self.outputs

@@ -11,13 +11,13 @@ from sysdyn.errors import InvalidInput
 from sysdyn.frameworks.traced import FailureHandler, FrameworkFunction
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.online.arguments import Arguments
-from sysdyn.online.calls import Calls, Run
+from sysdyn.online.calls import Calls, Result
 from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real
 
 # As `FailureHandler`, of a run.
-RunFailureHandler = Callable[[Program, Run], None]
+RunFailureHandler = Callable[[Program, Result], None]
 
 
 def framework_function(
@@ -28,12 +28,12 @@ def framework_function(
     """The program of these calls; see `FrameworkFunction`."""
     inputs = calls.inputs
 
-    def bind_arguments(q: Any, qd: Any, *known: Any, **given: Any) -> dict[str, Any]:
-        if given.get("noise") is not None:
+    def bind_arguments(q: Any, qd: Any, *known: Any, **keywords: Any) -> dict[str, Any]:
+        if keywords.get("noise") is not None:
             raise InvalidInput(
                 "noise is as declared where functions are traced and differentiated: compile a problem for each"
             )
-        return inputs.collected(Arguments.of(q, qd, known, given), keep=True)
+        return inputs.collected(Arguments.of(q, qd, known, keywords), keep=True)
 
     return FrameworkFunction(
         name, with_normalised_quaternions(program, inputs.quaternions), inputs.groups, bind_arguments,
@@ -46,6 +46,6 @@ def framework_function(
 def _of_arrays(handler: RunFailureHandler) -> FailureHandler:
     def on_failure(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
         arrays = {name: x.astype(float, copy=False) for name, x in inputs.items()}
-        handler(program, Run(arrays, (len(status),), dict(outputs), status))
+        handler(program, Result(arrays, (len(status),), dict(outputs), status))
 
     return on_failure

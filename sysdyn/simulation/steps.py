@@ -16,7 +16,7 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.model import Model
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.model.se3 import normalise_quaternions
-from sysdyn.online.calls import Run
+from sysdyn.online.calls import Result
 from sysdyn.online.solver import Solver
 from sysdyn.program.autodiff import ScalarsByGroup, SymbolicProgram, to_graph
 from sysdyn.program.graph import SHARING, Graph
@@ -188,7 +188,7 @@ class Steps:
         if self.feedback:
             fed_back(model, tau, x["kp"], x["kd"], x["q"], x["qd"])
         given = {name: x[name] for name in self.solver.program.inputs} | {"q": q, "tau": tau}
-        run = Run(given, (n,), {name: np.empty((n, size)) for name, size in self.outputs.items()}, status.copy())
+        run = Result(given, (n,), {name: np.empty((n, size)) for name, size in self.outputs.items()}, status.copy())
         self.solver.resolve(run, on_singular)
         solved = x | {f"{SOLVED}{name}": y for name, y in run.outputs.items()}
         taken = {name: solved[name] for name in self._rest.program.inputs}

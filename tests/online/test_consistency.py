@@ -16,8 +16,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
 from sysdyn.online import consistency, storage
-from sysdyn.online.arguments import Arguments
-from sysdyn.online.calls import Run
+from sysdyn.online.calls import Result
 from sysdyn.online.consistency import CheckedSolver
 
 MODEL = sd.chain(4, seed=2)
@@ -526,11 +525,11 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         """States of status 0 are left as they are."""
         given = {name: np.zeros((1, size)) for name, size in found.program.inputs.sizes.items()}
         outputs = {name: np.full((1, size), 7.0) for name, size in found.program.outputs.sizes.items()}
-        found.resolve(Run(given, (1,), outputs, np.zeros(1, dtype=int)), "raise")
+        found.resolve(Result(given, (1,), outputs, np.zeros(1, dtype=int)), "raise")
         assert all((x == 7.0).all() for x in outputs.values())
 
     return {
-        "resolve": resolve, "spread": lambda: found.spread(Arguments(Q, QD, (), {}), {}) is None,
+        "resolve": resolve, "solve": lambda: callable(found.solve),
         "considered": lambda: len(found.considered) > 0,
         "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
         **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "product": partial(product, "jvp"),

@@ -443,7 +443,7 @@ def test_states_solved_with_pivoting_have_outputs():
     solver = sd.compile(sd.forward_dynamics(model), "aba", [imu, net], backend="python", **QUICK)
     _, q, qd, values = known("fixed")
     # no state loses its outputs alone: they are taken away between the run and what mends it
-    run = solver._calls.run(sd.online.arguments.Arguments(q, qd, (), {"tau": values["tau"], "fx": values["fx"]}), None)
+    run = solver._calls.run(sd.online.arguments.Arguments(q, qd, (), {"tau": values["tau"], "fx": values["fx"]}))
     expected = {name: x.copy() for name, x in run.outputs.items()}
     run.outputs["imu"][2:4], run.outputs["net"][2:4] = np.nan, np.nan
     run.status[2:4] = WEAK_PIVOT
