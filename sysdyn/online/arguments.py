@@ -131,7 +131,7 @@ class Inputs:
     ):  # fmt: skip
         self.problem, self.external_wrenches, self.check_limits = problem, external_wrenches, check_limits
         self.model = model = problem.model
-        self.vectors = {role: dict(vectors.get(role, {})) for role in (TANGENTS, COTANGENTS)}
+        self.vectors = {role: dict(vectors.get(role, {})) for role in (COTANGENTS, TANGENTS)}  # as in programs
         self.groups = Groups([*problem.inputs.values(), *(x for own in self.vectors.values() for x in own.values())])
         self.sizes = self.groups.sizes
         self.quaternions = tuple(part for _, part in model.quaternions)
@@ -239,20 +239,20 @@ class Inputs:
                 return None
             names = (*values,) if name is None else (name,)
             indices = np.concatenate([np.zeros(0, dtype=np.int64), *map(self._value_inputs, names)])
-            return Argument((len(indices),), indices)
+            return Argument((len(indices),) if name is None else values[name].shape, indices)
         if field in self.vectors:
             vectors = self.vectors[field]
             group = next(iter(vectors.values())) if name is None and len(vectors) == 1 else vectors.get(name)
         else:
-            names = {"quantities": self.known, "parameters": self.parameters}.get(field, (field,))
+            known = {"quantities": self.known, "parameters": self.parameters}.get(field, (field,))
             name = field if name is None else name
-            group = self.groups[name] if name in names else None
+            group = self.groups[name] if name in known else None
         return Argument(group.shape, _indices(columns((group.name,)))) if group else None
 
     def _value_inputs(self, name: str) -> np.ndarray:
         """Input indices of the value of a measurement."""
         group, m = value_group(name), self.measurements[name][0]
-        if group in self.groups:
+        if group in self.groups or not isinstance(m, RawMeasurement):
             return _indices(self.groups.columns((group,)))
         return self.groups.slices[m.quantity].start + np.array(m.places(self.model), dtype=np.int64)
 

@@ -47,7 +47,7 @@ class Result:
     """
 
     def __init__(
-        self, inputs: InputArrays | Callable[[], InputArrays], lead: tuple[int, ...], outputs: Mapping[Any, np.ndarray],
+        self, inputs: InputArrays | Callable[[], InputArrays], lead: tuple[int, ...], outputs: dict[str, np.ndarray],
         status: np.ndarray, flagged: np.ndarray | None = None,
     ):  # fmt: skip
         self._inputs, self.lead, self.outputs, self.status, self.flagged = inputs, lead, outputs, status, flagged
@@ -94,7 +94,7 @@ class BatchCall:
         constants = self._map.constants.astype(real)
         return batch(self._runner.backend, self._map.arguments, constants, self._quaternions)
 
-    def __call__(self, arrays: tuple, threads: int | None) -> tuple[bool, Arrays, np.ndarray] | None:
+    def __call__(self, arrays: tuple, threads: int | None) -> tuple[bool, dict[str, np.ndarray], np.ndarray] | None:
         """(every status is 0, outputs, status (N,)); None if arrays need a conversion, or for one state.
 
         threads: by the amount of work if None.
@@ -123,6 +123,7 @@ class Calls(Generic[Key]):
         result_type: type = dict, copies: bool = False, policy: str | None = None,
     ):  # fmt: skip
         self.inputs, self._runner, self._results = inputs, runner, dict(results)
+        assert [*runner.program.inputs.sizes.items()] == [*inputs.groups.sizes.items()], "the index map is of a row"
         self._result_type, self.copies, self._policy = result_type, copies, policy
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, BatchCall | None] = {}

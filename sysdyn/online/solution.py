@@ -127,7 +127,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         return self._stored
 
     @property
-    def ok(self) -> np.ndarray:
+    def ok(self) -> Any:
         return np.True_ if self._row is not None else self._stored.ok
 
     @ok.setter
