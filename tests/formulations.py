@@ -9,17 +9,19 @@ import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.model import Model
 from sysdyn.program.program import Program
-from sysdyn.recursions.write import Written
+from sysdyn.recursions.generate import GeneratedDynamics
 from sysdyn.reference.rnea import newton_euler
 
 
-def program(model: Model, written: Written, known: str) -> Program:
+def program(model: Model, written: GeneratedDynamics, known: str) -> Program:
     sizes = {"q": model.nq, "qd": model.nv, known: model.nv, "fx": 6 * model.nb}
     inputs = [(name, list(written.graph.inputs(name, n))) for name, n in sizes.items()]
     return Program.from_graph(written.graph, inputs, list(written.outputs.items()))
 
 
-def agree(model: Model, written: Written, known: str, wrenches: bool, states: int = 5, tolerance: float = 1e-9):
+def agree(
+    model: Model, written: GeneratedDynamics, known: str, wrenches: bool, states: int = 5, tolerance: float = 1e-9
+):
     """The program against the reference algorithms, every output relative to its greatest entry."""
     rng = np.random.default_rng(3)
     q, qd, x = model.random_state(seed=3, batch=states)

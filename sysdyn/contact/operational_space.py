@@ -23,13 +23,13 @@ from sysdyn.measurements.constraints import Contact, closures
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.offline.constrained import carried
+from sysdyn.offline.constrained import acceleration_rows
 from sysdyn.offline.recursion import BUDGET
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
-from sysdyn.recursions.write import Written, write
+from sysdyn.recursions.generate import GeneratedDynamics, generate
 from sysdyn.reference.robot_functions import Kinematics, Result
 from sysdyn.runtime.native_calls import ResultLayout
 
@@ -116,7 +116,7 @@ def operational_space(
             f"{model.name!r} has {', '.join(missing)}, which its inertia follows: add *sysdyn.closures(model) to the "
             "constraints, or leave them open by model.replace(closures=())"
         )
-    rows = carried(problem, valued=False)
+    rows = acceleration_rows(problem, valued=False)
     if rows is None:
         raise ProblemError("a constraint whose wrench does work has no Delassus matrix: its loads are not its rows")
     m = sum(x.size for x in rows)
@@ -126,7 +126,7 @@ def operational_space(
         check_among("output", name, results)
     expressions = [*selected, *(["delassus"] if _NEED_INVERSE & {*selected} and "delassus" not in selected else [])]
     try:
-        written = write(model, "tau", expressions, external_wrenches=False, budget=BUDGET, constraints=rows)
+        written = generate(model, "tau", expressions, external_wrenches=False, budget=BUDGET, constraints=rows)
     except SingularState as error:
         raise ProblemError(
             f"Ω has no inverse at any state: the {m} rows of {', '.join(names)} follow from each other, or a joint "
@@ -155,7 +155,7 @@ def _as_constraints(constraints: Constraint | str | Sequence[Constraint | str]) 
     return [Contact(x, name=x) if isinstance(x, str) else x for x in items]
 
 
-def _guards(problem: Problem, written: Written) -> list[tuple[Expr, float, str, float]]:
+def _guards(problem: Problem, written: GeneratedDynamics) -> list[tuple[Expr, float, str, float]]:
     """Guard of each pivot. Raises ProblemError for rows that are dependent at all sampled states.
 
     The typical size of the pivot of row e is that of Ω_ee, from which it is a difference.

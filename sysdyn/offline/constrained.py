@@ -1,4 +1,4 @@
-"""Constraints of a problem as recursions take them."""
+"""Rows of constraints and measurements for recursions, and the wrenches by which constraints act."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform
 from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Graph
-from sysdyn.recursions.constraints import Blocks, Constraint, Seen
+from sysdyn.recursions.constraints import AccelerationRows, OriginalBodies, RowBlocks
 
 # Seed of the state at which loads are compared with rows, and the greatest difference of the two (chosen).
 LOADED_SEED, LOADED = 5, 1e-9
 
 
-def carried(problem: Statement, valued: bool = True) -> tuple[Constraint, ...] | None:
-    """The constraints of a problem; None if one of them does work, as its loads are not the transpose of its rows.
+def acceleration_rows(problem: Statement, valued: bool = True) -> tuple[AccelerationRows, ...] | None:
+    """Rows of the constraints of a problem; None if one does work: its loads are not the transpose of its rows.
 
     valued: their accelerations y are inputs; else zero.
     """
-    return problem.cached(("carried", valued), lambda: (_carried(problem, valued),))[0]
+    return problem.cached(("acceleration rows", valued), lambda: (_acceleration_rows(problem, valued),))[0]
 
 
-def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:
+def _acceleration_rows(problem: Statement, valued: bool) -> tuple[AccelerationRows, ...] | None:
     model = problem.model
     context = Context.at(model, *model.random_state(seed=LOADED_SEED)[:2])
-    found = []
+    constraints = []
     for m in problem.constraints:
         rows = m.rows(context)
         if not {quantity for quantity, _ in rows} <= {"a", "qdd"}:
@@ -41,8 +41,8 @@ def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:
         loads |= {("qdd", name): L for name, L in m.torques(context).items()}
         if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADED for key, L in loads.items()):
             return None
-        found.append(_constraint(problem, m, rows, valued))
-    return tuple(found)
+        constraints.append(_rows(problem, m, rows, valued))
+    return tuple(constraints)
 
 
 def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.ndarray], np.ndarray]:
@@ -61,46 +61,44 @@ def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.nd
     return bodies, torques
 
 
-def read(problem: Statement, measured: Sequence[Measurement]) -> tuple[Constraint, ...] | None:
-    """Measurements among the outputs as readings of a recursion; None if one is of more than a and q̈."""
+def measured_rows(problem: Statement, measured: Sequence[Measurement]) -> tuple[AccelerationRows, ...] | None:
+    """Rows of measurements among the outputs; None if one is of other quantities than a and q̈."""
     context = Context.at(problem.model, *problem.model.random_state(seed=LOADED_SEED)[:2])
-    found = []
+    measurements = []
     for m in measured:
         rows = m.rows(context)
         if not {quantity for quantity, _ in rows} <= {"a", "qdd"}:
             return None
-        found.append(_constraint(problem, m, rows, valued=False))
-    return tuple(found)
+        measurements.append(_rows(problem, m, rows, valued=False))
+    return tuple(measurements)
 
 
-def _constraint(
-    problem: Statement, m: Measurement, rows: Iterable[tuple[str, str]], valued: bool
-) -> Constraint:  # fmt: skip
-    """rows: (quantity, owner) of all blocks."""
-    model, uniform = problem.model, galilean_invariant(problem.model, m)
-    bodies = tuple(model.body_index(owner) for quantity, owner in rows if quantity == "a")
-    joints = tuple(model.joint_index(owner) for quantity, owner in rows if quantity == "qdd")
+def _rows(problem: Statement, m: Measurement, blocks: Iterable[tuple[str, str]], valued: bool) -> AccelerationRows:
+    """Rows of a constraint or measurement; blocks: (quantity, owner) of each."""
+    model, classical = problem.model, galilean_invariant(problem.model, m)
+    accelerated = tuple(model.body_index(owner) for quantity, owner in blocks if quantity == "a")
     size = len(m.components(model))
 
-    def write(graph: Graph, seen: Seen) -> Blocks:
+    def write(graph: Graph, bodies: OriginalBodies) -> RowBlocks:
         q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
         transforms = _Each(model.nb, lambda i: joint_transform(model, i, q))
-        context = _Carried(model, transforms, _Each(model.nb, lambda i: seen.velocity(i, uniform)), q, qd, seen=seen)
-        blocks: dict[str, dict[int, np.ndarray]] = {"a": {}, "qdd": {}}
+        velocities = _Each(model.nb, lambda i: bodies.velocity(i, classical))
+        context = _TreeContext(model, transforms, velocities, q, qd, bodies=bodies)
+        rows: dict[str, dict[int, np.ndarray]] = {"a": {}, "qdd": {}}
         for (quantity, owner), block in m.rows(context).items():
             if quantity == "a":
-                blocks["a"][model.body_index(owner)] = block
+                rows["a"][model.body_index(owner)] = block
             else:
                 first = model.v_slice(model.joint_index(owner)).start
-                blocks["qdd"].update({first + k: block[:, k] for k in range(block.shape[1])})
+                rows["qdd"].update({first + k: block[:, k] for k in range(block.shape[1])})
         y = graph.inputs(value_group(m.name), size) if valued else np.zeros(size)
-        return Blocks(blocks["a"], blocks["qdd"], list(y - m.bias(context)))
+        return RowBlocks(rows["a"], rows["qdd"], list(y - m.bias(context)))
 
-    return Constraint(m.name, bodies, joints, size, uniform, write)
+    return AccelerationRows(m.name, accelerated, size, classical, write)
 
 
 class _Each(Sequence):
-    """The values of a function by number, each made when it is first asked for."""
+    """Values of a function of a number, each computed on demand."""
 
     def __init__(self, size: int, make: Callable[[int], np.ndarray]):
         self._size, self._make = size, cache(make)
@@ -113,16 +111,16 @@ class _Each(Sequence):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Carried(Context):
-    """A context whose attitudes a recursion has turned, axis by axis."""
+class _TreeContext(Context):
+    """A context with the attitudes that a recursion computes axis by axis."""
 
-    seen: Seen
+    bodies: OriginalBodies
 
     def R(self, frame: Place) -> np.ndarray:
         found = find_frame(self.model, frame)
         E = rotation(found.X).astype(object)
-        return (E if found.body < 0 else E @ self.seen.rotation(found.body)).T
+        return (E if found.body < 0 else E @ self.bodies.rotation(found.body)).T
 
     def between(self, a: Place, b: Place) -> tuple[np.ndarray, np.ndarray]:
         first, second = (find_frame(self.model, frame) for frame in (a, b))
-        return self.seen.between((first.body, first.X), (second.body, second.X))
+        return self.bodies.between((first.body, first.X), (second.body, second.X))

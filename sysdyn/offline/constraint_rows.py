@@ -9,12 +9,11 @@ import numpy as np
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Context
 from sysdyn.model.quantities import tangents
-from sysdyn.offline.constrained import carried, load_matrices
+from sysdyn.offline.constrained import acceleration_rows, load_matrices
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph, is_zero
-from sysdyn.recursions import write as recursions
-from sysdyn.recursions.write import ROWS
+from sysdyn.recursions.generate import ROWS, generate
 
 
 class ConstraintRows:
@@ -25,7 +24,7 @@ class ConstraintRows:
 
     def __init__(self, problem: Problem):
         model = self._model = problem.model
-        self._written = recursions.write(model, frozenset(), (ROWS,), False, constraints=carried(problem) or ())
+        self._written = generate(model, frozenset(), (ROWS,), False, constraints=acceleration_rows(problem) or ())
         self._loaded = Graph("structural")
         self._q, qd = (self._loaded.inputs(x, n) for x, n in (("q", model.nq), ("qd", model.nv)))
         self.m = len(self._written.outputs[ROWS])

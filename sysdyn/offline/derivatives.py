@@ -26,7 +26,7 @@ from sysdyn.offline.inverse_inertia import SPACE, InverseInertia, Load
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import SHARING, Graph, is_zero
-from sysdyn.recursions.frames import wrench_to
+from sysdyn.recursions.transforms import constant_steps, force_to_child
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies
 from sysdyn.sparse.lu import solve, solve_transposed
@@ -257,7 +257,9 @@ class _Dynamics:
 
     def _framed(self, i: int, wrench: np.ndarray) -> np.ndarray:
         """A wrench (6) on body i from its given frame."""
-        return wrench if self._X is None else np.array(wrench_to(self._X[i], wrench.tolist()), dtype=object)
+        if self._X is None:
+            return wrench
+        return np.array(force_to_child(constant_steps(self._X[i]), wrench.tolist()), dtype=object)
 
     def _jacobian(self) -> np.ndarray:
         """J (m, nv) of the constraints; their wrenches on bodies go to `_loads`."""

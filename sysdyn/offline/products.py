@@ -43,7 +43,7 @@ from sysdyn.program.autodiff import (  # fmt: skip
 )
 from sysdyn.program.graph import SHARING, Graph, strip_sign
 from sysdyn.program.program import Program
-from sysdyn.recursions.write import Written
+from sysdyn.recursions.generate import GeneratedDynamics
 from sysdyn.sparse.lu import solve, solve_transposed
 
 
@@ -117,7 +117,7 @@ class _ByInverseDynamics(ProgramDerivatives):
 
     def __init__(
         self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str],
-        directions: TangentBasis, free: frozenset[int], inverse: Written,
+        directions: TangentBasis, free: frozenset[int], inverse: GeneratedDynamics,
     ):  # fmt: skip
         super().__init__(program, of, wrt, directions)
         self.nv = problem.model.nv

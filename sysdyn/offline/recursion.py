@@ -33,7 +33,7 @@ from sysdyn.offline.check import (
     relative_difference,
 )
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.constrained import carried, load_matrices, read
+from sysdyn.offline.constrained import acceleration_rows, load_matrices, measured_rows
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import GOOD_ERROR
 from sysdyn.offline.sampling import PASSES_SEED, sample_states
@@ -42,8 +42,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph, strip_sign
 from sysdyn.program.program import Program
-from sysdyn.recursions import write as recursions
-from sysdyn.recursions.write import ROWS, Written
+from sysdyn.recursions.generate import ROWS, GeneratedDynamics, generate
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
 
@@ -66,13 +65,13 @@ def applies(problem: Statement) -> frozenset[int] | None:
         return torque_freedoms(problem)
     if problem.noisy or problem.parameters or set(problem.custom) != set(problem.constraints):
         return None
-    return (torque_freedoms(problem) or None) if carried(problem) is not None else None
+    return (torque_freedoms(problem) or None) if acceleration_rows(problem) is not None else None
 
 
 def gives(problem: Problem, options: Options) -> bool:
     """True if a recursion gives the outputs beside its τ, q̈ and w; a and f only if no constraint holds."""
     names = {x for x in options.outputs if isinstance(x, str)}
-    return names <= {"tau", "qdd", problem.wrenches.name} and read(problem, options.measured) is not None
+    return names <= {"tau", "qdd", problem.wrenches.name} and measured_rows(problem, options.measured) is not None
 
 
 def budget(options: Options) -> float:
@@ -80,32 +79,34 @@ def budget(options: Options) -> float:
     return BUDGET * options.effort if options.level == "best" else 0.0
 
 
-def write(problem: Problem, options: Options) -> Written:
+def write(problem: Problem, options: Options) -> GeneratedDynamics:
     """The formulation of fewest operations that is found, of a problem that `applies`."""
     free = applies(problem)
     assert free is not None
-    readings = (read(problem, options.measured) if gives(problem, options) else None) or ()
-    spoken = () if readings else options.measured  # of more than a recursion reads: by the quantities themselves
+    measured = (measured_rows(problem, options.measured) if gives(problem, options) else None) or ()
+    other = () if measured else options.measured  # measurements of other quantities: by their rows
     # stability is checked by the accelerations, which the program leaves out if they are no output
-    needed = {x for x, _ in blocks_of(problem.model, spoken)} | set(options.output_names)
+    needed = {x for x, _ in blocks_of(problem.model, other)} | set(options.output_names)
     every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
     every += [problem.wrenches.name] if problem.constraints else []
-    return recursions.write(
-        problem.model, free, [*every, *(x.name for x in readings)], options.external_wrenches, budget=budget(options),
-        passes=options.passes, constraints=carried(problem) or (), readings=readings,
+    return generate(
+        problem.model, free, [*every, *(x.name for x in measured)], options.external_wrenches, budget=budget(options),
+        passes=options.passes, constraints=acceleration_rows(problem) or (), measured=measured,
     )  # fmt: skip
 
 
-def inverse(problem: Problem, options: Options) -> Written:
+def inverse(problem: Problem, options: Options) -> GeneratedDynamics:
     """Inverse dynamics of the robot of a problem, with the rows of its constraints."""
-    outputs, constraints = ("tau", ROWS) if problem.constraints else ("tau",), carried(problem) or ()
-    return recursions.write(
+    outputs, constraints = ("tau", ROWS) if problem.constraints else ("tau",), acceleration_rows(problem) or ()
+    return generate(
         problem.model, frozenset(), outputs, options.external_wrenches, budget=budget(options), passes=options.passes,
         constraints=constraints,
     )  # fmt: skip
 
 
-def build(problem: Problem, written: Written, options: Options, states: int | None = None) -> tuple[Choice, Program]:
+def build(
+    problem: Problem, written: GeneratedDynamics, options: Options, states: int | None = None
+) -> tuple[Choice, Program]:
     """(choice, program) of a recursion, checked like an elimination of the system.
 
     From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
@@ -126,7 +127,8 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         outputs += _measured(problem, written, options.measured)
         program = _program(problem, written, outputs, guards)
     choice = Choice(
-        ordering=written.method, row_perm=(), col_perm=(), end_to_end=program.flops, solve=written.given, fill_in=0,
+        ordering=written.method, row_perm=(), col_perm=(), end_to_end=program.flops,
+        solve=written.flops_given_kinematics, fill_in=0,
         triangular=not written.pivots, stability=checked.report, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
@@ -185,7 +187,7 @@ def check_recursion(
     return check(CheckedProgram(run=run, labels=labels, chunk=chunk_of(program)), sampled)
 
 
-def _measured(problem: Problem, written: Written, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
+def _measured(problem: Problem, written: GeneratedDynamics, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
     """(name, Y d + b_Y) of each measurement, as it is read, or of quantities that the formulation gives."""
     if all(m.name in written.outputs for m in measured):
         return [(m.name, written.outputs[m.name]) for m in measured]
@@ -219,7 +221,7 @@ def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]
     return list(zip(LOADS, (list(bodies.flat), list(joints)), strict=True))
 
 
-def _program(problem: Problem, written: Written, groups: Sequence, guards: Sequence = ()) -> Program:
+def _program(problem: Problem, written: GeneratedDynamics, groups: Sequence, guards: Sequence = ()) -> Program:
     inputs = [(name, list(written.graph.inputs(name, size))) for name, size in problem.input_sizes]
     return coupled(problem, Program.from_graph(written.graph, inputs, groups, guards))
 

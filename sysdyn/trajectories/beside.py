@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.program.graph import SHARING, Graph, sqrt
 from sysdyn.program.program import Program
-from sysdyn.recursions.frames import dot
+from sysdyn.recursions.transforms import dot
 from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.turns import machine_code

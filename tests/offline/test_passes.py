@@ -14,7 +14,7 @@ from robots import load_robot
 import sysdyn as sd
 from sysdyn.model.normal_form import canonical_frames
 from sysdyn.passes import ALL, ELIMINATION
-from sysdyn.recursions.write import METHODS, write
+from sysdyn.recursions.generate import METHODS, generate
 from sysdyn.reference.rnea import newton_euler
 
 sets = st.sets(st.sampled_from(ALL)).map(lambda chosen: [x for x in ALL if x in chosen])
@@ -33,7 +33,7 @@ moving = st.one_of(
 @settings(max_examples=40)
 @given(models, sets, st.booleans(), st.sampled_from([("tau",), ("tau", "a", "f")]))
 def test_any_passes_leave_inverse_dynamics_unchanged(model, passes, wrenches, outputs):
-    agree(model, write(model, "qdd", outputs, wrenches, budget=2_000, passes=passes), "qdd", wrenches)
+    agree(model, generate(model, "qdd", outputs, wrenches, budget=2_000, passes=passes), "qdd", wrenches)
 
 
 @pytest.mark.slow
@@ -41,7 +41,7 @@ def test_any_passes_leave_inverse_dynamics_unchanged(model, passes, wrenches, ou
 @given(models, sets, st.booleans(), st.sampled_from([("qdd",), ("qdd", "a", "f")]), st.sampled_from(METHODS["tau"]))
 def test_any_passes_leave_forward_dynamics_unchanged(model, passes, wrenches, outputs, method):
     assume(solvable(model))
-    agree(model, write(model, "tau", outputs, wrenches, method, budget=2_000, passes=passes), "tau", wrenches)
+    agree(model, generate(model, "tau", outputs, wrenches, method, budget=2_000, passes=passes), "tau", wrenches)
 
 
 def problems(model: sd.Model):
@@ -92,7 +92,7 @@ def test_any_passes_leave_eliminations_unchanged(model, number, passes, seed):
 @functools.cache
 def total(robot: str, known: str, passes: tuple[str, ...]) -> int:
     output = "tau" if known == "qdd" else "qdd"
-    return write(load_robot(robot)[0], known, (output,), False, passes=passes).total
+    return generate(load_robot(robot)[0], known, (output,), False, passes=passes).total
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -15,9 +15,9 @@ from sysdyn.measurements.groups import value_group
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Revolute
 from sysdyn.model.se3 import X_motion, rotx, roty
-from sysdyn.offline.constrained import carried
+from sysdyn.offline.constrained import acceleration_rows
 from sysdyn.passes import ALL as PASSES
-from sysdyn.recursions.write import write
+from sysdyn.recursions.generate import generate
 
 R = rotx(0.7) @ roty(-0.4)
 LEG = 4  # joints of a leg: enough for two feet that hold
@@ -104,8 +104,8 @@ def walker(seed: int = 0) -> sd.Model:
 def test_joints_that_surely_move_a_row_meet_it(kind, left):
     """Both axes of the ankle, and the knee that lifts it, at any angles: few rows of Ω are left."""
     problem = forward(walker(), *(Contact(x, kind, name=x) for x in "lr"))
-    found = write(problem.model, frozenset(range(problem.model.nv)), OUTPUTS, False, "articulated",
-                  constraints=carried(problem) or ())  # fmt: skip
+    found = generate(problem.model, frozenset(range(problem.model.nv)), OUTPUTS, False, "articulated",
+                  constraints=acceleration_rows(problem) or ())  # fmt: skip
     assert sum(k >= problem.model.nv for _, k in found.pivots) == left
     agree(problem)
 
@@ -116,8 +116,8 @@ def test_rows_at_a_short_lever_are_not_met():
     near = np.array([0.0, 0.0, 1e-3])
     frames = {**model.frames, "r": sd.Frame("r", 10, X_motion(np.eye(3), near))}
     problem = forward(model.replace(frames=frames), Contact("r", "point", name="near"))
-    graph = write(problem.model, frozenset(range(problem.model.nv)), ("qdd",), False, "articulated",
-                  constraints=carried(problem) or ())  # fmt: skip
+    graph = generate(problem.model, frozenset(range(problem.model.nv)), ("qdd",), False, "articulated",
+                  constraints=acceleration_rows(problem) or ())  # fmt: skip
     assert sum(k >= problem.model.nv for _, k in graph.pivots) in (0, 3)
     agree(problem)
 
@@ -227,13 +227,13 @@ class Sliding(Contact):
 def test_what_recursions_of_constraints_cannot_do():
     model = legged()
     rubbing = forward(model, Sliding("l", "point", name="rubs"))
-    assert carried(rubbing) is None
+    assert acceleration_rows(rubbing) is None
     assert not sd.compile(rubbing, outputs=["qdd"], level="fast", backend="python").ordering.startswith("articulated")
     held = forward(model, Contact("l", name="left"))
     with pytest.raises(ProblemError, match="contacts and loops the outputs are tau, qdd, w"):
         sd.compile(held, formulation="recursive", outputs="all")
     with pytest.raises(ProblemError, match="neither a nor f"):
-        write(model, "tau", ["a"], constraints=carried(held))
+        generate(model, "tau", ["a"], constraints=acceleration_rows(held))
 
 
 @pytest.mark.slow

@@ -1,0 +1,188 @@
+"""Forward dynamics by composite bodies: the mass matrix H, and its elimination with constraint rows as a border.
+
+With τ° of a reference motion with accelerations q̈°, H (q̈ − q̈°) = τ − τ°.
+
+H_ij = s_i · F_j with F_j = I^c_j S_j, in the coordinates of any body between i and j: F_j is propagated to
+a body of choice, and the axes s_i to this body. RBDA Table 6.2 propagates F_j alone, method 3 of Walker & Orin
+(1982) the axes. H = L^T D L keeps the zeros of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from typing import NamedTuple
+
+from sysdyn.errors import SingularState
+from sysdyn.model.kinematics import path
+from sysdyn.program.graph import is_zero
+from sysdyn.recursions.reference_motion import ReferenceMotion, accumulate, joint_torques
+from sysdyn.recursions.row_propagation import LinkRows, RowPropagator
+from sysdyn.recursions.transforms import LinkTree, Scalar, Vector, add, dot
+from sysdyn.sparse.active_submatrix import ActiveSubmatrix
+
+SparseMatrix = dict[tuple[int, int], Scalar]  # entries by (row, column)
+Pivots = list[tuple[Scalar, int]]  # (D, degree of freedom, or nv + row), as they are eliminated
+
+
+class ForwardDynamics(NamedTuple):
+    """τ (nv), q̈ (nv), multipliers w of the rows, corrections Δa (6) to the reference motion of each body, pivots."""
+
+    tau: Vector
+    qdd: Vector
+    w: Vector
+    corrections: list[Vector]
+    pivots: Pivots
+
+
+def composite_dynamics(
+    tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, symmetric: bool
+) -> ForwardDynamics:
+    """Dynamics with τ known in the free degrees of freedom and q̈, that of the motion, in the others.
+
+    symmetric: H is eliminated as L^T D L, else as L U.
+    """
+    pivots: Pivots = []
+    bias = joint_torques(tree, accumulate(tree, motion.wrenches), motion.qdd)
+    H, J = mass_matrix(tree), jacobian(tree, rows) if rows.targets else {}
+    rest = [tau[k] - x if k in free else 0.0 for k, x in enumerate(bias)]
+    change, w = _solve_bordered(H, J, rest, rows.targets, free, pivots, symmetric)
+    tau = [tau[k] if k in free else x for k, x in enumerate(bias)]
+    for (r, c), h in H.items():
+        if (r in free) != (c in free):
+            k, j = (c, r) if r in free else (r, c)
+            tau[k] = tau[k] + h * change[j]
+    for k in set(J) - set(free):
+        tau[k] = tau[k] - dot([*J[k].values()], [w[e] for e in J[k]])
+    corrections: list[Vector] = []
+    for i, parent in enumerate(tree.model.parent):
+        joint = tree.joint_motion(i, change)
+        corrections.append(joint if parent < 0 else add(tree.links[i].to_child(corrections[parent]), joint))
+    return ForwardDynamics(tau, add(motion.qdd, change), w, corrections, pivots)
+
+
+def mass_matrix(tree: LinkTree) -> SparseMatrix:
+    """H_rc by (r, c), r ≤ c, for degrees of freedom r on the path from c to the base."""
+    model, links = tree.model, tree.links
+    bodies = [link.inertia() for link in links]
+    for i in reversed(range(model.nb)):
+        tree.start_body()
+        if (parent := model.parent[i]) >= 0:
+            bodies[parent] = bodies[parent] + links[i].inertia_to_parent(bodies[i])
+
+    @cache
+    def force(j: int, column: int, k: int) -> Vector:
+        """F_j of a degree of freedom in the coordinates of body k, j itself or an ancestor."""
+        if k == j:
+            return bodies[j].times(links[j].S[column])
+        child = next(c for c in paths[j] if model.parent[c] == k)
+        return links[child].to_parent(force(j, column, child))
+
+    @cache
+    def axis(i: int, column: int, k: int) -> Vector:
+        """s_i in the coordinates of body k, i itself or a descendant."""
+        return links[i].S[column] if k == i else links[k].to_child(axis(i, column, model.parent[k]))
+
+    paths = [path(model, j) for j in range(model.nb)]
+    H: SparseMatrix = {}
+    for j, ancestors in enumerate(paths):
+        tree.start_body()
+        transfer = ancestors[::-1][tree.choose("transfer body", j, of=len(ancestors))]
+        for c, (col, _) in enumerate(tree.columns(j)):
+            for i in ancestors:
+                k = max(i, transfer)
+                for r, (row, _) in enumerate(tree.columns(i)):
+                    if row <= col:
+                        H[row, col] = dot(axis(i, r, k), force(j, c, k))
+            H[col, col] = H[col, col] + float(model.armature[col])
+    return H
+
+
+def jacobian(tree: LinkTree, rows: LinkRows) -> dict[int, dict[int, Scalar]]:
+    """{degree of freedom: {row: coefficient of its q̈}}."""
+    propagator = RowPropagator(tree, rows)
+    for i in reversed(range(tree.model.nb)):
+        tree.start_body()
+        for k, s in tree.columns(i):
+            propagator.row_times_axis(i, k, s)
+        propagator.to_parent(i)
+    return propagator.coefficients
+
+
+def delassus(
+    H: SparseMatrix, J: dict[int, dict[int, Scalar]], m: int, n: int, free: Collection[int], symmetric: bool
+) -> tuple[SparseMatrix, Pivots]:
+    """(Ω = J H⁻¹ J^T by (row, column), row ≤ column, pivots) for m rows and n degrees of freedom."""
+    pivots: Pivots = []
+    bordered = _active(_border(H, J, m, free), m + n, {*range(m), *(m + k for k in free)}, symmetric)
+    _eliminate(bordered, {m + k for k in free}, [0.0] * (m + n), pivots, symmetric)
+    return {(r, c): -x for c in range(m) for r, x in bordered.rows[c].items() if r <= c}, pivots
+
+
+def solve(H: SparseMatrix, u: Vector, free: Collection[int], pivots: Pivots, symmetric: bool) -> Vector:
+    """H⁻¹ u by H = L^T D L, from the last degree of freedom to the first: no fill-in. RBDA Table 6.3.
+
+    free: the unknowns; others are 0. H has its upper triangle; without `symmetric` the lower one is eliminated, too.
+    """
+    u = [x if k in free else 0.0 for k, x in enumerate(u)]
+    lower = _eliminate(_active(H, len(u), free, symmetric), free, u, pivots, symmetric)
+    for c in sorted(free):
+        for r, x in lower[c].items():
+            u[c] = u[c] - x * u[r]
+    return u
+
+
+def _solve_bordered(
+    H: SparseMatrix, J: dict[int, dict[int, Scalar]], u: Vector, targets: Vector, free: Collection[int], pivots: Pivots,
+    symmetric: bool,
+) -> tuple[Vector, Vector]:  # fmt: skip
+    """(x (nv), w (m)) of H x − J^T w = u, J x = targets; [0 J; J^T H] is eliminated from the last joint to the rows."""
+    m, nv = len(targets), len(u)
+    bordered: Pivots = []
+    x = solve(_border(H, J, m, free), [*targets, *u], {*range(m), *(m + k for k in free)}, bordered, symmetric)
+    pivots.extend((D, k - m if k >= m else nv + k) for D, k in bordered)
+    return x[m:], [-y for y in x[:m]]
+
+
+def _border(H: SparseMatrix, J: dict[int, dict[int, Scalar]], m: int, free: Collection[int]) -> SparseMatrix:
+    """Upper triangle of [0 J; J^T H] for m rows; J in the free degrees of freedom."""
+    border = {(e, m + k): x for k, column in J.items() if k in free for e, x in column.items()}
+    return {(m + r, m + c): x for (r, c), x in H.items()} | border
+
+
+def _active(H: SparseMatrix, n: int, numbers: Collection[int], symmetric: bool) -> ActiveSubmatrix:
+    """Rows and columns of H (n, n) with these numbers, by columns."""
+    columns: list[dict[int, Scalar]] = [{} for _ in range(n)]
+    for (r, c), x in sorted(H.items()):
+        if r in numbers and c in numbers and not is_zero(x):
+            columns[c][r] = x
+            if not symmetric:
+                columns[r][c] = x
+    return ActiveSubmatrix(columns, n)
+
+
+def _eliminate(
+    active: ActiveSubmatrix, numbers: Collection[int], u: Vector, pivots: Pivots, symmetric: bool
+) -> dict[int, dict[int, Scalar]]:
+    """Rows of L, with u ← D⁻¹ L^-T u; see `solve`."""
+    lower: dict[int, dict[int, Scalar]] = {}
+    for c in sorted(numbers, reverse=True):
+        pivot, above, left = active.pivot(c, c)
+        pivots.append((pivot, c))
+        inverse = reciprocal(pivot, c)
+        above = dict(sorted(above.items()))
+        lower[c] = {}
+        for r, x in above.items():
+            x = x * inverse
+            lower[c][r] = x if symmetric else left[r] * inverse
+            u[r] = u[r] - x * u[c]
+            active.rank_one_update({r: lower[c][r]}, {s: y for s, y in above.items() if s <= r or not symmetric})
+        u[c] = u[c] * inverse
+    return lower
+
+
+def reciprocal(pivot: Scalar, freedom: int) -> Scalar:
+    """1 / pivot. Raises SingularState if the pivot is 0 at every state."""
+    if is_zero(pivot):
+        raise SingularState(f"degree of freedom {freedom} moves no inertia, so its acceleration is not determined")
+    return 1.0 / pivot

@@ -1,0 +1,167 @@
+"""Inverse, forward and hybrid dynamics as the program of fewest operations among methods and choices of a plan.
+
+Each method is written with a few plans, and greedy choices improve the best one. Neither the extent of the search nor
+its result depends on the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from sysdyn.errors import ProblemError
+from sysdyn.model import Model
+from sysdyn.model.kinematics import path
+from sysdyn.passes import ALL
+from sysdyn.program.simplify import MAX_OPS, simplify
+from sysdyn.recursions import formulations
+from sysdyn.recursions.constraints import AccelerationRows
+from sysdyn.recursions.formulations import OPERATIONAL_SPACE, ROWS, AllUnknowns, GeneratedDynamics, Key, Plan, TauQdd
+
+METHODS = {"qdd": ("newton-euler",), "tau": (*formulations.METHODS,)}  # by the known quantity
+MAX_COMPOSITE_FREEDOMS = 60  # of trying the O(n³) method in addition to the O(n) one: chosen
+# Multiple of the fewest operations beyond which a method gets no further plans: chosen, plans differ by 1 to 5 %.
+PRUNE_RATIO = 1.5
+# Multiple of the operations of the best program, before simplification, up to which another is simplified: chosen.
+SIMPLIFY_RATIO = 1.02
+TRANSFER_DEPTH = 4  # greatest depth of the first plans' transfer bodies: chosen
+
+
+def generate(
+    model: Model, known: str | Collection[int], outputs: Sequence[str], external_wrenches: bool = True,
+    method: str = "auto", *, budget: float = 0.0, passes: Sequence[str] = ALL,
+    constraints: Sequence[AccelerationRows] = (), measured: Sequence[AccelerationRows] = (),
+) -> GeneratedDynamics:  # fmt: skip
+    """Expressions of `outputs` with the fewest operations.
+
+    Parameters
+    ----------
+    model : Model
+        Robot model; its closures are ignored.
+    known : "tau", "qdd", or collection of int
+        The known quantity, or the degrees of freedom with known τ; q̈ is known of the others. Inputs are q, qd, tau, qdd
+        and fx, see `Graph.inputs`.
+    outputs : sequence of str
+        Of tau, qdd, fx, a and f. With constraints of tau, qdd, fx and w, or of OPERATIONAL_SPACE. If no τ is known, w
+        of the constraints are inputs, and ROWS is an output. Names of measurements.
+    external_wrenches : bool
+        Whether external wrenches are inputs; else they are zero.
+    method : str
+        One of METHODS, or "auto": the one of fewest operations.
+    budget : float
+        Number of operations that may be written to improve the best of the first plans.
+    passes : sequence of str
+        Names of `sysdyn.passes` that apply.
+    constraints, measured : sequence of AccelerationRows
+        Constraints, whose wrenches w do no work, and measurements.
+    """
+    known = {"tau": range(model.nv), "qdd": ()}[known] if isinstance(known, str) else known
+    free = frozenset(known)
+    methods = METHODS["tau" if free else "qdd"] if method == "auto" else (method,)
+    if method == "auto" and free and model.nv > MAX_COMPOSITE_FREEDOMS:
+        methods = ("articulated",)
+    formulation: TauQdd | AllUnknowns
+    if {"a", "f"} & set(outputs):
+        if constraints or measured:
+            raise ProblemError("recursions with constraints or measurements give tau, qdd and w, but neither a nor f")
+        formulation = AllUnknowns(model, free, external_wrenches, frozenset(passes))
+    else:
+        formulation = TauQdd(model, free, external_wrenches, frozenset(passes), constraints, measured)
+    search = _Search(formulation, outputs, "rewriting" in passes)
+    search.start({method: _initial_plans(model, method) for method in methods})
+    search.improve(budget)
+    best = search.best
+    given = formulation.given_kinematics(best.method, outputs, search.plan.choose)
+    if given and "rewriting" in passes:
+        given = simplified(given)
+    considered = sorted(search.fewest.items(), key=lambda x: x[0] != best.method)
+    return replace(best, flops_given_kinematics=given.flops if given else None, considered=tuple(considered))
+
+
+class _Search:
+    """Programs by several methods and plans. best: the one of fewest operations, plan: its choices.
+
+    fewest: operations of the best program of each method.
+    """
+
+    best: GeneratedDynamics
+
+    def __init__(self, formulation: TauQdd | AllUnknowns, outputs: Sequence[str], simplify: bool):
+        self.fewest: dict[str, int] = {}
+        self.plan = Plan()
+        self._formulation, self._outputs, self._simplify = formulation, outputs, simplify
+        self._unsimplified = math.inf  # operations of the best program before it was simplified
+
+    def start(self, plans: dict[str, list[Plan]]) -> None:
+        """Try the plans of each method; only the first one if it is far from the best."""
+        first = {method: self._write(method, initial[0]) for method, initial in plans.items()}
+        limit = PRUNE_RATIO * min(program.total for program in first.values())
+        programs = [(first[method], initial[0]) for method, initial in plans.items()]
+        programs += [
+            (self._write(method, plan), plan)
+            for method, initial in plans.items() if first[method].total <= limit for plan in initial[1:]
+        ]  # fmt: skip
+        for program, plan in sorted(programs, key=lambda x: x[0].total):
+            self._compare(program, plan, SIMPLIFY_RATIO)
+
+    def improve(self, budget: float) -> None:
+        """Change one choice of the best plan at a time as long as that saves operations."""
+        improved = True
+        while improved:
+            improved = False
+            for key, count in self.plan.available.items():
+                for form in range(count):
+                    if form == self.plan.choices.get(key, 0):
+                        continue
+                    budget -= self.best.total
+                    if budget < 0:
+                        return
+                    plan = Plan({**self.plan.choices, key: form})
+                    improved |= self._compare(self._write(self.best.method, plan), plan)
+
+    def _write(self, method: str, plan: Plan) -> GeneratedDynamics:
+        return self._formulation.write(method, self._outputs, plan.choose)
+
+    def _compare(self, program: GeneratedDynamics, plan: Plan, ratio: float = 1.0) -> bool:
+        """Keep the program if it is the best so far; simplify it first if it has up to `ratio` times the operations."""
+        unsimplified = program.total
+        if self._simplify and unsimplified <= ratio * self._unsimplified:
+            program = simplified(program)
+        better = program.total < min(self.fewest.values(), default=math.inf)
+        self.fewest[program.method] = min(program.total, self.fewest.get(program.method, program.total))
+        if better:
+            if self.fewest.keys() and hasattr(self, "best"):
+                self.best.graph.close()
+            self.best, self.plan, self._unsimplified = program, plan, unsimplified
+        else:
+            program.graph.close()
+        return better
+
+
+def simplified(program: GeneratedDynamics) -> GeneratedDynamics:
+    """The program with sums and products rewritten, if that saves operations."""
+    if program.total > MAX_OPS:
+        return program
+    graph, new = simplify(program.graph, [*program.scalars, *(D for D, _ in program.pivots)])
+    values = iter(new)
+    outputs = {name: [next(values) for _ in x] for name, x in program.outputs.items()}
+    pivots = [(next(values), k) for _, k in program.pivots]
+    shorter = replace(program, graph=graph, outputs=outputs, pivots=pivots)
+    better, worse = (shorter, program) if shorter.total <= program.total else (program, shorter)
+    worse.graph.close()
+    return better
+
+
+def _initial_plans(model: Model, method: str) -> list[Plan]:
+    """No choices; absorbed rotations; for composite bodies also columns of H formed at a common depth."""
+    absorb: dict[Key, int] = {("absorb rotation", i): 1 for i in range(model.nb)}
+    plans = [Plan(), Plan(absorb)] if model.nv <= MAX_COMPOSITE_FREEDOMS else [Plan(absorb)]
+    if method == "composite":
+        deepest = max((len(path(model, i)) for i in range(model.nb)), default=1)
+        for depth in range(1, min(deepest, TRANSFER_DEPTH + 1)):
+            plans.append(Plan(absorb | {("transfer body", j): depth for j in range(model.nb)}))
+    return plans
+
+
+__all__ = ["METHODS", "OPERATIONAL_SPACE", "ROWS", "GeneratedDynamics", "Plan", "generate", "simplified"]
