@@ -278,8 +278,8 @@ class _Unknowns:
             else:
                 raise UnknownName("parameter to identify", str(group), KINDS)
             self.groups[group] = slice(start, len(table))
-        self.names, self.units = (tuple(row[k] for row in table) for k in (0, 1))
-        self.declared, self.scale = (np.array([row[k] for row in table]) for k in (2, 3))
+        self.names, self.units, values, scale = zip(*table, strict=True)
+        self.declared, self.scale = np.array(values), np.array(scale)
         self.dissipates = any(kind != "armature" for kind, _ in self.joints)
 
     def factors(self, q, qd, qdd, tau=None, fx=None) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, few, warn
-from sysdyn.identification.noise import CHANGE_LEFT, UNDETERMINED, Learned, learn_noise_of_states
+from sysdyn.identification.noise import CHANGE_TOL, MAX_RELATIVE_ERROR, Learned, learn_noise_of_states
 from sysdyn.measurements.drifts import Drift, GaussMarkov
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online.arguments import Named
@@ -132,11 +132,11 @@ def learn_noise_of_log(
     readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
     with OneThread():
         learning = Learning(trajectory, kappa, readings, first, robust, _names(trajectory, learn), stated, floor)
-        found, history, converged = learning.run(iterations, tolerance, told, CHANGE_LEFT)
+        found, history, converged = learning.run(iterations, tolerance, told, CHANGE_TOL)
         for _ in range(RETESTS):
             if not learning.retested(found):
                 break
-            found, history, converged = learning.run(iterations, tolerance, told, CHANGE_LEFT, found.x)
+            found, history, converged = learning.run(iterations, tolerance, told, CHANGE_TOL, found.x)
     return _result(learning, found, history, converged)
 
 
@@ -180,13 +180,13 @@ def _warn_untold(found: LearnedMotion) -> None:
     undetermined = []
     for name, error in found.error.items():
         kind, _, sensor = name.partition(":")
-        if kind != "motion" and (error > UNDETERMINED).any():
+        if kind != "motion" and (error > MAX_RELATIVE_ERROR).any():
             labels = components.get(sensor, [str(k) for k in range(len(error))])
-            worst = few(f"{x} ({e:.2g})" for x, e in zip(labels, error, strict=True) if e > UNDETERMINED)
+            worst = few(f"{x} ({e:.2g})" for x, e in zip(labels, error, strict=True) if e > MAX_RELATIVE_ERROR)
             undetermined.append(f"{kind} of {sensor}: {worst}")
     if undetermined:
         warn(
-            f"the log does not tell all standard deviations: relative errors beyond {UNDETERMINED:g} have "
+            f"the log does not tell all standard deviations: relative errors beyond {MAX_RELATIVE_ERROR:g} have "
             f"{'; '.join(undetermined)}. Learn fewer of them (learn=), take a longer log, or add a sensor that checks "
             "them",
             AccuracyWarning,

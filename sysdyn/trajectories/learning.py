@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.identification.noise import UNDETERMINED
+from sysdyn.identification.noise import MAX_RELATIVE_ERROR
 from sysdyn.measurements.drifts import Constant, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import Wrapped, noise_of
@@ -246,7 +246,7 @@ class Learning:
                 secant = np.where(moved * shorter > 0.0, moved / shorter, STRETCHED * factor)
             factor = np.clip(secant, 1.0, MOST_STRETCHED)
             gain, error = found.likelihood - now.likelihood, errors_of(found.told)
-            limit = np.where(error <= UNDETERMINED, change * error, np.inf)
+            limit = np.where(error <= MAX_RELATIVE_ERROR, change * error, np.inf)
             now = found
             history.append(now.likelihood)
             converged = bool(gain <= tolerance * len(now.path) and (np.abs(now.after - now.x) <= limit).all())
