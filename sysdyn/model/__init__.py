@@ -116,7 +116,7 @@ def _locate(source: str | os.PathLike[str], xacro: bool) -> tuple[str | os.PathL
             return source, ".xacro"
         return source, ".xml" if root_element(str(source)) == "mujoco" else ".urdf"
     suffix = Path(source).suffix.lower()
-    if (not suffix or str(source) in robots()) and not os.path.exists(source):
+    if not os.path.exists(source) and (not suffix or str(source) in robots()):
         source = find(str(source))
         suffix = source.suffix
     return source, suffix

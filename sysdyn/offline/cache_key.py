@@ -6,8 +6,10 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
+
+import numpy as np
+import scipy
 
 from sysdyn.files.sources import sources_digest
 from sysdyn.measurements.measurement import Output
@@ -38,5 +40,5 @@ def version_digest() -> str:
     """Digest of the package's sources and of the versions of NumPy, SciPy and UMFPACK."""
     # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
-    about = [sources_digest(), version("numpy"), version("scipy"), umfpack]
+    about = [sources_digest(), np.__version__, scipy.__version__, umfpack]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()

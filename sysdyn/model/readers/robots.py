@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from importlib import metadata
 from pathlib import Path
 
 from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
@@ -98,6 +97,8 @@ def _files(package: str) -> dict[str, Path]:
     if package == OWN:
         folder = shipped("problems")
         return {path.stem: path for path in sorted(folder.glob("*.urdf"))} if folder else {}
+    from importlib import metadata  # 15 ms that a robot from a file does not need
+
     try:
         listed = metadata.files(package) or ()
     except metadata.PackageNotFoundError:
