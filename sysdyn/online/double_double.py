@@ -37,8 +37,8 @@ UNITS = {x.name: x.component_units for x in (*QUANTITY.values(), WRENCHES)}
 class DoubleDoubleFallback:
     """Double-double rerun of the program of a solver, or of a result of an estimate."""
 
-    def __init__(self, program: Program):
-        self._program = program
+    def __init__(self, program: Program, tolerance: float = TOLERANCE):
+        self._program, self._tolerance = program, tolerance
 
     def solve(
         self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
@@ -75,8 +75,8 @@ class DoubleDoubleFallback:
         units = [groups.setdefault(UNITS.get(name, name), len(groups)) for name in program.outputs]
         sizes = [*program.outputs.sizes.values()]
         return AcceptanceTest(
-            perturbed_constants(program.constants), guards, ends, np.repeat(units, sizes).astype(np.int64), TOLERANCE,
-            VANISHING,
+            perturbed_constants(program.constants), guards, ends, np.repeat(units, sizes).astype(np.int64),
+            self._tolerance, VANISHING,
         )  # fmt: skip
 
 

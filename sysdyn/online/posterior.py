@@ -36,6 +36,9 @@ from sysdyn.runtime.runner import Runner
 
 # Level of code generation for the programs, which are large and run rarely.
 CODE_LEVEL = 0
+# Greatest relative change of a pivot or of a guarded variance in the double-double rerun by perturbed constants: states
+# with larger ones are solved by dense matrices (errors of σ are up to six times as large).
+TOLERANCE = 1e-9
 # States solved by dense matrices that a call keeps, about a megabyte each for a humanoid (chosen).
 MAX_KEPT = 64
 
@@ -250,7 +253,7 @@ class Statistic:
 
     def __init__(self, problem: Problem, runner: Runner):
         self.runner = runner
-        self.again = DoubleDoubleFallback(runner.program)
+        self.again = DoubleDoubleFallback(runner.program, TOLERANCE)
         self._slices, self._is_compiled = runner.program.outputs.slices, runner.backend.kernels
 
     @functools.cached_property

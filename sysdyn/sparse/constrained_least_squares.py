@@ -37,6 +37,12 @@ class ConstrainedLeastSquares:
         multipliers[self._exact_order] = _triangular(self._R, self._range.T @ (f - self._W.T @ mu))
         return self.columns[:, None] * d, self.rows[:, None] * multipliers, mu
 
+    def free_shares(self, rows: np.ndarray) -> np.ndarray:
+        """Shares (k,) of rows (k, n) in the null space of E: 0 for products with d that E d = g determines."""
+        rows = rows * self.columns
+        size = np.linalg.norm(rows, axis=1)
+        return np.asarray(np.linalg.norm(rows @ self._null, axis=1) / np.where(size > 0.0, size, 1.0))
+
     @property
     def condition(self) -> float:
         """Greatest over least pivot of E or of W, about their condition number."""
