@@ -194,10 +194,10 @@ class Order:
         self.starts: tuple[list, list] = ([], [])
         for k, (r, c) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
             pivot, one = (f.pivots[k], rows[r] * columns[c]), (1.0, 1.0)
-            below, right = (columns[c], 1.0 / columns[c]) if f.scaled[k] else (1.0 / rows[r], rows[r])
+            below, right = (columns[c], 1.0 / columns[c]) if f.row_is_scaled[k] else (1.0 / rows[r], rows[r])
             lower = [(x, rows[i] * below) for i, x in f.lower[k].items()]
             upper = [(x, columns[j] * right) for j, x in f.upper[k].items()]
-            sides = ([pivot, *lower], [one, *upper]) if f.scaled[k] else ([one, *lower], [pivot, *upper])
+            sides = ([pivot, *lower], [one, *upper]) if f.row_is_scaled[k] else ([one, *lower], [pivot, *upper])
             for part, start, side in zip(factors, self.starts, sides, strict=True):
                 start.append(len(part))
                 part += side

@@ -74,7 +74,7 @@ class Elimination:
         return Choice(
             ordering=ordering, row_perm=tuple(f.row_perm), col_perm=tuple(f.col_perm), end_to_end=count, solve=None,
             fill_in=f.fill_in, triangular=f.triangular, refined=self.refined, passes=self.system.passes,
-            joined=tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.turns),
+            joined=tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.rotations),
         )  # fmt: skip
 
     def label(self, k: int) -> str:

@@ -1,50 +1,51 @@
-"""One instant of a trajectory: all that its equations say about the state once the dynamic variables are eliminated.
+"""One time step of a trajectory: the equations of the state that remain once the dynamic variables are eliminated.
 
 The equations of a problem, linearised about a state x = (q, q̇, q̈), are
 
     E d + e + E_x δx = 0,    L⁻¹ (Y d + y₀ − y + Y_x δx) = ε,  ε ~ N(0, 1),
 
-d without q̈, and a change of the state, of q̈ and of biases as further columns. Orthogonal columns eliminate d
-(square-root information, Bierman 1977) and leave R δx + r = ε, and exact rows R δx + r = 0: rows of states alone. d at
-the state follows from the same factors, and so do its change with the state and its error beyond that of the state.
+where d excludes q̈, and δx is a change of the state, of q̈ and of biases. Static pivots eliminate the exact equations,
+orthogonal columns the others (square-root information, Bierman 1977). What remains are R δx + r = ε, and exact rows
+R δx + r = 0. The same factors give d at the state, its change with the state, and its error if the state is known.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.whitened import WhitenedSystem, whitened_system
+from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.measurement import Output, output_name
-from sysdyn.offline.derivatives import rates
+from sysdyn.offline.derivatives import affine, rates
 from sysdyn.offline.elimination import output_groups
-from sysdyn.offline.sampling import CHECK_SEED, ORDER_SEED, sample_states
+from sysdyn.offline.sampling import CHECK_SEED, ORDER_SEED, sample_matrix, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.graph import SHARING, Graph, Scalar, is_zero
 from sysdyn.program.program import Program
 from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares
-from sysdyn.sparse.least_squares import Order, least_squares
-from sysdyn.sparse.lu import Factors, divider, eliminate, solve_and_left
+from sysdyn.sparse.lu import Pivots, divide_by, eliminate, solve_with_residual
+from sysdyn.sparse.markowitz import least_squares
+from sysdyn.sparse.sampled import Pivot, SampledMatrix
 
-# Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
+# Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, their variances, and
+# the matrix that gives them from the rows.
 RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
 
-
-# States at which an elimination is checked, condition beyond which a state has no digits to compare, and greatest
-# error of residuals (chosen).
-JUDGED, WITHOUT_DIGITS, LARGEST_ERROR = 8, 1e12, 1e-7
-# Number of states at which orders are searched (chosen).
-ORDER_STATES = 12
+# Number of states at which orders are searched, and of those at which one is checked (CPU time).
+ORDER_STATES, CHECK_STATES = 12, 8
+# Condition number beyond which a state is not compared, and greatest error of residuals (half the digits).
+MAX_CONDITION, LARGEST_ERROR = 1e12, 1e-7
 
 
 class Rows(NamedTuple):
-    """The program of the rows of the state at an instant.
+    """The program of the rows of the state at a time step.
 
     program: from the inputs of the problem and q̈ to RESIDUAL (rows,), JACOBIAN, the entries at `places` (2, entries),
     ERRORS, the whitened residuals of the noisy equations at the state, and SHARES, their variances. exact (rows,) bool:
@@ -59,57 +60,12 @@ class Rows(NamedTuple):
     noisy: tuple[tuple[str, int], ...]
 
 
-class _Errors:
-    """Errors of a least-squares solution from its orthogonal factors. noisy: the rows that are not exact.
-
-    With exact rows eliminated, Q^T (W d + w) = (R d + r, residual) of the whitened rows, Q = (Q₁ Q₂): Cov(c^T d) is
-    |R^-T c|², residuals are Q₂ residual and their covariance is Q₂ Q₂^T. Golub (1965).
-    """
-
-    def __init__(self, factors: Factors, noisy: Collection[int]):
-        self._factors, self._noisy = factors, noisy
-        self._rest = [i for i in factors.left if i in noisy]
-
-    def variance(self, terms: Mapping[int, Scalar]) -> Scalar:
-        """Variance of Σ c_j d_j, of {j: c_j}."""
-        f, r, variance = self._factors, dict(terms), 0.0
-        for k, (row, column) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
-            if k in f.across:
-                f.across[k].apply(r)
-            x = r.pop(column, 0.0)
-            if is_zero(x):
-                continue
-            divide = divider(f.pivots[k], 2)
-            x = x if f.scaled[k] else divide(x)
-            for j, u in f.upper[k].items():
-                r[j] = r.get(j, 0.0) - u * x
-            if row in self._noisy:
-                z = divide(x) if f.scaled[k] else x
-                variance = variance + z * z
-        return variance
-
-    def residuals(self) -> dict[int, Scalar]:
-        """Residuals {noisy row: W d + w} at the solution."""
-        return self._rotated_back({i: self._factors.left[i] for i in self._rest})
-
-    def factor(self) -> list[dict[int, Scalar]]:
-        """Columns {noisy row: entry} of Q₂."""
-        return [self._rotated_back({i: 1.0}) for i in self._rest]
-
-    def _rotated_back(self, y: dict[int, Scalar]) -> dict[int, Scalar]:
-        for k in sorted(self._factors.turns, reverse=True):
-            for transform in reversed(self._factors.turns[k]):
-                if transform.rows[0] in self._noisy:
-                    transform.apply_transposed(y)
-        return y
-
-
 class Instant:
     """The eliminated equations of a problem at a state.
 
-    biased: measurements whose values have columns, too. Orders are checked at sampled states against dense matrices
-    with pivoting; the first that loses no digits is used. Raises ProblemError if q̈ is known, or if d is not determined
-    by the state and the equations; NoSafeOrdering if every order loses digits.
+    biased: measurements whose values have columns, too. An order is checked at sampled states against dense matrices
+    with pivoting. Raises ProblemError if q̈ is known, or if the state and the equations do not determine d;
+    NoSafeOrdering if every order loses digits.
     """
 
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):
@@ -120,12 +76,13 @@ class Instant:
             )
         self.problem, self.outputs = problem, tuple(outputs)
         system = self.system = whitened_system(problem, known="substituted", outputs=[*outputs])
-        moving = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
-        rest = [c for c in range(system.shape[1]) if c not in set(moving)]
-        self._rest, self._moving = rest, moving
+        self._noise = system.plain.noise_by_row
+        self._accelerations = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
+        self._eliminated = [c for c, block in enumerate(system.col_blocks) if block[0] != "qdd"]
+        self._number = {c: k for k, c in enumerate(self._eliminated)}  # of each column that is eliminated
         least = np.inf
-        for order in _ordered(system, rest):
-            self._eliminate(order)
+        for pivots in self._orders():
+            self._eliminate(pivots)
             least = min(least, self.error())
             if least <= LARGEST_ERROR:
                 break
@@ -133,44 +90,67 @@ class Instant:
             raise NoSafeOrdering(f"no order of the equations of an instant keeps digits: errors are {least:.2g}")
         self._differentiate(biased)
 
-    def _eliminate(self, order: Order) -> None:
+    def _orders(self) -> Iterator[Pivots]:
+        """Orders to try: unit pivots first, then by least cost alone. Raises ProblemError if d is not determined."""
+        system, sampled = self.system, self._sampled()
+        exact = set(range(system.shape[0])).difference(self._noise)
+        units = [Pivot(r, self._number[c]) for r, c in system.plain.unit_pivots() if c in self._number]
+        for first in (units, []):
+            try:
+                yield least_squares(sampled, exact, first)
+            except NoSafeOrdering as error:
+                raise ProblemError(
+                    f"the states do not determine the dynamic variables ({error}): state what is not measured, such "
+                    "as external wrenches, or give them a Prior"
+                ) from error
+
+    def _sampled(self) -> SampledMatrix:
+        """The columns to be eliminated with the declared noise, nothing switched off, in natural units."""
+        system, columns = self.system, np.array(self._eliminated)
+        states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
+        a = sample_matrix(system, {x: y for x, y in states.items() if group_of(x).role not in (NOISE, SWITCH)})
+        row_scale, column_scale = system.plain.scaling
+        units = np.where(system.plain.noisy_mask, 1.0, row_scale), column_scale[columns]
+        e = np.isin(a.col, columns)
+        return replace(
+            a, n=len(columns), row=a.row[e], col=np.searchsorted(columns, a.col[e]), values=a.values[:, e],
+            fixed=a.fixed[e], rhs=np.ones(len(a.rhs), dtype=bool), units=units,
+        )  # fmt: skip
+
+    def _eliminate(self, pivots: Pivots) -> None:
         """Eliminate the dynamic variables in this order."""
-        system, rest, moving, problem = self.system, self._rest, self._moving, self.problem
-        assembly = self._assembly = system.build(Graph(SHARING))
-        qdd = assembly.graph.inputs("qdd", problem.model.nv)
+        assembly = self._assembly = self.system.build(Graph(SHARING))
+        qdd = assembly.graph.inputs("qdd", self.problem.model.nv)
         self._inputs = (*assembly.inputs, ("qdd", qdd))
-        number = {c: k for k, c in enumerate(rest)}
-        rows = [{number[c]: x for c, x in row.items() if c in number} for row in assembly.rows]
-        b = list(assembly.b)
-        held: list[dict[int, Any]] = [{} for _ in moving]
-        for i, row in enumerate(assembly.rows):
-            for k, c in enumerate(moving):
-                if c in row:
-                    held[k][i] = row[c]
-                    b[i] = b[i] + row[c] * qdd[k]
+        accelerations = dict(zip(self._accelerations, qdd, strict=True))
+        rows, b = [], []
+        for row, right in zip(assembly.rows, assembly.b, strict=True):
+            rows.append({self._number[c]: x for c, x in row.items() if c in self._number})
+            b.append(affine({c: x for c, x in row.items() if c in accelerations}, right, accelerations))
         assembly.graph.cut()
-        self._factors = eliminate(rows, b, *order.pivots, early=order.early, across=order.across)
-        self._solution = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
-        self._held = held
+        self._factors = eliminate(rows, b, *pivots)
+        solution = dict(zip(self._eliminated, self._factors.solution, strict=True)) | accelerations
+        self._solution = [solution[c] for c in range(self.system.shape[1])]
 
     def _differentiate(self, biased: Sequence[str]) -> None:
-        """Solve for the change of d along each column, with the rows that are left."""
-        system, assembly, d = self.system, self._assembly, self._solution
-        shown = {x.name for x in self.outputs if not isinstance(x, str)}
-        self._columns: list[tuple[str, int]] = []
-        self._changes: list[dict[int, Any]] = []
-        self._own: list[dict[str, list]] = []
-        for name in ("q", "qd"):
+        """Solve for the change of d and of the remaining rows along each column."""
+        system, assembly = self.system, self._assembly
+        measured = {x.name for x in self.outputs if not isinstance(x, str)}
+        self.columns: tuple[tuple[str, int], ...] = ()
+        changes: list[dict[int, Any]] = []
+        self._output_rates: list[dict[str, list]] = []  # of outputs as d is fixed, along each column
+        for name in ("q", "qd", "qdd", *map(value_group, biased)):
             assembly.graph.cut()
-            self._add(name, *rates(system, assembly, d, name, shown))
-        for k, change in enumerate(self._held):
-            self._columns.append(("qdd", k))
-            self._changes.append(change)
-            self._own.append({})
-        for name in biased:
-            self._add(value_group(name), *rates(system, assembly, d, value_group(name), shown))
+            if name == "qdd":
+                columns = [{i: row[c] for i, row in enumerate(assembly.rows) if c in row} for c in self._accelerations]
+                by_output: list[dict[str, list]] = [{} for _ in columns]
+            else:
+                columns, by_output = rates(system, assembly, self._solution, name, measured)
+            self.columns += tuple((name, k) for k in range(len(columns)))
+            changes += columns
+            self._output_rates += by_output
         assembly.graph.cut()
-        self._along = [solve_and_left(self._factors, change) for change in self._changes]
+        self._solved = [solve_with_residual(self._factors, change) for change in changes]
 
     def error(self) -> float:
         """Greatest difference of residuals of noisy equations from those of dense matrices, at sampled states.
@@ -179,91 +159,64 @@ class Instant:
         noisy, scaled unknowns are compared instead, relative to the greatest one. States whose matrix is singular to
         working precision are excluded. Raises NoSafeOrdering if all are.
         """
-        system, noise = self.system, self.system.plain.noise_by_row
-        states = sample_states(self.problem, JUDGED, CHECK_SEED)
-        qdd = np.random.default_rng(CHECK_SEED).standard_normal((JUDGED, self.problem.model.nv))
-        errors = _Errors(self._factors, noise).residuals()
-        compared = [errors.get(i, 0.0) for i in sorted(noise)] if noise else list(self._factors.solution)
+        system, columns, noisy = self.system, self._eliminated, sorted(self._noise)
+        exact = sorted(set(self._factors.row_perm).difference(noisy))
+        states = sample_states(self.problem, CHECK_STATES, CHECK_SEED)
+        qdd = np.random.default_rng(CHECK_SEED).standard_normal((CHECK_STATES, self.problem.model.nv))
+        compared = self._by_row(self._residuals()) if noisy else list(self._factors.solution)
         program = Program.from_graph(self._assembly.graph, self._inputs, [(ERRORS, compared)])
-        found = interpreter.run_groups(program, {**states, "qdd": qdd})[ERRORS]
-        entries, b = (np.broadcast_to(x, (JUDGED, x.shape[1])) for x in system.values(states))
-        noisy, exact = sorted(noise), sorted(set(self._factors.row_perm).difference(noise))
-        scales, differences = system.plain.scaling[1][self._rest], []
-        for k in range(JUDGED):
+        values = interpreter.run_groups(program, {**states, "qdd": qdd})[ERRORS]
+        entries, b = (np.broadcast_to(x, (CHECK_STATES, x.shape[1])) for x in system.values(states))
+        scales, differences = system.plain.scaling[1][columns], []
+        for k in range(CHECK_STATES):
             matrix = system.matrix(entries[k]).toarray()
-            right = b[k] + matrix[:, self._moving] @ qdd[k]
-            dense = ConstrainedLeastSquares(
-                matrix[np.ix_(exact, self._rest)], matrix[np.ix_(noisy, self._rest)], scales
-            )
-            if not dense.condition < WITHOUT_DIGITS:
+            right = b[k] + matrix[:, self._accelerations] @ qdd[k]
+            dense = ConstrainedLeastSquares(matrix[np.ix_(exact, columns)], matrix[np.ix_(noisy, columns)], scales)
+            if not dense.condition < MAX_CONDITION:
                 continue
             d, _, residuals = dense.solve(np.zeros((len(scales), 1)), -right[exact][:, None], -right[noisy][:, None])
-            if noise:
-                expected, units, least = residuals[:, 0], np.ones(len(noisy)), 1.0
-            else:
-                expected, units, least = d[:, 0], scales, np.finfo(float).tiny
-            size = max(least, np.abs(expected / units).max(initial=0.0))
-            differences.append(np.abs((found[k] - expected) / units).max(initial=0.0) / size)
+            expected, units = (residuals[:, 0], 1.0) if noisy else (d[:, 0], scales)
+            size = max(1.0 if noisy else np.finfo(float).tiny, np.abs(expected / units).max(initial=0.0))
+            differences.append(np.abs((values[k] - expected) / units).max(initial=0.0) / size)
         if not differences:
             raise NoSafeOrdering(
-                f"the equations of a time step cannot be checked: their condition number exceeds {WITHOUT_DIGITS:g} at "
-                f"all of {JUDGED} sampled states. Choose units in which noise and inertias are of similar magnitude"
+                f"the equations of a time step cannot be checked: their condition number exceeds {MAX_CONDITION:g} at "
+                f"all of {CHECK_STATES} sampled states. Choose units in which noise and inertias are of similar "
+                "magnitude"
             )
         return float(np.max(differences))
 
-    def _add(self, name: str, changes: Sequence[dict[int, Any]], own: list[dict[str, list]]) -> None:
-        self._columns += [(name, k) for k in range(len(changes))]
-        self._changes += changes
-        self._own += own
-
-    @staticmethod
-    def _full(solution: Sequence, rest: Sequence[int], held: dict[int, object]) -> list:
-        d: list = [0.0] * (len(rest) + len(held))
-        for c, x in zip(rest, solution, strict=True):
-            d[c] = x
-        for c, x in held.items():
-            d[c] = x
-        return d
-
-    @property
-    def columns(self) -> tuple[tuple[str, int], ...]:
-        """(input, number) of each column."""
-        return tuple(self._columns)
-
     def rows(self) -> Rows:
-        """The program of the rows that are left."""
-        left, noise = self._factors.left, self.system.plain.noise_by_row
-        entries, places, chosen = [], [], list[int]()
-        for i in left:
-            row = [(k, found[i]) for k, (_, found) in enumerate(self._along) if not is_zero(found[i])]
-            if row or i in noise:
-                places += [(len(chosen), k) for k, _ in row]
+        """The program of the remaining rows."""
+        residual_rows = self._factors.residual_rows
+        entries, places, numbers = [], [], list[int]()
+        for i in residual_rows:
+            row = [(k, y[i]) for k, (_, y) in enumerate(self._solved) if not is_zero(y[i])]
+            if row or i in self._noise:
+                places += [(len(numbers), k) for k, _ in row]
                 entries += [x for _, x in row]
-                chosen.append(i)
-        factors = _Errors(self._factors, noise)
-        errors, shares = factors.residuals(), defaultdict[int, Any](float)
-        for column in factors.factor():
+                numbers.append(i)
+        variances = defaultdict[int, Any](float)
+        for column in self._residual_factor():
             for i, x in column.items():
-                shares[i] = shares[i] + x * x
-        noisy = [(noise[i][0].name, noise[i][1]) for i in sorted(noise)]
-        groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries)]
-        groups += [(name, [x.get(i, 0.0) for i in sorted(noise)]) for name, x in ((ERRORS, errors), (SHARES, shares))]
-        program = Program.from_graph(self._assembly.graph, self._inputs, groups)
-        exact = np.array([i not in noise for i in chosen], dtype=bool)
-        return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, tuple(noisy))
+                variances[i] = variances[i] + x * x
+        program = self._program([
+            (RESIDUAL, [residual_rows[i] for i in numbers]), (JACOBIAN, entries),
+            (ERRORS, self._by_row(self._residuals())), (SHARES, self._by_row(variances)),
+        ])  # fmt: skip
+        exact = np.array([i not in self._noise for i in numbers], dtype=bool)
+        noisy = tuple((self._noise[i][0].name, self._noise[i][1]) for i in sorted(self._noise))
+        return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, noisy)
 
     def free(self) -> tuple[Program, np.ndarray]:
         """(the program of F, the places (2, entries) of its entries): residuals of noisy equations are F r.
 
         Rows as of ERRORS, columns as of those of the rows of the state that are not exact.
         """
-        noise = self.system.plain.noise_by_row
-        rows = _Errors(self._factors, noise).factor()
-        kept = [k for k, i in enumerate(i for i in self._factors.left if i in noise)]
-        number = {i: k for k, i in enumerate(sorted(noise))}
-        found = [(number[i], k, x) for k in kept for i, x in rows[k].items()]
-        program = Program.from_graph(self._assembly.graph, self._inputs, [(FREE, [x for _, _, x in found])])
-        return program, np.array([x[:2] for x in found], dtype=int).reshape(-1, 2).T
+        number = {i: k for k, i in enumerate(sorted(self._noise))}
+        entries = [(number[i], k, x) for k, column in enumerate(self._residual_factor()) for i, x in column.items()]
+        program = self._program([(FREE, [x for _, _, x in entries])])
+        return program, np.array([x[:2] for x in entries], dtype=int).reshape(-1, 2).T
 
     def results(self) -> Program:
         """The program of the outputs at a state.
@@ -271,77 +224,58 @@ class Instant:
         Groups: NAME, its values; d NAME, their derivatives by the columns (scalars × columns) as of Gauss-Newton,
         without the terms of residuals; var NAME, variances of their errors if the state is known.
         """
-        errors = _Errors(self._factors, self.system.plain.noise_by_row)
         groups: list[tuple[str, list]] = []
-        written = output_groups(self.system, self._assembly, self._solution, self.outputs)
-        number = {c: k for k, c in enumerate(self._rest)}
-        for (name, values), output in zip(written, self.outputs, strict=True):
-            terms = self._terms(output)
+        values_by_name = output_groups(self.system, self._assembly, self._solution, self.outputs)
+        measured = self._assembly.outputs
+        for (name, values), output in zip(values_by_name, self.outputs, strict=True):
+            terms = measured[name].rows if name in measured else self.system.output_terms(output_name(output))
             slopes, variances = [], []
             for k, row in enumerate(terms):
-                for column, ((changed, _), own) in enumerate(zip(self._along, self._own, strict=True)):
-                    slope = own[name][k] if name in own else 0.0
-                    for c, x in row.items():
-                        if c in number:
-                            slope = slope + x * changed[number[c]]
-                        elif self._columns[column] == ("qdd", self._moving.index(c)):
-                            slope = slope + x
-                    slopes.append(slope)
-                variances.append(errors.variance({number[c]: x for c, x in row.items() if c in number}))
+                eliminated = {self._number[c]: x for c, x in row.items() if c in self._number}
+                by_qdd = {("qdd", n): row[c] for n, c in enumerate(self._accelerations) if c in row}
+                for column, (change, _), fixed in zip(self.columns, self._solved, self._output_rates, strict=True):
+                    slope = fixed[name][k] if name in fixed else 0.0
+                    slopes.append(affine(eliminated, slope + by_qdd.get(column, 0.0), change))
+                variances.append(self._variance(eliminated))
             groups += [(name, values), (f"d {name}", slopes), (f"var {name}", variances)]
+        return self._program(groups)
+
+    def _program(self, groups: Sequence[tuple[str, list]]) -> Program:
         return Program.from_graph(self._assembly.graph, self._inputs, groups)
 
-    def _terms(self, output: Output) -> Sequence[dict]:
-        """Each scalar of an output in terms of the unknowns; of none if it is known."""
-        shown = self._assembly.outputs
-        name = output_name(output)
-        return shown[name].rows if name in shown else self.system.output_terms(name)
+    def _by_row(self, values: Mapping[int, Scalar]) -> list[Scalar]:
+        """Values {noisy row: value} in the order of the noisy rows."""
+        return [values.get(i, 0.0) for i in sorted(self._noise)]
 
+    # With exact rows eliminated, Q^T (W d + w) = (R d + r, residual) of the whitened rows, Q = (Q₁ Q₂). So the variance
+    # of c^T d is |R^-T c|², residuals are Q₂ residual, and their covariance is Q₂ Q₂^T. Golub (1965).
 
-def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> list[Order]:
-    """Orders of these columns, the cheapest first, from sampled states. Raises ProblemError if there is none."""
-    number = {c: k for k, c in enumerate(rest)}
-    rows = [{number[c]: x for c, x in row.items() if c in number} for row in _sampled_rows(system)]
-    exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
-    fronts = [[number[c] for c in part if c in number] for part in _from_leaves(system)]
-    definitions = [(r, number[c]) for r, c in system.plain.unit_pivots() if c in number]
-    found: list[Order] = []
-    failed: NoSafeOrdering | None = None
-    tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]
-    tried = [((), fronts), (definitions, [range(len(rest))])]
-    for first, parts in tried:
-        try:
-            found.append(least_squares(rows, exact, first, parts))
-        except NoSafeOrdering as error:
-            failed = error
-    if not found:
-        raise ProblemError(
-            f"the states do not determine the dynamic variables ({failed}): state what is not measured, such as "
-            "external wrenches, or give them a Prior"
-        )
-    return sorted(found, key=lambda order: order.operations)
+    def _variance(self, terms: Mapping[int, Scalar]) -> Scalar:
+        """Variance of Σ c_j d_j, of {j: c_j}, if the state is known."""
+        f, r, variance = self._factors, dict(terms), 0.0
+        for k, (row, column) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
+            x = r.pop(column, 0.0)
+            if is_zero(x):
+                continue
+            divide = divide_by(f.pivots[k], 2)
+            x = x if f.row_is_scaled[k] else divide(x)
+            for j, u in f.upper[k].items():
+                r[j] = r.get(j, 0.0) - u * x
+            if row in self._noise:
+                z = divide(x) if f.row_is_scaled[k] else x
+                variance = variance + z * z
+        return variance
 
+    def _residuals(self) -> dict[int, Scalar]:
+        """Residuals {noisy row: W d + w} at the solution."""
+        return self._rotated_back({i: x for i, x in self._factors.residual_rows.items() if i in self._noise})
 
-def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
-    """Columns in parts, body by body: its forces and the wrenches of its children's joints, then its accelerations.
+    def _residual_factor(self) -> list[dict[int, Scalar]]:
+        """Columns {noisy row: entry} of Q₂."""
+        return [self._rotated_back({i: 1.0}) for i in self._factors.residual_rows if i in self._noise]
 
-    So a subtree leaves noisy rows of the wrench of its joint and of the acceleration of its parent.
-    """
-    parent, parts = system.model.parent, defaultdict(list)
-    for column, (body, (quantity, _)) in enumerate(zip(system.tree_node, system.col_blocks, strict=True)):
-        front = int(parent[body]) if quantity == "f" and body >= 0 else body
-        parts[front, quantity not in ("a", "qdd")].append(column)
-    return [parts[front] for front in sorted(parts, reverse=True)]
-
-
-def _sampled_rows(system: WhitenedSystem) -> list[dict[int, np.ndarray]]:
-    """Entries at sampled states with the declared noise, nothing switched off, in natural units."""
-    states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
-    states = {name: x for name, x in states.items() if group_of(name).role not in (NOISE, SWITCH)}
-    entries = np.broadcast_to(system.values(states)[0], (ORDER_STATES, system.nnz))
-    row_scale, column_scale = system.plain.scaling
-    row_scale = np.where(system.plain.noisy_mask, 1.0, row_scale)
-    rows: list[dict[int, np.ndarray]] = [{} for _ in range(system.shape[0])]
-    for i, j, x in zip(*(x.tolist() for x in system.coordinates), entries.T, strict=True):
-        rows[i][j] = x * (row_scale[i] * column_scale[j])
-    return rows
+    def _rotated_back(self, y: dict[int, Scalar]) -> dict[int, Scalar]:
+        for _, rotation in sorted(self._factors.rotations.items(), reverse=True):
+            if rotation.rows[0] in self._noise:
+                rotation.apply_transposed(y)
+        return y

@@ -17,8 +17,8 @@ from sysdyn.offline.orders import candidates
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
-from sysdyn.sparse.least_squares import orthogonal
 from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.markowitz import orthogonal
 
 # States at which orders are searched at first, and later if no order was good (CPU time).
 ORDER_SAMPLES, RETRY_SAMPLES = 48, 512

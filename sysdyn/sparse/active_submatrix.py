@@ -1,15 +1,13 @@
-"""The active submatrix of an elimination over any scalar: pivots, rotations of rows and columns, the greedy choice.
+"""The active submatrix of an elimination over any scalar: pivots and rotations of rows.
 
 Gaussian elimination takes out a `pivot` with its row and column, and subtracts their outer product from the rest
 (`rank_one_update`). Orthogonal elimination first rotates some rows, so that only one of them has an entry in the
-column. LU, least squares, quasi-definite matrices and L^T D L use both, over expressions and floats; ordering searches
-use them over arrays of sampled values.
+column. Eliminations use both over expressions and floats, ordering searches over arrays of sampled values.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -18,8 +16,6 @@ from sysdyn.program.graph import Scalar, is_zero
 from sysdyn.sparse.rotations import OrthogonalTransform, annihilate
 
 Entry = TypeVar("Entry", bound=Scalar)
-Option = TypeVar("Option", bound=tuple)
-Place = Callable[[int, int], tuple[int, int]]  # (number of a rotated line, number of a line across) -> (row, column)
 
 
 class ActiveSubmatrix(Generic[Entry]):
@@ -68,48 +64,32 @@ class ActiveSubmatrix(Generic[Entry]):
                 else:
                     target[j] = new
 
-    def rotate_rows(self, rows: Sequence[int], j: int, nonzero_norm: bool = False) -> OrthogonalTransform | None:
+    def rotate_rows(self, rows: Sequence[int], j: int) -> OrthogonalTransform | None:
         """Rotate the first row with those others that have an entry in column j, so that the first keeps it alone.
 
-        Returns the transform T, A ← T A, or None if no other row has an entry. nonzero_norm: see `annihilate`.
+        Returns the transform T, A ← T A, or None if no other row has an entry.
         """
         first, *others = rows
         rows = [first, *(i for i in others if i in self.columns[j])]
-        return self._rotate(rows, j, self.rows, lambda i, j: (i, j), nonzero_norm)
-
-    def rotate_columns(self, i: int, columns: Sequence[int]) -> OrthogonalTransform | None:
-        """Rotate the first column with those others that have an entry in row i, so that the first keeps it alone.
-
-        Returns the transform T, A ← A T^T, for which the unknowns become T x; or None if no other column has an entry.
-        """
-        first, *others = columns
-        columns = [first, *(j for j in others if j in self.rows[i])]
-        return self._rotate(columns, i, self.columns, lambda j, i: (i, j))
-
-    def _rotate(
-        self, lines: Sequence[int], k: int, crossed: Sequence[Iterable[int]], place: Place, nonzero_norm: bool = False
-    ) -> OrthogonalTransform | None:
-        """Rotate rows (columns) by their entries in column (row) k. crossed[line]: columns (rows) of its entries."""
-        if len(lines) == 1:
+        if len(rows) == 1:
             return None
-        values: Any = [self.rows[i].get(j, 0.0) for i, j in (place(line, k) for line in lines)]
-        transform, norm = annihilate(lines, values, nonzero_norm)
-        self._transform(transform, sorted(set().union(*(crossed[line] for line in lines)) - {k}), place)
-        for i, j in (place(line, k) for line in lines):
+        values: Any = [self.rows[i].get(j, 0.0) for i in rows]
+        transform, norm = annihilate(rows, values)
+        self._transform(transform, sorted(set().union(*(self.rows[i] for i in rows)) - {j}))
+        for i in rows:
             if j in self.rows[i]:
                 self.remove(i, j)
-        self._put(*place(lines[0], k), norm)
+        self._put(first, j, norm)
         return transform
 
-    def _transform(self, transform: OrthogonalTransform, across: Sequence[int], place: Place) -> None:
-        """Apply a transform of rows (columns) to each column (row) in `across`."""
-        for k in across:
-            places = [(line, *place(line, k)) for line in transform.rows]
-            values: dict[int, Any] = {line: self.rows[i][j] for line, i, j in places if j in self.rows[i]}
+    def _transform(self, transform: OrthogonalTransform, columns: Sequence[int]) -> None:
+        """Apply a transform of rows to each of these columns."""
+        for j in columns:
+            values: dict[int, Any] = {i: self.rows[i][j] for i in transform.rows if j in self.rows[i]}
             transform.apply(values)
-            for line, i, j in places:
-                if line in values:
-                    self._put(i, j, values[line])
+            for i in transform.rows:
+                if i in values:
+                    self._put(i, j, values[i])
                 elif j in self.rows[i]:
                     self.remove(i, j)
 
@@ -142,17 +122,16 @@ class SampledActiveSubmatrix(ActiveSubmatrix[np.ndarray]):
                     gone &= [j in self.rows[i] for j in columns]
                 self._put_all([(i, j) for j in columns], new, gone)
 
-    def _transform(self, transform: OrthogonalTransform, across: Sequence[int], place: Place) -> None:
-        """The same for all of `across` at once."""
-        if across:
-            places = {line: [place(line, k) for k in across] for line in transform.rows}
+    def _transform(self, transform: OrthogonalTransform, columns: Sequence[int]) -> None:
+        """The same for all columns at once."""
+        if columns:
             values: dict[int, Any] = {
-                line: np.array([self.rows[i].get(j, self._zero) for i, j in pairs]) for line, pairs in places.items()
+                i: np.array([self.rows[i].get(j, self._zero) for j in columns]) for i in transform.rows
             }
             transform.apply(values)
-            for line, pairs in places.items():
-                x = values.get(line, np.zeros((len(across), 1)))
-                self._put_all(pairs, x, ~x.any(axis=1))
+            for i in transform.rows:
+                x = values.get(i, np.zeros((len(columns), 1)))
+                self._put_all([(i, j) for j in columns], x, ~x.any(axis=1))
 
     def _put_all(self, places: Sequence[tuple[int, int]], values: np.ndarray, gone: np.ndarray) -> None:
         """Set entries (k, states) at k places; remove those for which `gone` (k,) is True."""
@@ -161,32 +140,3 @@ class SampledActiveSubmatrix(ActiveSubmatrix[np.ndarray]):
                 self._put(i, j, x)
             elif j in self.rows[i]:
                 self.remove(i, j)
-
-
-def greedy(
-    front: set[int], option: Callable[[int], Option | None],
-    take: Callable[[Option], tuple[Iterable[int], Iterable[int]]],
-) -> None:  # fmt: skip
-    """Greedy loop: take the least option of all members of the front until no member has one.
-
-    option(k): the least option of member k, or None. take(option): (members that leave the front, members whose
-    options may have changed).
-    """
-    options: dict[int, Option] = {}
-    heap: list[tuple[Option, int]] = []  # also outdated options
-    stale = front
-    while True:
-        for k in stale & front:
-            options.pop(k, None)
-            if (least := option(k)) is not None:
-                options[k] = least
-                heapq.heappush(heap, (least, k))
-        while heap and options.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        if not heap:
-            return
-        done, changed = take(heapq.heappop(heap)[0])
-        front.difference_update(done)
-        for k in done:
-            options.pop(k, None)
-        stale = set(changed)

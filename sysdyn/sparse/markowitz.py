@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 
 from sysdyn.sparse.lu import Pivots
@@ -55,6 +55,31 @@ def choose_pivots(
         remaining.remove(pivot.column)
     joined = {k: p.joined for k, p in enumerate(pivots) if p.joined}
     return Pivots([p.row for p in pivots], [p.column for p in pivots], joined)
+
+
+def least_squares(a: SampledMatrix, exact: Set[int], first: Sequence[Pivot] = ()) -> Pivots:
+    """The order of E d + e = 0, |W d + w| least: the pivots `first`, static pivots of E, then orthogonal columns of W.
+
+    exact: the rows of E, scaled like the columns; those of W are divided by their standard deviations. The rows of E
+    left without a pivot are combinations of others.
+    """
+
+    def choose(state: SampledElimination, columns: list[int]) -> Pivot:
+        exact_columns = [j for j in columns if state.columns[j] & exact]
+        if not exact_columns:
+            return state.orthogonal_pivot(columns)
+        if pivot := cheapest_pivot(state, exact_columns):
+            return pivot
+        norms = {j: state.norm_quality(j) for j in exact_columns}
+        return state.orthogonal_pivot([j for j, x in norms.items() if x >= min(1.0, max(norms.values()))])
+
+    columns = set(range(a.n)).difference(p.column for p in first)
+    return choose_pivots(SampledElimination(a, exact), sorted(columns), choose, first)
+
+
+def orthogonal(a: SampledMatrix) -> Pivots:
+    """The order of a square matrix in which every column is rotated: backward stable if the matrix is regular."""
+    return choose_pivots(SampledElimination(a), range(a.n), SampledElimination.orthogonal_pivot)
 
 
 def _first_safe_pivot(state: SampledElimination, columns: list[int]) -> Pivot | None:
@@ -114,7 +139,7 @@ def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[Opt
         n_col = len(state.columns[j]) - 1
         if len(least) == N_CANDIDATES and n_col * n_col > least[-1]:
             break
-        of_column = [((len(state.rows[i]) - 1) * n_col, -i, -j) for i in state.columns[j]]
+        of_column = [((len(state.rows[i]) - 1) * n_col, -i, -j) for i in state.eligible_rows(j)]
         products += of_column
         least = sorted([*least, *(x[0] for x in of_column)])[:N_CANDIDATES]
     products.sort()
@@ -127,5 +152,5 @@ def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[Opt
         part = products[start : start + N_CANDIDATES]
         if safe := [(*state.cost(-i, -j), i, j) for _, i, j in part if state.is_safe(-i, -j)]:
             return sorted(safe)
-    others = ((i, j) for j in by_count for i in sorted(state.columns[j], reverse=True) if state.is_safe(i, j))
+    others = ((i, j) for j in by_count for i in sorted(state.eligible_rows(j), reverse=True) if state.is_safe(i, j))
     return [(*state.cost(i, j), -i, -j) for i, j in itertools.islice(others, 1)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows, markowitz
@@ -35,7 +37,7 @@ def umfpack_columns(a: SampledMatrix) -> Pivots:
 
 def unscaled(order: Order) -> Order:
     """The order that compares values without equilibration: sometimes the luckier start of a greedy search."""
-    return lambda a: order(replace(a, equilibrate=False))
+    return lambda a: order(replace(a, units=(np.ones(len(a.rhs)), np.ones(a.n))))
 
 
 look_ahead: Order = partial(markowitz, width=WIDTH, depth=DEPTH)

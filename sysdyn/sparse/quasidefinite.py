@@ -10,6 +10,7 @@ methods (Duff and Reid 1983).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,6 @@ from functools import partial
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.active_submatrix import greedy
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, Order, SampledElimination, SampledMatrix, Tree
 
@@ -101,23 +101,33 @@ class _Search:
     def work_through(self, front: Iterable[int], least: float) -> set[int]:
         """Eliminate the indices with a safe pivot in the front, cheapest first; returns the rest."""
         front = set(front)
-        small: set[int] = set()  # indices whose diagonal entry was seen to be too small, as it is now
-
-        def option(i: int) -> Option | None:
-            return min([*self._pairs(i, front), *(self._diagonal(i) if i not in small else ())], default=None)
-
-        def take(best: Option) -> tuple[set[int], set[int]]:
-            *_, i, j = best
+        small: set[int] = set()  # indices whose diagonal entry is too small
+        options: dict[int, Option] = {}
+        heap: list[tuple[Option, int]] = []  # also outdated options
+        changed = front
+        while True:
+            for i in changed & front:
+                options.pop(i, None)
+                diagonal = self._diagonal(i) if i not in small else []
+                if (option := min([*self._pairs(i, front), *diagonal], default=None)) is not None:
+                    options[i] = option
+                    heapq.heappush(heap, (option, i))
+            while heap and options.get(heap[0][1]) != heap[0][0]:
+                heapq.heappop(heap)
+            if not heap:
+                return front
+            *_, i, j = heapq.heappop(heap)[0]
             if i == j and self._is_small(i, least):
                 small.add(i)
-                return set(), {i}
-            changed = (set(self.state.rows[i]) | set(self.state.rows[j])) - {i, j}
+                changed = {i}
+                continue
+            neighbours = (set(self.state.rows[i]) | set(self.state.rows[j])) - {i, j}
             self.take(i, j)
-            small.difference_update(changed)
-            return {i, j}, changed.union(*(self.state.rows[k] for k in changed))
-
-        greedy(front, option, take)
-        return front
+            front -= {i, j}
+            options.pop(i, None)
+            options.pop(j, None)
+            small -= neighbours
+            changed = neighbours.union(*(self.state.rows[k] for k in neighbours))
 
     def take(self, i: int, j: int) -> None:
         """Eliminate a diagonal entry or a pair."""

@@ -7,7 +7,7 @@ zero, and backward stable (Higham 2002, chapter 19).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,6 @@ from sysdyn.errors import SingularState
 from sysdyn.program.graph import Scalar, copysign, is_zero, sqrt
 
 Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero
-
-# Added to the first entry of a column that may vanish as a whole. Its square does not underflow.
-TINY = 1e-150
 
 
 class OrthogonalTransform(ABC):
@@ -34,10 +31,6 @@ class OrthogonalTransform(ABC):
     def apply_transposed(self, y: Column) -> None:
         """y ← T^T y = T⁻¹ y in place."""
 
-    @abstractmethod
-    def mapped(self, function: Callable[[Scalar], Scalar]) -> OrthogonalTransform:
-        """The transform with function(x) in place of each of its numbers x."""
-
 
 @dataclass(frozen=True)
 class Rotation(OrthogonalTransform):
@@ -52,9 +45,6 @@ class Rotation(OrthogonalTransform):
 
     def apply_transposed(self, y: Column) -> None:
         self._rotate(y, -self.s)
-
-    def mapped(self, function: Callable[[Scalar], Scalar]) -> OrthogonalTransform:
-        return Rotation(self.rows, function(self.c), function(self.s))
 
     def _rotate(self, y: Column, s: Scalar) -> None:
         p, i = self.rows
@@ -86,20 +76,13 @@ class Reflection(OrthogonalTransform):
 
     apply_transposed = apply
 
-    def mapped(self, function: Callable[[Scalar], Scalar]) -> OrthogonalTransform:
-        return Reflection(self.rows, tuple(map(function, self.v)), function(self.tau))
 
-
-def annihilate(
-    rows: Sequence[int], column: Sequence[Scalar], nonzero_norm: bool = False
-) -> tuple[OrthogonalTransform, Scalar]:
+def annihilate(rows: Sequence[int], column: Sequence[Scalar]) -> tuple[OrthogonalTransform, Scalar]:
     """(T, r): T maps the entries `column` of at least two rows to r in the first and 0 in the others.
 
     |r| is the norm of the column; r ≥ 0 for two rows, for more rows it has the sign that avoids cancellation.
-    nonzero_norm: T is orthogonal even at states where the column vanishes. Raises SingularState if it always does.
+    Raises SingularState if the column is zero.
     """
-    if nonzero_norm:
-        column = [column[0] + copysign(TINY, column[0]), *column[1:]]
     size = sqrt(_sum_of_squares(column))
     if _vanishes(size):
         raise SingularState("a column is zero in all of its rows")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -60,8 +60,9 @@ class SampledMatrix:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. equilibrate: compare entries after equilibration. min_column_ratio: least safe pivot at every state as a
-    share of each other entry of its column. tree: only of symmetric matrices that have one.
+    gives up. units: factors of rows and columns that make entries comparable; None: equilibration. min_column_ratio:
+    least safe pivot at every state as a share of each other entry of its column. tree: only of symmetric matrices that
+    have one.
     """
 
     n: int  # columns; there are as many rows as `rhs` has entries
@@ -71,7 +72,7 @@ class SampledMatrix:
     fixed: np.ndarray
     rhs: np.ndarray
     budget: float = MAX_PRODUCTS
-    equilibrate: bool = True
+    units: tuple[np.ndarray, np.ndarray] | None = None
     min_column_ratio: float = MIN_COLUMN_RATIO
     tree: Tree | None = None
 
@@ -82,6 +83,11 @@ class SampledMatrix:
         values = np.where(values == 0.0, 1e-30, values)  # an entry that is zero at this state belongs to the pattern
         return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(len(self.rhs), self.n))
 
+    @property
+    def unit_entries(self) -> np.ndarray:
+        """(entries,) bool: True for constants ±1."""
+        return np.asarray(self.fixed & (np.abs(self.values[0]) == 1.0))
+
     def with_values(self, values: np.ndarray) -> SampledMatrix:
         """The same pattern with more states, (K, entries)."""
         return replace(self, values=np.concatenate([self.values, values]))
@@ -89,8 +95,8 @@ class SampledMatrix:
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column factors that bring all entries near 1: the size of a small entry differs from body to body."""
-        if not self.equilibrate:
-            return np.ones(len(self.rhs)), np.ones(self.n)
+        if self.units:
+            return self.units
         rows, columns = equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (len(self.rhs), self.n))
         if self.tree:
             rows = columns = np.sqrt(rows * columns)  # the same for both, as symmetry needs
@@ -101,12 +107,13 @@ class SampledElimination(SampledActiveSubmatrix):
     """The active submatrix of the sampled values, with the quality and the cost of each possible pivot.
 
     unit_columns[i]: columns of row i with an entry ±1. deferred_columns: unchanged since they had no safe entry.
+    exact: rows that are eliminated first, as other equations hold only approximately; None: all rows are alike.
     """
 
-    def __init__(self, a: SampledMatrix):
+    def __init__(self, a: SampledMatrix, exact: Set[int] | None = None):
         row_scale, col_scale = a.scaling
         entries = np.ascontiguousarray((a.values * row_scale[a.row] * col_scale[a.col]).T)
-        is_unit = a.fixed & (np.abs(a.values[0]) == 1.0)
+        is_unit = a.unit_entries
         rows: list[dict[int, np.ndarray]] = [{} for _ in a.rhs]
         self.unit_columns: list[set[int]] = [set() for _ in a.rhs]
         for i, j, x, unit in zip(a.row.tolist(), a.col.tolist(), entries, is_unit.tolist(), strict=True):
@@ -119,6 +126,12 @@ class SampledElimination(SampledActiveSubmatrix):
         self.in_trial = False  # while looking ahead
         self.min_column_ratio = a.min_column_ratio
         self.deferred_columns: set[int] = set()
+        self.exact = exact
+
+    def eligible_rows(self, j: int) -> Set[int]:
+        """Rows of which one becomes the pivot of column j: the exact ones with an entry, or all if there are none."""
+        rows = self.columns[j]
+        return rows if self.exact is None else rows & self.exact or rows
 
     def pivot_quality(self, i: int, j: int) -> float:
         """At least 1 if the entry keeps its sign and size and is not small in its column; 0 if it vanishes."""
@@ -130,7 +143,7 @@ class SampledElimination(SampledActiveSubmatrix):
         if not largest > 0.0 or entry.min() < 0.0 < entry.max():
             return 0.0
         value = float(p.min() / largest) / MIN_VARIATION
-        for k in self.columns[j]:
+        for k in self.eligible_rows(j):
             if value < 1.0:
                 break
             if k != i:
@@ -138,12 +151,17 @@ class SampledElimination(SampledActiveSubmatrix):
                 value = min(value, float((p / np.where(column > 0.0, column, p)).min()) / self.min_column_ratio)
         return value
 
+    def norm_quality(self, j: int) -> float:
+        """At least 1 if the norm of the eligible rows in column j keeps its size; 0 if it vanishes at some state."""
+        norm = np.linalg.norm([self.rows[i][j] for i in self.eligible_rows(j)], axis=0)
+        return float(norm.min() / norm.max()) / MIN_VARIATION
+
     def is_safe(self, i: int, j: int) -> bool:
         return self.pivot_quality(i, j) >= 1.0
 
     def best_pivot(self, columns: Iterable[int]) -> Pivot | None:
         """The entry of greatest quality; None if that is below MIN_QUALITY."""
-        entries = ((self.pivot_quality(i, j), i, j) for j in columns for i in self.columns[j])
+        entries = ((self.pivot_quality(i, j), i, j) for j in columns for i in self.eligible_rows(j))
         value, i, j = max(entries, default=(0.0, -1, -1))
         return Pivot(i, j) if value >= MIN_QUALITY else None
 
@@ -157,9 +175,11 @@ class SampledElimination(SampledActiveSubmatrix):
             if not self.columns[j]:
                 raise NoSafeOrdering(f"column {j} is left without an entry")
         j = min(columns, key=lambda j: (self.rotation_cost(j), j))
-        first, *others = self.rows_of_column(j)
+        first, *others = rows = self.rows_of_column(j)
+        singular = ~np.any([self.rows[i][j] for i in rows], axis=0)  # at these states
+        self.rows[first][j] = np.where(singular, 1.0, self.rows[first][j])
         if others:
-            self.rotate_column((first, *others), j)
+            self.rotate_column(rows, j)
         return Pivot(first, j, tuple(others))
 
     def cost(self, i: int, j: int) -> tuple[int, int]:
@@ -195,13 +215,13 @@ class SampledElimination(SampledActiveSubmatrix):
             raise NoSafeOrdering("given up: more expensive than another order, or than a search may be")
 
     def rows_of_column(self, j: int) -> list[int]:
-        """The rows with an entry in column j, that with the largest entries first."""
-        sizes = {i: float(np.mean(np.abs(self.rows[i][j]))) for i in self.columns[j]}
+        """The eligible rows of column j, that with the largest entries first."""
+        sizes = {i: float(np.mean(np.abs(self.rows[i][j]))) for i in self.eligible_rows(j)}
         return sorted(sizes, key=lambda i: (-sizes[i], i))
 
     def rotation_cost(self, j: int) -> int:
-        """Operations of the rotation of all rows with an entry in column j."""
-        rows = self.columns[j]
+        """Operations of the rotation of all eligible rows of column j."""
+        rows = self.eligible_rows(j)
         k = len(rows)
         counts = Counter(c for i in rows for c in self.rows[i] if c != j)
         each = [*counts.values(), *([right] if (right := sum(self.rhs[i] for i in rows)) else [])]
@@ -212,9 +232,6 @@ class SampledElimination(SampledActiveSubmatrix):
     def rotate_column(self, rows: Sequence[int], j: int) -> None:
         """Rotate these rows so that only the first one has an entry in column j. Not for trials."""
         self._spend(len(rows) * sum(len(self.rows[i]) for i in rows))
-        nowhere = ~np.any([self.rows[i][j] for i in rows], axis=0)  # states at which the matrix is singular
-        first = rows[0]
-        self.rows[first][j] = np.where(nowhere, 1.0, self.rows[first][j])
         columns, rhs = set().union(*(self.rows[i] for i in rows)), any(self.rhs[i] for i in rows)
         self.rotate_rows(rows, j)
         for c in columns - {j}:

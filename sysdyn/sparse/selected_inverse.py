@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sysdyn.program.graph import Scalar, copysign
-from sysdyn.sparse.lu import Factors, divider
+from sysdyn.sparse.lu import Factors, divide_by
 from sysdyn.sparse.rotations import OrthogonalTransform
 
 Place = tuple[int, int]  # (column of A, row of A) of an entry of the inverse.
@@ -39,7 +39,7 @@ class SelectedInverse:
     """
 
     def __init__(self, factors: Factors, symmetric: bool = False):
-        self._factors, self._symmetric = factors, symmetric and not factors.turns
+        self._factors, self._symmetric = factors, symmetric and not factors.rotations
         self._step_of_column = {c: k for k, c in enumerate(factors.col_perm)}
         self._step_of_row: dict[int, int] = {}  # the pivot of a row, or the rotation after which it has a new number
         self._rotations: dict[int, _Rotation] = {}
@@ -48,7 +48,7 @@ class SelectedInverse:
         self._sizes: dict[Place, Scalar] = {}
         number, total = {r: r for r in factors.row_perm}, len(factors.row_perm)
         for k, r in enumerate(factors.row_perm):
-            for transform in factors.turns.get(k, ()):
+            if transform := factors.rotations.get(k):
                 before = tuple(number[i] for i in transform.rows)
                 after = tuple(range(total, total := total + len(before)))
                 number |= zip(transform.rows, after, strict=True)
@@ -76,19 +76,19 @@ class SelectedInverse:
         """Sum of the sizes of the terms of an entry."""
         if place not in self._sizes:
             step, kind = self._level(*place)
-            size = abs_of(divider(self._factors.pivots[step], 2)(1.0)) if kind == DIAGONAL else 0.0
+            size = abs_of(divide_by(self._factors.pivots[step], 2)(1.0)) if kind == DIAGONAL else 0.0
             self._sizes[place] = sum((abs_of(c * self._values[y]) for c, y in self._coefficients(place)), size)
         return self._sizes[place]
 
     def _coefficients(self, place: Place) -> list[tuple[Scalar, Place]]:
         """`_terms`, divided by the pivot."""
         step, kind = self._level(*place)
-        divide = (lambda x: x) if self._is_divided(step, kind) else divider(self._factors.pivots[step], 2)
+        divide = (lambda x: x) if self._is_divided(step, kind) else divide_by(self._factors.pivots[step], 2)
         return [(divide(x), y) for x, y in self._terms(step, kind, *place)]
 
     def _is_divided(self, step: int, kind: int) -> bool:
         """True if the terms are divided by the pivot already."""
-        return kind == ROTATION or self._factors.scaled[step] is not (kind == COLUMN_OF_L)
+        return kind == ROTATION or self._factors.row_is_scaled[step] is not (kind == COLUMN_OF_L)
 
     def _level(self, c: int, r: int) -> tuple[int, int]:
         """(step, formula) that gives entry (c, r)."""
@@ -135,7 +135,7 @@ class SelectedInverse:
     def _substitute(self, step: int, kind: int, places: Sequence[Place]) -> None:
         """Compute the entries of one row of U or one column of L."""
         values, divided = self._values, self._is_divided(step, kind)
-        divide = divider(self._factors.pivots[step], len(places) + 1)
+        divide = divide_by(self._factors.pivots[step], len(places) + 1)
         divide_terms = not divided and bool(places) and len(self._terms(step, kind, *places[0])) < len(places)
         for place in places:
             total: Scalar = 0.0

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import cheapest_pivot, choose_pivots
 from sysdyn.sparse.sampled import Pivot, SampledElimination, SampledMatrix
@@ -37,11 +35,10 @@ class _Chain:
 
     def __init__(self, a: SampledMatrix, tried: int):
         self.tried = tried
-        is_unit = a.fixed & (np.abs(a.values[0]) == 1.0)
         self.unknowns: list[set[int]] = [set() for _ in a.rhs]
         self.rows_of_column: list[list[int]] = [[] for _ in range(a.n)]
         self.units: set[tuple[int, int]] = set()
-        for i, j, unit in zip(a.row.tolist(), a.col.tolist(), is_unit.tolist(), strict=True):
+        for i, j, unit in zip(a.row.tolist(), a.col.tolist(), a.unit_entries.tolist(), strict=True):
             self.unknowns[i].add(j)
             self.rows_of_column[j].append(i)
             if unit:

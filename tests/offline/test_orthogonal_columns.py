@@ -128,7 +128,7 @@ def test_rotations_and_reflections_are_both_used():
     sampled, kinds = order_samples(system, 48), set()
     for order in ORDERINGS["tearing"]:
         found = Elimination(system, *order(sampled))
-        kinds |= {type(x) for turned in found.factors.turns.values() for x in turned}
+        kinds |= {type(x) for x in found.factors.rotations.values()}
         assert found.check(SampledStates.of(system, 256)).report.acceptable
     assert kinds == {Rotation, Reflection}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph
-from sysdyn.sparse.active_submatrix import ActiveSubmatrix, SampledActiveSubmatrix, greedy
+from sysdyn.sparse.active_submatrix import ActiveSubmatrix, SampledActiveSubmatrix
 
 STATES = 3
 
@@ -85,29 +85,11 @@ def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
         np.testing.assert_allclose(*products, atol=1e-11)
 
 
-@given(matrices())
-def test_turned_columns_keep_their_products_and_one_of_them_the_row(A):
-    columns = [j for j in range(A.shape[2]) if A[0, 0, j]]
-    for left, before in (
-        (SampledActiveSubmatrix(rows_of(A), A.shape[2], cancelled=1e-13), A),
-        (ActiveSubmatrix(rows_of(A[0]), A.shape[2]), A[0]),
-    ):
-        found = left.rotate_columns(0, range(A.shape[2]))
-        after = dense(left.rows, before.shape)
-        check(left, after)
-        assert (found is None) == (len(columns) == 1) and set(left.rows[0]) == {0}
-        products = (x @ np.swapaxes(x, -1, -2) for x in (after, before))
-        np.testing.assert_allclose(*products, atol=1e-11)
-
-
 def test_entries_that_a_turn_takes_away_are_gone():
-    """Rows, or columns, change places: where the first one had nothing, the second one is left with nothing."""
+    """Rows change places: where the first one had nothing, the second one is left with nothing."""
     by_rows = ActiveSubmatrix([{1: 5.0}, {0: 2.0, 2: 7.0}], 3)
     by_rows.rotate_rows([0, 1], 0)
     check(by_rows, np.array([[2.0, 0.0, 7.0], [0.0, -5.0, 0.0]]))
-    by_columns = ActiveSubmatrix([{1: 2.0}, {1: 5.0}, {0: 3.0}], 2)
-    by_columns.rotate_columns(0, [0, 1])
-    check(by_columns, np.array([[2.0, 0.0], [5.0, 0.0], [0.0, -3.0]]))
 
 
 @given(matrices())
@@ -148,23 +130,6 @@ def test_entries_that_appear_stay_even_if_they_are_zero():
     take(numbers, 0)
     assert left.rows[1][1].tolist() == [0.0, 0.0] and numbers.rows[1] == {1: 0.0} and left.columns[1] == {1}
     assert np.signbit(left.rows[1][1]).all() and np.signbit(numbers.rows[1][1])
-
-
-def test_the_least_option_goes_first_as_options_change():
-    """Each of them costs its own size, and once a neighbour is gone one less than nothing."""
-    cost, gone = {0: 5, 1: 3, 2: 9, 3: 4}, []
-
-    def option(k: int) -> tuple[int, int] | None:
-        return None if k == 3 else (cost[k], k)
-
-    def take(best: tuple[int, int]) -> tuple[set[int], set[int]]:
-        gone.append(best[1])
-        cost[2] = -1
-        return {best[1]}, {2}
-
-    front = {0, 1, 2, 3}
-    greedy(front, option, take)
-    assert gone == [1, 2, 0] and front == {3}
 
 
 @pytest.mark.parametrize("states", [1, 3])

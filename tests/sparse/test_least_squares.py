@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.least_squares import least_squares, orthogonal
+from sysdyn.sparse.markowitz import least_squares, orthogonal
 from sysdyn.sparse.sampled import SampledMatrix
 
 STATES, N = 3, 7
@@ -23,14 +23,16 @@ def square(seed: int) -> SampledMatrix:
 
 
 def test_the_pivot_of_exact_rows_is_no_small_entry_of_its_column():
-    """Though its row has no other entry, and dividing by it would cost least."""
-    rows = [{j: np.full(STATES, x) for j, x in row.items()} for row in ({0: 1e-3}, {0: 1.0, 1: 2.0}, {0: 0.5, 1: 3.0})]
-    pivots = least_squares(rows, [True, True, False], (), [[0], [1]]).pivots
-    assert pivots.rows[pivots.columns.index(0)] == 1
+    """Though its row has no other entry, so that dividing by it would cost least."""
+    row, col = np.array([0, 1, 1, 2, 2]), np.array([0, 0, 1, 0, 1])
+    values = np.tile([1e-3, 1.0, 2.0, 0.5, 3.0], (STATES, 1))
+    units = np.ones(3), np.ones(2)
+    a = SampledMatrix(2, row, col, values, np.ones(5, dtype=bool), np.ones(3, dtype=bool), units=units)
+    assert least_squares(a, {0, 1}).rows[0] == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_order_of_turned_columns_does_not_depend_on_units(seed):
+def test_the_order_of_rotated_columns_does_not_depend_on_units(seed):
     a, rng = square(seed), np.random.default_rng(seed)
     rows, columns = 2.0 ** rng.integers(-20, 20, (2, N))
     assert orthogonal(replace(a, values=a.values * rows[a.row] * columns[a.col])) == orthogonal(a)

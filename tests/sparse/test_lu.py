@@ -87,9 +87,9 @@ def reconstructed(factors: Factors) -> np.ndarray:
     L, U = np.eye(n), np.eye(n)
     for k, pivot in enumerate(factors.pivots):
         for i, l in factors.lower[k].items():
-            L[row_at[i], k] = l / pivot if factors.scaled[k] else l
+            L[row_at[i], k] = l / pivot if factors.row_is_scaled[k] else l
         for j, u in factors.upper[k].items():
-            U[k, col_at[j]] = u if factors.scaled[k] else u / pivot
+            U[k, col_at[j]] = u if factors.row_is_scaled[k] else u / pivot
     return L @ np.diag(factors.pivots) @ U
 
 
@@ -121,7 +121,7 @@ def test_factors_are_those_of_the_permuted_matrix(system):
     for k in range(system.n):  # strictly triangular
         assert set(factors.lower[k]) <= set(system.row_perm[k + 1 :])
         assert set(factors.upper[k]) <= set(system.col_perm[k + 1 :])
-    assert len(factors.scaled) == len(factors.pivots) == system.n
+    assert len(factors.row_is_scaled) == len(factors.pivots) == system.n
 
 
 @given(generic_systems)
@@ -204,7 +204,7 @@ def test_the_shorter_of_row_and_column_is_divided():
         rows = [{0: p, **{j: graph.input(names[j]) for j in range(1, row + 1)}}]
         rows += [{i: 1.0, **({0: graph.input(f"l{i}")} if i <= column else {})} for i in range(1, 4)]
         factors = eliminate(rows, [graph.input("b"), 0.0, 0.0, 0.0], range(4), range(4))
-        assert factors.scaled[0] == (row < column)
+        assert factors.row_is_scaled[0] == (row < column)
         values = factors.upper[0] if row < column else factors.lower[0]
         assert len(values) == 1 and all(graph.count([x]) == Flops(mul=1, div=1) for x in values.values())
         others = factors.lower[0] if row < column else factors.upper[0]

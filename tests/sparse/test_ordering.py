@@ -251,7 +251,7 @@ def test_scaling_brings_entries_near_one():
     np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-3)
     np.testing.assert_allclose(scaled.mean(axis=1), 0.0, atol=1e-3)
     assert np.abs(scaled).max() < 1.0
-    rows, columns = replace(a, equilibrate=False).scaling
+    rows, columns = replace(a, units=(np.ones(len(a.rhs)), np.ones(a.n))).scaling
     assert np.all(rows == 1.0) and np.all(columns == 1.0)
 
 
@@ -359,7 +359,9 @@ def quasidefinite_matrix(seed: int) -> SampledMatrix:
     row, col = np.nonzero(np.abs(values).max(axis=0))
     tree = Tree((-1,) * (n + m), (), (True,) * n + (False,) * m)
     fixed, rhs = np.zeros(len(row), dtype=bool), np.ones(n + m, dtype=bool)
-    return SampledMatrix(n + m, row, col, values[:, row, col], fixed, rhs, equilibrate=False, tree=tree)
+    return SampledMatrix(
+        n + m, row, col, values[:, row, col], fixed, rhs, units=(np.ones(n + m), np.ones(n + m)), tree=tree
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
