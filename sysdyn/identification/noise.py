@@ -29,7 +29,7 @@ MIN_DAMPING, MAX_DAMPING = 1e-6, 1.0
 # Share of the largest eigenvalue below which eigenvalues are rounding errors (chosen).
 RANK_TOL = 1e-10
 
-Covariances = dict[str, np.ndarray]
+NoiseCovariances = dict[str, np.ndarray]
 
 
 class Learned(NamedTuple):
@@ -61,7 +61,7 @@ class _Point(NamedTuple):
     correlations (p, p): variances and correlations of the scores.
     """
 
-    noise: Covariances
+    noise: NoiseCovariances
     likelihood: float
     observed: np.ndarray
     expected: np.ndarray
@@ -177,7 +177,7 @@ def learn_noise_of_states(
 
 
 def _evaluate(
-    noises: Mapping[str, Noise], noise: Covariances, estimate: Callable[[Named], Estimate], solved: np.ndarray
+    noises: Mapping[str, Noise], noise: NoiseCovariances, estimate: Callable[[Named], Estimate], solved: np.ndarray
 ) -> _Point:
     """Evaluate the likelihood of the solved states. Raises SingularState if one of them is not solved any more."""
     if far := [name for name, x in noises.items() if x.is_far(x.numbers(noise[name]), MAX_VARIANCE_RATIO)]:
@@ -222,9 +222,9 @@ def _correlations(scores: np.ndarray) -> np.ndarray:
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _mm_step(noises: Mapping[str, Noise], point: _Point) -> Covariances:
+def _mm_step(noises: Mapping[str, Noise], point: _Point) -> NoiseCovariances:
     """Maximise a minorant of the likelihood: σ² √(o / e) for moments o, e; L G L^T with G E G = O."""
-    covariances: Covariances = {}
+    covariances: NoiseCovariances = {}
     for name, part in _parts(noises).items():
         o, e, noise, before = point.observed[part], point.expected[part], noises[name], point.noise[name]
         if noise.full:
@@ -241,7 +241,7 @@ def _mm_step(noises: Mapping[str, Noise], point: _Point) -> Covariances:
     return covariances
 
 
-def _scoring_step(noises: Mapping[str, Noise], point: _Point, damping: float, states: int) -> Covariances:
+def _scoring_step(noises: Mapping[str, Noise], point: _Point, damping: float, states: int) -> NoiseCovariances:
     """Damped step of Fisher scoring."""
     g, root = point.observed - point.expected, np.sqrt(point.information)
     free, step = root > 0.0, np.zeros(len(root))
@@ -250,7 +250,7 @@ def _scoring_step(noises: Mapping[str, Noise], point: _Point, damping: float, st
     R = trust * point.correlations + (1.0 - trust + damping) * np.eye(len(g))
     step[free] = np.linalg.solve(R[np.ix_(free, free)], g[free] / root[free]) / root[free]
     step = np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
-    covariances: Covariances = {}
+    covariances: NoiseCovariances = {}
     for name, part in _parts(noises).items():
         noise, before = noises[name], point.noise[name]
         if noise.full:
@@ -263,7 +263,7 @@ def _scoring_step(noises: Mapping[str, Noise], point: _Point, damping: float, st
     return covariances
 
 
-def _largest_change(errors: Mapping[str, np.ndarray], before: Covariances, after: Covariances) -> float:
+def _largest_change(errors: Mapping[str, np.ndarray], before: NoiseCovariances, after: NoiseCovariances) -> float:
     """Largest change of a determined log σ, relative to its error."""
     worst = 0.0
     for name, error in errors.items():

@@ -62,10 +62,10 @@ MAX_LEVERAGE = 0.5
 NOISE_ROUNDS = 3
 
 # Indices k of parameters, and matrices B: Σ_k x_k B_k is positive semidefinite for physically consistent parameters.
-Block = tuple[np.ndarray, np.ndarray]
+ConsistencyBlock = tuple[np.ndarray, np.ndarray]
 
 
-class Combination(NamedTuple):
+class ParameterCombination(NamedTuple):
     """Linear combination Σ coefficient · parameter: a base parameter, or a direction that the log does not determine.
 
     Attributes
@@ -107,13 +107,13 @@ class Identified:
         Difference from the declared parameters, such as a payload.
     std : (p,) array
         Standard deviations; inf if the log does not determine a scalar individually.
-    combinations : tuple of Combination
+    combinations : tuple of ParameterCombination
         The r base parameters, not constrained to be physically consistent: all that the log determines.
     covariance : (r, r) array
         Of the base parameters, for errors that are independent between joints and correlated in time.
     correlation : (nv,) array
         Integrated autocorrelation time of the residuals in samples: N / correlation of them are independent.
-    unidentifiable : tuple of Combination
+    unidentifiable : tuple of ParameterCombination
         The p − r directions in parameter space that change no torque of the log.
     noise : (nv,) array
         Standard deviations of τ, declared or estimated.
@@ -129,10 +129,10 @@ class Identified:
     values: np.ndarray
     change: np.ndarray
     std: np.ndarray
-    combinations: tuple[Combination, ...]
+    combinations: tuple[ParameterCombination, ...]
     covariance: np.ndarray
     correlation: np.ndarray
-    unidentifiable: tuple[Combination, ...]
+    unidentifiable: tuple[ParameterCombination, ...]
     noise: np.ndarray
     chi2: float
     redundancy: int
@@ -194,7 +194,7 @@ def identify(
         raise InvalidInput(
             f"identify is of trees, and {model.name!r} has couplings or loops: see Model.replace(closures=)"
         )
-    unknowns = _Unknowns(model, parameters)
+    unknowns = _ParameterSet(model, parameters)
     p, nv = len(unknowns.names), model.nv
     states = _states(model, {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "fx": fx})
     N = len(states[0])
@@ -231,11 +231,11 @@ def identify(
     single = np.count_nonzero(K, axis=1) == 1
     std[np.array(columns, dtype=int)[single]] = deviations[single]
     combinations = tuple(
-        Combination(unknowns.terms(row, k), unknowns.units[k], value, deviation)
+        ParameterCombination(unknowns.terms(row, k), unknowns.units[k], value, deviation)
         for k, row, value, deviation in zip(columns, K, K @ unknowns.declared + x, deviations, strict=True)
     )
     unidentifiable = tuple(
-        Combination(unknowns.terms(direction, k), unknowns.units[k], structural=k not in base)
+        ParameterCombination(unknowns.terms(direction, k), unknowns.units[k], structural=k not in base)
         for k, direction in zip(others, null_space.T, strict=True)
     )
     return Identified(
@@ -246,7 +246,7 @@ def identify(
     )  # fmt: skip
 
 
-class _Unknowns:
+class _ParameterSet:
     """Parameters to identify: names, units, declared values (p,), typical sizes `scale` (p,), and {group: scalars}."""
 
     def __init__(self, model: Model, parameters: str | Sequence[str] | None):
@@ -323,7 +323,7 @@ class _Unknowns:
             Y[:, k, column] = rates[kind][:, k]
         return Y
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ConsistencyBlock]:
         """The scaled pseudo-inertias of the bodies, and the parameters of joints, which are ≥ 0."""
         blocks = []
         for i, scalars in self.bodies.items():
@@ -468,7 +468,7 @@ def _independent(R: np.ndarray, scale: np.ndarray, candidates: Sequence[int]) ->
 
 
 def _project_consistent(
-    unknowns: _Unknowns, A: np.ndarray, b: np.ndarray, null_space: np.ndarray, added: bool
+    unknowns: _ParameterSet, A: np.ndarray, b: np.ndarray, null_space: np.ndarray, added: bool
 ) -> tuple[np.ndarray, bool]:
     """(change δ to physically consistent parameters, True if it fits as well as any): min |A δ − b|².
 
@@ -490,7 +490,9 @@ def _project_consistent(
     return change, bool(np.sum((A @ change - b) ** 2) <= 1.0)  # χ² within one standard deviation
 
 
-def _centering_steps(M: np.ndarray, c: np.ndarray, w: float, blocks: list[Block], x: np.ndarray) -> np.ndarray:
+def _centering_steps(
+    M: np.ndarray, c: np.ndarray, w: float, blocks: list[ConsistencyBlock], x: np.ndarray
+) -> np.ndarray:
     """Minimise w/2 |M x − c|² − Σ log det P(x) from x with all P positive definite, by damped Newton steps.
 
     The function is self-concordant: steps of length 1 / (1 + λ), with the Newton decrement λ, stay in the domain
