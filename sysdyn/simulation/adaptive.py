@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.se3 import normalise_quaternions
-from sysdyn.simulation.fixed import Record, SimulationTask, lost, told
+from sysdyn.simulation.fixed import Recording, SimulationTask, lost, told
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE
 
 # SciPy's method: Dormand and Prince's of order 8.
@@ -18,9 +18,9 @@ METHOD = "DOP853"
 INSTANT = 1e-9
 
 
-def run(job: SimulationTask) -> Record:
+def run(job: SimulationTask) -> Recording:
     """The simulation. Raises as the solver does at a state, with the time."""
-    record = Record.of(job)
+    record = Recording.of(job)
     for robot in range(job.robots):
         _Robot(job, record, robot).run()
     return record
@@ -29,7 +29,7 @@ def run(job: SimulationTask) -> Record:
 class _Robot:
     """One robot of a job; y is q and q̇ in one row. t [s]: of the slopes asked for last."""
 
-    def __init__(self, job: SimulationTask, record: Record, robot: int):
+    def __init__(self, job: SimulationTask, record: Recording, robot: int):
         self.job, self.record, self.robot, self.model = job, record, robot, job.steps.model
         given = {name: x if x.ndim == 1 else x[robot] for name, x in (job.given | job.law.gains).items()}
         self.inputs = given | {STAGE: np.zeros(1)}

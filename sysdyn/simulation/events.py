@@ -24,7 +24,7 @@ SIGNS = 52
 LOWER, UPPER, NORMAL, CONTACT = "lower limit", "upper limit", "normal force", "contact"
 
 
-class Event(NamedTuple):
+class SimulationEvent(NamedTuple):
     """A margin that changes its sign: t [s], the number of the robot in a batch, its kind, and what it is of.
 
     kind: "lower limit" or "upper limit" of the joint `name`, "normal force" of the contact `name`, or "contact" of one
@@ -98,7 +98,7 @@ class Margins:
     def changes(
         self, old: np.ndarray, new: np.ndarray, q: np.ndarray, qd: np.ndarray, before: np.ndarray, normal: np.ndarray,
         t: float, step: float,
-    ) -> list[Event]:  # fmt: skip
+    ) -> list[SimulationEvent]:  # fmt: skip
         """Events of the step that ends at t, of n robots.
 
         old, new (n, words): the signs before and now. q (n, nq), qd (n, nv): states at t. before, normal (n, normals):
@@ -119,7 +119,7 @@ class Margins:
                     kind, name = NORMAL, self.normals[k - count][0]
                     a, b = before[robot, k - count], normal[robot, k - count]
                     ago = step * b / (b - a)
-                found.append(Event(t - min(max(ago, 0.0), step), robot, kind, name, bool(now[k])))
+                found.append(SimulationEvent(t - min(max(ago, 0.0), step), robot, kind, name, bool(now[k])))
         return found
 
 

@@ -16,7 +16,7 @@ from sysdyn.runtime.kernel import address, words
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES
 from sysdyn.runtime.threads import THREADS
 from sysdyn.runtime.time_loop import TimeLoop
-from sysdyn.simulation.events import Event
+from sysdyn.simulation.events import SimulationEvent
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE, Steps
 from sysdyn.simulation.torques import Law
 
@@ -54,24 +54,24 @@ class SimulationTask:
 
 
 @dataclass
-class Record:
+class Recording:
     """States and outputs (records, N, size) by name, events, and {robot: first step from which it is lost}."""
 
     arrays: dict[str, np.ndarray]
-    events: list[Event] = field(default_factory=list)
+    events: list[SimulationEvent] = field(default_factory=list)
     lost: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, job: SimulationTask) -> Record:
+    def of(cls, job: SimulationTask) -> Recording:
         model, outputs = job.steps.model, job.steps.outputs
         sizes = {"q": model.nq, "qd": model.nv} | {name: outputs[name] for name in job.wanted}
         shape = (job.count // job.every + 1, job.robots)
         return cls({name: np.full((*shape, size), np.nan) for name, size in sizes.items()})
 
 
-def run(job: SimulationTask, threads: int | None) -> Record:
+def run(job: SimulationTask, threads: int | None) -> Recording:
     """The simulation. Raises as the solver does at a state, with the time."""
-    record, steps, n = Record.of(job), job.steps, job.robots
+    record, steps, n = Recording.of(job), job.steps, job.robots
     row = 16 * (sum(steps.kept.values()) + sum(steps.outputs.values()))
     width = steps.executable.backend.width
     part = n if job.controller else max(1, INTERMEDIATE_BYTES // row // width) * width
@@ -88,7 +88,7 @@ def run(job: SimulationTask, threads: int | None) -> Record:
 class _Part:
     """Robots first … last − 1 of a job."""
 
-    def __init__(self, job: SimulationTask, record: Record, first: int, last: int):
+    def __init__(self, job: SimulationTask, record: Recording, first: int, last: int):
         self.job, self.record, self.first, self.n = job, record, first, last - first
         self.own, self.stages = slice(first, last), len(job.steps.integrator.coefficients(job.step))
 
@@ -131,7 +131,7 @@ class _Part:
         self.outputs = {name: np.zeros((n, size)) for name, size in steps.outputs.items()}
         self.shared = given
         self.lost: dict[int, int] = {}
-        self.events: list[Event] = []
+        self.events: list[SimulationEvent] = []
         kernel = steps.executable.backend.kernel(n == 1)
         assert kernel is not None
         self.work = kernel.work()

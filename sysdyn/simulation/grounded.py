@@ -17,7 +17,7 @@ from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.model.se3 import translation
 from sysdyn.reference.robot_functions import kinematics
-from sysdyn.simulation.events import CONTACT, Event, Margins
+from sysdyn.simulation.events import CONTACT, Margins, SimulationEvent
 from sysdyn.simulation.fixed import Controller, lost, told
 from sysdyn.simulation.torques import Law, fed_back
 
@@ -48,7 +48,7 @@ class Heights:
 def simulated(
     ground: Unilateral, start: tuple[np.ndarray, np.ndarray], law: Law, controller: Controller | None, step: float,
     count: int, every: int, wanted: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
-) -> tuple[dict[str, np.ndarray], list[Event]]:  # fmt: skip
+) -> tuple[dict[str, np.ndarray], list[SimulationEvent]]:  # fmt: skip
     """({name: (records, N, size)} of q, q̇ and the wanted outputs, events) of N robots on the ground.
 
     start: q (N, nq), q̇ (N, nv); of one robot without the axis, as of the results, which takes less time. stabilise
@@ -60,7 +60,7 @@ def simulated(
     heights, turn = Heights(ground), kinematics(model, "integrate")
     margins = Margins.of(ground.problem, ())
     share = 1.0 if stabilise is None else min(1.0, step / stabilise)
-    events, records, worst = list[Event](), list[dict[str, np.ndarray]](), 0.0
+    events, records, worst = list[SimulationEvent](), list[dict[str, np.ndarray]](), 0.0
     before: ContactForces | None = None
     signs = None
     for k in range(count + 1):
@@ -125,14 +125,14 @@ def _ordered(ground: Unilateral, now: ContactForces) -> np.ndarray:
     return np.concatenate([parts[m.name] for m in constraints], axis=-1)
 
 
-def _touched(before: ContactForces | None, now: ContactForces, t: float) -> list[Event]:
+def _touched(before: ContactForces | None, now: ContactForces, t: float) -> list[SimulationEvent]:
     """Points that begin or end to press in the step at t."""
-    found: list[Event] = []
+    found: list[SimulationEvent] = []
     for name, new in now.forces.items() if before is not None else ():
         assert before is not None
         presses, pressed = (np.atleast_1d(x[..., -1]) > 0.0 for x in (new, before.forces[name]))
         changed = np.flatnonzero(presses != pressed).tolist()
-        found += [Event(t, robot, CONTACT, name, bool(presses[robot])) for robot in changed]
+        found += [SimulationEvent(t, robot, CONTACT, name, bool(presses[robot])) for robot in changed]
     return found
 
 

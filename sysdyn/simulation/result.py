@@ -17,7 +17,7 @@ from sysdyn.model.quantities import WRENCHES
 from sysdyn.problem import Problem
 from sysdyn.reference import kinematics
 from sysdyn.simulation.drift import constraint_errors
-from sysdyn.simulation.events import Event
+from sysdyn.simulation.events import SimulationEvent
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Simulation:
     q: np.ndarray
     qd: np.ndarray
     outputs: Mapping[str, np.ndarray]
-    events: Sequence[Event]
+    events: Sequence[SimulationEvent]
     ok: np.ndarray
     integrator: str = ""
 
