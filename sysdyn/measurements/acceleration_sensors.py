@@ -5,7 +5,7 @@ from __future__ import annotations
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import zeros
-from sysdyn.measurements.measurement import Context, Names, Place
+from sysdyn.measurements.measurement import Context, FrameRef, Names
 from sysdyn.measurements.sensor import FrameSensor, ReferencedSensor, diagonal, linear, turned_axes
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import X_inverse, cross
@@ -26,7 +26,7 @@ class FrameAcceleration(FrameSensor):
     optional = True
 
     def __init__(
-        self, frame: Place, components: Names = "all", classical: bool = True, gravity: bool = False,
+        self, frame: FrameRef, components: Names = "all", classical: bool = True, gravity: bool = False,
         reference: str = "local", name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         self.classical, self.gravity = classical, gravity
@@ -83,7 +83,7 @@ class AngularAccelerometer(ReferencedSensor):
 # ---- shared equations ----------------------------------------------------------------------------------------------
 
 
-def _acceleration(ctx: Context, frame: Place, classical: bool, gravity: bool):
+def _acceleration(ctx: Context, frame: FrameRef, classical: bool, gravity: bool):
     """Blocks {("a", body): (6, 6)} and bias (6,) of X_F a in the axes of the frame.
 
     classical: + ω × v. gravity: proper acceleration, else + g.

@@ -24,7 +24,7 @@ from sysdyn.files.toml import to_plain
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
-from sysdyn.measurements.measurement import Constraint, Context, Place, find_frame, moving_frame
+from sysdyn.measurements.measurement import Constraint, Context, FrameRef, find_frame, moving_frame
 from sysdyn.measurements.sensor import FrameSensor, Sensor, diagonal, identity, linear, placed, wrench_axes
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
@@ -95,7 +95,7 @@ class FrameConstraint(Stabilised):
     """A constraint whose wrench has some of the six components at one point, in the axes of `frame` or of the world."""
 
     chosen: tuple[str, ...]
-    frame: Place
+    frame: FrameRef
     reference: str
     divisible = False
     kept: tuple[int, ...] | None = None  # numbers of the components that are equations; None for all
@@ -115,7 +115,7 @@ class FrameConstraint(Stabilised):
         return found if self.kept is None else {key: block[list(self.kept)] for key, block in found.items()}
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[FrameRef, ...]:
         """The frames that it holds, one to the world or two to each other."""
         return (self.frame,)
 
@@ -220,7 +220,7 @@ class Contact(FrameConstraint, FrameAcceleration):
     at: np.ndarray | None = None
 
     def __init__(
-        self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None,
+        self, frame: FrameRef, kind: Kind = "fixed", reference: str = "local", name: str | None = None,
         stabilise: Stabilise = None, at: np.ndarray | None = None,
     ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
@@ -289,8 +289,8 @@ class ContactWrench(FrameConstraint, FrameSensor):
     optional = expected = True
 
     def __init__(
-        self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None, noise: Any = None,
-        bias: Drift | None = None,
+        self, frame: FrameRef, kind: Kind = "fixed", reference: str = "local", name: str | None = None,
+        noise: Any = None, bias: Drift | None = None,
     ):  # fmt: skip
         name = name or f"ContactWrench({placed(frame, 'ContactWrench')[1]})"
         if noise is None:
@@ -349,7 +349,7 @@ class LoopJoint(FrameConstraint, Sensor):
     optional = True
 
     def __init__(
-        self, frame_a: Place, frame_b: Place, kind: Kind = "spherical", axis: str = "z", name: str | None = None,
+        self, frame_a: FrameRef, frame_b: FrameRef, kind: Kind = "spherical", axis: str = "z", name: str | None = None,
         stabilise: Stabilise = None,
     ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
@@ -364,7 +364,7 @@ class LoopJoint(FrameConstraint, Sensor):
         self._take(stabilise)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[FrameRef, ...]:
         return self.frame, self.frame_b
 
     def _frames(self, model: Model) -> tuple[Frame, Frame]:

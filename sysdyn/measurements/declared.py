@@ -39,7 +39,7 @@ from sysdyn.measurements.state_sensors import (
     Velocimeter,
 )
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
-from sysdyn.model import Model, Sensor
+from sysdyn.model import DeclaredSensor, Model
 from sysdyn.model.se3 import rotation, unskew
 
 # Classes of measurements on a link or joint that share what `sensor` hands in, by the type of the declared sensor. The
@@ -68,7 +68,7 @@ DIRECTIONS = {"child_to_parent": "parent", "parent_to_child": "child"}
 FRAMES = ("child", "parent", "sensor")
 
 
-def declared_sensors(model: Model) -> dict[str, Sensor]:
+def declared_sensors(model: Model) -> dict[str, DeclaredSensor]:
     """{name: sensor} of the sensors that `sensor` makes measurements of, in the order of the robot description."""
     return {s.name: s for s in model.sensors if s.type in MEASURABLE and not s.fault}
 
@@ -121,7 +121,7 @@ def sensor(
     return make(s.parent if s.parent_kind == "joint" else _place(model, s.parent, s), **given)
 
 
-def _force_torque(model: Model, s: Sensor, given: dict[str, Any]) -> Measurement:
+def _force_torque(model: Model, s: DeclaredSensor, given: dict[str, Any]) -> Measurement:
     if s.parent not in model.joint_names:
         raise InvalidInput(
             f"{s.name!r} is on the fixed joint {s.parent!r}, which the model has lumped, so that its force is no "
@@ -133,7 +133,7 @@ def _force_torque(model: Model, s: Sensor, given: dict[str, Any]) -> Measurement
     return ForceTorqueSensor(s.parent, place, side=DIRECTIONS[direction], **given)
 
 
-def _settings(s: Sensor) -> tuple[str, str]:
+def _settings(s: DeclaredSensor) -> tuple[str, str]:
     """(frame, direction) of a force/torque sensor. Raises UnknownName."""
     from lxml import etree  # loaded with the first robot file: most programs read none
 
@@ -149,7 +149,7 @@ def _settings(s: Sensor) -> tuple[str, str]:
     return text("frame", "child", FRAMES), text("measure_direction", "child_to_parent", DIRECTIONS)
 
 
-def _place(model: Model, link: str, s: Sensor) -> tuple[str, np.ndarray]:
+def _place(model: Model, link: str, s: DeclaredSensor) -> tuple[str, np.ndarray]:
     """(body, T (4, 4)): pose of the sensor on the body that carries the link. Raises InvalidInput for the base."""
     frame = model.frame(link)
     if frame.body < 0:

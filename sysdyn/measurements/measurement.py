@@ -23,7 +23,7 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import X_inverse, X_motion, checked_pose, rotation
 
 # A place: a frame of the model, or (body, T (4, 4)), a pose fixed in a body.
-Place = str | tuple[str, np.ndarray]
+FrameRef = str | tuple[str, np.ndarray]
 # Names of components, joints or bodies: "all", one, or several.
 Names = str | Sequence[str]
 
@@ -56,10 +56,10 @@ class Context:
         X = joint_transforms(model, q)
         return cls(model, X, velocities(model, X, qd)[0], q, qd)
 
-    def body(self, frame: Place) -> str:
+    def body(self, frame: FrameRef) -> str:
         return self.model.body_names[moving_frame(self.model, frame).body]
 
-    def X(self, frame: Place, reference: str | None = None) -> np.ndarray:
+    def X(self, frame: FrameRef, reference: str | None = None) -> np.ndarray:
         found = find_frame(self.model, frame)
         if reference is None:
             return found.X.astype(object)
@@ -70,26 +70,26 @@ class Context:
             )
         return self._from(found, target)
 
-    def X0(self, frame: Place) -> np.ndarray:
+    def X0(self, frame: FrameRef) -> np.ndarray:
         return self._from(find_frame(self.model, frame), -1)
 
-    def R(self, frame: Place) -> np.ndarray:
+    def R(self, frame: FrameRef) -> np.ndarray:
         found = find_frame(self.model, frame)
         E = rotation(found.X).astype(object)
         for i in path(self.model, found.body):
             E = E @ rotation(self.transforms[i])
         return E.T
 
-    def p(self, frame: Place) -> np.ndarray:
+    def p(self, frame: FrameRef) -> np.ndarray:
         return frame_placement(self.model, np.asarray(self.q, dtype=object), find_frame(self.model, frame))[1]
 
-    def v(self, frame: Place) -> np.ndarray:
+    def v(self, frame: FrameRef) -> np.ndarray:
         found = find_frame(self.model, frame)
         if found.body < 0:
             return np.array([0.0] * 6, dtype=object)
         return found.X.astype(object) @ self.velocities[found.body]
 
-    def between(self, a: Place, b: Place) -> tuple[np.ndarray, np.ndarray]:
+    def between(self, a: FrameRef, b: FrameRef) -> tuple[np.ndarray, np.ndarray]:
         """By way of the body that carries both."""
         ways = [path(self.model, find_frame(self.model, frame).body) for frame in (a, b)]
         common = next((i for i in ways[0] if i in ways[1]), -1)
@@ -105,7 +105,7 @@ class Context:
         return X
 
 
-def find_frame(model: Model, frame: Place) -> Frame:
+def find_frame(model: Model, frame: FrameRef) -> Frame:
     """The frame of that name, or the frame (body, T). Raises UnknownName, InvalidInput."""
     if isinstance(frame, str):
         return model.frame(frame)
@@ -114,7 +114,7 @@ def find_frame(model: Model, frame: Place) -> Frame:
     return Frame(f"a pose on {body}", model.body_index(body), X_motion(T[:3, :3].T, T[:3, 3]))
 
 
-def moving_frame(model: Model, frame: Place) -> Frame:
+def moving_frame(model: Model, frame: FrameRef) -> Frame:
     """`find_frame`, of a moving frame. Raises InvalidInput for a frame of the base, which does not move."""
     found = find_frame(model, frame)
     if found.body < 0:

@@ -23,7 +23,7 @@ from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.files.toml import to_plain
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
 from sysdyn.measurements.linear import zeros
-from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
+from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame, moving_frame
 from sysdyn.measurements.noise import noise_part
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES
@@ -106,7 +106,7 @@ class Instrument(Measurement):
 class InFrame(Instrument):
     """An instrument in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) in the body."""
 
-    def __init__(self, frame: Place, components, name, noise, bias: Drift | None = None, **arguments):
+    def __init__(self, frame: FrameRef, components, name, noise, bias: Drift | None = None, **arguments):
         self.frame, label = placed(frame, type(self).__name__)
         super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
 
@@ -154,19 +154,19 @@ class ReferencedSensor(FrameSensor):
     """A frame sensor of which only the axes of the value can be chosen beside what every instrument has."""
 
     def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        self, frame: FrameRef, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
         bias: Drift | None = None,
     ):  # fmt: skip
         super().__init__(frame, components, name, noise, bias, reference=reference)
 
 
-def turned_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
+def turned_axes(ctx: Context, frame: FrameRef, reference: str) -> tuple[np.ndarray, np.ndarray]:
     """(R, R^T) from the axes of a frame to the axes of the value."""
     R = ctx.R(frame) if reference == "world" else identity(3)
     return R, R.T
 
 
-def wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
+def wrench_axes(ctx: Context, frame: FrameRef, reference: str) -> tuple[np.ndarray, np.ndarray]:
     """(A, A⁻¹) from wrenches in coordinates of the body of a frame to the frame, or to the axes of the value."""
     X = ctx.X(frame)
     A, inverse = X_inverse(X).T, X.T
@@ -179,7 +179,7 @@ def wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray,
     return A, inverse
 
 
-def place_of(model: Model, frame: Place) -> list:
+def place_of(model: Model, frame: FrameRef) -> list:
     """[body, X] of a frame, as JSON: data of the model that rows depend on beside its digest."""
     found = find_frame(model, frame)
     return [found.body, found.X.tolist()]
@@ -200,7 +200,7 @@ def identity(n: int) -> np.ndarray:
     return np.eye(n).astype(object)
 
 
-def placed(frame: Place, kind: str) -> tuple[Place, str]:
+def placed(frame: FrameRef, kind: str) -> tuple[FrameRef, str]:
     """(the checked frame, its label). Raises InvalidInput."""
     if isinstance(frame, str):
         return frame, frame

@@ -24,7 +24,7 @@ from sysdyn.measurements.constraints import AXES, CONTACTS, checked_kind
 from sysdyn.measurements.drifts import Drift, drift_of, drift_part
 from sysdyn.measurements.groups import GRAVITY
 from sysdyn.measurements.linear import numbers, scalars, zeros
-from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame
+from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame
 from sysdyn.measurements.noise import noise_part
 from sysdyn.measurements.sensor import InFrame, Instrument, place_of, placed
 from sysdyn.model import Model
@@ -221,7 +221,7 @@ class FrameVelocity(FrameStateSensor):
     of_twist: slice
 
     def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        self, frame: FrameRef, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
         bias: Drift | None = None,
     ):  # fmt: skip
         super().__init__(frame, components, name, noise, bias, reference=reference)
@@ -250,7 +250,12 @@ class FramePosition(FrameStateSensor):
     scalars = POSITION
 
     def __init__(
-        self, frame: Place, components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None
+        self,
+        frame: FrameRef,
+        components: Names = "all",
+        name: str | None = None,
+        noise=None,
+        bias: Drift | None = None,
     ):
         super().__init__(frame, components, name, noise, bias)
 
@@ -294,7 +299,7 @@ class FrameAttitude(_Attitude):
     implied = ("components",)
     divisible = False
 
-    def __init__(self, frame: Place, name: str | None = None, noise=None, bias: Drift | None = None):
+    def __init__(self, frame: FrameRef, name: str | None = None, noise=None, bias: Drift | None = None):
         super().__init__(frame, "all", name, noise, bias)
 
     def all_values(self, ctx):
@@ -311,7 +316,12 @@ class FramePose(_Attitude):
     scalars = (*POSITION, *ATTITUDE)
 
     def __init__(
-        self, frame: Place, components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None
+        self,
+        frame: FrameRef,
+        components: Names = "all",
+        name: str | None = None,
+        noise=None,
+        bias: Drift | None = None,
     ):
         super().__init__(frame, components, name, noise, bias)
 
@@ -330,7 +340,7 @@ class Direction(FrameStateSensor):
     unit_of = dict.fromkeys(scalars, "")
 
     def __init__(
-        self, frame: Place, vector: Any = GRAVITY, components: Names = "all", name: str | None = None, noise=None,
+        self, frame: FrameRef, vector: Any = GRAVITY, components: Names = "all", name: str | None = None, noise=None,
         bias: Drift | None = None,
     ):  # fmt: skip
         if isinstance(vector, str) and vector != GRAVITY:
@@ -373,7 +383,7 @@ class Stance(FrameStateSensor):
     optional = True
 
     def __init__(
-        self, frame: Place, kind: str = "point", components: Names = "all", reference: str = "local",
+        self, frame: FrameRef, kind: str = "point", components: Names = "all", reference: str = "local",
         when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
         radius: float = 0.0, settle: float = 0.0,
     ):  # fmt: skip
@@ -420,7 +430,9 @@ class FrameDistance(StateSensor):
     implied = ("components",)
     divisible = False
 
-    def __init__(self, frame_a: Place, frame_b: Place, name: str | None = None, noise=None, bias: Drift | None = None):
+    def __init__(
+        self, frame_a: FrameRef, frame_b: FrameRef, name: str | None = None, noise=None, bias: Drift | None = None
+    ):
         (self.frame_a, a), (self.frame_b, b) = (placed(x, "FrameDistance") for x in (frame_a, frame_b))
         super().__init__(f"{a}-{b}", "all", name, noise, bias, frame_a=self.frame_a, frame_b=self.frame_b)
 

@@ -7,7 +7,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
-from sysdyn.measurements.measurement import Names, Place, find_frame
+from sysdyn.measurements.measurement import FrameRef, Names, find_frame
 from sysdyn.measurements.sensor import (
     FrameSensor,
     ReferencedSensor,
@@ -43,7 +43,7 @@ class ForceTorqueSensor(Sensor):
     scalars = WRENCH
 
     def __init__(
-        self, joint: str, frame: Place | None = None, side: str = "child", reference: str = "local",
+        self, joint: str, frame: FrameRef | None = None, side: str = "child", reference: str = "local",
         components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         check_among("side of a ForceTorqueSensor:", side, SIDES)
@@ -125,7 +125,7 @@ class ForceDirection(FrameSensor):
     optional = True
 
     def __init__(
-        self, frame: Place, direction, reference: str = "local", components: Names = "all", name: str | None = None,
+        self, frame: FrameRef, direction, reference: str = "local", components: Names = "all", name: str | None = None,
         noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         d = numbers("direction of a ForceDirection", direction, (3,))
@@ -152,7 +152,7 @@ class NetWrench(FrameSensor):
     scalars = WRENCH
 
     def __init__(
-        self, frame: Place, components: Names = "all", gravity: bool = True, reference: str = "local",
+        self, frame: FrameRef, components: Names = "all", gravity: bool = True, reference: str = "local",
         name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         self.gravity = gravity

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.model.frames import Frame, Sensor
+from sysdyn.model.frames import DeclaredSensor, Frame
 from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
 from sysdyn.model.joints import JOINTS, Cylindrical, Fixed, Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical
 from sysdyn.model.kinematics import (
@@ -36,7 +36,7 @@ from sysdyn.model.readers.xacro import load_xacro
 
 __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "PinocchioState",
-    "Planar", "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree",
+    "Planar", "Prismatic", "Revolute", "DeclaredSensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree",
     "chain", "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco",
     "from_pinocchio", "from_screws", "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf",
     "pose_and_jacobian", "random_tree", "read_urdf", "robots", "velocities",

@@ -61,7 +61,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Sensor:
+class DeclaredSensor:
     """A sensor that the robot file declares.
 
     Parameters

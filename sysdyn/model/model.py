@@ -31,7 +31,7 @@ from sysdyn.model.closures import (
     impose,
 )
 from sysdyn.model.constants import UNIT_ERROR, clean, read_only
-from sysdyn.model.frames import Frame, Origin, Sensor
+from sysdyn.model.frames import DeclaredSensor, Frame, Origin
 from sysdyn.model.joints import JOINTS, Joint
 from sysdyn.model.se3 import translation
 from sysdyn.model.validate import (
@@ -89,7 +89,7 @@ class Model:
         Named frames. Each body gets a frame with its name.
     base : {"fixed", "floating"}
         In a model with a floating base, joint 0 is `Free` and carries all bodies.
-    sensors : sequence of Sensor, optional
+    sensors : sequence of DeclaredSensor, optional
         Sensors of the robot file.
     lower, upper, velocity_limit, effort_limit : (nv,) array_like, optional
         Limits of q, q̇ and τ; ±inf for no limit. lower and upper apply to joints with one degree of freedom only.
@@ -119,7 +119,7 @@ class Model:
     armature: np.ndarray = None  # type: ignore[assignment]
     frames: Mapping[str, Frame] = None  # type: ignore[assignment]
     base: str = "fixed"
-    sensors: tuple[Sensor, ...] = ()
+    sensors: tuple[DeclaredSensor, ...] = ()
     lower: np.ndarray = None  # type: ignore[assignment]
     upper: np.ndarray = None  # type: ignore[assignment]
     velocity_limit: np.ndarray = None  # type: ignore[assignment]
@@ -421,7 +421,7 @@ class Model:
         values = dict(data)
         values["joints"] = tuple(_joint_from_dict(joint) for joint in data["joints"])
         values["frames"] = {f["name"]: Frame(**f) for f in data["frames"]}
-        values["sensors"] = tuple(Sensor(**s) for s in data["sensors"])
+        values["sensors"] = tuple(DeclaredSensor(**s) for s in data["sensors"])
         values["closures"] = tuple(closure_from_dict(c) for c in data["closures"])
         for name in _LIMITS:
             none = -math.inf if name == "lower" else math.inf

@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.equations.formulation import galilean_invariant
 from sysdyn.measurements.groups import value_group
-from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame
+from sysdyn.measurements.measurement import Context, FrameRef, Measurement, find_frame
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform
 from sysdyn.model.se3 import rotation
@@ -116,11 +116,11 @@ class _TreeContext(Context):
 
     bodies: OriginalBodies
 
-    def R(self, frame: Place) -> np.ndarray:
+    def R(self, frame: FrameRef) -> np.ndarray:
         found = find_frame(self.model, frame)
         E = rotation(found.X).astype(object)
         return (E if found.body < 0 else E @ self.bodies.rotation(found.body)).T
 
-    def between(self, a: Place, b: Place) -> tuple[np.ndarray, np.ndarray]:
+    def between(self, a: FrameRef, b: FrameRef) -> tuple[np.ndarray, np.ndarray]:
         first, second = (find_frame(self.model, frame) for frame in (a, b))
         return self.bodies.between((first.body, first.X), (second.body, second.X))

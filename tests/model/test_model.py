@@ -10,13 +10,13 @@ import pytest
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.model import (
+    DeclaredSensor,
     Fixed,
     Frame,
     Free,
     Model,
     Prismatic,
     Revolute,
-    Sensor,
     Spherical,
     joint_transforms,
     load,
@@ -259,7 +259,7 @@ def test_normalise():
 
 
 def test_dict_is_exact_json():
-    sensor = Sensor("imu", "accelerometer", "link", "hub", np.eye(6), {"type": "accelerometer"}, 7, "<sensor/>")
+    sensor = DeclaredSensor("imu", "accelerometer", "link", "hub", np.eye(6), {"type": "accelerometer"}, 7, "<sensor/>")
     m = random_tree(15, seed=4).replace(sensors=(sensor,), armature=None)
     m = m.replace(upper=[1.0 if name.count("[") == 0 else math.inf for name in m.dof_names])
     back = Model.from_dict(json.loads(json.dumps(m.to_dict(), allow_nan=False)))

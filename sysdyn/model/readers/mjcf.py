@@ -17,7 +17,7 @@ from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning, warn
 from sysdyn.model.builder import UNLIMITED, FramePlacement, JointLimits, ModelBuilder
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.constants import clean, exact_right_angles
-from sysdyn.model.frames import Origin, Sensor
+from sysdyn.model.frames import DeclaredSensor, Origin
 from sysdyn.model.inertia import inertia
 from sysdyn.model.joints import Free, Joint, Prismatic, Revolute, Spherical
 from sysdyn.model.massless import check_inertialess_joints
@@ -215,7 +215,7 @@ def _add_sites(
             builder.add_frame(unique_name(site, used_names), place)
 
 
-def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: bool) -> tuple[Sensor, ...]:
+def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: bool) -> tuple[DeclaredSensor, ...]:
     """Sensors of the file, with MuJoCo's type names. Sensors on other objects than links and joints have no parent."""
     kinds, objects = imported().mjtSensor, imported().mjtObj
     poses = {
@@ -224,7 +224,7 @@ def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: b
         int(objects.mjOBJ_CAMERA): (m.cam_bodyid, m.cam_quat, m.cam_pos),
         int(objects.mjOBJ_BODY): (range(m.nbody), m.body_iquat, m.body_ipos),
     }
-    found: list[Sensor] = []
+    found: list[DeclaredSensor] = []
     used_names: set[str] = set()
     for k in range(m.nsensor):
         kind, of, at = (
@@ -236,15 +236,15 @@ def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], snap_angles: b
         magnetic = {"magnetic": " ".join(map(str, m.opt.magnetic.tolist()))} if kind == "magnetometer" else {}
         relative = "it is relative to another frame (reftype, refname)" if m.sensor_refid[k] >= 0 else ""
         if of == objects.mjOBJ_JOINT:
-            found.append(Sensor(name, kind, "joint", joints[at]))
+            found.append(DeclaredSensor(name, kind, "joint", joints[at]))
         elif of == objects.mjOBJ_XBODY:
-            found.append(Sensor(name, kind, "link", links[at], fault=relative))
+            found.append(DeclaredSensor(name, kind, "link", links[at], fault=relative))
         elif int(of) in poses:
             bodies, quat, pos = poses[int(of)]
             X = X_motion(_attitude(quat[at], snap_angles), np.array(pos[at]))
-            found.append(Sensor(name, kind, "link", links[bodies[at]], X, magnetic, fault=relative))
+            found.append(DeclaredSensor(name, kind, "link", links[bodies[at]], X, magnetic, fault=relative))
         else:
-            found.append(Sensor(name, kind, "", ""))
+            found.append(DeclaredSensor(name, kind, "", ""))
     return tuple(found)
 
 

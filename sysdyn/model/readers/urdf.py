@@ -21,7 +21,7 @@ import numpy as np
 
 from sysdyn.errors import ModelError, UnknownName
 from sysdyn.model.constants import clean
-from sysdyn.model.frames import Sensor
+from sysdyn.model.frames import DeclaredSensor
 from sysdyn.model.inertia import inertia
 from sysdyn.model.joints import unit_axis
 from sysdyn.model.readers.urdf_document import MAX_VALUE, Element, format_lines, open_urdf, rpy
@@ -108,7 +108,7 @@ class UrdfRobot:
         Name of the robot; path of the file, or "<string>".
     links, joints : mapping of names to `UrdfLink`, `UrdfJoint`
         Links and joints in document order.
-    sensors : tuple of Sensor
+    sensors : tuple of DeclaredSensor
     root : str
         Name of the root link.
     deviations : tuple of str
@@ -121,7 +121,7 @@ class UrdfRobot:
     source: str
     links: Mapping[str, UrdfLink]
     joints: Mapping[str, UrdfJoint]
-    sensors: tuple[Sensor, ...]
+    sensors: tuple[DeclaredSensor, ...]
     root: str
     deviations: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
@@ -333,11 +333,11 @@ class _Sensors:
         self.links, self.joints = links, joints
         self.joint_above = {j.child: j for j in joints.values()}
 
-    def read(self, robot: Element) -> tuple[Sensor, ...]:
+    def read(self, robot: Element) -> tuple[DeclaredSensor, ...]:
         """Sensors of `<robot>`, then those of `<gazebo>` with unused names. Invalid sensors have a `fault`."""
         sensors = [self._sensor_or_fault(e, None) for e in robot.children("sensor")]
         sensors += self._gazebo_sensors(robot, {s.name for s in sensors})
-        unique: dict[tuple[str, str], Sensor] = {}
+        unique: dict[tuple[str, str], DeclaredSensor] = {}
         for s in sensors:
             first = unique.setdefault((s.type, s.name), s)
             if first is not s and s.name:
@@ -347,7 +347,7 @@ class _Sensors:
                 unique[s.type, s.name] = replace(first, fault=fault)
         return tuple(s for s in unique.values() if s.name)
 
-    def _gazebo_sensors(self, robot: Element, names: set[str]) -> Iterator[Sensor]:
+    def _gazebo_sensors(self, robot: Element, names: set[str]) -> Iterator[DeclaredSensor]:
         for gazebo in robot.children("gazebo"):
             carrier, sensors = gazebo.node.get("reference"), gazebo.children("sensor")
             if carrier is None and sensors:
@@ -355,15 +355,15 @@ class _Sensors:
             elif carrier in self.links or carrier in self.joints:
                 yield from (self._sensor_or_fault(e, carrier) for e in sensors if e.node.get("name") not in names)
 
-    def _sensor_or_fault(self, element: Element, carrier: str | None) -> Sensor:
+    def _sensor_or_fault(self, element: Element, carrier: str | None) -> DeclaredSensor:
         try:
             return self._sensor(element, carrier)
         except ModelError as error:
             name = element.get("name")
             element.document.deviation(str(error), "an error where the sensor is asked for" if name else "omitted")
-            return Sensor(name, element.node.get("type", ""), "link", "", line=element.line, fault=str(error))
+            return DeclaredSensor(name, element.node.get("type", ""), "link", "", line=element.line, fault=str(error))
 
-    def _sensor(self, element: Element, carrier: str | None) -> Sensor:
+    def _sensor(self, element: Element, carrier: str | None) -> DeclaredSensor:
         """Read a sensor. carrier: the `reference` of its `<gazebo>`; None: use the `<parent>` of the sensor."""
         from lxml import etree  # see UrdfDocument.root
 
@@ -379,7 +379,7 @@ class _Sensors:
             ambiguous = carrier in self.links and type != "force_torque"
             kind = "joint" if carrier in self.joints and not ambiguous else "link"
         ends = (self.joints[carrier].parent, self.joints[carrier].child) if kind == "joint" else ()
-        return Sensor(
+        return DeclaredSensor(
             name=name,
             type=type,
             parent_kind=kind,
