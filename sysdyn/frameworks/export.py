@@ -22,7 +22,7 @@ from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
 
-Product = TypeVar("Product")
+ProductT = TypeVar("ProductT")
 
 # Number of candidate states for test vectors: chosen, eight per test vector, since some may be singular.
 SAMPLED_STATES = 64
@@ -177,16 +177,16 @@ class Exportable(ABC):
         return torch.function(exported)
 
 
-class Differentiable(Exportable, Generic[Product]):
+class Differentiable(Exportable, Generic[ProductT]):
     """A compiled function with compiled Jacobian-vector, vector-Jacobian and Hessian-vector products."""
 
     @abstractmethod
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
-    ) -> Product:  # fmt: skip
+    ) -> ProductT:  # fmt: skip
         """Compile a derivative product. kind: "jvp", "vjp" or "hvp"."""
 
-    def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
+    def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> ProductT:
         """Compile the Jacobian-vector product J v, with J = ∂(results)/∂(arguments) and tangents v of the arguments.
 
             push = sd.kinematics(model, ["com", "energy"]).jvp(wrt="q")
@@ -217,7 +217,7 @@ class Differentiable(Exportable, Generic[Product]):
         """
         return self.product("jvp", of, wrt)
 
-    def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
+    def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> ProductT:
         """Compile the vector-Jacobian product wᵀ J, with cotangents w of the results, for gradients of scalar costs.
 
             pull = sd.kinematics(model, ["com", "energy"]).vjp(wrt="q")
@@ -228,7 +228,7 @@ class Differentiable(Exportable, Generic[Product]):
         """
         return self.product("vjp", of, wrt)
 
-    def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Product:
+    def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> ProductT:
         """Compile the Hessian-vector product of wᵀ f: the derivative of wᵀ J along tangents v of the arguments.
 
             bend = sd.kinematics(model, "potential_energy").hvp()

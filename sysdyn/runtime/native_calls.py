@@ -24,7 +24,7 @@ STATES_PER_QUATERNION_CHECK = 1024
 AXES = 4  # Most axes of an array, as in native.h.
 INDEXED, BROADCAST_SCALAR = 1, 2  # How an argument is read, as in native.h.
 
-Function = TypeVar("Function", bound=Callable)
+CallableT = TypeVar("CallableT", bound=Callable)
 
 
 class Argument(NamedTuple):
@@ -68,7 +68,7 @@ class CallPattern(NamedTuple):
     defaults: dict[str, Any]
 
 
-def fast_call(general: Function) -> Function:
+def fast_call(general: CallableT) -> CallableT:
     """Decorator of `__call__`: tries the native calls in the list `self.fast_calls`, then the decorated function."""
 
     @functools.wraps(general)
@@ -76,7 +76,7 @@ def fast_call(general: Function) -> Function:
         result = extension.run_single_state(self.fast_calls, arguments, named)
         return general(self, *arguments, **named) if result is None else result
 
-    return cast(Function, call)
+    return cast(CallableT, call)
 
 
 def runs_under_gil(program: Program) -> bool:

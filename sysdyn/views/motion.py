@@ -26,7 +26,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class StateSequence:
     """States as they are shown: q (N, nq), wrenches {frame: (N, 6)}, tau (N, nv) or None, t (N,).
 
     timed: t is time, and no number of states; every: states from a shown one to the next; total: the number of states.
@@ -41,7 +41,7 @@ class Motion:
     total: int
 
 
-def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
+def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> StateSequence:
     """The arguments of `show`, checked, with one axis of states."""
     q = model.neutral() if q is None else q
     given = {"q": q} | {
@@ -70,7 +70,7 @@ def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
     else:
         wrenches = {} if fx is None else dict(zip(model.body_names, states("fx").swapaxes(0, 1), strict=True))
     times = np.arange(total)[::every] if t is None else _times(t, total)[::every]
-    return Motion(
+    return StateSequence(
         model.normalise(states("q")), {name: x for name, x in wrenches.items() if x.any()},
         states("tau") if tau is not None else None, times, t is not None, every, total,
     )  # fmt: skip

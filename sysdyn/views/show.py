@@ -20,7 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.kinematics import forward_kinematics, joint_placement
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.model.se3 import pose, rotation, rotx, translation
-from sysdyn.views.motion import Motion, Shown, motion_of, shown_of
+from sysdyn.views.motion import Shown, StateSequence, motion_of, shown_of
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
 
 # Length of the longest arrow, as a share of the robot's size (chosen).
@@ -207,7 +207,7 @@ def body_paths(model: Model) -> list[str]:
     return paths
 
 
-def _page(model: Model, motion: Motion, shapes: Sequence[Visual], title: str) -> str:
+def _page(model: Model, motion: StateSequence, shapes: Sequence[Visual], title: str) -> str:
     """The whole page: the viewer of meshcat, the commands to it, and a legend."""
     scene = Scene(motion.t, LINEAR if motion.timed else STEPWISE)
     middle, size = _extent(model, motion.q[0], shapes)
@@ -239,9 +239,9 @@ def _extent(model: Model, q: np.ndarray, shapes: Sequence[Visual]) -> tuple[np.n
     return (low + high) / 2, max(float(np.linalg.norm(high - low)), LEAST_SIZE)
 
 
-def _torques(model: Model, motion: Motion) -> tuple[list[np.ndarray], list[Entry]]:
+def _torques(model: Model, motion: StateSequence) -> tuple[list[np.ndarray], list[LegendEntry]]:
     """Colours (N, 3) of each body and the base by the torque of their joint, and the legend."""
-    none, full, legend = _rgb(NO_TORQUE), _rgb(FULL_TORQUE), list[Entry]()
+    none, full, legend = _rgb(NO_TORQUE), _rgb(FULL_TORQUE), list[LegendEntry]()
     colours = [np.tile(none, (len(motion.q), 1)) for _ in range(model.nb + 1)]
     if motion.tau is None:
         return colours, legend
@@ -255,11 +255,11 @@ def _torques(model: Model, motion: Motion) -> tuple[list[np.ndarray], list[Entry
         for i, x in zip(bodies, size.T / (most or 1.0), strict=True):
             colours[i] = none + x[:, None] * (full - none)
         swatch = f"linear-gradient(to right, {NO_TORQUE}, {FULL_TORQUE})"
-        legend.append(Entry(swatch, f"{what} of a link's joint: 0 to {most:.3g} {unit}"))
+        legend.append(LegendEntry(swatch, f"{what} of a link's joint: 0 to {most:.3g} {unit}"))
     return colours, legend
 
 
-def _arrows(scene: Scene, model: Model, motion: Motion, paths: Sequence[str], size: float) -> list[Entry]:
+def _arrows(scene: Scene, model: Model, motion: StateSequence, paths: Sequence[str], size: float) -> list[LegendEntry]:
     """Add an arrow for each force and moment that is ever there; returns the legend."""
     legend = []
     for what, first, unit, colour, heads in PARTS:
@@ -269,7 +269,7 @@ def _arrows(scene: Scene, model: Model, motion: Motion, paths: Sequence[str], si
             continue
         longest = max(float(np.linalg.norm(x, axis=1).max()) for x in vectors.values())
         decimetre = _round(0.1 * longest / (LONGEST_ARROW * size))
-        legend.append(Entry(colour, f"{what}: 10 cm is {decimetre:g} {unit}, the greatest {longest:.3g} {unit}"))
+        legend.append(LegendEntry(colour, f"{what}: 10 cm is {decimetre:g} {unit}, the greatest {longest:.3g} {unit}"))
         for name, x in vectors.items():
             frame = model.frame(name)
             path = f"{paths[frame.body]}/{what} at {name.replace('/', '∕')}"
@@ -315,23 +315,23 @@ def _rgb(colour: str) -> np.ndarray:
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class LegendEntry(NamedTuple):
     """A line of the legend: the background of its swatch, "" for none, and its text."""
 
     swatch: str
     text: str
 
 
-def _about_states(motion: Motion) -> list[Entry]:
+def _about_states(motion: StateSequence) -> list[LegendEntry]:
     """The text at the slider."""
     if motion.total == 1:
         return []
     what = "time is in seconds" if motion.timed else "time is the number of the state"
     some = f", every {motion.every}. of which is shown" if motion.every > 1 else ""
-    return [Entry("", f"{motion.total:,} states{some}: {what}")]
+    return [LegendEntry("", f"{motion.total:,} states{some}: {what}")]
 
 
-def _html(scene: Scene, title: str, legend: Sequence[Entry], middle: np.ndarray, eye: np.ndarray) -> str:
+def _html(scene: Scene, title: str, legend: Sequence[LegendEntry], middle: np.ndarray, eye: np.ndarray) -> str:
     """The page; the camera is at `eye` and looks at `middle`, both (3,) [m]."""
     viewer = Path(package("meshcat").viewer_assets_path(), "dist", "main.min.js").read_text(encoding="utf-8")
     commands = "\n".join(base64.b64encode(x).decode() for x in scene.packed())
