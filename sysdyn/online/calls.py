@@ -167,7 +167,10 @@ class Calls(Generic[Key]):
             status[np.broadcast_to(noise.is_far(arrays[noise.group]), len(status))] |= WEAK_PIVOT
         if self.inputs.switches:
             status[self._switches.undetermined_mask(arrays, len(status))] |= BAD_PIVOT
-        return Result(copied(arrays), lead, outputs, status, status != 0 if np.count_nonzero(status) else None)
+        passed = [x for x in arguments.arrays().values() if isinstance(x, np.ndarray)]
+        shared = {name: x for name, x in arrays.items() if any(np.may_share_memory(x, y) for y in passed)}
+        flagged = status != 0 if np.count_nonzero(status) else None
+        return Result(arrays | copied(shared), lead, outputs, status, flagged)
 
     def _batch_call(
         self, arguments: Arguments, arrays: Mapping[ArgPath, Any], threads: int | None, on_singular: str | None,
