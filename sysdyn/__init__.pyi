@@ -116,10 +116,10 @@ from sysdyn.offline.choice import Choice as Choice
 from sysdyn.offline.report import StabilityReport as StabilityReport
 from sysdyn.online.compile import compile as compile
 from sysdyn.online.compile import load_solver as load_solver
+from sysdyn.online.derivatives import DerivativeProduct as DerivativeProduct
 from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
 from sysdyn.online.least_norm import least_norm as least_norm
-from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
 from sysdyn.online.switching import SwitchingSolver as SwitchingSolver

@@ -7,18 +7,16 @@ inconsistency = values of the left-out measurements at the solution − their re
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.equations.backward_error import ROUNDING_SHARE, residual_of
 from sysdyn.equations.measurement_rows import measurement_row_name
-from sysdyn.errors import Inconsistent, ProblemError, at_states, few
+from sysdyn.errors import Inconsistent, at_states, few
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement
@@ -30,10 +28,8 @@ from sysdyn.offline.pivoted_solves import LEFT, least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.accuracy import forward_errors
-from sysdyn.online.arguments import Arguments, Inputs
-from sysdyn.online.derivatives import Derivatives, Differentials, compile_derivatives
-from sysdyn.online.products import DerivativeProduct, compile_product
-from sysdyn.online.redundancy import Redundant
+from sysdyn.online.arguments import Arguments
+from sysdyn.online.redundancy import ReducedArguments, Redundant
 from sysdyn.online.resolving import REPIVOTED_ERROR
 from sysdyn.online.smallest import held
 from sysdyn.online.solution import Solution, Whole
@@ -63,7 +59,7 @@ class CheckedSolver(Solver):
     ):  # fmt: skip
         super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
         self.whole, self.left_out, self.tolerance = found.whole, found.left_out, TOLERANCE
-        self._calls_of_whole = _CallsOfWhole(found, options)
+        self._reduction: ReducedArguments = ReducedArguments(found, options.external_wrenches)
         self.fast_calls = []  # native calls do not check solutions
         self._calls.copies = True  # results may be those of all equations, which the program cannot repeat
         kept = {m.name for m in found.rest.measurements}
@@ -77,7 +73,7 @@ class CheckedSolver(Solver):
     ) -> Solution:
         """Solve as a Solver does, with values of all measurements of `whole`. Raises Inconsistent, too."""
         policy = self._policy(on_singular)
-        arrays, values, reduced = self._calls_of_whole.applied(arguments)
+        arrays, values, reduced = self._reduction.apply(arguments)
         solution = super().solve(reduced, "nan" if self._square else policy, threads, owned)
         off, bad, share = self._compared(solution, values)
         if self._square and ((share > ROUNDING_SHARE).any() or not solution.ok.all()):
@@ -251,107 +247,15 @@ class CheckedSolver(Solver):
             tuple(dict.fromkeys(names)), tuple(bad.tolist()),
         )  # fmt: skip
 
-    def bind(self, *args, **kwargs) -> NoReturn:
-        """Raises ProblemError: prepared calls have no checks. Bind a solver of `problem`, which needs none."""
-        raise self._calls_of_whole.unbound("")
-
-    def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
-        """Derivatives of `problem`, as of a Solver; calls take the values that calls of this solver take.
-
-        Raises ProblemError for derivatives by a measurement that is left out.
-        """
-        self._reject_left_out(wrt)
-        made = partial(_CheckedDerivatives, self._calls_of_whole)
-        return compile_derivatives(self.problem, self.choice, self.program, self.options, of=of, wrt=wrt, made=made)
-
-    def product(
-        self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
-    ) -> DerivativeProduct:
-        self._reject_left_out(wrt)
-        made = partial(_CheckedProduct, self._calls_of_whole)
-        return compile_product(kind, self.problem, self.choice, self.program, self.options, of, wrt, made)
-
-    def _reject_left_out(self, wrt: str | Sequence[str] | None) -> None:
-        """Raise ProblemError for derivatives by a measurement that is left out."""
-        kept = {m.name for m in self.problem.measurements}
-        for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
-            if name not in kept and name in {m.name for m, _ in self.left_out}:
-                raise ProblemError(
-                    f"{name!r} is left out: it only checks the solution, which does not change with it. Differentiate "
-                    "by others, or compile a problem without the measurements that state the same"
-                )
-
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver, `whole` and what is left out to one file, as `Solver.save`; tolerance is not stored."""
         gone = {m.name: list(components) for m, components in self.left_out}
-        loosened = self._calls_of_whole.found.loosened
+        loosened = self._reduction.found.loosened
         return write_file(path, storage.pack(self.compiled, self.options, self.whole, gone, loosened))
 
     def __reduce__(self):
         checks = self.tolerance, self._inputs.check_limits
-        return _restored, (self._calls_of_whole.found, self.options, self.compiled, self.on_singular, *checks)
-
-
-class _CallsOfWhole:
-    """Arguments of calls of the whole problem as those of the rest."""
-
-    def __init__(self, found: Redundant, options: Options):
-        self.found, self._options, self._inputs = found, options, Inputs(found.whole, options.external_wrenches)
-
-    def applied(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Arguments]:
-        """(arrays of the whole by group, the same with leading axes, arguments of a call of the rest)."""
-        arrays, lead = self._inputs.checked(arguments._replace(tangents=None, cotangents=None))
-        self._inputs.groups.reject_not_finite(arrays)
-        values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
-        quantities, y = self.found.apply(values)
-        reduced = arguments._replace(q=values["q"], qd=values["qd"], known=(), quantities=quantities, y=y)
-        return arrays, values, reduced
-
-    def unbound(self, of: str) -> ProblemError:
-        """The error of a prepared call."""
-        names = ", ".join(repr(m.name) for m, _ in self.found.left_out)
-        return ProblemError(
-            f"a prepared call has no checks, which {names} need: bind sd.compile(solver.problem){of} instead"
-        )
-
-    def __reduce__(self):
-        return _CallsOfWhole, (self.found, self._options)
-
-
-class _Checked(Differentials):
-    """Derivatives of the rest of a problem, called with values of the whole. _made_by: the method that makes them."""
-
-    _made_by: str
-
-    def __init__(self, calls: _CallsOfWhole, *args: Any):
-        super().__init__(*args)
-        self._calls_of_whole = calls
-        self.fast_calls = []
-
-    def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
-        return super()._called(self._calls_of_whole.applied(given)[2], on_singular, threads)
-
-    def bind(self, *args, **kwargs) -> NoReturn:
-        """Raises ProblemError, as `CheckedSolver.bind`."""
-        raise self._calls_of_whole.unbound(f".{self._made_by}()")
-
-    def __reduce__(self):
-        _, args = super().__reduce__()  # type: ignore[misc]
-        return type(self), (self._calls_of_whole, *args)
-
-
-class _CheckedDerivatives(_Checked, Derivatives):
-    """Derivatives in full."""
-
-    _made_by = "derivatives"
-
-
-class _CheckedProduct(_Checked, DerivativeProduct):
-    """Products with vectors."""
-
-    @property
-    def _made_by(self) -> str:  # type: ignore[override]
-        return self.kind
+        return _restored, (self._reduction.found, self.options, self.compiled, self.on_singular, *checks)
 
 
 def _restored(found, options, compiled, on_singular, tolerance, check_limits) -> CheckedSolver:

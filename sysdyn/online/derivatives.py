@@ -1,11 +1,11 @@
-"""Derivatives of solved quantities, compiled to machine code."""
+"""Derivatives of solved quantities and their products with vectors, compiled to machine code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,7 @@ from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
-from sysdyn.offline import recursion
+from sysdyn.offline import products, recursion
 from sysdyn.offline.check import VANISHING, with_ranges
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, has_analytic, implicit
@@ -29,11 +29,12 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.pipeline import build
 from sysdyn.offline.report import INACCURATE, StabilityReport
 from sysdyn.offline.sampling import is_unsolvable
-from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
-from sysdyn.online.traced import framework_function
+from sysdyn.online.export import exported_program, framework_function, problem_name
+from sysdyn.online.redundancy import ReducedArguments
 from sysdyn.problem import Problem
+from sysdyn.program.autodiff import COTANGENTS, TANGENTS, vector_group
 from sysdyn.program.graph import is_constant, strip_sign
 from sysdyn.program.groups import Arrays, Group, Groups, select_names
 from sysdyn.program.opcodes import Flops
@@ -41,36 +42,61 @@ from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.runner import BoundCall, Runner
 
-# Sampled states at which pivots of derivatives are checked, which are positive or belong to a singular state (chosen).
+# Sampled states for the check of pivots that are positive at regular states (chosen).
 CHECKED_STATES = 256
-# Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
-CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
+# Passes that replace a quantity in the equations, unless it is an output.
+REPLACED_BY = {"a": "classical_accelerations", "f": "base_parameters"}
 
-Values = dict[tuple[str, str], np.ndarray]
+
+class Kind(NamedTuple):
+    """A kind of derivatives: the vectors that a call takes, and whether its results are by output or by input."""
+
+    tangents: bool = False
+    cotangents: bool = False
+    by_output: bool = False
+
+
+# Kinds of derivatives; "derivatives" are the full Jacobians, with a result per output and input.
+KINDS = {
+    "derivatives": Kind(), "jvp": Kind(tangents=True, by_output=True), "vjp": Kind(cotangents=True),
+    "hvp": Kind(tangents=True, cotangents=True),
+}  # fmt: skip
 
 
 def compile_derivatives(
-    problem: Problem,
-    choice: Choice,
-    solution: Program,
-    options: Options,
-    *,
-    of: str | Sequence[str] | None,
-    wrt: str | Sequence[str] | None,
-    made: Callable[..., Derivatives] | None = None,
-) -> Derivatives:
-    """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself.
+    kind: str, problem: Problem, choice: Choice, solution: Program, options: Options, of: str | Sequence[str] | None,
+    wrt: str | Sequence[str] | None, reduction: ReducedArguments | None = None,
+) -> Any:  # fmt: skip
+    """The implementation of `Solver.derivatives`, `jvp`, `vjp` and `hvp`. kind: see `KINDS`.
 
-    solution: the program that solves the problem, whose guards hold for its derivatives.
+    solution: the program of the solver, whose guards apply to the derivatives. reduction: of calls, if measurements of
+    the problem were left out.
     """
-    of = select_names("output", of, options.output_names, (*problem.quantities, *(m.name for m in options.measured)))
+    if reduction:
+        reduction.reject_left_out(wrt)
+    full = kind == "derivatives"
+    outputs = (*problem.quantities, *(m.name for m in options.measured)) if full else options.output_names
+    of = select_names("output", of, options.output_names, outputs)
     wrt, groups = chosen_inputs(problem, wrt)
-    found, report = _differentiate(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
-    blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
-    guarded = [*found.guards, *_checked(problem, found, options)]
+    by = [groups[name] for name in wrt]
+    if full:
+        program, method = _jacobian(problem, choice, solution, options, of, dict(zip(wrt, by, strict=True)))
+    else:
+        found = products.product(kind, problem, choice, solution, options, of, by)
+        program, method = found.program, found.method
+    made = Derivatives if full else DerivativeProduct
+    return made(problem, program, of, wrt, method, options, kind, reduction)
+
+
+def _jacobian(
+    problem: Problem, choice: Choice, solution: Program, options: Options, of: Sequence[str], wrt: Mapping[str, str]
+) -> tuple[Program, str]:
+    """(program of the Jacobians, its method). wrt: {input: its group}."""
+    found, report = _differentiate(problem, choice, solution.guards, options, of, [*wrt.values()])
+    blocks = [(f"d{x}_d{name}", list(found.blocks[x, group].flat)) for x in of for name, group in wrt.items()]
+    program = Program.from_graph(found.graph, found.inputs, blocks, [*found.guards, *_checked(problem, found, options)])
     # positions that the solution does not depend on, but its derivatives do, have ranges, too
-    program = with_ranges(Program.from_graph(found.graph, found.inputs, blocks, guarded), problem.model, report)
-    return (made or Derivatives)(problem, program, of, wrt, found.method, options)
+    return with_ranges(program, problem.model, report), found.method
 
 
 def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -92,9 +118,9 @@ def _differentiate(
         compiled = build(problem, replace(options, formulation="elimination"))
         choice, guards = compiled.choice, compiled.program.guards
     for x in of:
-        if x not in options.output_names and x in CHANGED and CHANGED[x] in choice.passes:
+        if x not in options.output_names and x in REPLACED_BY and REPLACED_BY[x] in choice.passes:
             raise ProblemError(
-                f"the pass {CHANGED[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
+                f"the pass {REPLACED_BY[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
                 f"derivatives compile with outputs={[*options.output_names, x]!r}"
             )
     elimination = Elimination(ordered_system(problem, options, choice), *choice.pivots, refined=choice.refined)
@@ -109,7 +135,7 @@ def _differentiate(
 
 
 def _checked(problem: Problem, found: SymbolicDerivatives, options: Options) -> list[tuple]:
-    """Guards of pivots that no solver has checked."""
+    """Guards of the pivots that the check of the solver did not cover."""
     pivots = [(strip_sign(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
     if not pivots:
         return []
@@ -129,29 +155,26 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
-def settle_derived(
-    problem: Problem, of: Sequence[str], program: Program, run: Result, reject: Callable[[Result], None] | None,
-    on_singular: str,
-) -> None:  # fmt: skip
-    """Write derivatives at the states of a run at which its program failed.
+def handle_failed_states(
+    problem: Problem, of: Sequence[str], program: Program, result: Result, on_singular: str
+) -> None:
+    """Evaluate derivatives in double-double arithmetic at the states at which their program failed.
 
-    The same operations in double-double arithmetic, unless the system is singular there, or so near that rounding
-    errors of constants decide them: then SingularState, or NaN. reject: raises InvalidInput for inputs that lead to
-    states without results.
+    If the system is singular there, or so near that rounding errors of constants decide the result: raises
+    SingularState, or writes NaN.
     """
-    status, failed = run.status, np.flatnonzero(run.status)
-    if reject and len(failed):
-        reject(run)
-    if len(failed):
-        system, given = problem.system(), run.at(failed)
-        given["q"] = normalise_quaternions(given["q"], [part for _, part in problem.model.quaternions])
-        entries = np.broadcast_to(system.values(given)[0], (len(failed), system.nnz))
-        for k in failed[~is_unsolvable(system, given, entries)].tolist():
-            found = _reliable_outputs(program, {name: x[0] for name, x in run.at(np.array([k])).items()})
-            if found is not None:
-                status[k] = 0
-                for name, x in found.items():
-                    run.outputs[name][k] = x
+    status, failed = result.status, np.flatnonzero(result.status)
+    if not len(failed):
+        return
+    system, inputs = problem.system(), result.at(failed)
+    inputs["q"] = normalise_quaternions(inputs["q"], [part for _, part in problem.model.quaternions])
+    entries = np.broadcast_to(system.values(inputs)[0], (len(failed), system.nnz))
+    for k in failed[~is_unsolvable(system, inputs, entries)].tolist():
+        found = _reliable_outputs(program, {name: x[0] for name, x in result.at(np.array([k])).items()})
+        if found is not None:
+            status[k] = 0
+            for name, x in found.items():
+                result.outputs[name][k] = x
     bad = np.flatnonzero(status)
     if len(bad) and on_singular == "raise":
         raise SingularState(
@@ -160,7 +183,7 @@ def settle_derived(
             "Use on_singular='nan' to go on",
             states=tuple(bad.tolist()),
         )
-    fill_nan(run.outputs, bad)
+    fill_nan(result.outputs, bad)
 
 
 def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
@@ -178,61 +201,121 @@ def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dic
     return results if all((x <= INACCURATE).all() for x in changes) else None  # NaN compares as False
 
 
-class Differentials(Exportable):
-    """Compiled derivatives of a problem's solution, or products of these: the calls that both have.
+class Derivatives(Exportable):
+    """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
-    of, wrt: differentiated outputs, and inputs. method: the way that was taken. flops: exact counts, that of the
-    solution included. executable: the program on a back end. results: {group of outputs: (key of a result, its shape)}.
+    kind: "derivatives". of, wrt: differentiated outputs, and inputs.
+    method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
+        system and of its transpose).
+    tangents, cotangents: groups of the vectors that a call takes, by name; none here. shapes: of the results. flops:
+        exact counts, the solution of the problem included. executable: the program on a back end.
+
+    It can be called from many threads.
     """
-
-    _word: str  # in names of exported code
 
     def __init__(
         self, problem: Problem, program: Program, of: tuple[str, ...], wrt: tuple[str, ...], method: str,
-        options: Options, inputs: Inputs, results: Mapping[str, tuple[Any, tuple[int, ...]]],
+        options: Options, kind: str = "derivatives", reduction: ReducedArguments | None = None,
     ):  # fmt: skip
-        self.problem, self.model, self.program = problem, problem.model, program
-        self.of, self.wrt, self.method, self._options = of, wrt, method, options
-        self._inputs, self._results = inputs, dict(results)
+        self.problem, self.model, self.program, self.kind = problem, problem.model, program, kind
+        self.of, self.wrt, self.method, self._options, self._reduction = of, wrt, method, options, reduction
+        outputs = problem.outputs((*problem.quantities, *options.measured))
+        _, groups = chosen_inputs(problem, wrt)
+        inputs = {name: problem.inputs[groups[name]] for name in wrt}
+        if "q" in wrt:
+            inputs["q"] = Group("q", (self.model.nv,), tuple(self.model.dof_names))
+        takes, vectors = KINDS[kind], dict[str, dict[str, Group]]()
+        if takes.tangents:
+            vectors[TANGENTS] = {
+                x: vector_group(TANGENTS, x, f"{TANGENTS}:{groups[x]}", like) for x, like in inputs.items()
+            }
+        if takes.cotangents:
+            vectors[COTANGENTS] = {x: vector_group(COTANGENTS, x, f"{COTANGENTS}:{x}", outputs[x]) for x in of}
+        self.tangents, self.cotangents = (vectors.get(role, {}) for role in (TANGENTS, COTANGENTS))
+        self._results: dict[str, tuple[Any, tuple[int, ...]]]
+        if kind == "derivatives":
+            shape = {(x, name): outputs[x].shape + inputs[name].shape for x in of for name in wrt}
+            self._results = {f"d{x}_d{name}": ((x, name), shape[x, name]) for x, name in shape}
+        elif takes.by_output:
+            self._results = {x: (x, outputs[x].shape) for x in of}
+        else:
+            self._results = {groups[x]: (x, inputs[x].shape) for x in wrt}
+        self.shapes = dict(self._results.values())
+        self._inputs = Inputs(problem, options.external_wrenches, vectors=vectors)
         self.executable = Runner(backend_named(options.backend)(program, options.code_level))
         self.executable.backend.kernel(True)
-        self._calls = Calls(inputs, self.executable, results, policy="raise")
-        self.fast_calls = self._calls.single_state
+        self._calls = Calls(self._inputs, self.executable, self._results, policy="raise")
+        self.fast_calls = [] if reduction else self._calls.single_state
 
     @property
     def flops(self) -> Flops:
         return self.program.flops
 
-    def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
-        """The results of a call."""
+    @property
+    def sparsity(self) -> dict[Any, np.ndarray]:
+        """For each result, an array of its shape: False if it is zero at every state."""
+        places, zero = self.program.outputs.slices, self.program.zero_outputs
+        return {key: ~zero[places[group]].reshape(shape) for group, (key, shape) in self._results.items()}
+
+    @fast_call
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
+        tangents: Named | ArrayLike | None = None, cotangents: Named | ArrayLike | None = None,
+        on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
+    ) -> dict[Any, np.ndarray]:  # fmt: skip
+        """Derivatives by name: arguments as of the solver, leading axes are batch axes.
+
+        The result of `Solver.derivatives` is {(quantity, input): array}, with the axes of the quantity, then those of
+        the input: ("qdd", "q") is (…, nv, nv), ("a", "fx") (…, nb, 6, nb, 6). Columns by q are in the tangent space, as
+        `Model.integrate` steps. If pivots come near zero, or joints leave their checked ranges, the state is rerun in
+        double-double arithmetic.
+        tangents: v, {input: (…, shape)}, and cotangents: w, {output: (…, shape)}, of products. A single vector may go
+        without its name. Vectors and results that belong to q are (…, nv).
+        on_singular: "raise" SingularState where the system is singular, or so near that rounding errors of its
+        constants change a result by 1e-6 of its size, or "nan".
+
+        Raises InvalidInput as the solver does.
+        """
+        arguments = Arguments(q, qd, known, quantities, y, noise, active, parameters, tangents, cotangents)
+        return self.evaluate(arguments, on_singular, threads)
+
+    def evaluate(self, arguments: Arguments, on_singular: str, threads: int | None) -> dict[Any, np.ndarray]:
+        """The implementation of calls."""
         check_among("on_singular", on_singular, ("raise", "nan"))
-        result = self._calls.run(given, threads, on_singular)
-        settle_derived(self.problem, self.of, self.program, result, self._calls.reject_bad_inputs, on_singular)
+        if self._reduction:
+            arguments = self._reduction.apply(arguments)[2]
+        result = self._calls.run(arguments, threads, on_singular)
+        if result.flagged is not None:
+            self._calls.reject_bad_inputs(result)
+            handle_failed_states(self.problem, self.of, self.program, result, on_singular)
         return self._calls.values(result)
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
-        out: Mapping[Any, np.ndarray] | None = None, **given: Unpack[CallKeywords],
+        out: Mapping[Any, np.ndarray] | None = None, **keywords: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`.
+        """A prepared call: `step()` reads the current arrays and writes `step.out`, as of `Solver.bind`.
 
         out: {result: array} for some results or all; entries that are zero at every state are set here alone.
         """
-        return self._calls.bind(Arguments.of(q, qd, known, given), threads, out)
+        if self._reduction:
+            self._reduction.reject_bound_calls(f".{self.kind}()")
+        return self._calls.bind(Arguments.of(q, qd, known, keywords), threads, out)
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
-        name = f"{export.problem_name(self.problem)}_{self._word}" if name is None else name
+        name = f"{problem_name(self.problem)}_{self.kind}" if name is None else name
         results = Groups(Group(x, shape) for x, (_, shape) in self._results.items())
-        return export.exported_program(name, self.problem, self._inputs.groups, results, self.executable)
+        return exported_program(name, self.problem, self._inputs.groups, results, self.executable)
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
         call: Any = self
 
-        def on_failure(program: Program, run: Result) -> None:
-            settle_derived(self.problem, self.of, program, run, None, on_singular)
+        def on_failure(program: Program, result: Result) -> None:
+            handle_failed_states(self.problem, self.of, program, result, on_singular)
 
         return framework_function(
-            self._word, self._calls, self.program, on_failure, on_failure, partial(call, on_singular=on_singular),
+            self.kind, self._calls, self.program, on_failure, on_failure, partial(call, on_singular=on_singular),
             on_singular, self._options.code_level,
         )  # fmt: skip
 
@@ -242,55 +325,28 @@ class Differentials(Exportable):
             f"{self.method}, {self.flops.total} operations"
         )
 
-
-class Derivatives(Differentials):
-    """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
-
-    of, wrt: differentiated outputs, and inputs.
-    method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
-        system and of its transpose).
-    shapes: of the blocks. flops: exact counts, the solution of the problem included. executable: the program on a back
-        end.
-
-    It can be called from many threads.
-    """
-
-    _word = "derivatives"
-
-    def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
-        shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
-        by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (problem.model.nv,)}
-        self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
-        results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
-        inputs = Inputs(problem, options.external_wrenches)
-        super().__init__(problem, program, of, wrt, method, options, inputs, results)
-
-    @property
-    def sparsity(self) -> dict[tuple[str, str], np.ndarray]:
-        """For each block, an array of its shape: False if the derivative is zero at every state."""
-        places, zero = self.program.outputs.slices, self.program.zero_outputs
-        return {block: ~zero[places[group]].reshape(shape) for group, (block, shape) in self._results.items()}
-
-    @fast_call
-    def __call__(
-        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
-        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
-        on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
-    ) -> Values:  # fmt: skip
-        """{(quantity, input): array}: arguments as of the solver, leading axes are batch axes.
-
-        A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
-        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. If pivots come near
-        zero, or joints leave their checked ranges, the state is rerun in double-double arithmetic.
-        on_singular: "raise" SingularState where the system is singular, or so near that rounding errors of its
-        constants change a block by 1e-6 of its size, or "nan".
-
-        Raises InvalidInput as the solver does.
-        """
-        return self._called(Arguments(q, qd, known, quantities, y, noise, active, parameters), on_singular, threads)
-
     def __reduce__(self):
-        return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)
+        return type(self), (
+            self.problem,
+            self.program,
+            self.of,
+            self.wrt,
+            self.method,
+            self._options,
+            self.kind,
+            self._reduction,
+        )
+
+
+class DerivativeProduct(Derivatives):
+    """Compiled product of the derivatives J = ∂(of)/∂(wrt) of solved quantities and measured outputs with vectors.
+
+    kind: "jvp" (J v, by output), "vjp" (wᵀ J, by input), or "hvp" (the derivative of wᵀ J along v, by input).
+    of, wrt: differentiated outputs, and inputs. method: "program" (forward and reverse mode through the program of the
+        solver), "factors" (one more solution by the factors of its elimination) or "inverse dynamics" (through that at
+        the solved accelerations), whichever takes the fewest operations.
+    tangents, cotangents: groups of the vectors that a call takes, by name. Other attributes as of `Derivatives`.
+    """
 
 
 def _sizes(found: Arrays) -> Arrays:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.measurement_rows import measurement_row_name
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, ProblemError
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
 from sysdyn.model import Model
+from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.problem import Problem
 
 
@@ -59,6 +60,43 @@ class Redundant(NamedTuple):
         """The components of a measurement that are not left out."""
         gone = {m.name: k for m, k in self.left_out}.get(m.name, ())
         return [k for k in range(len(m.components(self.whole.model))) if k not in gone]
+
+
+class ReducedArguments:
+    """The map from arguments of a problem to those of the problem without its redundant measurements."""
+
+    def __init__(self, found: Redundant, external_wrenches: bool):
+        self.found, self._external_wrenches = found, external_wrenches
+        self._inputs = Inputs(found.whole, external_wrenches)
+
+    def apply(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Arguments]:
+        """(arrays of the whole problem by group, the same with batch axes, arguments of the reduced problem)."""
+        arrays, lead = self._inputs.checked(arguments._replace(tangents=None, cotangents=None))
+        self._inputs.groups.reject_not_finite(arrays)
+        values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
+        quantities, y = self.found.apply(values)
+        reduced = arguments._replace(q=values["q"], qd=values["qd"], known=(), quantities=quantities, y=y)
+        return arrays, values, reduced
+
+    def reject_bound_calls(self, what: str = "") -> None:
+        """Raise ProblemError: prepared calls do not check solutions."""
+        names = ", ".join(repr(m.name) for m, _ in self.found.left_out)
+        raise ProblemError(
+            f"a prepared call has no checks, which {names} need: bind sd.compile(solver.problem){what} instead"
+        )
+
+    def reject_left_out(self, wrt: str | Sequence[str] | None) -> None:
+        """Raise ProblemError for derivatives by a measurement that is left out."""
+        kept = {m.name for m in self.found.rest.measurements}
+        for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
+            if name not in kept and name in {m.name for m, _ in self.found.left_out}:
+                raise ProblemError(
+                    f"{name!r} is left out: it only checks the solution, which does not change with it. Differentiate "
+                    "by others, or compile a problem without the measurements that state the same"
+                )
+
+    def __reduce__(self):
+        return ReducedArguments, (self.found, self._external_wrenches)
 
 
 def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:

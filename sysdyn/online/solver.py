@@ -30,16 +30,16 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.stages import Progress
-from sysdyn.online import export, storage
+from sysdyn.online import storage
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
-from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
+from sysdyn.online.derivatives import DerivativeProduct, Derivatives, compile_derivatives, handle_failed_states
 from sysdyn.online.display import spy_html
 from sysdyn.online.estimate import Estimate, Posteriors
-from sysdyn.online.products import DerivativeProduct, compile_product
+from sysdyn.online.export import exported_program, framework_function, problem_name
+from sysdyn.online.redundancy import ReducedArguments
 from sysdyn.online.resolving import Resolver
 from sysdyn.online.solution import About, Solution
-from sysdyn.online.traced import framework_function
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
@@ -85,6 +85,7 @@ class Solver(Differentiable[DerivativeProduct]):
         check_among("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
+        self._reduction: ReducedArguments | None = None  # of calls, if measurements were left out
         began = time.perf_counter()
         backend = backend_named(options.backend)
         self.executable = Runner(backend(self.program, options.code_level, real=options.kernel_real))
@@ -187,8 +188,9 @@ class Solver(Differentiable[DerivativeProduct]):
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
         """
-        arguments = Arguments.of(q, qd, known, given)
-        return self._calls.bind(arguments, threads, out)
+        if self._reduction:
+            self._reduction.reject_bound_calls()
+        return self._calls.bind(Arguments.of(q, qd, known, given), threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------
 
@@ -206,12 +208,17 @@ class Solver(Differentiable[DerivativeProduct]):
         Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
         derivatives (a, f, measured outputs).
         """
-        return compile_derivatives(self.problem, self.choice, self.program, self.options, of=of, wrt=wrt)
+        return self._compile_derivatives("derivatives", of, wrt)
 
     def product(
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
     ) -> DerivativeProduct:
-        return compile_product(kind, self.problem, self.choice, self.program, self.options, of, wrt)
+        return self._compile_derivatives(kind, of, wrt)
+
+    def _compile_derivatives(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> Any:
+        return compile_derivatives(
+            kind, self.problem, self.choice, self.program, self.options, of, wrt, self._reduction
+        )
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
@@ -346,8 +353,8 @@ class Solver(Differentiable[DerivativeProduct]):
         return Runner(backend_named(options.backend)(self.program, options.code_level))
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
-        name = export.problem_name(self.problem) if name is None else name
-        return export.exported_program(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
+        name = problem_name(self.problem) if name is None else name
+        return exported_program(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
         def on_failure(_: Program, run: Result) -> None:
@@ -373,7 +380,7 @@ class Solver(Differentiable[DerivativeProduct]):
             ).program
 
         def on_derivative_failure(program: Program, run: Result) -> None:
-            settle_derived(self.problem, self.outputs, program, run, None, on_singular)
+            handle_failed_states(self.problem, self.outputs, program, run, on_singular)
 
         outputs = self.outputs
 
@@ -382,7 +389,7 @@ class Solver(Differentiable[DerivativeProduct]):
             return {name: found[name] for name in outputs}
 
         return framework_function(
-            export.problem_name(self.problem), self._calls, self.program, on_failure, on_derivative_failure,
+            problem_name(self.problem), self._calls, self.program, on_failure, on_derivative_failure,
             eager_call, on_singular, self.options.code_level, derivative, self.options.kernel_real,
         )  # fmt: skip
 
