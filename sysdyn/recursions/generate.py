@@ -131,11 +131,7 @@ class _Search:
         better = program.total < min(self.fewest.values(), default=math.inf)
         self.fewest[program.method] = min(program.total, self.fewest.get(program.method, program.total))
         if better:
-            if self.fewest.keys() and hasattr(self, "best"):
-                self.best.graph.close()
             self.best, self.plan, self._unsimplified = program, plan, unsimplified
-        else:
-            program.graph.close()
         return better
 
 

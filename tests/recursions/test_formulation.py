@@ -151,92 +151,45 @@ def test_a_search_only_saves():
     agree(model, after, "tau", False)
 
 
-# ---- rewriting -----------------------------------------------------------------------------------------------------
+# ---- simplification ------------------------------------------------------------------------------------------------
+
+# (case, expressions of inputs x[0], x[1], …; operations after simplification)
+SIMPLIFIED = (
+    ("a common factor", lambda a, b, c, d: [a * b + a * c - d * a], 3),
+    ("common factors of what is left", lambda a, b, c, d: [a * b * c + a * b * d], 3),
+    ("a pair of terms of two sums, up to its sign", lambda a, b, c, d: [(a + c) + b, (d - a) - b], 3),
+    ("a factor of a shared pair", lambda a, b, c, *d: [(c * a + x) + c * b for x in d[:2]], 4),
+    ("of equally common factors the first: 5 x + 2 y", lambda x, y: [y * 2.0 + x * 2.0 + x * 3.0], 3),
+    ("constants are added up", lambda x, y: [y * 2.0 + y * x + y * 3.0], 2),
+    ("constants are added up to 1", lambda x, y: [x * 3.0 - x * 2.0], 0),
+    ("constants are added up to −1", lambda x, y: [x * 2.0 - x * 3.0], 0),
+    ("constants are added up to 0", lambda x, y: [x * 3.0 - x * 2.5 - x * 0.5], 0),
+    ("constants are added up to 0 beside another term", lambda x, y: [x * y + x * 3.0 - x * 2.5 - x * 0.5], 1),
+    ("an added constant is a factor like others", lambda x, y: [x * 2.0 + x * 3.0 + y * 5.0], 2),
+    ("an added constant is a term like others", lambda x, y, z: [y * x + (y * 2.0 + y * 3.0), (x + z) + 5.0], 3),
+    ("its negative, too", lambda x, y, z: [y * x - (y * 2.0 + y * 3.0), (x + z) - 5.0], 3),
+    ("a factor of an inner sum", lambda f, x, b, c, d, e, h: [f * (x * b + x * c + d) + f * x * e, b + c + e + h], 6),
+    ("the pair of most sums first", lambda a, b, c, *d: [a + b + c + d[0], a + b + c + d[1], a + b + d[2]], 5),
+    ("a shared sum stays whole", lambda d, a, b, c, x, y, z:
+        [(c * (a + b) + y) + c * d, (c * (a + b) + z) + c * d, (a + x) + b], 6),
+    ("a sum shared by a product stays whole", lambda d, a, b, c, x, y, z:
+        [(c * (a + b) + y) + c * d, (c * (a + b) + z) + c * d, (a + x) + b, (a + b) * y], 7),
+    ("sums that cancel", lambda x, y: [(x + y) - x - y, ((x - y) + y) * y], 3),
+    ("signs inside operations stay", lambda x, y: [(x * x).sqrt(), (-(x * -y)).sqrt()], 4),
+)  # fmt: skip
 
 
-def test_factors_are_taken_out():
+@pytest.mark.parametrize(("expressions", "operations"), [x[1:] for x in SIMPLIFIED], ids=[x[0] for x in SIMPLIFIED])
+def test_simplification(expressions, operations):
     graph = Graph()
-    a, b, c, d = graph.inputs("x", 4)
-    _, out = simplify(graph, [a * b + a * c - d * a])
-    new = out[0].graph
-    assert new.count(out).total == 3
-    values = {"x[0]": 2.0, "x[1]": 3.0, "x[2]": 5.0, "x[3]": 7.0}
-    assert evaluate(out, values)[0] == pytest.approx(2.0)
-    new, out = simplify(graph, [a * b * c + a * b * d])
-    assert new.count(out).total == 3  # and out of what is left: a b (c + d)
-
-
-def test_pairs_of_terms_are_shared_across_sums():
-    graph = Graph()
-    a, b, c, d = graph.inputs("x", 4)
-    new, out = simplify(graph, [(a + c) + b, (d - a) - b])
-    assert new.count(out).total == 3  # a + b once
-
-
-def test_factors_are_taken_out_of_what_was_shared():
-    """Products of a pair of several sums are needed once, where that pair is made."""
-    graph = Graph()
-    a, b, c, *others = graph.inputs("x", 5)
-    new, out = simplify(graph, [(c * a + x) + c * b for x in others])
-    assert new.count(out).total == 4
-
-
-def test_of_factors_as_common_the_first_is_taken_out():
-    """x before 2, which leaves 2 + 3 to be added up: 5 x + 2 y."""
-    graph = Graph()
-    x, y = graph.inputs("x", 2)
-    new, out = simplify(graph, [y * 2.0 + x * 2.0 + x * 3.0])
-    assert new.count(out).total == 3
-
-
-def test_constants_by_which_a_factor_is_taken_are_added_up():
-    """However far apart they are, and to ±1 or 0, which are no operations."""
-    graph = Graph()
-    x, y = graph.inputs("x", 2)
-    for total, operations, value in (
-        (y * 2.0 + y * x + y * 3.0, 2, 35.0), (x * 3.0 - x * 2.0, 0, 2.0), (x * 2.0 - x * 3.0, 0, -2.0),
-        (x * 3.0 - x * 2.5 - x * 0.5, 0, 0.0), (x * y + x * 3.0 - x * 2.5 - x * 0.5, 1, 10.0),
-    ):  # fmt: skip
-        new, out = simplify(graph, [total])
-        assert new.count(out).total == operations
-        assert evaluate(out, {"x[0]": 2.0, "x[1]": 5.0}) == [value]
-
-
-def test_constants_that_are_added_up_are_terms_and_factors_like_others():
-    """2 + 3 with the 5 of another product, and 5 + x with those of another sum."""
-    graph = Graph()
-    x, y, z = graph.inputs("x", 3)
-    new, out = simplify(graph, [x * 2.0 + x * 3.0 + y * 5.0])
-    assert new.count(out).total == 2
-    for sign in (1.0, -1.0):
-        new, out = simplify(graph, [y * x + sign * (y * 2.0 + y * 3.0), (x + z) + sign * 5.0])
-        assert new.count(out).total == 3
-
-
-def test_factors_of_inner_sums_are_taken_out_with_those_of_the_whole():
-    """x of f (x b + x c + d) + f x e, whose b + c + e is then the one of another sum."""
-    graph = Graph()
-    f, x, b, c, d, e, h = graph.inputs("x", 7)
-    new, out = simplify(graph, [f * (x * b + x * c + d) + f * x * e, b + c + e + h])
-    assert new.count(out).total == 6
-
-
-def test_what_most_sums_share_comes_first_and_then_what_is_left():
-    """a + b, then its sum with c, not a + c, which fewer sums have."""
-    graph = Graph()
-    a, b, c, *others = graph.inputs("x", 6)
-    new, out = simplify(graph, [a + b + c + others[0], a + b + c + others[1], a + b + others[2]])
-    assert new.count(out).total == 5
-
-
-def test_sums_that_others_share_stay_sums_of_their_own():
-    """a + b, which a product of a shared pair holds, is a pair of the third sum, and no part of d + a + b."""
-    graph = Graph()
-    d, a, b, c, x, y, z = graph.inputs("x", 7)
-    for elsewhere, total in ([], 6), ([(a + b) * y], 7):
-        outputs = [(c * (a + b) + y) + c * d, (c * (a + b) + z) + c * d, (a + x) + b, *elsewhere]
-        new, out = simplify(graph, outputs)
-        assert new.count(out).total == total
+    names = expressions.__code__.co_varnames[: expressions.__code__.co_argcount]
+    outputs = expressions(*graph.inputs("x", len(names) + 3 * bool(expressions.__code__.co_flags & 4)))
+    new, simple = simplify(graph, outputs)
+    values = {f"x[{k}]": float(p) for k, p in enumerate((2, 3, 5, 7, 11, 13, 17))}
+    assert new.count(simple).total <= operations
+    assert evaluate(np.array(simple, dtype=object), values) == pytest.approx(
+        evaluate(np.array(outputs, dtype=object), values), abs=1e-12
+    )
 
 
 @settings(max_examples=40)
@@ -302,20 +255,6 @@ def test_rounding_errors_of_constants_are_no_ones(seed):
     """A ball of its own at a tip leaves moments of 1e-18 to its parent, where exact arithmetic leaves none."""
     model = sd.random_tree(3, seed=seed, joints=("spherical",))
     agree(model, generate(model, "tau", ("qdd",), False, "articulated"), "tau", False)
-
-
-def test_signs_inside_of_operations_stay():
-    graph = Graph()
-    x, y = graph.inputs("x", 2)
-    _, out = simplify(graph, [x.sqrt(), (-(x * y)).sqrt()])
-    assert evaluate(out, {"x[0]": 4.0, "x[1]": -9.0}).tolist() == [2.0, 6.0]
-
-
-def test_sums_that_cancel_unseen_are_rewritten():
-    graph = Graph("structural")
-    x, y = graph.inputs("x", 2)
-    _, found = simplify(graph, [(x + y) - x - y, ((x - y) + y) * y])
-    assert evaluate(np.array(found, dtype=object), {"x[0]": 2.0, "x[1]": 3.0}).tolist() == [0.0, 6.0]
 
 
 @pytest.mark.slow
