@@ -100,18 +100,18 @@ def walker(seed: int = 0) -> sd.Model:
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize(("kind", "left"), [("fixed", 6), ("point", 4)])
-def test_joints_that_surely_move_a_row_meet_it(kind, left):
-    """Both axes of the ankle, and the knee that lifts it, at any angles: few rows of Ω are left."""
+@pytest.mark.parametrize(("kind", "remaining"), [("fixed", 6), ("point", 4)])
+def test_constant_pivots_eliminate_rows_early(kind, remaining):
+    """Both axes of the ankle and the knee eliminate rows at any angles; `remaining` rows of Ω remain."""
     problem = forward(walker(), *(Contact(x, kind, name=x) for x in "lr"))
     found = generate(problem.model, frozenset(range(problem.model.nv)), OUTPUTS, False, "articulated",
                   constraints=acceleration_rows(problem) or ())  # fmt: skip
-    assert sum(k >= problem.model.nv for _, k in found.pivots) == left
+    assert sum(k >= problem.model.nv for _, k in found.pivots) == remaining
     agree(problem)
 
 
-def test_rows_at_a_short_lever_are_not_met():
-    """A foot that is nearly on the axis of its joint: what the joint lacks others would have to make up for."""
+def test_small_pivots_do_not_eliminate_rows():
+    """A foot nearly on the axis of its joint."""
     model = walker(1)
     near = np.array([0.0, 0.0, 1e-3])
     frames = {**model.frames, "r": sd.Frame("r", 10, X_motion(np.eye(3), near))}
@@ -182,7 +182,7 @@ def test_rotors_and_links_welded_to_the_base():
         agree(forward(arm, sd.LoopJoint("post", "b", ("a_x",), name="rail")), external_wrenches=wrenches)
 
 
-def test_a_coupling_of_heavy_links_behind_light_ones():
+def test_coupling_of_heavy_links_behind_light_ones():
     """States that lose digits are judged by the textbook's tree, whose couplings are torques."""
     model = sd.chain(6)
     coupled = Coupling(model.joint_names[5], model.joint_names[4], (0.0, 1.0))
@@ -193,7 +193,7 @@ def test_a_coupling_of_heavy_links_behind_light_ones():
 
 
 @pytest.mark.slow
-def test_hybrid_dynamics_on_a_foot():
+def test_hybrid_dynamics_with_contacts():
     """Which torques hold a motion: q̈ of the joints is known, τ of the free base, and a foot holds."""
     model = legged(4)
     base, *joints = model.joint_names
@@ -224,7 +224,7 @@ class Sliding(Contact):
         return {body: np.column_stack([*found[body].T[:-1], normal + 0.3 * found[body][:, 0]])}
 
 
-def test_what_recursions_of_constraints_cannot_do():
+def test_constraints_without_a_recursion():
     model = legged()
     rubbing = forward(model, Sliding("l", "point", name="rubs"))
     assert acceleration_rows(rubbing) is None
@@ -262,7 +262,7 @@ def test_derivatives_and_products_on_two_feet():
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("held", [("l",), ("r", "tail"), ()])
-def test_measurements_among_the_outputs_are_read(held):
+def test_measurements_among_the_outputs(held):
     """Accelerations of bodies and joints, by a sweep, beside those of the system eliminated."""
     model = legged(2)
     problem = forward(model, *(Contact(x, "point", name=x) for x in held))

@@ -1,4 +1,4 @@
-"""Formulations of few operations against RNEA, ABA and Pinocchio; rewriting of graphs; how they are compiled."""
+"""Recursions against RNEA, ABA and Pinocchio: every method, choice and output, and how they are compiled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ import sysdyn as sd
 from sysdyn.app.matrix_plot import pattern
 from sysdyn.codegen import interpreter
 from sysdyn.passes import ALL as PASSES
-from sysdyn.program.autodiff import evaluate
-from sysdyn.program.graph import Graph
 from sysdyn.program.program import Program
-from sysdyn.program.simplify import simplify
 from sysdyn.recursions.formulations import Plan, TauQdd
 from sysdyn.recursions.generate import METHODS, generate, simplified
 from sysdyn.reference.rnea import newton_euler
@@ -124,95 +121,37 @@ def test_icub_against_pinocchio():
     ("name", "inverse", "forward"),
     [("puma560", 340, 500), ("rx90", 450, 720), ("iiwa7", 536, 970), ("gen6R", 687, 1334)],
 )
-def test_no_form_costs_more_than_it_did(name, inverse, forward):
+def test_operations_of_the_first_plans(name, inverse, forward):
     """Without a search; best known by hand are 320/591, 475/838, 570/1089 and 721/1444."""
     model, _ = load_robot(name)
     assert generate(model, "qdd", ("tau",), False).total <= inverse
     assert generate(model, "tau", ("qdd",), False).total <= forward
 
 
-def test_a_count_is_that_of_the_program():
+def test_count_is_that_of_the_program():
     model = sd.chain(4, seed=1)
     written = generate(model, "tau", ("qdd",), False)
     assert program(model, written, "tau").flops == written.graph.count(written.scalars)
 
 
-def test_long_chains_cost_the_same_for_each_body():
+def test_articulated_bodies_are_linear_in_bodies():
     """Articulated bodies: linear, and fewer operations than the book's formula gives, 429 n − 507."""
     costs = [generate(sd.auto_tree(n, 1, 1.5, 0.9), "tau", ("qdd",), False, "articulated").total for n in (10, 20, 30)]
     assert costs[2] - costs[1] == pytest.approx(costs[1] - costs[0], rel=0.01)
     assert costs[2] <= 10_000
 
 
-def test_a_search_only_saves():
+def test_search_saves_operations():
     model = load_robot("gen6R")[0]
     before, after = (generate(model, "tau", ("qdd",), False, budget=x) for x in (0.0, 20_000.0))
     assert after.total < before.total
     agree(model, after, "tau", False)
 
 
-# ---- simplification ------------------------------------------------------------------------------------------------
-
-# (case, expressions of inputs x[0], x[1], …; operations after simplification)
-SIMPLIFIED = (
-    ("a common factor", lambda a, b, c, d: [a * b + a * c - d * a], 3),
-    ("common factors of what is left", lambda a, b, c, d: [a * b * c + a * b * d], 3),
-    ("a pair of terms of two sums, up to its sign", lambda a, b, c, d: [(a + c) + b, (d - a) - b], 3),
-    ("a factor of a shared pair", lambda a, b, c, *d: [(c * a + x) + c * b for x in d[:2]], 4),
-    ("of equally common factors the first: 5 x + 2 y", lambda x, y: [y * 2.0 + x * 2.0 + x * 3.0], 3),
-    ("constants are added up", lambda x, y: [y * 2.0 + y * x + y * 3.0], 2),
-    ("constants are added up to 1", lambda x, y: [x * 3.0 - x * 2.0], 0),
-    ("constants are added up to −1", lambda x, y: [x * 2.0 - x * 3.0], 0),
-    ("constants are added up to 0", lambda x, y: [x * 3.0 - x * 2.5 - x * 0.5], 0),
-    ("constants are added up to 0 beside another term", lambda x, y: [x * y + x * 3.0 - x * 2.5 - x * 0.5], 1),
-    ("an added constant is a factor like others", lambda x, y: [x * 2.0 + x * 3.0 + y * 5.0], 2),
-    ("an added constant is a term like others", lambda x, y, z: [y * x + (y * 2.0 + y * 3.0), (x + z) + 5.0], 3),
-    ("its negative, too", lambda x, y, z: [y * x - (y * 2.0 + y * 3.0), (x + z) - 5.0], 3),
-    ("a factor of an inner sum", lambda f, x, b, c, d, e, h: [f * (x * b + x * c + d) + f * x * e, b + c + e + h], 6),
-    ("the pair of most sums first", lambda a, b, c, *d: [a + b + c + d[0], a + b + c + d[1], a + b + d[2]], 5),
-    ("a shared sum stays whole", lambda d, a, b, c, x, y, z:
-        [(c * (a + b) + y) + c * d, (c * (a + b) + z) + c * d, (a + x) + b], 6),
-    ("a sum shared by a product stays whole", lambda d, a, b, c, x, y, z:
-        [(c * (a + b) + y) + c * d, (c * (a + b) + z) + c * d, (a + x) + b, (a + b) * y], 7),
-    ("sums that cancel", lambda x, y: [(x + y) - x - y, ((x - y) + y) * y], 3),
-    ("signs inside operations stay", lambda x, y: [(x * x).sqrt(), (-(x * -y)).sqrt()], 4),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("expressions", "operations"), [x[1:] for x in SIMPLIFIED], ids=[x[0] for x in SIMPLIFIED])
-def test_simplification(expressions, operations):
-    graph = Graph()
-    names = expressions.__code__.co_varnames[: expressions.__code__.co_argcount]
-    outputs = expressions(*graph.inputs("x", len(names) + 3 * bool(expressions.__code__.co_flags & 4)))
-    new, simple = simplify(graph, outputs)
-    values = {f"x[{k}]": float(p) for k, p in enumerate((2, 3, 5, 7, 11, 13, 17))}
-    assert new.count(simple).total <= operations
-    assert evaluate(np.array(simple, dtype=object), values) == pytest.approx(
-        evaluate(np.array(outputs, dtype=object), values), abs=1e-12
-    )
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), st.sampled_from(["structural", "algebraic"]))
-def test_rewriting_keeps_the_values_of_random_graphs(seed, sharing):
-    rng = np.random.default_rng(seed)
-    graph = Graph(sharing)
-    values = {f"x[{k}]": float(v) for k, v in enumerate(rng.uniform(0.5, 2.0, 5))}
-    pool = [*graph.inputs("x", 5), 0.5, -3.0]
-    for _ in range(40):
-        a, b = (pool[int(k)] for k in rng.integers(0, len(pool), 2))
-        pool.append([a + b, a - b, a * b, a * b, -a][int(rng.integers(5))])
-    outputs = pool[-6:]
-    new, out = simplify(graph, outputs)
-    before, after = evaluate(outputs, values), evaluate(out, values)
-    assert after == pytest.approx(before, rel=1e-9, abs=1e-9 * max(1.0, *np.abs(before)))
-    assert set(new.input_names.values()) <= set(graph.input_names.values())
-
-
 # ---- compiled ------------------------------------------------------------------------------------------------------
 
 
-def test_a_solver_takes_the_formulation_of_fewest_operations():
+def test_solver_uses_the_formulation_of_fewest_operations():
     model = sd.auto_tree(6, 1, 1.5, 0.9)
     problem = sd.forward_dynamics(model)
     recursive = sd.compile(problem, outputs=["qdd"], effort=0.0)
@@ -239,7 +178,7 @@ def test_every_unknown_by_recursion(tmp_path):
     assert again.flops == solver.flops
 
 
-def test_without_wrenches_there_may_be_none():
+def test_external_wrenches_are_refused_if_excluded():
     model = sd.chain(2, seed=0)
     solver = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], external_wrenches=False, effort=0.0)
     q, qd, qdd = model.random_state(seed=0)
@@ -251,14 +190,14 @@ def test_without_wrenches_there_may_be_none():
 
 
 @pytest.mark.parametrize("seed", [9, 14])
-def test_rounding_errors_of_constants_are_no_ones(seed):
+def test_rounding_errors_of_constants(seed):
     """A ball of its own at a tip leaves moments of 1e-18 to its parent, where exact arithmetic leaves none."""
     model = sd.random_tree(3, seed=seed, joints=("spherical",))
     agree(model, generate(model, "tau", ("qdd",), False, "articulated"), "tau", False)
 
 
 @pytest.mark.slow
-def test_what_recursion_cannot_do():
+def test_problems_without_a_recursion():
     model = sd.chain(3, seed=0)
     hybrid = sd.hybrid_dynamics(model, torque=["joint1"])
     held = sd.forward_dynamics(sd.chain(6, seed=0)) + sd.Contact("body5", "point")
@@ -281,7 +220,7 @@ def test_what_recursion_cannot_do():
     assert every.derivatives(of="qdd").method == "analytic"
 
 
-def test_a_joint_that_moves_no_inertia_is_singular():
+def test_joint_without_inertia_is_singular():
     """The recursion divides by zero at every state: the elimination says so by name."""
     model = sd.chain(2, seed=0)
     model = model.replace(inertias=np.zeros_like(model.inertias))
@@ -289,7 +228,7 @@ def test_a_joint_that_moves_no_inertia_is_singular():
         sd.compile(sd.forward_dynamics(model), outputs=["qdd"])
 
 
-def test_there_is_no_matrix_to_draw():
+def test_no_matrix_to_draw():
     solver = sd.compile(sd.inverse_dynamics(sd.chain(2, seed=0)), outputs=["tau"], effort=0.0)
     with pytest.raises(sd.ProblemError, match="formulation='paper'"):
         pattern(solver)
