@@ -18,7 +18,7 @@ from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.se3 import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
 from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import Flops
-from sysdyn.reference.aba import symmetric
+from sysdyn.reference.generic import symmetric
 
 TITLE = "The cost of the classical algorithms: counted here, and by the book"
 CLAIM = (
@@ -225,10 +225,8 @@ def findings(folder: Path) -> str:
         f"**LTDL** {'equals the formula at every n' if equal else 'differs from the formula'}; a division counts as a "
         "multiplication there.",
         f"**CRBA**, multiplications and divisions, then additions: {formulas('crba', 2)}. The quadratic part, a force "
-        f"carried down the chain by two axial screws a joint, is {power}. In the linear part ours turns symmetric "
-        "blocks by the double angle (4 multiplications where products of matrices have 12), keeps to the ten "
-        "parameters of a rigid body, folds what is constant in the last body, and asks of the first only the one entry "
-        "of H that it gives.",
+        f"carried down the chain, is {power}: the book counts two axial screws a joint, ours multiplies by X^T. In the "
+        "linear part ours forms X^T I^c X of 6 × 6 matrices, as the book's table writes it.",
         f"**RNEA**: {formulas('rnea', 1)}. {_reason(parts, 'rnea')}",
         f"**ABA**: {formulas('aba', 1)}. {_reason(parts, 'aba')}",
         "**The ends**: what is constant is computed beforehand here. The last body, whose articulated inertia is, and "

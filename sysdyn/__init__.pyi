@@ -120,6 +120,8 @@ from sysdyn.online.derivatives import DerivativeProduct as DerivativeProduct
 from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
 from sysdyn.online.least_norm import least_norm as least_norm
+from sysdyn.online.robot_functions import Kinematics as Kinematics
+from sysdyn.online.robot_functions import kinematics as kinematics
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
 from sysdyn.online.switching import SwitchingSolver as SwitchingSolver
@@ -133,7 +135,6 @@ from sysdyn.program.graph import Graph as Graph
 from sysdyn.program.opcodes import Flops as Flops
 from sysdyn.reference import Factor as Factor
 from sysdyn.reference import IKResult as IKResult
-from sysdyn.reference import Kinematics as Kinematics
 from sysdyn.reference import RNEADerivatives as RNEADerivatives
 from sysdyn.reference import Sparsity as Sparsity
 from sysdyn.reference import aba as aba
@@ -142,7 +143,6 @@ from sysdyn.reference import crba as crba
 from sysdyn.reference import forward_dynamics_crba as forward_dynamics_crba
 from sysdyn.reference import inverse_kinematics as inverse_kinematics
 from sysdyn.reference import joint_torque_regressor as joint_torque_regressor
-from sysdyn.reference import kinematics as kinematics
 from sysdyn.reference import ltdl as ltdl
 from sysdyn.reference import rnea as rnea
 from sysdyn.reference import rnea_derivatives as rnea_derivatives

@@ -15,8 +15,8 @@ from sysdyn.measurements.registry import MEASUREMENTS, SENSORS
 from sysdyn.model import READERS
 from sysdyn.model.joints import JOINTS
 from sysdyn.model.quantities import QUANTITY
+from sysdyn.online.robot_functions import ROBOT_FUNCTIONS
 from sysdyn.program.opcodes import OPERATIONS
-from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 from sysdyn.sparse.orderings import ORDERINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"

@@ -27,7 +27,7 @@ from nori.arms import load_arm
 
 import sysdyn as sd
 from sysdyn.model.se3 import rotation, translation
-from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
+from sysdyn.online.robot_functions import ROBOT_FUNCTIONS
 
 TARGET = 10e-6  # A checked call on an arm of seven joints is to take no more seconds than this.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse
@@ -25,11 +25,11 @@ import scipy.sparse.linalg
 
 from nori.orders import articulated
 from sysdyn.equations.system import BlockSystem
-from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.program.graph import Expr
-from sysdyn.reference.aba import less_product
+from sysdyn.reference.aba import without_joint
+from sysdyn.reference.crba import no_inertia
+from sysdyn.reference.ltdl import ldl_solve
 
 Label = tuple[str, int]  # (quantity, body) of a block row or column
 Blocks = dict[tuple[Label, Label], np.ndarray]
@@ -104,33 +104,14 @@ def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tupl
         armature = np.diag(model.armature[model.v_slice(i)]).astype(dtype)
         n = S.shape[1]
         one = np.diag([1] * n).astype(dtype)
-        solution = _solve(S.T @ U + armature, np.concatenate([one, U.T], axis=1), model.joint_names[i])
+        solution = ldl_solve(S.T @ U + armature, np.concatenate([one, U.T], axis=1), partial(no_inertia, model, i))
         inverse, W = solution[:, :n], solution[:, n:]  # H⁻¹ and H⁻¹ U^T
         right[f, a] = IA[i]
         W1[tau, a], W2[tau, tau], W3[a, tau] = S.T @ IA[i], inverse, -S
         if parent >= 0:
             W4[("f", parent), a] = X[i].T @ IA[i]
-            IA[parent] = IA[parent] + X[i].T @ less_product(IA[i], U, W) @ X[i]  # I_λ + X^T I^a X
+            IA[parent] = IA[parent] + X[i].T @ without_joint(IA[i], S, U, W) @ X[i]  # I_λ + X^T I^a X
     return right, (W1, W2, W3, W4)
-
-
-def _solve(H: np.ndarray, B: np.ndarray, joint: str) -> np.ndarray:
-    """H⁻¹ B for the positive definite H (n, n) of a joint, by Gauss-Jordan."""
-    n = len(H)
-    A = np.concatenate([H, B], axis=1)
-    for k in range(n):
-        if type(A[k, k]) is not Expr and not A[k, k] > 0:
-            raise SingularState(
-                f"joint {joint!r} moves no inertia: give the body or what it carries an inertia about this axis, or "
-                "the joint an armature",
-                equation=f"tau({joint})",
-                unknown=f"qdd({joint})",
-            )
-        A[k] = A[k] / A[k, k]
-        for r in range(n):
-            if r != k:
-                A[r] = A[r] - A[r, k] * A[k]
-    return A[:, n:]
 
 
 def _matrix(blocks: Blocks, labels: Sequence[Label]) -> scipy.sparse.csr_matrix:

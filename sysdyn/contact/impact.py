@@ -19,11 +19,11 @@ from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.compile import compile
+from sysdyn.online.robot_functions import Kinematics
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import slices
-from sysdyn.reference.robot_functions import Kinematics
 
 
 @dataclass(frozen=True, eq=False)

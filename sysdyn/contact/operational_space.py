@@ -25,12 +25,12 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline.constrained import acceleration_rows
 from sysdyn.offline.recursion import BUDGET
+from sysdyn.online.robot_functions import Kinematics, Result
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program
 from sysdyn.recursions.generate import GeneratedDynamics, generate
-from sysdyn.reference.robot_functions import Kinematics, Result
 from sysdyn.runtime.native_calls import ResultLayout
 
 # Share of its typical size below which a pivot counts as zero: results keep about 7 digits there (chosen).

@@ -28,10 +28,10 @@ from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.measurements.constraints import Contact
 from sysdyn.online.compile import compile
 from sysdyn.online.derivatives import Derivatives
+from sysdyn.online.robot_functions import Kinematics, kinematics
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.arrays import broadcast_shapes, finite_array, is_number
 from sysdyn.program.groups import slices
-from sysdyn.reference.robot_functions import Kinematics, kinematics
 
 # Shortest and longest step [s]: their squares do not overflow (chosen).
 STEP_RANGE = 1e-12, 1e12

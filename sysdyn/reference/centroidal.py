@@ -8,6 +8,8 @@ D. Orin, A. Goswami, S. Lee, Centroidal dynamics of a humanoid robot, Autonomous
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sysdyn.errors import InvalidInput
@@ -30,9 +32,9 @@ def centre_of_mass_velocity(model: Model, q: np.ndarray, qd: np.ndarray) -> np.n
     return _momentum(model, q, qd)[3:] * (1.0 / _mass(model))
 
 
-def centre_of_mass_jacobian(model: Model, q: np.ndarray) -> np.ndarray:
-    """J_c (3, nv) with J_c q̇ = ċ. Raises InvalidInput for a robot without mass."""
-    return momentum_matrix(model, q)[3:] * (1.0 / _mass(model))
+def centre_of_mass_jacobian(model: Model, q: np.ndarray, mass_matrix: Callable = crba) -> np.ndarray:
+    """J_c (3, nv) with J_c q̇ = ċ; mass_matrix as below. Raises InvalidInput for a robot without mass."""
+    return momentum_matrix(model, q, mass_matrix)[3:] * (1.0 / _mass(model))
 
 
 def momentum(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
@@ -43,16 +45,16 @@ def momentum(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
     return _about_centre(model, q, _momentum(model, q, qd))
 
 
-def momentum_matrix(model: Model, q: np.ndarray) -> np.ndarray:
+def momentum_matrix(model: Model, q: np.ndarray, mass_matrix: Callable = crba) -> np.ndarray:
     """A_G (6, nv) with A_G q̇ = h_G, the centroidal momentum matrix.
 
-    Momentum is the force that a base free to move feels per unit of time: with the robot on a massless free base that
-    rests in the world, A is what its six rows of the joint-space inertia matrix have beyond the base.
+    A_G consists of six rows of the joint-space inertia matrix of the robot on a massless free base at rest in the
+    world, right of the base's own block; mass_matrix(model, q) computes that matrix.
 
     Raises InvalidInput for a robot without mass. Orin et al. eq. (19); RBDA section 9.3 for the base.
     """
     afloat = _on_a_free_base(model)
-    rows = crba(afloat, np.concatenate([afloat.joints[0].neutral().astype(q.dtype), q]))[:6, 6:]
+    rows = mass_matrix(afloat, np.concatenate([afloat.joints[0].neutral().astype(q.dtype), q]))[:6, 6:]
     return _about_centre(model, q, rows)
 
 

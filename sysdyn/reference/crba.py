@@ -2,90 +2,134 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.closures import coupling_bias, coupling_matrix
-from sysdyn.model.constants import clean
-from sysdyn.model.inertia import first_moment
-from sysdyn.model.se3 import rotation, skew
-from sysdyn.reference.aba import moves_no_inertia, symmetric
-from sysdyn.reference.generic import run, run_arrays
-from sysdyn.reference.ltdl import expanded_parent, ltdl_or
+from sysdyn.model.kinematics import joint_transforms
+from sysdyn.reference.generic import run, run_arrays, symmetric
+from sysdyn.reference.ltdl import expanded_parent, ltdl
 from sysdyn.reference.rnea import rnea
 
 
 def crba(model: Model, q: ArrayLike) -> np.ndarray:
-    """H (…, nv, nv): the joint-space inertia matrix, of H q̈ + C = τ and of the kinetic energy ½ q̇^T H q̇.
+    """Joint-space inertia matrix H, of H q̈ + C = τ and of the kinetic energy ½ q̇^T H q̇.
 
+    Parameters
+    ----------
+    q : (…, nq) array
+        Joint positions; leading axes are batch axes. Arrays of Expr give Expr.
+
+    Returns
+    -------
+    (…, nv, nv) array
+        H_ij = 0.0 if neither of i and j is an ancestor of the other (see `sparsity`).
+
+    Raises
+    ------
+    InvalidInput
+
+    Notes
+    -----
     With the composite inertia I^c_i of the bodies that joint i carries:
 
         I^c_i = I_i + Σ_{j∈μ(i)} X_j^T I^c_j X_j
-        H_ii = S_i^T I^c_i S_i + A_i,    H_ij = F^T S_j for j on the way from i to the base, F = I^c_i S_i carried to j
+        H_ii = S_i^T I^c_i S_i + A_i,    H_ij = F^T S_j for each ancestor j of i, F = I^c_i S_i in coordinates of j
 
-    q (…, nq): leading axes are batch axes. Arrays of Expr give Expr. H_ij = 0.0 if neither of i and j is an ancestor
-    of the other (see `sparsity`); the upper triangle is the lower one, mirrored. Raises InvalidInput.
-
-    RBDA Table 6.2. The armature A_i is not in the book.
+    References
+    ----------
+    RBDA Table 6.2; the armature A_i is not in the book.
     """
     (H,) = run(recursion, model, {"q": q})
     return H
 
 
+def recursion(model: Model, q) -> tuple[np.ndarray]:
+    """(H (nv, nv),) at one state."""
+    S = [joint.S.astype(q.dtype) for joint in model.joints]
+    X = joint_transforms(model, q)
+    H = np.full((model.nv, model.nv), 0.0, dtype=q.dtype)
+    for i, Ic in enumerate(composite_inertias(model, X)):
+        part, j = model.v_slice(i), i
+        F = Ic @ S[i]
+        inertia = symmetric(model.joints[i].nv, q.dtype, lambda r, s, F=F, S=S[i]: S[:, r] @ F[:, s])
+        H[part, part] = inertia + np.diag(model.armature[part])
+        while model.parent[j] >= 0:
+            F = X[j].T @ F
+            j = model.parent[j]
+            H[part, model.v_slice(j)] = F.T @ S[j]
+            H[model.v_slice(j), part] = H[part, model.v_slice(j)].T
+    return (H,)
+
+
+def composite_inertias(model: Model, X: list[np.ndarray]) -> list[np.ndarray]:
+    """I^c_i (6, 6) of each body: I_i + Σ X_j^T I^c_j X_j over the children j; X (nb) of (6, 6)."""
+    dtype = np.result_type(*X) if X else np.dtype(float)
+    Ic = list(model.inertias.astype(dtype))
+    for i in reversed(range(model.nb)):
+        if model.parent[i] >= 0:
+            Y = Ic[i] @ X[i]
+            moved = symmetric(6, dtype, lambda r, s, X=X[i], Y=Y: X[:, r] @ Y[:, s])
+            Ic[model.parent[i]] = Ic[model.parent[i]] + moved
+    return Ic
+
+
 def forward_dynamics_crba(
     model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None
 ) -> np.ndarray:
-    """q̈ (…, nv): the accelerations under the joint forces τ, by H q̈ = τ − C and H = L^T D L.
+    """Joint accelerations q̈ under the joint forces τ, by H q̈ = τ − C and H = L^T D L.
 
-    C = ID(q, q̇, 0, fx) by `rnea`, H by `crba`, D and L by `ltdl`. O(nb d²) for a tree of depth d, where `aba` is O(nb);
-    cheaper than it, by our counts, up to a dozen joints between the base and a tip.
+    Parameters
+    ----------
+    q, qd, tau : (…, nq), (…, nv), (…, nv) array
+        State and joint forces; leading axes are batch axes. Arrays of Expr give Expr. q and q̇ should satisfy the
+        couplings, see `Model.imposed`.
+    fx : (…, nb, 6) array, N m and N, optional
+        External wrench on each body, at its origin and in its coordinates.
 
-    q (…, nq), qd (…, nv), tau (…, nv): the state and the joint forces; leading axes are batch axes.
-    fx (…, nb, 6) [N m, N] body i: external wrench on body i, at its origin and in its coordinates; None: none.
-    Arrays of Expr give Expr. Raises InvalidInput, and SingularState naming a joint that moves no inertia.
+    Returns
+    -------
+    (…, nv) array, rad/s² and m/s²
 
-    Couplings of the model hold: q̈ = G q̈_r + γ with (G^T H G) q̈_r = G^T (τ − C − H γ), `Model.coupling_matrix`; loops
-    do not. q and q̇ are taken as they are, see `Model.imposed`.
+    Raises
+    ------
+    InvalidInput
+    SingularState
+        Naming a joint that moves no inertia.
 
-    RBDA §6.1; FDcrb of spatial_v2.
+    Notes
+    -----
+    C = ID(q, q̇, 0, fx) by `rnea`, H by `crba`, L and D by `ltdl`. The cost is O(nb d²) for a tree of depth d, that of
+    `aba` O(nb). Coupled joints satisfy q̈ = G q̈_r + γ with (G^T H G) q̈_r = G^T (τ − C − H γ), `Model.coupling_matrix`;
+    loops are ignored.
+
+    References
+    ----------
+    RBDA section 6.1; FDcrb of spatial_v2.
     """
-    C = rnea(model, q, qd, np.zeros(model.nv), fx)
-    (b,) = run_arrays(lambda tau, C: (tau - C,), {"tau": (tau, (model.nv,)), "C(q, qd, fx)": (C, (model.nv,))})
+    nv = model.nv
+    C = rnea(model, q, qd, np.zeros(nv), fx)
+    (b,) = run_arrays(lambda tau, C: (tau - C,), {"tau": (tau, (nv,)), "C(q, qd, fx)": (C, (nv,))})
+    H, G, parent, independent = crba(model, q), None, expanded_parent(model), list(range(nv))
     if model.couplings:
-        return _coupled(model, q, qd, b)
+        G, gamma = run(_coupling, model, {"q": q, "qd": qd})
+        n = G.shape[-1]
+        arguments = {"G": (G, (nv, n)), "H(q)": (H, (nv, nv)), "tau": (b, (nv,)), "gamma": (gamma, (nv,))}
+        H, b = run_arrays(lambda G, H, b, gamma: (G.T @ H @ G, G.T @ (b - H @ gamma)), arguments)
+        parent, driven = tuple(range(-1, n - 1)), {joint.v for joint in model.couplings}
+        independent = [k for k in independent if k not in driven]
 
-    def failure(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
-        i = next(i for i in range(model.nb) if row < model.v_slice(i).stop)
-        return moves_no_inertia(model, i, row - model.v_slice(i).start, pivot, states)
+    def on_failure(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
+        k = independent[row]
+        i = next(i for i in range(model.nb) if k < model.v_slice(i).stop)
+        return no_inertia(model, i, k - model.v_slice(i).start, pivot, states)
 
-    return ltdl_or(failure, crba(model, q), expanded_parent(model)).solve(b)
-
-
-def _coupled(model: Model, q: ArrayLike, qd: ArrayLike, b: np.ndarray) -> np.ndarray:
-    """q̈ (…, nv) of a robot with coupled joints under the forces b = τ − C."""
-    G, gamma = run(_coupling, model, {"q": q, "qd": qd})
-    nv, n = G.shape[-2:]
-
-    def reduced(G, H, b, gamma):
-        return G.T @ H @ G, G.T @ (b - H @ gamma)
-
-    def expanded(G, x, gamma):
-        return (G @ x + gamma,)
-
-    sizes = {"G": (G, (nv, n)), "H(q)": (crba(model, q), (nv, nv)), "tau": (b, (nv,)), "gamma": (gamma, (nv,))}
-    H, rest = run_arrays(reduced, sizes)
-    independent = np.setdiff1d(np.arange(nv), [joint.v for joint in model.couplings]).tolist()
-
-    def failure(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
-        i = next(i for i in range(model.nb) if independent[row] < model.v_slice(i).stop)
-        return moves_no_inertia(model, i, independent[row] - model.v_slice(i).start, pivot, states)
-
-    x = ltdl_or(failure, H, range(-1, n - 1)).solve(rest)
-    (qdd,) = run_arrays(expanded, {"G": (G, (nv, n)), "qdd": (x, (n,)), "gamma": (gamma, (nv,))})
+    qdd = ltdl(H, parent, on_failure).solve(b)
+    if G is not None:
+        arguments = {"G": (G, (nv, n)), "qdd": (qdd, (n,)), "gamma": (gamma, (nv,))}
+        (qdd,) = run_arrays(lambda G, x, gamma: (G @ x + gamma,), arguments)
     return qdd
 
 
@@ -94,128 +138,15 @@ def _coupling(model: Model, q, qd) -> tuple[np.ndarray, np.ndarray]:
     return coupling_matrix(model.couplings, model.nv, q), coupling_bias(model.couplings, q, qd)
 
 
-def recursion(model: Model, q) -> tuple[np.ndarray]:
-    S = [joint.S.astype(q.dtype) for joint in model.joints]
-    Ic = [_Inertia(I[5, 5], first_moment(I), I[:3, :3]) for I in model.inertias.astype(q.dtype)]
-    steps = [_steps(model, i, q[model.q_slice(i)]) for i in range(model.nb)]
-    armature = model.armature.astype(q.dtype)
-    H = np.full((model.nv, model.nv), 0.0, dtype=q.dtype)
-    for i in reversed(range(model.nb)):
-        part, parent = model.v_slice(i), model.parent[i]
-        if parent >= 0:
-            moved = Ic[i]
-            for step in steps[i]:
-                moved = step.inertia(moved)
-            Ic[parent] = Ic[parent].plus(moved)  # I^c_λ + X^T I^c X
-        F = Ic[i].matrix() @ S[i]
-        H[part, part] = symmetric(model.joints[i].nv, q.dtype, lambda r, s, F=F, S=S[i]: S[:, r] @ F[:, s])
-        for k in range(part.start, part.stop):
-            H[k, k] = H[k, k] + armature[k]
-        j = i
-        while model.joints[i].nv and model.parent[j] >= 0:
-            for step in steps[j]:
-                F = step.force(F)  # X^T F
-            j = model.parent[j]
-            H[part, model.v_slice(j)] = F.T @ S[j]
-            H[model.v_slice(j), part] = H[part, model.v_slice(j)].T
-    return (H,)
-
-
-# ---- across a joint, in steps that cost little -----------------------------------------------------------------------
-
-
-class _Step(NamedTuple):
-    """A step to a frame from one placed in it by E (3, 3) and r (3,): X^T of X = [E 0; −E r× E]."""
-
-    E: np.ndarray
-    r: np.ndarray
-    axis: int | None  # the axis of coordinates that E turns about; None: another, or E only permutes and changes signs
-
-    def force(self, F: np.ndarray) -> np.ndarray:
-        """X^T F (6, n): [E^T n + r × E^T f; E^T f]."""
-        f = self.E.T @ F[3:]
-        return np.concatenate([self.E.T @ F[:3] + skew(self.r) @ f, f])
-
-    def inertia(self, I: _Inertia) -> _Inertia:
-        """X^T I X, with h' = E^T h + m r: J' = E^T J E + (r·(E^T h + h')) 1 − E^T h r^T − r h'^T. RBDA app. A."""
-        turned, h, r = self._turned(I.J), self.E.T @ I.h, self.r
-        moved = h + I.m * r
-        p = r * (h + moved)
-
-        def entry(i: int, j: int):
-            return turned[i, j] + (p[i - 1] + p[i - 2] if i == j else -(h[i] * r[j] + r[i] * moved[j]))
-
-        return _Inertia(I.m, moved, symmetric(3, h.dtype, entry))
-
-    def _turned(self, J: np.ndarray) -> np.ndarray:
-        """E^T J E (3, 3).
-
-        About an axis, with c and s of the angle and [A B; B C] the part of J across it,
-
-        [A + s k, −B − c k; −B − c k, C − s k], k = s (C − A) − 2 c B: 4 multiplications where products of matrices
-        have 12.
-        """
-        E = self.E
-        if self.axis is None:
-            JE = J @ E
-            return symmetric(3, J.dtype, lambda i, j: E[:, i] @ JE[:, j])
-        a, b = (self.axis + 1) % 3, (self.axis + 2) % 3
-        c, s = E[a, a], E[a, b]
-        k = s * (J[b, b] - J[a, a]) - c * (J[a, b] + J[a, b])
-        turned = J.copy()
-        turned[:, self.axis] = turned[self.axis, :] = E.T @ J[:, self.axis]
-        turned[a, a], turned[b, b] = J[a, a] + s * k, J[b, b] - s * k
-        turned[a, b] = turned[b, a] = -(J[a, b] + c * k)
-        return turned
-
-
-class _Inertia(NamedTuple):
-    """A spatial inertia [J h×; −h× m 1] of a rigid body by its ten parameters: h = m c, J (3, 3) about the origin."""
-
-    m: float
-    h: np.ndarray
-    J: np.ndarray
-
-    def plus(self, other: _Inertia) -> _Inertia:
-        J = symmetric(3, self.J.dtype, lambda i, j: self.J[i, j] + other.J[i, j])
-        return _Inertia(self.m + other.m, self.h + other.h, J)
-
-    def matrix(self) -> np.ndarray:
-        """(6, 6)."""
-        I = np.full((6, 6), 0.0, dtype=self.h.dtype)
-        I[:3, :3] = self.J
-        I[:3, 3:] = skew(self.h)
-        I[3:, :3] = -I[:3, 3:]
-        I[3:, 3:] = self.m * np.eye(3)
-        return I
-
-
-def _steps(model: Model, i: int, q: np.ndarray) -> tuple[_Step, ...]:
-    """X_i^T as one step; as two, which cost less, if both X_J and X_tree turn about axes of coordinates.
-
-    What X_tree is displaced by along the axis of the joint is left to the first step where that makes the second one
-    simpler: it does for parameters of Denavit and Hartenberg. All is decided by the constants of the model, so that
-    floats, batches and Expr take the same path.
-    """
-    joint, E, r = model.joints[i], rotation(model.X_tree[i]), model.r_tree[i]
-    E_J, r_J = joint.transform(q)
-    turning = np.flatnonzero(np.any(joint.S[:3] != 0.0, axis=1))  # coordinates of the axes that the joint turns about
-    axis, permutes = _axis(E)
-    if len(turning) == 1 and (permutes or axis is not None):
-        k = int(turning[0])
-        along = np.eye(3)[k] * (E[k] @ r)
-        rest = clean(r - E.T @ along)
-        if np.count_nonzero(rest) + 1 < np.count_nonzero(r):
-            r_J, r = r_J + along.astype(q.dtype), rest
-        return _Step(E_J, r_J, k), _Step(E.astype(q.dtype), r.astype(q.dtype), axis)
-    E_tree = E.astype(q.dtype)
-    return (_Step(E_J @ E_tree, r.astype(q.dtype) + E_tree.T @ r_J, None if len(turning) else axis),)
-
-
-def _axis(E: np.ndarray) -> tuple[int | None, bool]:
-    """(axis of coordinates that E (3, 3) of floats turns about or None, True if E has only entries 0 and ±1)."""
-    if np.all((E == 0.0) | (np.abs(E) == 1.0)):
-        return None, True
-    unit = np.eye(3)
-    found = [k for k in range(3) if np.array_equal(E[k], unit[k]) and np.array_equal(E[:, k], unit[k])]
-    return (found[0] if found else None), False
+def no_inertia(model: Model, i: int, k: int, pivot: float, states: tuple[int, ...]) -> SingularState:
+    """The error of degree of freedom k of joint i whose pivot S^T I^A S is zero, in these states of a batch."""
+    joint = model.joint_names[i]
+    freedom = joint if model.joints[i].nv == 1 else f"{joint}[{k}]"
+    return SingularState(
+        f"joint {freedom!r} moves no inertia{f' in {len(states)} of the states given' if states else ''}: "
+        f"S^T I^A S = {pivot:.3g}, so its acceleration is not determined. Give body {model.body_names[i]!r} or what it "
+        "carries an inertia about this axis, or the joint an armature.",
+        equation=f"tau[{freedom}]",
+        unknown=f"qdd[{freedom}]",
+        states=states,
+    )

@@ -183,6 +183,15 @@ def _states(result: np.ndarray, count: int) -> np.ndarray:
     return rows
 
 
+def symmetric(n: int, dtype: np.dtype, entry: Callable) -> np.ndarray:
+    """The symmetric matrix (n, n) with entry(r, s) for r ≥ s."""
+    M = np.empty((n, n), dtype=dtype)
+    for r in range(n):
+        for s in range(r + 1):
+            M[r, s] = M[s, r] = entry(r, s)
+    return M
+
+
 def is_number(x) -> bool:
     """A float or a batch of floats, not an Expr."""
     return isinstance(x, (float, np.ndarray))

@@ -1,8 +1,8 @@
 """Factors of the joint-space inertia matrix that keep its zeros: H = L^T L and H = L^T D L (RBDA ch. 6).
 
-H_ij can only differ from 0 if one of i and j is an ancestor of the other, or i = j, in the tree of freedoms that
-`parent` gives: branch-induced sparsity. Eliminating from the last row up fills none of these zeros in, so that every
-loop below runs over ancestors only. All of it is generic over float, Expr and batches.
+H_ij is zero unless i = j or one of i and j is an ancestor of the other in the tree of degrees of freedom `parent`
+(branch-induced sparsity). Elimination from the last row to the first fills in no zero, so each loop runs over ancestors
+only. All functions are generic over float, Expr and batches.
 """
 
 from __future__ import annotations
@@ -21,28 +21,31 @@ from sysdyn.program.arrays import is_integer
 from sysdyn.program.graph import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
-# Rounding of a pivot, as a fraction of the entry that it is the rest of: 450 rounding units (chosen).
+# Rounding error of a pivot relative to the diagonal entry before elimination: 450 rounding units (chosen).
 PIVOT_ROUNDING = 1e-13
-# Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry (chosen).
-UNEQUAL = 1e-10
+# Tolerance, relative to √(H_ii H_jj), for asymmetry of H and for entries outside the tree (chosen).
+ENTRY_TOL = 1e-10
 
 Paths = list[tuple[int, ...]]  # The ancestors λ(k), λ(λ(k)), … of each row k.
 # Makes the error of a pivot that is not positive: (row, pivot, states of a batch).
 Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 
-# ---- the tree of freedoms --------------------------------------------------------------------------------------------
+# ---- the tree of degrees of freedom ----------------------------------------------------------------------------------
 
 
 def expanded_parent(model: Model) -> tuple[int, ...]:
-    """λ' (nv): predecessor of each degree of freedom towards the base, −1 for the first ones; λ'[k] < k.
+    """λ' (nv): the parent of each degree of freedom, −1 for those at the base; λ'[k] < k.
 
-    A joint of several degrees of freedom is a chain of single ones. RBDA Table 6.4, counted from 0; its map(i) is here
-    the last degree of freedom on the path from body i to the base, which differs behind joints without degree of
-    freedom (the book has none).
+    A joint with several degrees of freedom counts as a chain of joints with one.
+
+    References
+    ----------
+    RBDA Table 6.4, counted from 0. Its map(i) is here the last degree of freedom on the path from the base to body i,
+    which also covers joints without degrees of freedom (the book has none).
     """
     parent: list[int] = []
-    last: list[int] = []  # of each body
+    last: list[int] = []  # degree of freedom on the path to each body
     for i, joint in enumerate(model.joints):
         before = last[model.parent[i]] if model.parent[i] >= 0 else -1
         for _ in range(joint.nv):
@@ -54,13 +57,14 @@ def expanded_parent(model: Model) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Number of entries of H (n, n) that can differ from 0, and the costs of factors and products with them.
+    """Branch-induced sparsity of H (n, n), and the quantities D1 and D2 of the costs in RBDA Table 6.6.
 
-    n: degrees of freedom. nonzeros: such entries, n + 2 D1. density: ρ, their share of all.
-    D1, D2: Σ (d_k − 1), those below the diagonal, and Σ d_k (d_k − 1)/2, with d_k the depth of freedom k (1 at
-        the base).
+    With the depth d_k of degree of freedom k (1 at the base): D1 = Σ (d_k − 1), the entries below the diagonal, and
+    D2 = Σ d_k (d_k − 1)/2. nonzeros is n + 2 D1, density their share of n².
 
-    RBDA §6.5.
+    References
+    ----------
+    RBDA section 6.5.
     """
 
     n: int
@@ -71,7 +75,7 @@ class Sparsity:
 
 
 def sparsity(model: Model) -> Sparsity:
-    """The branch-induced sparsity of the joint-space inertia matrix, by single degrees of freedom."""
+    """Branch-induced sparsity of the joint-space inertia matrix of a model."""
     depth = [1 + len(path) for path in ancestors(expanded_parent(model))]
     n, D1, D2 = len(depth), sum(d - 1 for d in depth), sum(d * (d - 1) // 2 for d in depth)
     nonzeros = n + 2 * D1
@@ -82,94 +86,115 @@ def sparsity(model: Model) -> Sparsity:
 
 
 class Factor(NamedTuple):
-    """H = L^T L, or H = L^T D L with 1 on the diagonal of L; zero wherever H is by the tree of `parent`.
+    """L and D of H = L^T D L; x below is (…, n). Leading axes of x, L and D are batch axes that broadcast.
 
-    L (…, n, n): lower triangular. D (…, n): positive; None for H = L^T L. parent (n): as of `ltl`.
-
-    x below is (…, n); leading axes of x, L and D are batch axes, broadcast against each other. Costs: RBDA Table 6.6.
+    References
+    ----------
+    RBDA Table 6.5 for the algorithms, Table 6.6 for their costs.
     """
 
-    L: np.ndarray  # (…, n, n) lower triangular
-    D: np.ndarray | None  # (…, n), > 0; None for H = L^T L
-    parent: tuple[int, ...]  # (n)
+    L: np.ndarray  # (…, n, n) lower triangular, 1 on the diagonal, zero wherever the tree makes H zero
+    D: np.ndarray  # (…, n), > 0
+    parent: tuple[int, ...]  # (n), as in `ltdl`
 
     def mul_L(self, x: ArrayLike) -> np.ndarray:
-        """L x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(mul_L_at_state, x)
+        """L x (…, n). Raises InvalidInput."""
+        return self._run(mul_L_at_state, x, self.L)
 
     def mul_Lt(self, x: ArrayLike) -> np.ndarray:
-        """L^T x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(mul_Lt_at_state, x)
+        """L^T x (…, n). Raises InvalidInput."""
+        return self._run(mul_Lt_at_state, x, self.L)
 
     def solve_L(self, x: ArrayLike) -> np.ndarray:
-        """L⁻¹ x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(solve_L_at_state, x)
+        """L⁻¹ x (…, n). Raises InvalidInput."""
+        return self._run(solve_L_at_state, x, self.L)
 
     def solve_Lt(self, x: ArrayLike) -> np.ndarray:
-        """L^−T x (…, n). Raises InvalidInput. RBDA Table 6.5."""
-        return self._run(solve_Lt_at_state, x)
+        """L^−T x (…, n). Raises InvalidInput."""
+        return self._run(solve_Lt_at_state, x, self.L)
 
     def solve(self, b: ArrayLike) -> np.ndarray:
         """H⁻¹ b (…, n) = L⁻¹ D⁻¹ L^−T b. Raises InvalidInput."""
-        return self._run(solve_at_state, b)
+        return self._run(solve_at_state, b, self.L, self.D)
 
-    def _run(self, recursion: Callable, x) -> np.ndarray:
-        paths = ancestors(self.parent)
-        n = len(paths)
-        arguments = {"x": (x, (n,)), "L": (self.L, (n, n))}
-        if self.D is not None:
-            arguments["D"] = (self.D, (n,))
-        (y,) = run_arrays(partial(recursion, paths), arguments)
+    def _run(self, recursion: Callable, x: ArrayLike, *factors: np.ndarray) -> np.ndarray:
+        n = len(self.parent)
+        shapes = {"x": (x, (n,))} | {name: (A, (n,) * k) for name, A, k in zip("LD", factors, (2, 1), strict=False)}
+        (y,) = run_arrays(partial(recursion, ancestors(self.parent)), shapes)
         return y
 
 
-def ltl(H: ArrayLike, parent: Sequence[int]) -> Factor:
-    """L of H = L^T L: lower triangular with a positive diagonal and the zeros of H.
+def ltl(H: ArrayLike, parent: Sequence[int]) -> np.ndarray:
+    """L (…, n, n) of H = L^T L: lower triangular with a positive diagonal and the zeros of H.
 
-    H (…, n, n): symmetric positive definite, H_ij = 0 unless i = j or one is an ancestor of the other; leading axes are
-        batch axes. Its upper triangle is only looked at to see that this is so; H stays as it is.
-    parent (n): parent[k] < k, −1 for the base; see `expanded_parent`.
-    Raises InvalidInput for a parent that is no tree, and for an H of another shape, that is not symmetric, or with
-    entries where the tree has none; SingularState naming the first row, from below, whose pivot is not positive.
+    Arguments and errors as for `ltdl`.
 
+    References
+    ----------
     RBDA Table 6.3.
     """
-    parent, (L,) = _factored(ltl_at_state, H, parent, _not_positive_definite)
-    return Factor(L, None, parent)
+    (L,) = _factor(ltl_at_state, H, parent, _not_positive_definite)
+    return L
 
 
-def ltdl(H: ArrayLike, parent: Sequence[int]) -> Factor:
-    """L and D of H = L^T D L: L lower triangular with 1 on its diagonal and the zeros of H; D diagonal and positive.
+def ltdl(H: ArrayLike, parent: Sequence[int], on_failure: Failure | None = None) -> Factor:
+    """L and D of H = L^T D L: L unit lower triangular with the zeros of H, D diagonal and positive.
 
-    Arguments, errors and source as of `ltl`.
+    Parameters
+    ----------
+    H : (…, n, n) array
+        Symmetric positive definite, H_ij = 0 unless i = j or one is an ancestor of the other; leading axes are batch
+        axes. Only the lower triangle enters the factor; H is not changed.
+    parent : (n,) sequence of int
+        parent[k] < k, −1 for the base; see `expanded_parent`.
+    on_failure : callable, optional
+        Makes the error of a pivot that is not positive, from (row, pivot, states of a batch).
+
+    Raises
+    ------
+    InvalidInput
+        If `parent` is no tree, or H has another shape, is not symmetric, or has entries outside the tree.
+    SingularState
+        Naming the first row, from the last one up, whose pivot is not positive.
+
+    References
+    ----------
+    RBDA Table 6.3.
     """
-    return ltdl_or(_not_positive_definite, H, parent)
-
-
-def ltdl_or(failure: Failure, H: ArrayLike, parent: Sequence[int]) -> Factor:
-    """`ltdl` that raises failure(k, pivot, states) if the pivot of row k is not positive (states: of a batch)."""
-    parent, (L, D) = _factored(ltdl_at_state, H, parent, failure)
-    return Factor(L, D, parent)
+    L, D = _factor(ltdl_at_state, H, parent, on_failure or _not_positive_definite)
+    return Factor(L, D, tuple(int(p) for p in parent))
 
 
 def mul_H(H: ArrayLike, parent: Sequence[int], x: ArrayLike) -> np.ndarray:
-    """H x (…, n) over the entries that the tree leaves. H and parent as of `ltl`, x (…, n). Raises InvalidInput.
+    """H x (…, n) over the entries inside the tree. H and parent as for `ltdl`, x (…, n). Raises InvalidInput.
 
+    References
+    ----------
     RBDA Table 6.5.
     """
-    paths, H = _checked(H, parent)
+    paths, H = _checked_matrix(H, parent)
     n = len(paths)
     (y,) = run_arrays(partial(mul_H_at_state, paths), {"H": (H, (n, n)), "x": (x, (n,))})
     return y
 
 
+def ldl_solve(A: np.ndarray, B: np.ndarray, on_failure: Failure, scale: np.ndarray | None = None) -> np.ndarray:
+    """A⁻¹ B (n, m) by L^T D L of a dense symmetric positive definite A (n, n), at one state; scale as below."""
+    paths: Paths = [tuple(reversed(range(k))) for k in range(len(A))]
+    L, D = ltdl_at_state(paths, on_failure, A, scale)
+    X = np.empty_like(B)
+    for k, b in enumerate(B.T):
+        (X[:, k],) = solve_at_state(paths, b, L, D)
+    return X
+
+
 # ---- the algorithms, for one state -----------------------------------------------------------------------------------
 
 
-def ltl_at_state(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray]:
+def ltl_at_state(paths: Paths, on_failure: Failure, H: np.ndarray) -> tuple[np.ndarray]:
     L = _lower(paths, H)
     for k in reversed(range(len(paths))):
-        _require_positive(failure, k, L[k, k], H[k, k])
+        _require_positive(on_failure, k, L[k, k], H[k, k])
         L[k, k] = sqrt(L[k, k])
         for i in paths[k]:
             L[k, i] = L[k, i] / L[k, k]
@@ -179,10 +204,13 @@ def ltl_at_state(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndar
     return (L,)
 
 
-def ltdl_at_state(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ltdl_at_state(
+    paths: Paths, on_failure: Failure, H: np.ndarray, scale: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(L, D); pivot k must exceed PIVOT_ROUNDING scale[k], by default of the diagonal of H."""
     L = _lower(paths, H)
     for k in reversed(range(len(paths))):
-        _require_positive(failure, k, L[k, k], H[k, k])
+        _require_positive(on_failure, k, L[k, k], H[k, k] if scale is None else scale[k])
         for i in paths[k]:
             a = L[k, i] / L[k, k]
             for j in (i, *paths[i]):
@@ -193,45 +221,41 @@ def ltdl_at_state(paths: Paths, failure: Failure, H: np.ndarray) -> tuple[np.nda
     return L, D
 
 
-def mul_L_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
-    y = x.copy() if D is not None else L.diagonal() * x
+def mul_L_at_state(paths: Paths, x: np.ndarray, L: np.ndarray) -> tuple[np.ndarray]:
+    y = x.copy()
     for i, path in enumerate(paths):
         for j in path:
             y[i] = y[i] + L[i, j] * x[j]
     return (y,)
 
 
-def mul_Lt_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
-    y = x.copy() if D is not None else L.diagonal() * x
+def mul_Lt_at_state(paths: Paths, x: np.ndarray, L: np.ndarray) -> tuple[np.ndarray]:
+    y = x.copy()
     for i, path in enumerate(paths):
         for j in path:
             y[j] = y[j] + L[i, j] * x[i]
     return (y,)
 
 
-def solve_L_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+def solve_L_at_state(paths: Paths, x: np.ndarray, L: np.ndarray) -> tuple[np.ndarray]:
     x = x.copy()
     for i, path in enumerate(paths):
         for j in path:
             x[i] = x[i] - L[i, j] * x[j]
-        if D is None:
-            x[i] = x[i] / L[i, i]
     return (x,)
 
 
-def solve_Lt_at_state(paths: Paths, x: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
+def solve_Lt_at_state(paths: Paths, x: np.ndarray, L: np.ndarray) -> tuple[np.ndarray]:
     x = x.copy()
     for i in reversed(range(len(paths))):
-        if D is None:
-            x[i] = x[i] / L[i, i]
         for j in paths[i]:
             x[j] = x[j] - L[i, j] * x[i]
     return (x,)
 
 
-def solve_at_state(paths: Paths, b: np.ndarray, L: np.ndarray, D: np.ndarray | None = None) -> tuple[np.ndarray]:
-    (y,) = solve_Lt_at_state(paths, b, L, D)
-    return solve_L_at_state(paths, y if D is None else y / D, L, D)
+def solve_at_state(paths: Paths, b: np.ndarray, L: np.ndarray, D: np.ndarray) -> tuple[np.ndarray]:
+    (y,) = solve_Lt_at_state(paths, b, L)
+    return solve_L_at_state(paths, y / D, L)
 
 
 def mul_H_at_state(paths: Paths, H: np.ndarray, x: np.ndarray) -> tuple[np.ndarray]:
@@ -244,7 +268,7 @@ def mul_H_at_state(paths: Paths, H: np.ndarray, x: np.ndarray) -> tuple[np.ndarr
 
 
 def _lower(paths: Paths, H: np.ndarray) -> np.ndarray:
-    """The entries of H on and below the diagonal that the tree leaves; H is factored in their place."""
+    """The lower triangle of H inside the tree; the factor overwrites it."""
     L = np.full(H.shape, 0.0, dtype=H.dtype)
     for k, path in enumerate(paths):
         for j in (k, *path):
@@ -255,14 +279,8 @@ def _lower(paths: Paths, H: np.ndarray) -> np.ndarray:
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _factored(recursion: Callable, H, parent: Sequence[int], failure: Failure) -> tuple[tuple[int, ...], tuple]:
-    paths, H = _checked(H, parent)
-    n = len(paths)
-    return tuple(int(p) for p in parent), run_arrays(partial(recursion, paths, failure), {"H": (H, (n, n))})
-
-
 def ancestors(parent: Sequence[int]) -> Paths:
-    """The ancestors of each row, the nearest first. Raises InvalidInput naming the entry that makes it no tree."""
+    """The ancestors of each row, the nearest first. Raises InvalidInput naming the entry that is no parent."""
     paths: Paths = []
     for k, p in enumerate(parent):
         if not is_integer(p):
@@ -276,35 +294,45 @@ def ancestors(parent: Sequence[int]) -> Paths:
     return paths
 
 
-def _checked(H, parent: Sequence[int]) -> tuple[Paths, np.ndarray]:
-    """(ancestors, H): H as an array of their shape, symmetric and with the zeros of the tree."""
+def reject_entries(name: str, A: np.ndarray, outside: np.ndarray, reason: Callable[[int, int], str]) -> None:
+    """Raise InvalidInput at an entry of A (…, n, n) in `outside` (n, n) above ENTRY_TOL √(A_ii A_jj)."""
+    wrong = outside & (
+        np.vectorize(lambda x: not is_zero(x), otypes=[bool])(A) if A.dtype == object else np.abs(A) > _tolerances(A)
+    )
+    if np.any(wrong):
+        *state, i, j = (int(k) for k in np.argwhere(wrong)[0])
+        raise InvalidInput(f"{name}[{i}, {j}] is {A[(*state, i, j)]}{_in_state(state)}, but {reason(i, j)}")
+
+
+def _tolerances(A: np.ndarray) -> np.ndarray:
+    """ENTRY_TOL √(A_ii A_jj) (…, n, n)."""
+    size = np.sqrt(np.abs(np.diagonal(A, axis1=-2, axis2=-1)))
+    return ENTRY_TOL * size[..., :, None] * size[..., None, :]
+
+
+def _factor(recursion: Callable, H: ArrayLike, parent: Sequence[int], on_failure: Failure) -> tuple[np.ndarray, ...]:
+    paths, H = _checked_matrix(H, parent)
+    return run_arrays(partial(recursion, paths, on_failure), {"H": (H, (len(paths), len(paths)))})
+
+
+def _checked_matrix(H: ArrayLike, parent: Sequence[int]) -> tuple[Paths, np.ndarray]:
+    """(ancestors, H): H as an array that is symmetric and has the zeros of the tree."""
     paths = ancestors(parent)
     n = len(paths)
     H = checked_array("H", H, (n, n))
-    outside = np.ones((n, n), dtype=bool)
+    outside = ~np.eye(n, dtype=bool)
     for k, path in enumerate(paths):
-        outside[k, k] = False
         outside[k, list(path)] = outside[list(path), k] = False
-    if H.dtype == object:
-        wrong = outside & np.vectorize(lambda x: not is_zero(x), otypes=[bool])(H)
-        lopsided = np.zeros(H.shape, dtype=bool)
-    else:
-        diagonal = np.sqrt(np.abs(np.diagonal(H, axis1=-2, axis2=-1)))
-        size = UNEQUAL * diagonal[..., :, None] * diagonal[..., None, :]
-        wrong = outside & (np.abs(H) > size)
-        lopsided = np.abs(H - np.swapaxes(H, -1, -2)) > size
-    if np.any(wrong):
-        *state, i, j = (int(k) for k in np.argwhere(wrong)[0])
-        raise InvalidInput(
-            f"H[{i}, {j}] is {H[(*state, i, j)]}{_in_state(state)}, but neither of {i} and {j} is an ancestor of the "
-            f"other in `parent`, so it has to be 0; the ancestors of {max(i, j)} are {list(paths[max(i, j)])}"
-        )
-    if np.any(lopsided):
-        *state, i, j = (int(k) for k in np.argwhere(lopsided)[0])
-        raise InvalidInput(
-            f"H is not symmetric{_in_state(state)}: H[{i}, {j}] is {H[(*state, i, j)]}, "
-            f"but H[{j}, {i}] is {H[(*state, j, i)]}"
-        )
+    reject_entries("H", H, outside, lambda i, j: (
+        f"neither of {i} and {j} is an ancestor of the other in `parent`, so it has to be 0; the ancestors of "
+        f"{max(i, j)} are {list(paths[max(i, j)])}"
+    ))  # fmt: skip
+    if H.dtype != object:
+        lopsided = np.abs(H - np.swapaxes(H, -1, -2)) > _tolerances(H)
+        if np.any(lopsided):
+            *state, i, j = (int(k) for k in np.argwhere(lopsided)[0])
+            entries = f"H[{i}, {j}] is {H[(*state, i, j)]}, but H[{j}, {i}] is {H[(*state, j, i)]}"
+            raise InvalidInput(f"H is not symmetric{_in_state(state)}: {entries}")
     return paths, H
 
 
@@ -312,21 +340,21 @@ def _in_state(index: Sequence[int]) -> str:
     return f" in state {index[0] if len(index) == 1 else tuple(index)}" if index else ""
 
 
-def _require_positive(failure: Failure, k: int, pivot, diagonal) -> None:
-    """Raise failure(k, …) unless the pivot is above the rounding of the diagonal entry that it is the rest of."""
+def _require_positive(on_failure: Failure, k: int, pivot, scale) -> None:
+    """Raise on_failure(k, …) unless the pivot exceeds the rounding error of `scale`, its value before elimination."""
     if not is_number(pivot):
         return
-    bad = ~(pivot > PIVOT_ROUNDING * (np.abs(diagonal) if is_number(diagonal) else 0.0))
-    if np.any(bad):
-        states = tuple(int(state) for state in np.flatnonzero(bad)) if np.ndim(bad) else ()
-        raise failure(k, float(np.min(pivot)), states)
+    failed = ~(pivot > PIVOT_ROUNDING * (np.abs(scale) if is_number(scale) else 0.0))
+    if np.any(failed):
+        states = tuple(int(state) for state in np.flatnonzero(failed)) if np.ndim(failed) else ()
+        raise on_failure(k, float(np.min(pivot)), states)
 
 
 def _not_positive_definite(k: int, pivot: float, states: tuple[int, ...]) -> SingularState:
     return SingularState(
-        f"H is not positive definite{f' in {len(states)} of the states given' if states else ''}: in row {k}, "
-        f"{pivot:.3g} is left of the diagonal entry when the rows below are eliminated. A row of an inertia matrix "
-        "is so when its joint moves no inertia; otherwise look at how H was made.",
+        f"H is not positive definite{f' in {len(states)} of the states given' if states else ''}: the pivot of row {k} "
+        f"is {pivot:.3g} after the rows below are eliminated. Give the joint of this row an inertia to move, or check "
+        "how H was computed.",
         equation=f"H[{k}]",
         unknown=f"x[{k}]",
         states=states,

@@ -16,7 +16,7 @@ from sysdyn.errors import AccuracyWarning, InvalidInput, ProblemError, SingularS
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import find_frame
 from sysdyn.model.se3 import translation
-from sysdyn.reference.robot_functions import kinematics
+from sysdyn.online.robot_functions import kinematics
 from sysdyn.simulation.events import CONTACT, Margins, SimulationEvent
 from sysdyn.simulation.fixed import Controller, lost, told
 from sysdyn.simulation.torques import Law, fed_back

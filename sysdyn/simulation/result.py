@@ -14,8 +14,8 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.constraints import Contact
 from sysdyn.model import Model
 from sysdyn.model.quantities import WRENCHES
+from sysdyn.online.robot_functions import kinematics
 from sysdyn.problem import Problem
-from sysdyn.reference import kinematics
 from sysdyn.simulation.drift import constraint_errors
 from sysdyn.simulation.events import SimulationEvent
 

@@ -184,7 +184,7 @@ def test_the_table_of_counts_is_what_is_counted():
         rows.append((kind, symbol, f"elimination, `{name}`", solver.flops.end_to_end, fill))
         recursion = sd.compile(problem, outputs=solver.outputs, backend="python")
         rows.append((kind, symbol, "recursion (`auto`)", recursion.flops.end_to_end, ""))
-        rows.append((kind, symbol, f"{name.upper()} by the book", book, ""))
+        rows.append((kind, symbol, f"{name.upper()}, textbook", book, ""))
     for kind, symbol, order, n, fill in rows:
         cells = f"| {kind}, {symbol} | {order} | {n.mul:,} | {n.add:,} | {n.div:,} | {n.total:,} | {fill}".rstrip()
         assert f"{cells} |\n" in text

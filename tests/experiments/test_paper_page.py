@@ -21,8 +21,8 @@ NEEDED = {
     "A. Jain": [*(f"({k})" for k in (1, 2, 3, 53, 54, 58, 61, 62, 63)), "Lemmas 1, 2",
                 *(f"Lemma {k}" for k in range(3, 13)), "Corollary 6.1", "§6.2", "§7", "§8"],
     "K. Lynch": ["§6.2.1", "§6.2.2", "initial guess"],
-    "MuJoCo": ["mj_crb", "mj_factorM", "mj_factorI", "mj_solveM", "mj_solveM2", "qM", "qLD", "qLDiagInv",
-               "qLDiagSqrtInv", "dof_Madr", "dof_parentid", "M_colind"],
+    "MuJoCo": ["mj_crb", "mj_factorM", "mj_factorI", "mj_solveM", "M", "qLD", "qLDiagInv", "dof_parentid",
+               "M_colind"],
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from sysdyn.model.quantities import (
     SolvedQuantities,
     SpatialQuantity,
 )
-from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
+from sysdyn.online.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 GEAR = 3.0
 ROWS = (

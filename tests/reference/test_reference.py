@@ -559,7 +559,7 @@ def test_counts_are_those_of_an_instrumented_run(name, algorithm):
 
 
 def test_counts_of_the_papers_chain_of_six():
-    """Kept, so that a change of the cost is seen. For ABA the zero row of I^a along the joint axis is part of it."""
+    """Pinned, so that a change of the cost is seen."""
     model = auto_tree(6, 1, 1.5, 0.9)
     assert count_flops(rnea, model) == Flops(mul=537, add=388, trig=6)
     assert count_flops(aba, model) == Flops(mul=1219, add=947, div=28, trig=6)

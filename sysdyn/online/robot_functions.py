@@ -20,14 +20,17 @@ from sysdyn.frameworks.function import Function, compile_function
 from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
+from sysdyn.model.normal_form import normal_form, weld_fixed_joints
 from sysdyn.model.quantities import QUANTITY, tangents
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.program.arrays import batch_axes, float_array
 from sysdyn.program.groups import bind_arguments
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
+from sysdyn.recursions.crba import mass_matrix
+from sysdyn.recursions.formulations import Plan
+from sysdyn.recursions.transforms import LinkTree
 from sysdyn.reference import centroidal
-from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
@@ -68,6 +71,16 @@ class RobotFunction(Result):
 # ---- what they compute that has no function of its own --------------------------------------------------------------
 
 
+def _mass_matrix(model: Model, q: np.ndarray) -> np.ndarray:
+    """H (nv, nv) by the recursion of few operations, in canonical frames with base inertial parameters."""
+    tree, _ = normal_form(weld_fixed_joints(model.replace(closures=())))
+    links = LinkTree(tree, list(q), Plan().choose, lambda: None, absorb=False, double_angle=True)
+    H = np.full((model.nv, model.nv), 0.0, dtype=q.dtype)
+    for (r, c), entry in mass_matrix(links).items():
+        H[r, c] = H[c, r] = entry
+    return H
+
+
 def _bias(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
     return rnea(model, q, qd, np.zeros(model.nv))
 
@@ -99,7 +112,7 @@ _STATE = ("q", "qd")
 
 # The functions that `kinematics` knows, by name. A new one is a line here.
 ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
-    "mass_matrix": RobotFunction("H of H q̈ + C = τ, armature included", ("q",), ("nv", "nv"), crba),
+    "mass_matrix": RobotFunction("H of H q̈ + C = τ, armature included", ("q",), ("nv", "nv"), _mass_matrix),
     "bias": RobotFunction("C(q, q̇) of H q̈ + C = τ, gravity included", _STATE, ("nv",), _bias),
     "coriolis": RobotFunction("C(q, q̇) without gravity", _STATE, ("nv",), _coriolis),
     "gravity": RobotFunction("C(q, 0): the joint forces that hold the robot", ("q",), ("nv",), _gravity),
@@ -142,13 +155,19 @@ ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
         "velocity of the centre of mass, world axes [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity
     ),
     "com_jacobian": RobotFunction(
-        "J_c with J_c q̇ the velocity of the centre of mass", ("q",), (3, "nv"), centroidal.centre_of_mass_jacobian
+        "J_c with J_c q̇ the velocity of the centre of mass",
+        ("q",),
+        (3, "nv"),
+        partial(centroidal.centre_of_mass_jacobian, mass_matrix=_mass_matrix),
     ),
     "momentum": RobotFunction(
         "momentum h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,), centroidal.momentum
     ),
     "momentum_matrix": RobotFunction(
-        "A of the momentum A q̇ about the centre of mass", ("q",), (6, "nv"), centroidal.momentum_matrix
+        "A of the momentum A q̇ about the centre of mass",
+        ("q",),
+        (6, "nv"),
+        partial(centroidal.momentum_matrix, mass_matrix=_mass_matrix),
     ),
     "momentum_bias": RobotFunction(
         "Ȧ q̇, the rate of the momentum while q̈ = 0 [N m, N]", _STATE, (6,), centroidal.momentum_bias

@@ -14,7 +14,7 @@ from programs import executed
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
+from sysdyn.online.robot_functions import ROBOT_FUNCTIONS
 
 COMPILER = next((x for x in ("gcc", "clang") if shutil.which(x)), None)
 MODEL = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))

@@ -20,7 +20,7 @@ import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.model.kinematics import REFERENCES
 from sysdyn.model.se3 import quaternion_rates, quaternion_to_E
-from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
+from sysdyn.online.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 # Every joint type, some of them on a branch of their own, with an armature.
 ZOO = sd.random_tree(9, seed=3).replace(
