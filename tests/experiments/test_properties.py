@@ -95,7 +95,7 @@ def test_matrix_aba_is_for_forward_dynamics():
         with pytest.raises(ProblemError, match="all joint torques known"):
             matrix_aba(problem.system(), np.zeros(3))
     loose = forward_dynamics(model) - sd.ExternalWrench(model.body_names[2])
-    with pytest.raises(ProblemError, match="all external wrenches known"):
+    with pytest.raises(ProblemError, match="external wrenches"):
         matrix_aba(loose.system(), np.zeros(3))
     with pytest.raises(sd.InvalidInput, match=r"q has shape \(2,\)"):
         matrix_aba(forward_dynamics(model).system(), np.zeros(2))
