@@ -37,7 +37,7 @@ from sysdyn.program.groups import Group
 MOST_NUMBERS = 2**27
 
 # {measurement: (m,)} of values that are the same in every state.
-Values = Mapping[str, np.ndarray]
+ConstantValues = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class States:
     arrays: Mapping[str, Any]
 
 
-def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None = None) -> States:
+def random_states(problem: Problem, n: int, seed: int = 0, values: ConstantValues | None = None) -> States:
     """n random states: q, q̇ as `Model.random_state`, known values standard normal (forces, torques: ten times that).
 
     Where sensors or noise make values depend on each other, they are `predict`ed for random q̈ and fx, with noise.
@@ -72,7 +72,7 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
     return States(n, _with_values(problem, arrays, values))
 
 
-def _with_values(problem: Problem, arrays: dict[str, Any], values: Values | None) -> dict[str, Any]:
+def _with_values(problem: Problem, arrays: dict[str, Any], values: ConstantValues | None) -> dict[str, Any]:
     """The arrays with values of measurements: of an exact raw one in its quantity, of another in y."""
     if not values:
         return arrays
@@ -91,7 +91,7 @@ def _with_values(problem: Problem, arrays: dict[str, Any], values: Values | None
 # ---- reading ------------------------------------------------------------------------------------------------------
 
 
-def read_states(source: Any, problem: Problem, values: Values | None = None, **options: Any) -> States:
+def read_states(source: Any, problem: Problem, values: ConstantValues | None = None, **options: Any) -> States:
     """The states in a file or DataFrame. values and options: as of `Log`, which reads them.
 
     Raises what Log does, and FileError if there are none or so many that they should be streamed.
