@@ -19,7 +19,7 @@ from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.runtime.runner import Runner
 from sysdyn.trajectories.turns import machine_code
 
-Matrix = list[list[Any]]
+DenseMatrix = list[list[Any]]
 Nonzeros = tuple[tuple[int, int], ...]
 
 
@@ -42,7 +42,7 @@ class Sparse(NamedTuple):
         return cls(np.ascontiguousarray(x[:, places[:, 0], places[:, 1]]), places)
 
 
-class Part(NamedTuple):
+class ParallelChains(NamedTuple):
     """Chains side by side of some unknowns: their numbers (chains, k), with an axis of chains behind N.
 
     Rows J δ + r, r (N, chains, m); Phi, Q, c of N − 1 steps, where an axis of length 1 is of all chains; m, P of the
@@ -58,14 +58,14 @@ class Part(NamedTuple):
     m: np.ndarray
     P: np.ndarray
 
-    def one(self, i: int) -> Part:
+    def one(self, i: int) -> ParallelChains:
         """A chain of them, without the axis."""
 
         def own(x: np.ndarray) -> np.ndarray:
             return x[:, i if x.shape[1] > 1 else 0]
 
         J, Phi, Q = (Sparse(own(x.entries), x.places) for x in (self.J, self.Phi, self.Q))
-        return Part(self.columns[i], J, own(self.r), Phi, own(self.c), Q, self.m[i], self.P[i])
+        return ParallelChains(self.columns[i], J, own(self.r), Phi, own(self.c), Q, self.m[i], self.P[i])
 
 
 class Beside(NamedTuple):
@@ -78,7 +78,7 @@ class Beside(NamedTuple):
     logdet: float
 
 
-def solved(x: Part, covariances: bool, later: bool, last: bool, least_share: float) -> Beside | None:
+def solved(x: ParallelChains, covariances: bool, later: bool, last: bool, least_share: float) -> Beside | None:
     """The solution of the chains of a part; None if a pivot of a covariance is below this share of its variance.
 
     covariances, later, last: see `sysdyn.trajectories.chain.sweep`.
@@ -204,7 +204,7 @@ def _program(graph: Graph, x: dict[str, list], outputs: Sequence[tuple[str, list
     return machine_code(Program.from_graph(graph, tuple(x.items()), outputs))
 
 
-def _read(k: int, P: Matrix, before: list, J: Matrix, r: list) -> list[tuple[str, list]]:
+def _read(k: int, P: DenseMatrix, before: list, J: DenseMatrix, r: list) -> list[tuple[str, list]]:
     """Outputs of readings J δ + r, of a mean and P before: see `chain._Chain._read_through`."""
     m, L = len(J), _factor(P)
     shares = [L[i][i] * L[i][i] / P[i][i] for i in range(k)]
@@ -226,37 +226,37 @@ def _read(k: int, P: Matrix, before: list, J: Matrix, r: list) -> list[tuple[str
     return [("mean", list(mean)), ("P", lower), ("z", z), ("sizes", sizes), ("shares", shares)]
 
 
-def _matrix(rows: int, columns: int, places: Nonzeros, entries: list) -> Matrix:
-    found: Matrix = [[0.0] * columns for _ in range(rows)]
+def _matrix(rows: int, columns: int, places: Nonzeros, entries: list) -> DenseMatrix:
+    found: DenseMatrix = [[0.0] * columns for _ in range(rows)]
     for (i, j), y in zip(places, entries, strict=True):
         found[i][j] = y
     return found
 
 
-def _symmetric(k: int, lower: list) -> Matrix:
+def _symmetric(k: int, lower: list) -> DenseMatrix:
     """The matrix with this lower triangle, row by row."""
     return [[lower[max(i, j) * (max(i, j) + 1) // 2 + min(i, j)] for j in range(k)] for i in range(k)]
 
 
-def _transposed(x: Matrix) -> Matrix:
+def _transposed(x: DenseMatrix) -> DenseMatrix:
     return [list(y) for y in zip(*x, strict=True)]
 
 
-def _product(x: Matrix, y: Matrix) -> Matrix:
+def _product(x: DenseMatrix, y: DenseMatrix) -> DenseMatrix:
     columns = list(zip(*y, strict=True))
     return [[dot(a, b) for b in columns] for a in x]
 
 
-def _moved(F: Matrix, P: Matrix, Q: Matrix) -> Matrix:
+def _moved(F: DenseMatrix, P: DenseMatrix, Q: DenseMatrix) -> DenseMatrix:
     """Φ P Φ^T + Q."""
     found = _product(_product(F, P), _transposed(F))
     return [[found[max(i, j)][min(i, j)] + Q[max(i, j)][min(i, j)] for j in range(len(F))] for i in range(len(F))]
 
 
-def _factor(P: Matrix) -> Matrix:
+def _factor(P: DenseMatrix) -> DenseMatrix:
     """L with L L^T = P, by its lower triangle."""
     k = len(P)
-    L: Matrix = [[0.0] * k for _ in range(k)]
+    L: DenseMatrix = [[0.0] * k for _ in range(k)]
     for j in range(k):
         pivot = P[j][j]
         for l in range(j):
@@ -271,7 +271,7 @@ def _factor(P: Matrix) -> Matrix:
     return L
 
 
-def _forwards(L: Matrix, values: list) -> list:
+def _forwards(L: DenseMatrix, values: list) -> list:
     """L⁻¹ values."""
     found: list = []
     for k, x in enumerate(values):
@@ -281,12 +281,12 @@ def _forwards(L: Matrix, values: list) -> list:
     return found
 
 
-def _solved(L: Matrix, values: list) -> list:
+def _solved(L: DenseMatrix, values: list) -> list:
     """(L L^T)⁻¹ values."""
     return _backwards(L, _forwards(L, values))
 
 
-def _backwards(L: Matrix, values: list) -> list:
+def _backwards(L: DenseMatrix, values: list) -> list:
     """L⁻^T values."""
     turned = [row[::-1] for row in _transposed(L)[::-1]]
     return _forwards(turned, values[::-1])[::-1]

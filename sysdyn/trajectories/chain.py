@@ -30,8 +30,8 @@ import scipy  # which loads scipy.linalg and scipy.sparse where they are first u
 from sysdyn.errors import SingularState
 from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.trajectories import beside
-from sysdyn.trajectories.beside import Part, Sparse
-from sysdyn.trajectories.covariances import Block, Covariances
+from sysdyn.trajectories.beside import ParallelChains, Sparse
+from sysdyn.trajectories.covariances import CovarianceBlock, Covariances
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
 LEAST_SHARE_LEFT = 1e-9
@@ -50,7 +50,7 @@ START, PROBED = 8, 4
 FEW_UNKNOWNS, WORTH_A_PROGRAM = 4, 10_000
 
 
-class Linear(NamedTuple):
+class DenseChain(NamedTuple):
     """A chain by dense matrices, readings as δ^T H δ + 2 h^T δ.
 
     H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant.
@@ -68,9 +68,9 @@ class Linear(NamedTuple):
 class Solved(NamedTuple):
     """δ (N, k), and if asked for, else none, covariances P (N, k, k) of instants and Λ of instants behind a step.
 
-    later (N − 1, …): entries of Λ at the places of Q, of a `Linear` (N − 1, k, k) with zeros elsewhere. least: the sum
-    of squares that is left. logdet: logarithm of the determinant of the covariance of all that is measured, in units of
-    its noise.
+    later (N − 1, …): entries of Λ at the places of Q, of a `DenseChain` (N − 1, k, k) with zeros elsewhere. least: the
+    least sum of squares. logdet: logarithm of the determinant of the covariance of all measurements, in units of their
+    noise.
     """
 
     step: np.ndarray
@@ -95,13 +95,13 @@ def components(pattern: np.ndarray) -> list[np.ndarray]:
     return [np.flatnonzero(label == k) for k in range(count)]
 
 
-def couplings(x: Linear) -> np.ndarray:
+def couplings(x: DenseChain) -> np.ndarray:
     """(k, k) bool: pairs of unknowns that are coupled at some instant or step."""
     pattern = (x.P != 0.0) | (x.H != 0.0).any(axis=0)
     return np.asarray(pattern | (x.Phi != 0.0).any(axis=0) | (x.Q != 0.0).any(axis=0))
 
 
-def solve(x: Linear, covariances: bool = False) -> Solved:
+def solve(x: DenseChain, covariances: bool = False) -> Solved:
     """The solution of a chain, part by part. Raises SingularState that names the instant if digits run out."""
     n, k = x.h.shape
     parts = []
@@ -111,7 +111,7 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
         sparse = (Sparse.of(y) for y in (root, x.Phi[:, rows, columns], x.Q[:, rows, columns]))
         J, Phi, Q = (Sparse(y.entries[:, None], y.places) for y in sparse)
         c, m, P = x.c[:, None, chosen], x.m[None, chosen], x.P[None, rows, columns]
-        parts.append(Part(chosen[None], J, r[:, None], Phi, c, Q, m, P))
+        parts.append(ParallelChains(chosen[None], J, r[:, None], Phi, c, Q, m, P))
     found = sweep(parts, n, k, covariances, covariances)
     if not covariances:
         return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)), found.least, found.logdet)
@@ -142,8 +142,8 @@ class Room:
 
 
 def sweep(
-    parts: Sequence[Part], n: int, size: int, covariances: bool = False, later: bool = False, room: Room | None = None,
-    last: bool = False,
+    parts: Sequence[ParallelChains], n: int, size: int, covariances: bool = False, later: bool = False,
+    room: Room | None = None, last: bool = False,
 ) -> Sweep:  # fmt: skip
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
 
@@ -159,23 +159,23 @@ def sweep(
                 step[:, part.columns] = together.step
                 least, logdet = least + together.least, logdet + together.logdet
                 if covariances or later or last:
-                    blocks.append(Block(part.columns, together.P, together.later, part.Q.places))
+                    blocks.append(CovarianceBlock(part.columns, together.P, together.later, part.Q.places))
                 continue
         found = [_swept(part.one(i), covariances, later, last, room or Room()) for i in range(len(part.columns))]
         for own, one in zip(part.columns, found, strict=True):
             step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet
         if covariances or later or last:
             P, after = (_side_by_side([getattr(one, x) for one in found]) for x in ("P", "later"))
-            blocks.append(Block(part.columns, P, after, part.Q.places))
+            blocks.append(CovarianceBlock(part.columns, P, after, part.Q.places))
     return Sweep(step, Covariances(size, blocks), least, logdet)
 
 
-def told_after(part: Part, room: Room) -> np.ndarray:
+def told_after(part: ParallelChains, room: Room) -> np.ndarray:
     """Variances (N, chains, m) that the unknowns give the rows of a part after all of them. Raises as `solve`."""
     n, (chains, k), m = len(part.r), part.columns.shape, part.r.shape[2]
     found = []
     for i in range(chains if k > FEW_UNKNOWNS else 0):
-        form = _Chain(part.one(i), START, False, MOST_TOLD, room.of(n, k, k))
+        form = _ChainSolution(part.one(i), START, False, MOST_TOLD, room.of(n, k, k))
         told = form.told_after() if form.forwards() else None
         if told is None:
             break
@@ -192,7 +192,7 @@ def _side_by_side(found: list[np.ndarray]) -> np.ndarray:
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
 
 
-def _swept(x: Part, covariances: bool, later: bool, last: bool, room: Room) -> Solved:
+def _swept(x: ParallelChains, covariances: bool, later: bool, last: bool, room: Room) -> Solved:
     """A chain, by routines of BLAS and LAPACK that compiled code calls.
 
     Through factors where P − X^T X would cost digits; by factors of covariances from those of their terms by QR
@@ -201,7 +201,7 @@ def _swept(x: Part, covariances: bool, later: bool, last: bool, room: Room) -> S
     """
     n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances or later or last else MOST_TOLD_FOR_STEPS
     for start, roots in ((START, False), (n, False), (n, True)):
-        form = _Chain(x, start, roots, most, (room.given if covariances else room.of)(n, k, k), later)
+        form = _ChainSolution(x, start, roots, most, (room.given if covariances else room.of)(n, k, k), later)
         if form.forwards():
             found = form.back_with_covariances(covariances) if covariances or later else form.back()
             if found is not None:
@@ -209,7 +209,7 @@ def _swept(x: Part, covariances: bool, later: bool, last: bool, room: Room) -> S
     raise _lost(form.bad)
 
 
-class _Chain:
+class _ChainSolution:
     """A chain (N, k) that is solved: means before and after readings, and P after them.
 
     start: instants that are read through factors. most: variance of readings beyond which digits are lost. P (N, k, k):
@@ -217,7 +217,7 @@ class _Chain:
     (N, k, k): of P before readings, if by roots. bad: the first instant that has lost its digits.
     """
 
-    def __init__(self, x: Part, start: int, roots: bool, most: float, P: np.ndarray, later: bool = False):
+    def __init__(self, x: ParallelChains, start: int, roots: bool, most: float, P: np.ndarray, later: bool = False):
         self.x, self.start, self.roots, self.most, self.bad = x, start, roots, most, 0
         n, k = len(x.r), len(x.columns)
         self.later = np.empty((n if later else 0, len(x.Q.places)))

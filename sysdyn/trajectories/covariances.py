@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Block(NamedTuple):
+class CovarianceBlock(NamedTuple):
     """Covariances P (N, chains, k, k) of unknowns (chains, k), and entries of Λ.
 
     later (N − 1, chains, e): behind each step, at places (e, 2).
@@ -23,7 +23,7 @@ class Block(NamedTuple):
 class Covariances:
     """Covariances of N instants with `size` unknowns, in blocks that are independent of each other."""
 
-    def __init__(self, size: int, blocks: Sequence[Block]):
+    def __init__(self, size: int, blocks: Sequence[CovarianceBlock]):
         self.size, self.blocks = size, tuple(blocks)
 
     @classmethod
@@ -86,6 +86,6 @@ class Covariances:
         return Covariances(self.size, [*kept, _block(columns[None], P[:, None])])
 
 
-def _block(columns: np.ndarray, P: np.ndarray) -> Block:
+def _block(columns: np.ndarray, P: np.ndarray) -> CovarianceBlock:
     """Covariances alone."""
-    return Block(columns, P, np.zeros((0, len(columns), 0)), np.zeros((0, 2), dtype=np.int64))
+    return CovarianceBlock(columns, P, np.zeros((0, len(columns), 0)), np.zeros((0, 2), dtype=np.int64))

@@ -18,7 +18,7 @@ from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
 from sysdyn.trajectories.equations import BIASES, WEIGHT, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import Belief, Filter
-from sysdyn.trajectories.step import POSITION, RATES, Step, Update
+from sysdyn.trajectories.step import POSITION, RATES, FilterStep, Update
 from sysdyn.trajectories.unwrapping import CERTAIN, TURN
 
 # Rows of the test vectors, share of their readings that is missing, and their error that is allowed, as a share of the
@@ -60,7 +60,7 @@ def export_filter(
     """
     check_name(name)
     real = real_of(numbers)
-    step = Step(filter_.unknowns, filter_.sources, filter_.density, filter_.gate, real)
+    step = FilterStep(filter_.unknowns, filter_.sources, filter_.density, filter_.gate, real)
     step.load(belief.path, belief.P)
     readings = _readings(step)
     rows, expected = _vectors(filter_, belief, last, readings, dt)
@@ -76,7 +76,7 @@ def export_filter(
     return write_folder(folder, files)
 
 
-def _readings(step: Step) -> list[Reading]:
+def _readings(step: FilterStep) -> list[Reading]:
     """The measurements that a step reads."""
     names: dict[str, None] = {}
     for update in step.updates:
@@ -111,14 +111,14 @@ def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
     return found
 
 
-def _members(step: Step) -> dict[str, int]:
+def _members(step: FilterStep) -> dict[str, int]:
     """Arrays of the struct of the state, with their sizes."""
     own, nv = step.unknowns, step.unknowns.model.nv
     rates = dict.fromkeys(("qd", "qdd", "qddd")[: own.motion.order - 1], nv)
     return {x: n for x, n in {"q": own.model.nq, **rates, "biases": own.n_biases, "std": own.size}.items() if n}
 
 
-def _header(name: str, code: CallListSource, step: Step, readings: Sequence[Reading]) -> str:
+def _header(name: str, code: CallListSource, step: FilterStep, readings: Sequence[Reading]) -> str:
     own, model, guard, real = step.unknowns, step.unknowns.model, f"{name.upper()}_H", code.real.name
     members = []
     for x in readings:
@@ -183,7 +183,7 @@ void {name}_now({name}_state *out);
 
 
 def _source(
-    name: str, code: CallListSource, step: Step, readings: Sequence[Reading], t: float, filter_: Filter
+    name: str, code: CallListSource, step: FilterStep, readings: Sequence[Reading], t: float, filter_: Filter
 ) -> str:  # fmt: skip
     own, upper, real = step.unknowns, name.upper(), code.real
     timed = real is DOUBLE  # else readings tell how long after each other they are
@@ -290,7 +290,8 @@ void {name}_now({name}_state *out)
 
 
 def _written(
-    code: CallListSource, step: Step, update: Update, readings: Sequence[Reading], tables: list[str], filter_: Filter
+    code: CallListSource, step: FilterStep, update: Update, readings: Sequence[Reading], tables: list[str],
+    filter_: Filter,
 ) -> list[str]:  # fmt: skip
     """Statements that write readings into the inputs of the rows of a source; tables: declarations that are added."""
     members, lines, source = {x.name: x for x in readings}, [], update.source
@@ -325,7 +326,7 @@ def _written(
 
 
 def _unwrapped(
-    code: CallListSource, step: Step, name: str, value: str, tables: list[str], filter_: Filter
+    code: CallListSource, step: FilterStep, name: str, value: str, tables: list[str], filter_: Filter
 ) -> list[str]:  # fmt: skip
     """C statements that shift the angles of a sensor by whole turns, nearest to the state; see `Filter`."""
     angles = [(i, x) for i, x in enumerate(filter_.angles) if x.name == name]

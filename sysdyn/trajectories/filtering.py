@@ -13,7 +13,7 @@ from sysdyn.runtime.call_list import CallList, StridedArray
 from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.equations import BIASES, EXACT_SHARE, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
-from sysdyn.trajectories.step import POSITION, RATES, Step
+from sysdyn.trajectories.step import POSITION, RATES, FilterStep
 from sysdyn.trajectories.turns import turned
 from sysdyn.trajectories.unwrapping import AMBIGUOUS, BEYOND, CERTAIN, NEAR, TURN, Angle, report
 
@@ -60,10 +60,10 @@ class Filter:
             self.turns = np.full(len(self.angles), np.nan)
 
     @cached_property
-    def _calls(self) -> Step:
-        return Step(self.unknowns, self.sources, self.density, self.gate)
+    def _calls(self) -> FilterStep:
+        return FilterStep(self.unknowns, self.sources, self.density, self.gate)
 
-    def _loaded(self, belief: Belief) -> Step:
+    def _loaded(self, belief: Belief) -> FilterStep:
         """The calls, with a belief, of which they hold the one that they gave last."""
         if belief is not self._held:
             self._calls.load(belief.path, belief.P)

@@ -24,10 +24,10 @@ class Least:
     path: Path
     objective: float
     rows: list[tuple[np.ndarray, np.ndarray]]
-    chain: Callable[[], list[beside.Part]]
+    chain: Callable[[], list[beside.ParallelChains]]
 
     @cached_property
-    def parts(self) -> list[beside.Part]:
+    def parts(self) -> list[beside.ParallelChains]:
         """The chain, once it is needed: many paths are tried for their objective alone."""
         return self.chain()
 
@@ -145,7 +145,7 @@ class Linearised:
         change = path.biases[1:] - steps.left * path.biases[:-1]
         total += float((change * change / steps.walk).sum()) if own.n_biases else 0.0
 
-        def parts() -> list[beside.Part]:
+        def parts() -> list[beside.ParallelChains]:
             made = []
             for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
                 r = _chosen([y for y, _ in found], x.rows)
@@ -155,7 +155,7 @@ class Linearised:
                     noise = noise * self._factor(x, raised)
                 P = start[x.columns[:, :, None], x.columns[:, None, :]]
                 Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
-                made.append(beside.Part(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
+                made.append(beside.ParallelChains(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
             return made
 
         return Least(path, total, found, parts)

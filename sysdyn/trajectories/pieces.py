@@ -121,7 +121,7 @@ def with_biases(
             r = r - (shown @ step[part, :, None])[..., 0]
             both = shown.swapaxes(1, 2) @ np.linalg.solve(S, np.concatenate([shown, r[..., None]], axis=2))
             H[part], h[part] = both[:, :, :-1], both[:, :, -1]
-        solved = chain.solve(chain.Linear(H, h, Phi, np.zeros((n - 1, m)), Q, np.zeros(m), first), covariances=True)
+        solved = chain.solve(chain.DenseChain(H, h, Phi, np.zeros((n - 1, m)), Q, np.zeros(m), first), covariances=True)
         step, P_now = solved.step, solved.P
     # about the path that is returned: H (step + δ) + h
     told = Told(s, H, h + (H @ step[..., None])[..., 0])

@@ -70,7 +70,7 @@ class Smoothed(NamedTuple):
     objective: float
 
 
-class Jump(NamedTuple):
+class VelocityJump(NamedTuple):
     """A jump that may be at or near a step of the path (part), of velocities by these sizes (nv,); shown (nv,) bool.
 
     Velocities of which the motion shows nothing jump, too, as all parts of a robot do: by what is not told of them.
@@ -88,7 +88,7 @@ class Believed(NamedTuple):
     least: Least
     left: Readings
     events: list[Event]
-    jumps: Sequence[Jump] = ()
+    jumps: Sequence[VelocityJump] = ()
 
 
 def _between(before: np.ndarray, step: np.ndarray) -> float:
@@ -290,20 +290,20 @@ class Smoother:
         self.events = refused + found.events
         return found
 
-    def _jumps(self, least: Least, covariances: Covariances | None = None) -> list[Jump]:
+    def _jumps(self, least: Least, covariances: Covariances | None = None) -> list[VelocityJump]:
         """Jumps of velocities that a smoothed motion shows, by 99.9 % in the whole log; covariances: with Λ."""
         own = self.equations
         density = own.density if own.raised is None else own.density * own.raised
         slope, std = densities.jumps(least.path, density, covariances)
         far = np.abs(slope) / std
         limit, together = -scipy.special.ndtri(0.5 * (1.0 - CONFIDENCE) / far.size), (far**2).sum(axis=1)
-        found: list[Jump] = []
+        found: list[VelocityJump] = []
         for k in np.flatnonzero((far > limit).any(axis=1)).tolist():
             if together[k] == together[max(k - SHAKEN, 0) : k + SHAKEN + 1].max():
                 part = slice(max(k - AROUND, 0), k + AROUND + 1)
                 shown = far[part].max(axis=0) > FAR
                 size = np.where(shown, np.abs(slope[part]) / std[part] ** 2, 1.0 / std[part])
-                found.append(Jump(k, part, size.max(axis=0), shown))
+                found.append(VelocityJump(k, part, size.max(axis=0), shown))
         return found
 
     def _squares(self, path: Path, left: Readings, readings: Readings) -> np.ndarray:
@@ -311,7 +311,7 @@ class Smoother:
         dropped = sum((x & ~left.active[name]).sum(axis=1) for name, x in readings.active.items())
         return self.equations.squares(path, left, self.equations.raised) + FAR_SQUARED * dropped
 
-    def _raised(self, jumps: Sequence[Jump], path: Path) -> np.ndarray:
+    def _raised(self, jumps: Sequence[VelocityJump], path: Path) -> np.ndarray:
         """(N − 1, nv) multiples of the density if all of these are jumps."""
         own, dt = self.equations, np.diff(path.t)
         spread = covariance(dt, path.unknowns.motion.order)[:, 1, 1]
@@ -322,7 +322,7 @@ class Smoother:
         return raised
 
     def _impacts(
-        self, jumps: Sequence[Jump], tried: np.ndarray, path: Path, drop: np.ndarray, before: np.ndarray | None
+        self, jumps: Sequence[VelocityJump], tried: np.ndarray, path: Path, drop: np.ndarray, before: np.ndarray | None
     ) -> tuple[np.ndarray | None, list[Event]]:
         """(multiples of the density at jumps that explain the readings around them, these as events).
 
@@ -366,7 +366,7 @@ class Smoother:
             return least, []
         nv = least.path.unknowns.model.nv
         every = np.full(nv, IMPACT), np.ones(nv, dtype=bool)
-        jumps = [Jump(k, slice(max(k - BESIDE, 0), k + 1), *every) for k in sorted(begins)]
+        jumps = [VelocityJump(k, slice(max(k - BESIDE, 0), k + 1), *every) for k in sorted(begins)]
         squares = own.squares(least.path, readings, before)
         own.raised = tried = self._raised(jumps, least.path)
         jumped = self.solve(least.path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0].path

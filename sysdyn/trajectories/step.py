@@ -34,10 +34,8 @@ OF_EMPTY_ROWS = {DOUBLE: 1e-300, SINGLE: 1e-30}
 # times as long for them, and so do their products; any that counts is beyond (chosen).
 LEAST_COVARIANCE = {DOUBLE: 1e-150, SINGLE: 1e-20}
 
-Values = dict[str, np.ndarray]
 
-
-class Step:
+class FilterStep:
     """Steps of a filter of the rows of `sources`. density (nv,): of the motion.
 
     gate: readings of states beyond belief count as if they were at its limit. real: type of numbers for which the calls
@@ -106,7 +104,7 @@ class Update:
     rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
     """
 
-    def __init__(self, step: Step, source: OfStates | OfDynamics, gate: bool):
+    def __init__(self, step: FilterStep, source: OfStates | OfDynamics, gate: bool):
         self._step, self.source, self._gate, self.rows = step, source, gate, len(source.exact)
         k, m, state = step.unknowns.size, len(source.exact), step.state
         self.both = np.zeros(m + len(source.places[0]))
@@ -330,9 +328,9 @@ def _compiled(program: Program, places: np.ndarray) -> tuple[Runner, np.ndarray]
 
 
 def _called(
-    calls: CallList, runner: Runner, given: Mapping[str, np.ndarray], outputs: Values | None = None,
+    calls: CallList, runner: Runner, given: Mapping[str, np.ndarray], outputs: dict[str, np.ndarray] | None = None,
     status: np.ndarray | None = None,
-) -> Values:  # fmt: skip
+) -> dict[str, np.ndarray]:  # fmt: skip
     """The outputs of a program, of which a run with these inputs is added."""
     sizes = runner.program.outputs.sizes
     found = {name: np.zeros(size) for name, size in sizes.items()} if outputs is None else outputs

@@ -70,7 +70,7 @@ def angles_of(model: Model, sensors: Sequence[Measurement]) -> list[Angle]:
     ]  # fmt: skip
 
 
-class Jump(NamedTuple):
+class AngleJump(NamedTuple):
     """A jump of readings to report: rows before and after it, size [rad], and the reason."""
 
     angle: Angle
@@ -99,7 +99,7 @@ class _Encoder:
 
     def unwrapped(
         self, t: np.ndarray, y: np.ndarray, rows: np.ndarray, reference: tuple[np.ndarray, np.ndarray] | None
-    ) -> tuple[np.ndarray, list[Jump]]:
+    ) -> tuple[np.ndarray, list[AngleJump]]:
         """(unwrapped readings (n,) of the next chunk, jumps to report).
 
         reference: times and values of the same angle by another encoder; the first readings are shifted to its turn.
@@ -107,7 +107,7 @@ class _Encoder:
         last, q = len(self.t), y + TURN * self.turns
         t, q, rows = (np.concatenate(x) for x in ((self.t, t), (self.q, q), (self.rows, rows)))
         turns, reported = self._whole_turns(t, q, last)
-        jumps = [Jump(self.angle, int(rows[i]), int(rows[j]), float(q[j] - q[i]), why) for i, j, why in reported]
+        jumps = [AngleJump(self.angle, int(rows[i]), int(rows[j]), float(q[j] - q[i]), why) for i, j, why in reported]
         q += TURN * turns
         if not last and reference is not None:
             first = float(np.rint(np.median(np.interp(t, *reference) - q) / TURN))
@@ -193,7 +193,7 @@ class Unwrapping:
         self, chunk: Chunk, y: Mapping[str, np.ndarray], active: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """{measurement: (n, m)} readings of the chunk that change. Warns of jumps that cannot be unwrapped."""
-        known, found, jumps = dict[int, tuple[np.ndarray, np.ndarray]](), dict[str, np.ndarray](), list[Jump]()
+        known, found, jumps = dict[int, tuple[np.ndarray, np.ndarray]](), dict[str, np.ndarray](), list[AngleJump]()
         for encoder in self._encoders:
             name, k, place = encoder.angle.name, encoder.angle.component, encoder.angle.q
             on = active[name][:, k]
@@ -211,7 +211,7 @@ class Unwrapping:
         self._report(chunk.where, jumps)
         return found
 
-    def _report(self, where: str, jumps: Sequence[Jump]) -> None:
+    def _report(self, where: str, jumps: Sequence[AngleJump]) -> None:
         for joint, why in dict.fromkeys((x.angle.joint, x.why) for x in jumps):
             first, *others = [x for x in jumps if (x.angle.joint, x.why) == (joint, why)]
             if f"{why}:{joint}" not in self._told:

@@ -11,7 +11,7 @@ from sysdyn.trajectories import chain
 from sysdyn.trajectories.motion import covariance, transition
 
 
-def dense(x: chain.Linear):
+def dense(x: chain.DenseChain):
     """(δ (N, k), covariances (N k, N k) of δ and of λ): all instants at once.
 
     With e = A δ − b ~ N(0, C) of the start and of the steps, and λ = C⁻¹ e: −C λ + A δ = b, A^T λ + H δ = −h.
@@ -29,7 +29,7 @@ def dense(x: chain.Linear):
     return solution[n * k :].reshape(n, k), inverse[n * k :, n * k :], -inverse[: n * k, : n * k]
 
 
-def compared(x: chain.Linear, tolerance: float = 1e-10, of_later: float = 1e-10) -> None:
+def compared(x: chain.DenseChain, tolerance: float = 1e-10, of_later: float = 1e-10) -> None:
     """Means and P in units of the standard deviations of the dense system, and Λ in those of Q."""
     n, k = x.h.shape
     solved = chain.solve(x, covariances=True)
@@ -54,19 +54,19 @@ def worth(request, monkeypatch):
     monkeypatch.setattr(chain, "WORTH_A_PROGRAM", request.param)
 
 
-def random(n: int, k: int, rows: int, seed: int) -> chain.Linear:
+def random(n: int, k: int, rows: int, seed: int) -> chain.DenseChain:
     """A chain of k coupled unknowns, of which each instant has some rows."""
     rng = np.random.default_rng(seed)
     J, r = rng.standard_normal((n, rows, k)), rng.standard_normal((n, rows))
     root = rng.standard_normal((n, k, k)) + 2.0 * np.eye(k)
     Q = root @ root.swapaxes(1, 2)
-    return chain.Linear(
+    return chain.DenseChain(
         J.swapaxes(1, 2) @ J, np.einsum("nij,ni->nj", J, r), rng.standard_normal((n - 1, k, k)) / np.sqrt(k),
         rng.standard_normal((n - 1, k)), Q[1:], rng.standard_normal(k), Q[0],
     )  # fmt: skip
 
 
-def of_motion(n: int, dofs: int, order: int, dt: float, density: float, std: float, seed: int) -> chain.Linear:
+def of_motion(n: int, dofs: int, order: int, dt: float, density: float, std: float, seed: int) -> chain.DenseChain:
     """Encoders of joints that move by themselves; a start of which hardly anything is known."""
     rng = np.random.default_rng(seed)
     k = order * dofs
@@ -78,7 +78,7 @@ def of_motion(n: int, dofs: int, order: int, dt: float, density: float, std: flo
     h[:, :dofs] = np.where(H[:, :1, 0] > 0.0, rng.standard_normal((n, dofs)) / std, 0.0)
     F, Q = np.kron(transition(dt, order), one), np.kron(density**2 * covariance(dt, order), one)
     first = np.kron(np.diag(np.array([10.0, 10.0, 1e3, 1e5])[:order] ** 2), one)
-    return chain.Linear(
+    return chain.DenseChain(
         H, h, np.repeat(F[None], n - 1, 0), 1e-6 * rng.standard_normal((n - 1, k)), np.repeat(Q[None], n - 1, 0),
         np.zeros(k), first,
     )  # fmt: skip
@@ -111,7 +111,7 @@ def test_rows_that_are_all_but_exact(order, exact, unit):
     x.H[:] += np.outer(J, J) / exact**2
     x.h[:] += J * 1e-6 / exact**2
     powers = {"H": -2, "h": -1, "Phi": 0, "c": 1, "Q": 2, "m": 1, "P": 2}
-    compared(chain.Linear(**{name: y * unit ** powers[name] for name, y in x._asdict().items()}), 1e-7, 1e-5)
+    compared(chain.DenseChain(**{name: y * unit ** powers[name] for name, y in x._asdict().items()}), 1e-7, 1e-5)
 
 
 @pytest.mark.parametrize("k, rows, strong", [(9, 4, ()), (14, 9, (1, 11, 12, 29)), (6, 3, range(40)), (12, 0, ())])
@@ -140,7 +140,7 @@ def test_variances_of_readings_after_all_of_them(k, strong):
     J, r = chain.rows_of(x.H, x.h)
     everywhere = np.argwhere(np.ones((k, k)))
     of_rows, of_steps, of_noise = (chain.Sparse(y.reshape(len(y), 1, -1), everywhere) for y in (J, x.Phi, x.Q))
-    part = chain.Part(
+    part = chain.ParallelChains(
         np.arange(k)[None], of_rows, r[:, None], of_steps, x.c[:, None], of_noise, x.m[None], x.P[None]
     )  # fmt: skip
     expected = np.einsum("nij,njk,nik->ni", J, chain.solve(x, covariances=True).P, J)
@@ -166,7 +166,7 @@ def test_parts_that_nothing_couples_are_solved_apart():
     a, b = random(5, 3, 2, seed=1), random(5, 10, 4, seed=2)
     place = np.random.default_rng(0).permutation(13)
     matrices = {"H", "Phi", "Q", "P"}
-    joined = chain.Linear(**{
+    joined = chain.DenseChain(**{
         name: np.zeros((*x.shape[:-2], 13, 13) if name in matrices else (*x.shape[:-1], 13))
         for name, x in a._asdict().items()
     })  # fmt: skip
@@ -227,10 +227,10 @@ def test_chains_side_by_side_are_those_that_routines_solve():
         places = np.ascontiguousarray(np.argwhere(np.ones((k, k))), dtype=np.int64)
         return chain.Sparse(np.stack([z.reshape(len(z), -1) for z in y], axis=1), places)
 
-    def part(*numbers: int) -> chain.Part:
+    def part(*numbers: int) -> chain.ParallelChains:
         chosen = [each[i] for i in numbers]
         J, r = zip(*(chain.rows_of(x.H, x.h) for x in chosen), strict=True)
-        return chain.Part(
+        return chain.ParallelChains(
             np.arange(9 * k).reshape(9, k)[[*numbers]], sparse(J), np.stack(r, axis=1), sparse([x.Phi for x in chosen]),
             np.stack([x.c for x in chosen], axis=1), sparse([x.Q for x in chosen]), np.stack([x.m for x in chosen]),
             np.stack([x.P for x in chosen]),

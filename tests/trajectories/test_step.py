@@ -13,7 +13,7 @@ from sysdyn.model.closures import Coupling
 from sysdyn.trajectories.equations import EXACT_SHARE, FAR_SQUARED, Readings
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.statement import Trajectory
-from sysdyn.trajectories.step import Step
+from sysdyn.trajectories.step import FilterStep
 
 
 def trajectory(model: sd.Model, order: int, *further: sd.Measurement) -> Trajectory:
@@ -67,7 +67,7 @@ def updated(own: Trajectory, path: Path, P: np.ndarray, read: Readings, gate: bo
     return path, P, squares
 
 
-def agree(step: Step, path: Path, P: np.ndarray, tolerance: float) -> None:
+def agree(step: FilterStep, path: Path, P: np.ndarray, tolerance: float) -> None:
     found = step.path(0.0)
     np.testing.assert_allclose(found.beyond(path), 0.0, rtol=0, atol=tolerance)
     np.testing.assert_allclose(step.P, P, rtol=0, atol=tolerance * np.abs(P).max())
@@ -83,7 +83,7 @@ def test_steps_are_those_of_dense_matrices(seed, kinds, order, dt, missing):
     own, rng = trajectory(sd.random_tree(3, seed=seed, joints=kinds), order), np.random.default_rng(seed)
     density = rng.uniform(1.0, 30.0, own.model.nv)
     (path, P), unknowns, span = begun(own, rng), own.unknowns, np.array([dt])
-    step = Step(unknowns, own.kinematic, density, gate=True)
+    step = FilterStep(unknowns, own.kinematic, density, gate=True)
     step.load(path, P)
     step.predict(dt)
     n, F, Q = unknowns.n_states, np.zeros_like(P), np.zeros_like(P)
@@ -109,7 +109,7 @@ def test_couplings_of_joints_hold():
     model = sd.chain(4, seed=2).replace(closures=(Coupling("joint2", "joint0", (0.1, -0.5, 0.3)),))
     own, rng = trajectory(model, 3), np.random.default_rng(0)
     path, P = begun(own, rng)
-    read, step = readings(own, rng, 0.0), Step(own.unknowns, own.kinematic, np.ones(4), gate=True)
+    read, step = readings(own, rng, 0.0), FilterStep(own.unknowns, own.kinematic, np.ones(4), gate=True)
     step.load(path, P)
     for update in step.updates:
         update.read(read, 0.0)
@@ -125,7 +125,7 @@ def test_a_reading_beyond_belief_counts_as_if_it_were_at_the_limit():
     read.y["encoders"][0] = path.q[0]
     read.y["encoders"][0, 1] += 10.0
     for gate in (True, False):
-        step = Step(own.unknowns, own.kinematic, np.ones(3), gate)
+        step = FilterStep(own.unknowns, own.kinematic, np.ones(3), gate)
         step.load(path, P)
         update = step.updates[0]
         update.read(read, 0.0)
@@ -142,7 +142,7 @@ def test_rows_that_cannot_be_computed_say_nothing():
     own, rng = trajectory(sd.chain(3, seed=1), 3, inverse), np.random.default_rng(0)
     path, P = begun(own, rng)
     path.q[0, 0] = 0.0
-    read, step = readings(own, rng, 0.0), Step(own.unknowns, own.kinematic, np.ones(3), gate=False)
+    read, step = readings(own, rng, 0.0), FilterStep(own.unknowns, own.kinematic, np.ones(3), gate=False)
     step.load(path, P)
     for update in step.updates:
         update.read(read, 0.0)
@@ -154,7 +154,7 @@ def test_rows_that_cannot_be_computed_say_nothing():
 def test_rows_of_which_no_variance_is_positive_are_told():
     own, rng = trajectory(sd.chain(3, seed=1), 3), np.random.default_rng(0)
     path, P = begun(own, rng)
-    step = Step(own.unknowns, own.kinematic, np.ones(3), gate=False)
+    step = FilterStep(own.unknowns, own.kinematic, np.ones(3), gate=False)
     step.load(path, -1e3 * P)
     step.updates[0].read(readings(own, rng, 0.0), 0.0)
     with pytest.raises(np.linalg.LinAlgError, match="row 0 of the readings"):

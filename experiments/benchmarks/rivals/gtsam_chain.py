@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sysdyn.trajectories.chain import Part, Sweep
+from sysdyn.trajectories.chain import ParallelChains, Sweep
 
 
 class Rival:
     """The chain of these parts, N instants with `size` unknowns; found: of sysdyn, whose deviations are the units."""
 
-    def __init__(self, parts: list[Part], size: int, found: Sweep):
+    def __init__(self, parts: list[ParallelChains], size: int, found: Sweep):
         import gtsam
 
         self.gtsam, self.graph = gtsam, gtsam.GaussianFactorGraph()
@@ -52,7 +52,7 @@ class Rival:
         return P * np.outer(self.unit, self.unit)
 
 
-def _dense(parts: list[Part], size: int, n: int) -> tuple[np.ndarray, ...]:
+def _dense(parts: list[ParallelChains], size: int, n: int) -> tuple[np.ndarray, ...]:
     """J, r, Phi, c, Q, m and P of all parts together."""
     Phi, Q, c = np.zeros((n - 1, size, size)), np.zeros((n - 1, size, size)), np.zeros((n - 1, size))
     m, P, rows, rest = np.zeros(size), np.zeros((size, size)), [], []
