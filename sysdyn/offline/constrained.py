@@ -17,8 +17,8 @@ from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Graph
 from sysdyn.recursions.constraints import AccelerationRows, OriginalBodies, RowBlocks
 
-# Seed of the state at which loads are compared with rows, and the greatest difference of the two (chosen).
-LOADED_SEED, LOADED = 5, 1e-9
+# Loads are compared with rows at a random state of this seed, up to this difference: chosen.
+LOADS_SEED, LOADS_TOLERANCE = 5, 1e-9
 
 
 def acceleration_rows(problem: Statement, valued: bool = True) -> tuple[AccelerationRows, ...] | None:
@@ -31,7 +31,7 @@ def acceleration_rows(problem: Statement, valued: bool = True) -> tuple[Accelera
 
 def _acceleration_rows(problem: Statement, valued: bool) -> tuple[AccelerationRows, ...] | None:
     model = problem.model
-    context = Context.at(model, *model.random_state(seed=LOADED_SEED)[:2])
+    context = Context.at(model, *model.random_state(seed=LOADS_SEED)[:2])
     constraints = []
     for m in problem.constraints:
         rows = m.rows(context)
@@ -39,7 +39,7 @@ def _acceleration_rows(problem: Statement, valued: bool) -> tuple[AccelerationRo
             return None
         loads = {("a", name): L for name, L in m.loads(context).items()}
         loads |= {("qdd", name): L for name, L in m.torques(context).items()}
-        if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADED for key, L in loads.items()):
+        if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADS_TOLERANCE for key, L in loads.items()):
             return None
         constraints.append(_rows(problem, m, rows, valued))
     return tuple(constraints)
@@ -63,7 +63,7 @@ def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.nd
 
 def measured_rows(problem: Statement, measured: Sequence[Measurement]) -> tuple[AccelerationRows, ...] | None:
     """Rows of measurements among the outputs; None if one is of other quantities than a and q̈."""
-    context = Context.at(problem.model, *problem.model.random_state(seed=LOADED_SEED)[:2])
+    context = Context.at(problem.model, *problem.model.random_state(seed=LOADS_SEED)[:2])
     measurements = []
     for m in measured:
         rows = m.rows(context)
@@ -117,9 +117,9 @@ class _TreeContext(Context):
     bodies: OriginalBodies
 
     def R(self, frame: FrameRef) -> np.ndarray:
-        found = find_frame(self.model, frame)
-        E = rotation(found.X).astype(object)
-        return (E if found.body < 0 else E @ self.bodies.rotation(found.body)).T
+        place = find_frame(self.model, frame)
+        E = rotation(place.X).astype(object)
+        return (E if place.body < 0 else E @ self.bodies.rotation(place.body)).T
 
     def between(self, a: FrameRef, b: FrameRef) -> tuple[np.ndarray, np.ndarray]:
         first, second = (find_frame(self.model, frame) for frame in (a, b))

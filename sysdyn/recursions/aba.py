@@ -1,6 +1,6 @@
 """Forward dynamics by articulated bodies (RBDA Table 7.1), with constraint rows propagated to the base.
 
-The unknowns are corrections Δa, Δq̈ to a reference motion that has the known q̈. The bias forces are the net wrenches of
+The unknowns are corrections Δa, Δq̈ to a reference motion with the known q̈. The bias forces are the net wrenches of
 the bodies in that motion, so that its joint torques are not formed: in long chains their terms nearly cancel.
 
 The backward pass appends one record for each degree of freedom, the forward pass evaluates them in reverse.
@@ -78,12 +78,12 @@ class ArticulatedInertia:
     def displace(self, p: Vector) -> ArticulatedInertia:
         """About another origin, of which the present one is at p: H' = H + p× M, J' = J + p× H^T − H' p×."""
         H = [add(*rows) for rows in zip(self.H, _cross_columns(p, self.M), strict=True)]
-        left = _cross_columns(p, _transpose(self.H))  # p× H^T
-        right = _cross_columns(p, _transpose(H))  # p× H'^T = (−H' p×)^T
+        first = _cross_columns(p, _transpose(self.H))  # p× H^T
+        second = _cross_columns(p, _transpose(H))  # p× H'^T = (−H' p×)^T
         J = [list(row) for row in self.J]
         for i in range(3):
             for j in range(i + 1):
-                J[i][j] = J[j][i] = self.J[i][j] + (left[i][j] + right[j][i])
+                J[i][j] = J[j][i] = self.J[i][j] + (first[i][j] + second[j][i])
         return ArticulatedInertia(J, H, self.M)
 
 
@@ -186,11 +186,11 @@ def backward_pass(
         tree.start_body()
         columns = tree.columns(i)
         for k, s in reversed([(k, s) for k, s in columns if k in free]):
-            coefficients = propagator.row_times_axis(i, k, s)
+            coefficients = propagator.coefficients(i, k, s)
             U, armature = bodies[i].times(s), float(model.armature[k])
             D = dot(s, U) + armature
             u = tau[k] - dot(s, forces[i]) - armature * motion.qdd[k]
-            pivot = propagator.pivot_row(i, k) if len(columns) == 1 else None
+            pivot = propagator.pivot_row(i, coefficients) if len(columns) == 1 else None
             if pivot is not None:
                 V = subtract(U, scale(D, pivot.K))
                 bodies[i] = bodies[i].rank_update((pivot.K, U), (V, pivot.K))
@@ -204,12 +204,12 @@ def backward_pass(
                 W[component] = 1.0
             bodies[i] = bodies[i].rank_update((U, W))
             forces[i] = add(forces[i], scale(u, W))
-            propagator.eliminate_freedom(i, k, W, u, inverse)
+            propagator.eliminate_freedom(i, coefficients, W, u, inverse)
             records[i].append(FreeJoint(k, s, W, u * inverse, inverse, coefficients))
         for k, s in columns:
             if k not in free:
                 p = dot(s, forces[i]) + float(model.armature[k]) * motion.qdd[k]
-                records[i].append(DrivenJoint(k, bodies[i].times(s), p, propagator.row_times_axis(i, k, s)))
+                records[i].append(DrivenJoint(k, bodies[i].times(s), p, propagator.coefficients(i, k, s)))
         if (parent := model.parent[i]) >= 0:
             bodies[parent] = bodies[parent] + links[i].inertia_to_parent(bodies[i])
             forces[parent] = add(forces[parent], links[i].to_parent(forces[i]))

@@ -100,13 +100,13 @@ def mass_matrix(tree: LinkTree) -> SparseMatrix:
 
 def jacobian(tree: LinkTree, rows: LinkRows) -> dict[int, dict[int, Scalar]]:
     """{degree of freedom: {row: coefficient of its q̈}}."""
-    propagator = RowPropagator(tree, rows)
+    propagator, J = RowPropagator(tree, rows), {}
     for i in reversed(range(tree.model.nb)):
         tree.start_body()
         for k, s in tree.columns(i):
-            propagator.row_times_axis(i, k, s)
+            J[k] = propagator.coefficients(i, k, s)
         propagator.to_parent(i)
-    return propagator.coefficients
+    return J
 
 
 def delassus(
@@ -167,16 +167,16 @@ def _eliminate(
     """Rows of L, with u ← D⁻¹ L^-T u; see `solve`."""
     lower: dict[int, dict[int, Scalar]] = {}
     for c in sorted(numbers, reverse=True):
-        pivot, above, left = active.pivot(c, c)
+        pivot, row, column = active.pivot(c, c)
         pivots.append((pivot, c))
         inverse = reciprocal(pivot, c)
-        above = dict(sorted(above.items()))
+        row = dict(sorted(row.items()))
         lower[c] = {}
-        for r, x in above.items():
+        for r, x in row.items():
             x = x * inverse
-            lower[c][r] = x if symmetric else left[r] * inverse
+            lower[c][r] = x if symmetric else column[r] * inverse
             u[r] = u[r] - x * u[c]
-            active.rank_one_update({r: lower[c][r]}, {s: y for s, y in above.items() if s <= r or not symmetric})
+            active.rank_one_update({r: lower[c][r]}, {s: y for s, y in row.items() if s <= r or not symmetric})
         u[c] = u[c] * inverse
     return lower
 

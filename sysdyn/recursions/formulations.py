@@ -54,7 +54,7 @@ Key = tuple  # name of a choice, as ("absorb rotation", body)
 class Plan:
     """Choices among forms that are equal in exact arithmetic; form 0 by default.
 
-    available: the number of forms at each choice that a program came to while it was written.
+    available: number of forms at each choice, noted while a program is written.
     """
 
     choices: dict[Key, int] = field(default_factory=dict)
@@ -71,8 +71,8 @@ class GeneratedDynamics:
     """Expressions of the outputs, by quantity at full size.
 
     method: "newton-euler", "composite" or "articulated". pivots: (D, degree of freedom, or nv + row of a constraint) of
-    each divisor that depends on the state. flops_given_kinematics: operations if X, v, c and ν were inputs, where the
-    formulation has them. considered: (method, operations) of each method.
+    each divisor that depends on the state. flops_given_kinematics: operations with X, v, c and ν as inputs, None if the
+    formulation has no such terms. considered: (method, operations) of each method.
     """
 
     method: str
@@ -194,7 +194,7 @@ class TauQdd:
     def _operational_space(
         self, method: str, inputs: Inputs, bodies: OriginalBodies, outputs: Sequence[str]
     ) -> tuple[dict[str, list], Pivots]:
-        """OPERATIONAL_SPACE: at the given torques, and of the robot at rest by an acceleration of 1 of each row."""
+        """(OPERATIONAL_SPACE, pivots); Λ and J̄ from the robot at rest with a unit acceleration of each row."""
         tree, motion = bodies.tree, bodies.motion
         rows = place_rows(inputs.graph, self.constraints, bodies, reduce=False)
         m, nv = len(rows.targets), self.model.nv
@@ -238,7 +238,7 @@ class TauQdd:
         return values, pivots
 
     def given_kinematics(self, method: str, outputs: Sequence[str], choose: Choose) -> None:
-        """None: X, v, c and ν do not occur here."""
+        """None: this formulation has no X, v, c and ν."""
 
 
 class AllUnknowns:

@@ -40,11 +40,11 @@ def generate(
     model : Model
         Robot model; its closures are ignored.
     known : "tau", "qdd", or collection of int
-        The known quantity, or the degrees of freedom with known τ; q̈ is known of the others. Inputs are q, qd, tau, qdd
-        and fx, see `Graph.inputs`.
+        The known quantity, or the degrees of freedom with known τ; the others have known q̈. The inputs are called q,
+        qd, tau, qdd and fx, see `Graph.inputs`.
     outputs : sequence of str
-        Of tau, qdd, fx, a and f. With constraints of tau, qdd, fx and w, or of OPERATIONAL_SPACE. If no τ is known, w
-        of the constraints are inputs, and ROWS is an output. Names of measurements.
+        Some of tau, qdd, fx, a and f. With constraints, some of tau, qdd, fx and w, or of OPERATIONAL_SPACE; if no τ
+        is known, w of the constraints are inputs, and ROWS is an output. Names of measurements.
     external_wrenches : bool
         Whether external wrenches are inputs; else they are zero.
     method : str
@@ -54,7 +54,19 @@ def generate(
     passes : sequence of str
         Names of `sysdyn.passes` that apply.
     constraints, measured : sequence of AccelerationRows
-        Constraints, whose wrenches w do no work, and measurements.
+        Constraints with wrenches w that do no work, and measurements.
+
+    Returns
+    -------
+    GeneratedDynamics
+        Expressions, pivots, and the operations of each method.
+
+    Raises
+    ------
+    ProblemError
+        If a or f is an output of a problem with constraints or measurements.
+    SingularState
+        If a degree of freedom moves no inertia at any state.
     """
     known = {"tau": range(model.nv), "qdd": ()}[known] if isinstance(known, str) else known
     free = frozenset(known)
@@ -69,14 +81,14 @@ def generate(
     else:
         formulation = TauQdd(model, free, external_wrenches, frozenset(passes), constraints, measured)
     search = _Search(formulation, outputs, "rewriting" in passes)
-    search.start({method: _initial_plans(model, method) for method in methods})
+    search.start({name: _initial_plans(model, name) for name in methods})
     search.improve(budget)
     best = search.best
-    given = formulation.given_kinematics(best.method, outputs, search.plan.choose)
-    if given and "rewriting" in passes:
-        given = simplified(given)
+    reduced = formulation.given_kinematics(best.method, outputs, search.plan.choose)
+    if reduced and "rewriting" in passes:
+        reduced = simplified(reduced)
     considered = sorted(search.fewest.items(), key=lambda x: x[0] != best.method)
-    return replace(best, flops_given_kinematics=given.flops if given else None, considered=tuple(considered))
+    return replace(best, flops_given_kinematics=reduced.flops if reduced else None, considered=tuple(considered))
 
 
 class _Search:
@@ -150,7 +162,7 @@ def simplified(program: GeneratedDynamics) -> GeneratedDynamics:
 
 
 def _initial_plans(model: Model, method: str) -> list[Plan]:
-    """No choices; absorbed rotations; for composite bodies also columns of H formed at a common depth."""
+    """Default forms; all rotations absorbed; for composite bodies also transfer bodies at one depth."""
     absorb: dict[Key, int] = {("absorb rotation", i): 1 for i in range(model.nb)}
     plans = [Plan(), Plan(absorb)] if model.nv <= MAX_COMPOSITE_FREEDOMS else [Plan(absorb)]
     if method == "composite":

@@ -1,20 +1,17 @@
-"""Constraint rows, propagated from the bodies they constrain to the base, as forces are.
+"""Constraint rows, propagated like forces from the constrained bodies to the base.
 
-With a motion that satisfies the equations but for its accelerations, rows are Σ C_i Δa_i + Σ c_k Δq̈_k = κ, Δ being the
-correction to that motion. A degree of freedom with axis s, U = I s and D = s^T U (RBDA Table 7.1) changes row e by
-κ_e = C_e s. It is eliminated by
+The rows Σ C_i Δa_i + Σ c_k Δq̈_k = r are written for corrections Δa, Δq̈ to a reference motion. A degree of freedom with
+axis s, U = I s and D = s^T U (RBDA Table 7.1) changes row e by κ_e = C_e s. Its elimination updates the rows by
 
-    C_e ← C_e − κ_e U^T / D,    Ω ← Ω + κ κ^T / D
+    C_e ← C_e − κ_e U^T / D,    r_e ← r_e − κ_e u / D,    Ω ← Ω + κ κ^T / D
 
-and Ω w = (what the rows lack without constraint wrenches) gives the multipliers w, with Ω = J H⁻¹ J^T. PV-OSIM of
-Sathya and Carpentier, Constrained Articulated Body Dynamics Algorithms (2024).
+At the base Ω w = r gives the multipliers w, with Ω = J H⁻¹ J^T. This is PV-OSIM of Sathya and Carpentier, Constrained
+Articulated Body Dynamics Algorithms (2024).
 
-Early elimination, as in the same paper but with a constant pivot: if κ_e is the same at every state and not small, the
-degree of freedom is eliminated by the row. With K = C_e / κ_e and t = (what the row lacks) / κ_e
+Early elimination, as in the same paper but with constant pivots: if κ_e is the same at every state and not small, row e
+eliminates the degree of freedom and needs no row of Ω. With K = C_e / κ_e and t = r_e / κ_e
 
     q̈ = t − K a,    κ_e w_e = U a + D q̈ − u,    I ← P^T I P with P = 1 − s K,    p ← p + K u + (U − D K) t
-
-and no row of Ω is left of it.
 """
 
 from __future__ import annotations
@@ -46,10 +43,10 @@ PIVOT_SHARE = 0.1
 
 @dataclass(frozen=True)
 class LinkRows:
-    """Constraint rows Σ C_i Δa_i + Σ c_k Δq̈_k = κ at the links of a tree.
+    """Constraint rows Σ C_i Δa_i + Σ c_k Δq̈_k = r at the links of a tree.
 
-    bodies: {body: {row: C_i (6)}}. freedoms: {degree of freedom k: {row: c_k}}. targets: κ of each row. combinations:
-    T (m, m) of each constraint; its rows here are T times those that it states.
+    bodies: {body: {row: C_i (6)}}. freedoms: {degree of freedom k: {row: c_k}}. targets: r of each row. combinations:
+    T (m, m) of each constraint, the rows here are T times its original ones.
     """
 
     bodies: dict[int, dict[int, Vector]] = field(default_factory=dict)
@@ -71,7 +68,7 @@ NO_ROWS = LinkRows()
 
 @dataclass(frozen=True)
 class RowPivot:
-    """A row that eliminates a degree of freedom: its coefficient κ, K, t, and {other row: κ of it / κ}."""
+    """Row e that eliminates a degree of freedom: κ_e, K, t, and {f: κ_f / κ_e} of the other rows."""
 
     row: int
     coefficient: float
@@ -81,36 +78,33 @@ class RowPivot:
 
 
 class RowPropagator:
-    """Rows on their way to the base; a backward pass calls the methods for each body and degree of freedom.
+    """State of the rows in a backward pass, which calls the methods for each degree of freedom and body.
 
-    coefficients: {row: κ} of each degree of freedom. omega: Ω by (row, column), row ≤ column. residuals: κ of each row
-    less its value without multipliers.
+    omega: Ω by (row, column), row ≤ column. residuals: r of each row.
     """
 
     def __init__(self, tree: LinkTree, rows: LinkRows, early: bool = False):
         self._tree, self._freedoms = tree, rows.freedoms
         self._rows = [dict(rows.bodies.get(i, {})) for i in range(tree.model.nb)]
         self._rotated: list[list[tuple[int, int, AxisRotation]]] = [[] for _ in self._rows]
-        self.coefficients: dict[int, dict[int, Scalar]] = {}
         self.omega: dict[tuple[int, int], Scalar] = {}
         self.residuals = list(rows.targets)
         # rows of a single body or degree of freedom, without an entry of Ω so far
         places = Counter(e for group in (rows.bodies, rows.freedoms) for block in group.values() for e in block)
         self._single = {e for e, count in places.items() if count == 1 and early}
-        # compare an acceleration of the origin with an angular one at this distance
+        # an acceleration of the origin counts as an angular one at this distance
         self._reach = max((float(np.abs(translation(X)).max()) for X in tree.model.X_tree), default=0.0)
 
-    def row_times_axis(self, i: int, k: int, s: Vector) -> dict[int, Scalar]:
+    def coefficients(self, i: int, k: int, s: Vector) -> dict[int, Scalar]:
         """κ of each row for degree of freedom k of body i with axis s."""
         direct, rows = self._freedoms.get(k, {}), self._rows[i]
         products = {e: direct.get(e, 0.0) + dot(s, row) for e, row in rows.items()}
         products |= {e: x for e, x in direct.items() if e not in rows}
-        self.coefficients[k] = {e: x for e, x in products.items() if not is_zero(x)}
-        return self.coefficients[k]
+        return {e: x for e, x in products.items() if not is_zero(x)}
 
-    def pivot_row(self, i: int, k: int) -> RowPivot | None:
-        """Eliminate degree of freedom k, the only one of body i, by the row with the largest constant coefficient."""
-        coefficients, rows = self.coefficients[k], self._rows[i]
+    def pivot_row(self, i: int, coefficients: dict[int, Scalar]) -> RowPivot | None:
+        """Eliminate the only degree of freedom of body i by the row with the largest constant κ, if one is large."""
+        rows = self._rows[i]
         constant = {
             e: abs(x) for e, x in coefficients.items()
             if e in self._single and isinstance(x, float) and abs(x) >= PIVOT_SHARE * self._size(rows.get(e, [0.0] * 6))
@@ -123,12 +117,11 @@ class RowPropagator:
         for f, x in others.items():
             rows[f] = subtract(rows.get(f, [0.0] * 6), scale(x, row))
             self.residuals[f] = self.residuals[f] - x * self.residuals[e]
-        self.coefficients[k] = {}
         return RowPivot(e, pivot, scale(1.0 / pivot, row), self.residuals[e] * (1.0 / pivot), others)
 
-    def eliminate_freedom(self, i: int, k: int, W: Vector, u: Scalar, inverse: Scalar) -> None:
-        """Eliminate degree of freedom k of body i from the rows, by W = U / D, u and 1 / D."""
-        coefficients, rows = self.coefficients[k], self._rows[i]
+    def eliminate_freedom(self, i: int, coefficients: dict[int, Scalar], W: Vector, u: Scalar, inverse: Scalar) -> None:
+        """Eliminate a degree of freedom of body i from the rows, by W = U / D, u and 1 / D."""
+        rows = self._rows[i]
         self._single -= set(coefficients)
         for e, x in coefficients.items():
             share = inverse * x
@@ -174,7 +167,7 @@ class RowPropagator:
         return pairs
 
     def rotate_multipliers_back(self, i: int, w: Vector) -> None:
-        """Turn the multipliers of rotated pairs from the axes of the parent of body i to those of body i."""
+        """Rotate the multipliers of rotated pairs from the axes of the parent of body i to those of body i."""
         for e, f, E in reversed(self._rotated[i]):
             w[e], w[f] = _rotate_pair(E.inverse(), w[e], w[f])
 

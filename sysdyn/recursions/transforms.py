@@ -267,9 +267,9 @@ class LinkTree:
 class Link:
     """Transform from the frame of the parent of body i to that of body i, and the inertia of the body.
 
-    If `LinkTree.choose` says so, the body of a revolute joint absorbs the rotation of its joint: its vectors stay in
-    the coordinates before the rotation, its inertia depends on q, and a joint about a parallel axis that follows
-    rotates by the sum of the angles. It pays at the tips of a tree and between parallel axes.
+    The body of a revolute joint may absorb the rotation of the joint: its vectors stay in the coordinates before the
+    rotation, its inertia depends on q, and a following joint about a parallel axis rotates by the sum of the angles.
+    This saves operations at the tips of a tree and between parallel axes.
 
     steps: of the transform. joint_rotation: the step that depends on the angle. absorbed: the rotation from the
     coordinates in use to those of the body, None if they are the same.
