@@ -32,16 +32,20 @@ def solver() -> sd.Solver:
 def test_as_without_them(off):
     """Diagnosed and refused as if the measurements were not there."""
     active = dict.fromkeys(off, False)
-    found = PROBLEM.diagnose(active=active)
+    diagnosis = PROBLEM.diagnose(active=active)
     without = sd.Problem(MODEL, [sd.ExternalWrench("all"), *(m for x, m in SENSORS.items() if x not in off)]).diagnose()
-    assert found.switched_off == off
-    assert (found.equations, found.rank, found.missing) == (without.equations, without.rank, without.missing)
-    assert found.undetermined == without.undetermined and found.determined == without.determined
-    assert ("switched off: " in str(found)) == bool(off)
-    if found.well_posed:
+    assert diagnosis.switched_off == off
+    assert (diagnosis.equations, diagnosis.rank, diagnosis.missing) == (
+        without.equations,
+        without.rank,
+        without.missing,
+    )
+    assert diagnosis.undetermined == without.undetermined and diagnosis.determined == without.determined
+    assert ("switched off: " in str(diagnosis)) == bool(off)
+    if diagnosis.well_posed:
         assert solver()(*STATE, y=VALUES, active=active).ok
         return
-    assert found.suggestions[-1] == f"switch on some of: {', '.join(map(repr, off))}"
+    assert diagnosis.suggestions[-1] == f"switch on some of: {', '.join(map(repr, off))}"
     named = f"nothing determines qdd\\(.* with {', '.join(map(repr, off))} switched off"
     with pytest.raises(SingularState, match=named):
         solver()(*STATE, y=VALUES, active=active)
@@ -51,9 +55,9 @@ def test_as_without_them(off):
 
 def test_some_components_and_some_states():
     off = {"encoders": [1, 0, 1, 1], "torques": False, "imu": False}
-    found = PROBLEM.diagnose(active=off)
+    diagnosis = PROBLEM.diagnose(active=off)
     joint = MODEL.joint_names[1]
-    assert not found.well_posed and found.switched_off == (f"encoders: qdd({joint})", "torques", "imu")
+    assert not diagnosis.well_posed and diagnosis.switched_off == (f"encoders: qdd({joint})", "torques", "imu")
     assert PROBLEM.diagnose(active={**off, "torques": [0, 1]}).well_posed
     active = {"encoders": np.array([off["encoders"], [1, 1, 1, 1]], dtype=bool), "torques": False, "imu": False}
     with pytest.raises(SingularState, match=f"state 0.*'encoders: qdd.{joint}.', 'torques'") as error:
