@@ -119,7 +119,7 @@ from sysdyn.online.compile import load_solver as load_solver
 from sysdyn.online.derivatives import DerivativeProduct as DerivativeProduct
 from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
-from sysdyn.online.least_norm import least_norm as least_norm
+from sysdyn.online.minimum_norm import least_norm as least_norm
 from sysdyn.online.robot_functions import Kinematics as Kinematics
 from sysdyn.online.robot_functions import kinematics as kinematics
 from sysdyn.online.solution import Solution as Solution

@@ -38,7 +38,6 @@ from sysdyn.measurements.noise import noise_of
 from sysdyn.model import Free
 from sysdyn.model.kinematics import path
 from sysdyn.offline.sampling import lengths
-from sysdyn.online.consistency import CheckedSolver
 from sysdyn.reference import newton_euler
 
 # Residuals that differ by more, relative to their terms, are wrong.
@@ -176,7 +175,7 @@ def exactly_off(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.nda
     part = picked(inputs, chosen)
     worth = Worth.of(problem, called(problem, solver, part))
     kept = dict(part)  # 50 digits need as many exact equations as are independent
-    for m, gone in solver.left_out if isinstance(solver, CheckedSolver) else ():
+    for m, gone in solver.left_out:
         kept[value_group(m.name)] = np.delete(kept[value_group(m.name)], gone, axis=-1)
     found = [(x, what) for k in range(len(chosen)) for what, x in worth_off(solver.problem, kept, worth, k).items()]
     return max(((math.inf if math.isnan(x) else x, what) for x, what in found), default=(0.0, ""))

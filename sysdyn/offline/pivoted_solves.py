@@ -1,4 +1,4 @@
-"""Solutions of the equations at single states by pivoting: the ones that programs are compared with or replaced by."""
+"""Reference solutions at single states by pivoted LU, or orthogonal factors of more equations than unknowns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.system import SINGULAR, System
-from sysdyn.sparse.condition import balance, skeel_condition
-from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
+from sysdyn.sparse.condition import balance, inverse_norm
 from sysdyn.sparse.superlu import factors
 
-# Steps of refinement of pivoted solutions that others are compared with or replaced by (three reach the last bit).
+# Steps of refinement of reference solutions (three reach the last bit).
 REFINED = 3
 # Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding
 # units.
@@ -24,17 +23,6 @@ WEIGHINGS, SMALL_TERMS = 4, 1e-6
 # Least pivot, as a share of the greatest, that is no rounding: 4.5 rounding units. One below SINGULAR may be due to the
 # units, if rows weighted by their terms have a greater one.
 NO_ROUNDING = 1e-15
-# Condition number beyond which a state with weak pivots is solved in double-double (six digits).
-ILL_CONDITIONED = 1e6
-
-
-def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
-    """Unknowns d (N, full layout) by SuperLU with partial pivoting, equilibrated; NaN if exactly singular.
-
-    entries (N, nnz) of the matrix, b (N, equations); refine: steps of iterative refinement. If these leave more than
-    `LEFT`, equilibrated by the entries at the state.
-    """
-    return _pivoted(system, entries, b, refine).refined
 
 
 class Reference(NamedTuple):
@@ -46,103 +34,40 @@ class Reference(NamedTuple):
 
 
 def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
-    """Solutions at N states that those of a program are compared with; each matrix is factored once."""
-    n = len(inputs["q"])
-    entries, b = system.values_at(inputs, n)
-    return _pivoted(system, entries, b, REFINED)
+    """Solutions at N states that those of a program are compared with; NaN if exactly singular.
 
-
-def _pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int) -> Reference:
-    plain = np.zeros((len(entries), system.layout.n))
-    d = np.zeros_like(plain)
+    By SuperLU with partial pivoting, equilibrated; if refinement leaves more than `LEFT`, by the entries at the state.
+    """
+    entries, b = system.values_at(inputs, len(inputs["q"]))
+    plain, d = np.zeros((2, len(entries), system.layout.n))
     for k in range(len(entries)):
-        plain[k, system.columns], d[k, system.columns] = _solved(system, entries[k], b[k], system.scaling, refine)
-    error = np.full(len(d), math.nan)
-    if refine:
-        with np.errstate(all="ignore"):
-            error = residual_of(system, entries, b, d).backward_error
+        plain[k, system.columns], d[k, system.columns] = _solved(system, entries[k], b[k], system.scaling)
+    with np.errstate(all="ignore"):
+        error = residual_of(system, entries, b, d).backward_error
         for k in np.flatnonzero(error > LEFT).tolist():
             other = d[k : k + 1].copy()
-            other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]), refine)[1]
-            with np.errstate(all="ignore"):
-                better = residual_of(system, entries[k : k + 1], b[k : k + 1], other).backward_error[0]
+            other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]))[1]
+            better = residual_of(system, entries[k : k + 1], b[k : k + 1], other).backward_error[0]
             if better < error[k]:
                 d[k], error[k] = other[0], better
     return Reference(plain, d, error)
 
 
-def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
-    """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
-    conditions = [skeel_condition(system.scaled(system.drop_rounding(x))) for x in entries]
-    return np.array(conditions) > ILL_CONDITIONED
-
-
-def solve_double_double(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """Unknowns d (N, full layout) of ill-conditioned double-double equations; NaN without convergence.
-
-    d is NaN for singular equations, too, for which refinement may converge to one of many solutions. To detect them, a
-    known vector near the null space is solved for with a second right-hand side, and has to be reproduced.
-
-    inputs: (N, size) by group.
-    """
-    n, (row, col) = len(inputs["q"]), system.coordinates
-    d = np.full((n, system.layout.n), math.nan)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=system.shape[0])  # any that favour no direction
-    for k in range(n):
-        exact, b = system.values_double_double({name: x[k] for name, x in inputs.items()})
-        residuals = Residuals(row, col, exact)
-        for scaling in (lambda _: system.scaling, system.scaling_at):  # the latter takes a hundred times as long
-            lu = PivotedLU.of(system, exact.high, scaling(exact.high))
-            if lu is None:
-                continue
-            weak = lu.solve(signs / lu.rows)[:, None]
-            made = residuals(DoubleDouble.of(-weak), DoubleDouble.of(np.zeros_like(weak)))
-            right = DoubleDouble(np.column_stack([b.high, made]), np.column_stack([b.low, np.zeros_like(made)]))
-            solution = iterative_refinement(lu.solve_all, row, col, exact, right, lu.columns)
-            if solution is not None and _near(solution[:, 1:] / lu.columns[:, None], weak / lu.columns[:, None]):
-                d[k] = 0.0
-                d[k, system.columns] = solution[:, 0]
-                break
-    return d
-
-
-def _near(x: np.ndarray, y: np.ndarray) -> bool:
-    """True if x differs from y by less than half of the greatest entry of y."""
-    return bool(np.abs(x - y).max() < 0.5 * np.abs(y).max())
-
-
-def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN where none is found.
-
-    entries (N, nnz), b (N, equations). See `OrthogonalColumns`, which is for single states.
-    """
-    d = np.full((len(entries), system.layout.n), math.nan)
-    for k in range(len(entries)):
-        factors = OrthogonalColumns.of(system, entries[k], b[k])
-        if factors is not None:
-            d[k] = 0.0
-            d[k, system.columns] = solutions(factors, b[k], REFINED)[1]
-    return d
-
-
 def _solved(
-    system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
+    system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Unknowns at one state before and after refinement; NaN if the matrix is exactly singular."""
-    factors = PivotedLU.of(system, entries, scaling)
-    if factors is None:
-        lost = np.full(len(system.columns), math.nan)
-        return lost, lost
-    return solutions(factors, b, refine)
+    lu = PivotedLU.of(system, entries, scaling)
+    lost = np.full(len(system.columns), math.nan)
+    return (lost, lost) if lu is None else (-lu.solve(b), refine(lu, b))
 
 
-def solutions(factors: PivotedLU | OrthogonalColumns, b: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
-    """d of D d + b = 0, before and after `refine` steps of iterative refinement."""
-    plain, D = -factors.solve(b), factors.D if refine else None
-    d = plain
-    for _ in range(refine):
-        d = d - factors.solve(D @ d + b)
-    return plain, d
+def refine(factorisation: PivotedLU | OrthogonalColumns, b: np.ndarray) -> np.ndarray:
+    """d of D d + b = 0, after `REFINED` steps of iterative refinement."""
+    D, d = factorisation.D, -factorisation.solve(b)
+    for _ in range(REFINED):
+        d = d - factorisation.solve(D @ d + b)
+    return d
 
 
 class PivotedLU(NamedTuple):
@@ -165,13 +90,21 @@ class PivotedLU(NamedTuple):
     def D(self) -> scipy.sparse.csr_matrix:
         return self.system.matrix(self.entries)
 
-    def solve(self, x: np.ndarray) -> np.ndarray:
-        """D⁻¹ x."""
-        return np.asarray(self.columns * self.lu.solve(self.rows * x))
+    @property
+    def reciprocal_condition(self) -> float:
+        """1 / ‖|D⁻¹| |D|‖∞ of the scaled matrix, estimated from above. Skeel (1979)."""
+        row, col = self.system.coordinates
+        sizes = self.rows * np.bincount(row, np.abs(self.entries) * self.columns[col], len(self.rows))
 
-    def solve_all(self, x: np.ndarray) -> np.ndarray:
-        """D⁻¹ x of several columns (n, k)."""
-        return np.asarray(self.columns[:, None] * self.lu.solve(self.rows[:, None] * x))
+        def solve(x: np.ndarray, side: str) -> np.ndarray:
+            return self.lu.solve(sizes * x) if side == "N" else sizes * self.lu.solve(x, trans="T")
+
+        with np.errstate(all="ignore"):
+            return 1.0 / inverse_norm(solve, len(sizes), of="T")
+
+    def solve(self, x: np.ndarray) -> np.ndarray:
+        """D⁻¹ x of a vector or of several columns (n, k)."""
+        return np.asarray((self.lu.solve((x.T * self.rows).T).T * self.columns).T)
 
     def solve_transposed(self, x: np.ndarray) -> np.ndarray:
         """D^-T x."""
@@ -206,7 +139,7 @@ class OrthogonalColumns(NamedTuple):
             regular |= bool(pivots[-1] > SINGULAR * pivots[0])
             last = OrthogonalColumns(D, rows, columns, Q, R, order)
             with np.errstate(all="ignore"):
-                full[0, system.columns] = x = solutions(last, b, REFINED)[1]
+                full[0, system.columns] = x = refine(last, b)
             if not np.isfinite(x).all():
                 break
             if regular:
@@ -220,10 +153,10 @@ class OrthogonalColumns(NamedTuple):
         return accepted
 
     def solve(self, x: np.ndarray) -> np.ndarray:
-        """D⁺ x, with D⁺ D = 1."""
-        y = np.empty(len(self.columns))
-        y[self.order] = scipy.linalg.solve_triangular(self.R, self.Q.T @ (self.rows * x), check_finite=False)
-        return self.columns * y
+        """D⁺ x of a vector or of several columns (m, k), with D⁺ D = 1."""
+        y = np.empty((len(self.columns), *x.shape[1:]))
+        y[self.order] = scipy.linalg.solve_triangular(self.R, self.Q.T @ (x.T * self.rows).T, check_finite=False)
+        return np.asarray((y.T * self.columns).T)
 
     def solve_transposed(self, x: np.ndarray) -> np.ndarray:
         """The product of x with the transpose of D⁺."""

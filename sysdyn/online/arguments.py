@@ -15,6 +15,7 @@ from sysdyn.measurements.groups import VALUE, group_of, switch_group, value_grou
 from sysdyn.measurements.noise import FAR, noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
+from sysdyn.online.redundancy import Reduction
 from sysdyn.online.speeds import warn_of_followers
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, reject_masked
@@ -122,13 +123,15 @@ class Inputs:
 
     external_wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
     positional: the known quantity that may go by position. vectors: of tangents and cotangents, {name: group}, which
-    are inputs, too.
+    are inputs, too. reduction: calls take the values of its full problem, and `problem` is its reduced one.
     """
 
     def __init__(
         self, problem: Problem, external_wrenches: bool = True, check_limits: bool = False,
-        vectors: Mapping[str, Mapping[str, Group]] = MappingProxyType({}),
+        vectors: Mapping[str, Mapping[str, Group]] = MappingProxyType({}), reduction: Reduction | None = None,
     ):  # fmt: skip
+        self.reduction = reduction
+        self.full = Inputs(reduction.full, external_wrenches, check_limits, vectors) if reduction else self
         self.problem, self.external_wrenches, self.check_limits = problem, external_wrenches, check_limits
         self.model = model = problem.model
         self.vectors = {role: dict(vectors.get(role, {})) for role in (COTANGENTS, TANGENTS)}  # as in programs
@@ -154,6 +157,9 @@ class Inputs:
 
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
+        if self.reduction:
+            arrays, lead = self.full.checked(arguments)
+            return self.reduction.reduce(arrays), lead
         arrays, lead = self.arranged(arguments)
         self.warn_of_followers(arrays["q"], arrays["qd"])
         arrays["q"] = normalised(self.model, arrays["q"])
@@ -172,6 +178,8 @@ class Inputs:
 
     def views(self, arguments: Arguments, dtype: np.dtype = DOUBLES) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
+        if self.reduction:
+            raise self.reduction.no_bound_calls()
         arrays, lead = self.groups.check_in_place(self.collected(arguments, keep=True), dtype)
         self._reject_wrenches(arrays)
         self.warn_if_suspicious(arrays["q"], arrays["qd"])
@@ -188,7 +196,7 @@ class Inputs:
 
         These are calls with an error, and those with arrays to convert or to broadcast.
         """
-        if self.check_limits or (not self.external_wrenches and ("quantities", "fx") in arrays):
+        if self.reduction or self.check_limits or (not self.external_wrenches and ("quantities", "fx") in arrays):
             return None
         constants = np.zeros(self.groups.size)
         given = np.zeros(self.groups.size, dtype=bool)

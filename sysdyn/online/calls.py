@@ -14,6 +14,7 @@ from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.measurements.groups import label_of
 from sysdyn.online.arguments import ArgPath, Arguments, InputMap, Inputs
+from sysdyn.online.redundancy import FullSystem
 from sysdyn.program.arrays import is_readable_in_place
 from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
@@ -44,7 +45,14 @@ class Result:
         Bits of `sysdyn.program.opcodes`, zero for solved states.
     flagged : (N,) bool array or None
         States at which the status of the kernel was not zero, solved by a fallback or not; None if there are none.
+    undetermined : tuple of str
+        Names of constraint wrenches that are undetermined at some states, for which a fallback took the least ones.
+    full_system : FullSystem or None
+        The problem with its redundant equations, at these states.
     """
+
+    undetermined: tuple[str, ...] = ()
+    full_system: FullSystem | None = None
 
     def __init__(
         self, inputs: InputArrays | Callable[[], InputArrays], lead: tuple[int, ...], outputs: dict[str, np.ndarray],
@@ -160,7 +168,11 @@ class Calls(Generic[Key]):
 
     def _run_checked(self, arguments: Arguments, threads: int | None) -> Result:
         """The same for arguments of any form."""
-        arrays, lead = self.inputs.checked(arguments)
+        full, lead = self.inputs.full.checked(arguments)
+        arrays, reduction = full, self.inputs.reduction
+        if reduction:
+            self.inputs.full.groups.reject_not_finite(full)
+            arrays = reduction.reduce(full)
         outputs, status = self._runner.results(arrays, math.prod(lead), threads)
         for name in arguments.noise or ():
             noise = self.inputs.noises[name]
@@ -170,7 +182,10 @@ class Calls(Generic[Key]):
         passed = [x for x in arguments.arrays().values() if isinstance(x, np.ndarray)]
         shared = {name: x for name, x in arrays.items() if any(np.may_share_memory(x, y) for y in passed)}
         flagged = status != 0 if np.count_nonzero(status) else None
-        return Result(arrays | copied(shared), lead, outputs, status, flagged)
+        result = Result(arrays | copied(shared), lead, outputs, status, flagged)
+        if reduction:
+            result.full_system = FullSystem(reduction.full, copied(full), len(status))
+        return result
 
     def _batch_call(
         self, arguments: Arguments, arrays: Mapping[ArgPath, Any], threads: int | None, on_singular: str | None,

@@ -35,9 +35,9 @@ from sysdyn.offline.report import StabilityReport
 from sysdyn.offline.single import GREATEST_LOSS
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
-from sysdyn.online.consistency import TOLERANCE, CheckedSolver
+from sysdyn.online.overdetermined import TOLERANCE
 from sysdyn.online.progress import progress_callback
-from sysdyn.online.redundancy import Redundant, redundant
+from sysdyn.online.redundancy import Reduction, remove_redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.switching import SwitchingSolver, check_switches
 from sysdyn.passes import named_passes
@@ -104,7 +104,7 @@ def compile(
     check_limits: if True, calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees
                  are; some microseconds a call. Neither files nor derivatives of the solver do
 
-    Redundant exact equations are left out, and solutions are checked against them: `CheckedSolver`. A problem
+    Redundant exact equations are left out, and solutions are checked by them: `Solver.left_out`. A problem
     with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each active set at
     its first use. q and q̇ are arguments, so that sensors of the state are ignored; unknown biases of a log are ignored,
     too, with an IgnoredWarning.
@@ -160,7 +160,7 @@ def _compiled(
     reporter = progress_callback(progress)
     made = partial(_solver, problem, options, ordering, on_singular, reporter, check_limits)
     with np.errstate(all="ignore"):  # the check reports overflows at sampled states, in one message
-        found = None if problem.noisy else redundant(problem)
+        found = None if problem.noisy else remove_redundant(problem)
         if found and options.kernel_real is not DOUBLE:
             raise ProblemError(
                 f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
@@ -169,10 +169,10 @@ def _compiled(
             return made(found)
         except ProblemError as error:
             if problem.noisy:
-                by_value = not isinstance(error, NoSafeOrdering)
+                numerically = not isinstance(error, NoSafeOrdering)
             else:
-                by_value = isinstance(error, StructurallySingular)
-            found = redundant(problem, by_value=True) if by_value else None
+                numerically = isinstance(error, StructurallySingular)
+            found = remove_redundant(problem, numerically=True) if numerically else None
             if not found:
                 raise
             return made(found)
@@ -183,10 +183,10 @@ def _compiled(
 
 def _solver(
     whole: Problem, options: Options, ordering: str | Given, on_singular: str, progress: Progress | None,
-    check_limits: bool, found: Redundant | None,
+    check_limits: bool, found: Reduction | None,
 ) -> Solver:  # fmt: skip
     """A solver of the whole problem, or of the rest without its redundant measurements."""
-    problem = found.rest if found else whole
+    problem = found.reduced if found else whole
     if found:
         options = replace(options, outputs=found.outputs(options.outputs))
     if not isinstance(ordering, str):
@@ -209,8 +209,7 @@ def _solver(
             cache.store(key, storage.pack(compiled, options, None))
         if progress:
             progress("compiling machine code", 0.95)
-    made = partial(CheckedSolver, found) if found else partial(Solver, problem)
-    solver = made(options, compiled, on_singular, progress, check_limits)
+    solver = Solver(problem, options, compiled, on_singular, progress, check_limits, found)
     if not options.allow_unsafe:
         _warn_of_errors(compiled.choice.report)
     return solver
@@ -223,8 +222,7 @@ def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
     """
     stored = storage.read(checked_path("a solver file", path))
     assert stored.problem is not None
-    made = partial(CheckedSolver, stored.found) if stored.found else partial(Solver, stored.problem)
-    return made(stored.options, stored.compiled, on_singular)
+    return Solver(stored.problem, stored.options, stored.compiled, on_singular, reduction=stored.reduction)
 
 
 def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | None:

@@ -32,7 +32,7 @@ from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
 from sysdyn.online.export import exported_program, framework_function, problem_name
-from sysdyn.online.redundancy import ReducedArguments
+from sysdyn.online.redundancy import Reduction
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, vector_group
 from sysdyn.program.graph import is_constant, strip_sign
@@ -65,7 +65,7 @@ KINDS = {
 
 def compile_derivatives(
     kind: str, problem: Problem, choice: Choice, solution: Program, options: Options, of: str | Sequence[str] | None,
-    wrt: str | Sequence[str] | None, reduction: ReducedArguments | None = None,
+    wrt: str | Sequence[str] | None, reduction: Reduction | None = None,
 ) -> Any:  # fmt: skip
     """The implementation of `Solver.derivatives`, `jvp`, `vjp` and `hvp`. kind: see `KINDS`.
 
@@ -215,10 +215,10 @@ class Derivatives(Exportable):
 
     def __init__(
         self, problem: Problem, program: Program, of: tuple[str, ...], wrt: tuple[str, ...], method: str,
-        options: Options, kind: str = "derivatives", reduction: ReducedArguments | None = None,
+        options: Options, kind: str = "derivatives", reduction: Reduction | None = None,
     ):  # fmt: skip
         self.problem, self.model, self.program, self.kind = problem, problem.model, program, kind
-        self.of, self.wrt, self.method, self._options, self._reduction = of, wrt, method, options, reduction
+        self.of, self.wrt, self.method, self._options = of, wrt, method, options
         outputs = problem.outputs((*problem.quantities, *options.measured))
         _, groups = chosen_inputs(problem, wrt)
         inputs = {name: problem.inputs[groups[name]] for name in wrt}
@@ -241,11 +241,11 @@ class Derivatives(Exportable):
         else:
             self._results = {groups[x]: (x, inputs[x].shape) for x in wrt}
         self.shapes = dict(self._results.values())
-        self._inputs = Inputs(problem, options.external_wrenches, vectors=vectors)
+        self._inputs = Inputs(problem, options.external_wrenches, vectors=vectors, reduction=reduction)
         self.executable = Runner(backend_named(options.backend)(program, options.code_level))
         self.executable.backend.kernel(True)
         self._calls = Calls(self._inputs, self.executable, self._results, policy="raise")
-        self.fast_calls = [] if reduction else self._calls.single_state
+        self.fast_calls = self._calls.single_state
 
     @property
     def flops(self) -> Flops:
@@ -283,8 +283,6 @@ class Derivatives(Exportable):
     def evaluate(self, arguments: Arguments, on_singular: str, threads: int | None) -> dict[Any, np.ndarray]:
         """The implementation of calls."""
         check_among("on_singular", on_singular, ("raise", "nan"))
-        if self._reduction:
-            arguments = self._reduction.apply(arguments)[2]
         result = self._calls.run(arguments, threads, on_singular)
         if result.flagged is not None:
             self._calls.reject_bad_inputs(result)
@@ -299,8 +297,6 @@ class Derivatives(Exportable):
 
         out: {result: array} for some results or all; entries that are zero at every state are set here alone.
         """
-        if self._reduction:
-            self._reduction.reject_bound_calls(f".{self.kind}()")
         return self._calls.bind(Arguments.of(q, qd, known, keywords), threads, out)
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
@@ -334,7 +330,7 @@ class Derivatives(Exportable):
             self.method,
             self._options,
             self.kind,
-            self._reduction,
+            self._inputs.reduction,
         )
 
 

@@ -1,9 +1,9 @@
-"""Redundant equations of a problem: left out, and values of the whole problem as values of the rest."""
+"""Reduction of problems with redundant exact equations: which are left out, and the inputs of the reduced problem."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,98 +16,120 @@ from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
 from sysdyn.model import Model
-from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.problem import Problem
 
 
-class Redundant(NamedTuple):
-    """A whole problem, and the rest without redundant equations: left_out (measurement, its components' numbers).
+@dataclass(frozen=True)
+class Reduction:
+    """A problem with more exact equations than unknowns, and the same without its redundant equations.
 
-    loosened: left-out components of constraints exert their wrenches all the same, which other measurements see.
+    left_out: (measurement, numbers of its components) that `reduced` does without. keeps_wrenches: omitted components
+    of constraints exert their wrenches all the same, which other measurements observe.
     """
 
-    whole: Problem
-    rest: Problem
+    full: Problem
+    reduced: Problem
     left_out: tuple[tuple[Measurement, tuple[int, ...]], ...]
-    loosened: bool = False
+    keeps_wrenches: bool = False
 
     def __str__(self) -> str:
-        names = ", ".join(repr(m.name) for m, _ in self.left_out)
-        return f"the problem without redundant equations of {names}"
+        return f"the problem without redundant equations of {self.names}"
 
-    def outputs(self, asked: tuple[Output, ...]) -> tuple[Output, ...]:
+    @property
+    def names(self) -> str:
+        """The measurements with left-out components."""
+        return ", ".join(repr(m.name) for m, _ in self.left_out)
+
+    @property
+    def inactive_constraints(self) -> tuple[Constraint, ...]:
+        """Constraints that are left out whole: they exert nothing."""
+        rest = {m.name for m in self.reduced.measurements}
+        return tuple(m for m, _ in self.left_out if isinstance(m, Constraint) and m.name not in rest)
+
+    @property
+    def is_least_squares(self) -> bool:
+        """True if all equations together determine all unknowns, so that they solve what the reduced ones do not."""
+        constrained = any(isinstance(m, Constraint) for m, _ in self.left_out)
+        return not self.full.noisy and (self.keeps_wrenches or not constrained)
+
+    def outputs(self, requested: tuple[Output, ...]) -> tuple[Output, ...]:
         """The outputs, and the quantities and measurements that the left-out measurements are compared with."""
         raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
-        shown = tuple(x for x in asked if isinstance(x, Measurement))
-        others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in shown)
-        return (*(x for x in self.rest.quantities if x in asked or x in raw), *shown, *others)
+        measured = tuple(x for x in requested if isinstance(x, Measurement))
+        others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in measured)
+        return (*(x for x in self.reduced.quantities if x in requested or x in raw), *measured, *others)
 
-    def apply(self, values: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """(known quantities, values by the name of a measurement) of the rest; values: of the whole, by group."""
-        groups = {m.name: value_group(m.name) for m in self.rest.custom}
-        y = {m.name: values[groups[m.name]][..., self._kept(m)] for m in self.whole.custom if m.name in groups}
-        found = {x: values.get(x, np.zeros(self.rest.inputs.sizes[x])) for x in self.rest.known_quantities}
-        raw = {m.name for m in self.rest.raw}
-        for m in self.whole.custom:  # measurements that state some scalars again, and others alone
+    def reduce(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Inputs of the reduced problem, from those of the full one: {group: (size,) or (N, size)}."""
+        others = {name: x for name, x in arrays.items() if name not in self.full.inputs}  # vectors of products
+        kept = {value_group(m.name): self._kept(m) for m in self.full.custom}
+        inputs = {}
+        for name, size in self.reduced.inputs.sizes.items():
+            x = arrays.get(name, np.zeros(size))
+            inputs[name] = x if x.shape[-1] == size else np.ascontiguousarray(x[..., kept[name]])
+        raw = {m.name for m in self.reduced.raw}
+        for m in self.full.custom:  # measurements that state some scalars again, and others alone
             if isinstance(m, RawMeasurement) and m.name in raw:
-                rest, given, x = self._kept(m), values[value_group(m.name)], found[m.quantity]
-                x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], given.shape[:-1]), x.shape[-1])).copy()
-                x[..., np.array(m.places(self.whole.model))[rest]] = given[..., rest]
-                found[m.quantity] = x
-        return found, y
+                components, value, x = self._kept(m), arrays[value_group(m.name)], inputs[m.quantity]
+                x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], value.shape[:-1]), x.shape[-1])).copy()
+                x[..., np.array(m.places(self.full.model))[components]] = value[..., components]
+                inputs[m.quantity] = x
+        return inputs | others
 
     def _kept(self, m: Measurement) -> list[int]:
         """The components of a measurement that are not left out."""
-        gone = {m.name: k for m, k in self.left_out}.get(m.name, ())
-        return [k for k in range(len(m.components(self.whole.model))) if k not in gone]
-
-
-class ReducedArguments:
-    """The map from arguments of a problem to those of the problem without its redundant measurements."""
-
-    def __init__(self, found: Redundant, external_wrenches: bool):
-        self.found, self._external_wrenches = found, external_wrenches
-        self._inputs = Inputs(found.whole, external_wrenches)
-
-    def apply(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Arguments]:
-        """(arrays of the whole problem by group, the same with batch axes, arguments of the reduced problem)."""
-        arrays, lead = self._inputs.checked(arguments._replace(tangents=None, cotangents=None))
-        self._inputs.groups.reject_not_finite(arrays)
-        values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
-        quantities, y = self.found.apply(values)
-        reduced = arguments._replace(q=values["q"], qd=values["qd"], known=(), quantities=quantities, y=y)
-        return arrays, values, reduced
-
-    def reject_bound_calls(self, what: str = "") -> None:
-        """Raise ProblemError: prepared calls do not check solutions."""
-        names = ", ".join(repr(m.name) for m, _ in self.found.left_out)
-        raise ProblemError(
-            f"a prepared call has no checks, which {names} need: bind sd.compile(solver.problem){what} instead"
-        )
+        omitted = {m.name: k for m, k in self.left_out}.get(m.name, ())
+        return [k for k in range(len(m.components(self.full.model))) if k not in omitted]
 
     def reject_left_out(self, wrt: str | Sequence[str] | None) -> None:
         """Raise ProblemError for derivatives by a measurement that is left out."""
-        kept = {m.name for m in self.found.rest.measurements}
+        rest = {m.name for m in self.reduced.measurements}
         for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
-            if name not in kept and name in {m.name for m, _ in self.found.left_out}:
+            if name not in rest and name in {m.name for m, _ in self.left_out}:
                 raise ProblemError(
                     f"{name!r} is left out: it only checks the solution, which does not change with it. Differentiate "
                     "by others, or compile a problem without the measurements that state the same"
                 )
 
-    def __reduce__(self):
-        return ReducedArguments, (self.found, self._external_wrenches)
+    def no_bound_calls(self) -> ProblemError:
+        """The error of a prepared call, which has no checks."""
+        return ProblemError(
+            f"a prepared call has no checks, which {self.names} need: bind sd.compile(solver.problem), or its "
+            "derivatives, instead"
+        )
 
 
-def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
+class FullSystem:
+    """All equations of a problem with redundant ones, at the N states of a call.
+
+    Attributes
+    ----------
+    problem : Problem
+    inputs : dict of arrays
+        {group: (size,) or (N, size)} of the full problem.
+    solved, contradicting : (N,) bool arrays
+        States that all equations solve by least squares, and those at which they contradict each other.
+    """
+
+    def __init__(self, problem: Problem, inputs: dict[str, np.ndarray], n: int):
+        self.problem, self.inputs = problem, inputs
+        self.solved, self.contradicting = np.zeros((2, n), dtype=bool)
+
+    def at(self, states: np.ndarray) -> dict[str, np.ndarray]:
+        """Inputs {group: (n, size)} of some of the states, by number."""
+        n = len(self.solved)
+        return {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in self.inputs.items()}
+
+
+def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction | None:
     """The redundant equations of a problem that has one solution without them; None for any other problem.
 
-    by_value: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular at
-    every state. If constraints are redundant, their wrenches are undetermined: omitted components exert none,
+    numerically: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular
+    at every state. If constraints are redundant, their wrenches are undetermined: omitted components exert none,
     unless other measurements determine all of them.
     """
     model = problem.model
-    if not by_value:
+    if not numerically:
         motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
         twice = bool(problem.constraints) and not structure(problem.system()).sound
         if motion + stated <= problem.layout().n and not twice:
@@ -118,43 +140,46 @@ def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
     if any(quantity in ("qdd", "tau") for name, (quantity, _) in blocks if name in undetermined):
         return None
     places = {measurement_row_name(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
-    gone: dict[str, list[int]] = {}
+    omitted: dict[str, list[int]] = {}
     for row in found.removals:
         m, k = places[row]
-        gone.setdefault(m.name, []).append(k)
-    held = sum(len(gone.get(m.name, ())) for m in problem.valued if isinstance(m, Constraint))
-    seen = bool(held) and not found.missing
-    if not gone or not (seen or found.missing == held):
+        omitted.setdefault(m.name, []).append(k)
+    constrained = sum(len(omitted.get(m.name, ())) for m in problem.valued if isinstance(m, Constraint))
+    observed = bool(constrained) and not found.missing
+    if not omitted or not (observed or found.missing == constrained):
         return None
     try:
-        reduced = without(problem, gone, loosened=seen)
+        reduction = drop_components(problem, omitted, keeps_wrenches=observed)
     except InvalidInput:  # components that are measured together
         return None
-    return None if held and not reduced.rest.diagnose().well_posed else reduced
+    return None if constrained and not reduction.reduced.diagnose().well_posed else reduction
 
 
-def without(problem: Problem, gone: Mapping[str, Iterable[int]], loosened: bool = False) -> Redundant:
-    """The problem without these components of measurements, by name; loosened: see `Redundant`.
+def drop_components(
+    problem: Problem, omitted: Mapping[str, Iterable[int]], keeps_wrenches: bool = False
+) -> Reduction:  # fmt: skip
+    """The problem without these components of measurements, by name; keeps_wrenches: see `Reduction`.
 
     Raises InvalidInput for components that are measured together, KeyError and IndexError for unknown ones.
     """
     model, by_name = problem.model, {m.name: m for m in problem.valued}
-    left_out = tuple((by_name[name], tuple(sorted(k))) for name, k in gone.items())
+    left_out = tuple((by_name[name], tuple(sorted(k))) for name, k in omitted.items())
     for m, components in left_out:
         [m.components(model)[k] for k in components]
     numbers = {m.name: components for m, components in left_out}
     stated = [m for m in problem.measurements if not m.of_state]  # its state is given, and stances may need what goes
-    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model, loosened))]
-    return Redundant(problem, Problem(model, kept, [p.name for p in problem.parameters]), left_out, loosened)
+    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model, keeps_wrenches))]
+    reduced = Problem(model, kept, [p.name for p in problem.parameters])
+    return Reduction(problem, reduced, left_out, keeps_wrenches)
 
 
-def _without(m: Measurement, gone: Iterable[int], model: Model, loosened: bool) -> Measurement | None:
-    rest = [k for k in range(len(m.components(model))) if k not in set(gone)]
-    if gone and loosened and isinstance(m, Constraint):
+def _without(m: Measurement, omitted: Iterable[int], model: Model, keeps_wrenches: bool) -> Measurement | None:
+    rest = [k for k in range(len(m.components(model))) if k not in set(omitted)]
+    if omitted and keeps_wrenches and isinstance(m, Constraint):
         if not isinstance(m, FrameConstraint):
             raise InvalidInput(f"{m.name!r} holds and exerts by one component")
         return m.loosened(rest)
-    if not gone or not rest:
+    if not omitted or not rest:
         return m if rest else None
     if isinstance(m, RawMeasurement):
         pairs = m.pairs(model)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, JointQuantity, SolvedQuantities
 from sysdyn.model.se3 import rotation
-from sysdyn.offline.pivoted_solves import solve_double_double
 from sysdyn.online import display
 from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.calls import Result
-from sysdyn.online.smallest import held, smallest_held
 from sysdyn.online.speeds import gaps, speeds
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
@@ -63,17 +61,6 @@ class About:
                 setattr(Solution, name, _quantity(name))
 
 
-class Whole(NamedTuple):
-    """A problem all of whose equations, more than unknowns, solved some of the states of a call: their numbers.
-
-    inputs: {group: (k, size)} of these k states.
-    """
-
-    problem: Problem
-    inputs: dict[str, np.ndarray]
-    states: np.ndarray
-
-
 class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
@@ -109,7 +96,6 @@ class Solution(SolvedQuantities, extension.RowResult):
     noise_moments: Any
 
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
-    whole: Whole | None = None
 
     def __init__(self, about: About, result: Result):
         """result: of a call; native calls of one state make solutions with a row instead."""
@@ -266,25 +252,13 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     @cached_property
     def undetermined(self) -> tuple[str, ...]:
-        """Forces that are open at some of the states, since constraints repeat each other there, in the system's order.
+        """Names of constraint wrenches that are undetermined at some of the states, where constraints are redundant.
 
-        Accelerations are determined all the same; of these forces the smallest are taken, as by `sysdyn.least_norm`
-        without weights: of a leg that is stretched or folded, or of a loop in its dead centre. What is
-        rounding in a row of a constraint holds nothing; a limb that is bent by 1e-12 rad is held, by forces of any
-        size, unless other constraints repeat each other at the same state.
+        Accelerations are determined all the same, and the least of these wrenches are taken, as by `sysdyn.least_norm`
+        without weights: of a leg that is stretched or folded, or of a loop in its dead centre. Coefficients that are
+        rounding errors count as zero there.
         """
-        flagged, problem = self._result.flagged, self._problem
-        if flagged is None or problem.noisy or not problem.constraints:
-            return ()
-        names, states = np.array(problem.system().plain.col_names), np.flatnonzero(flagged & np.ravel(self.ok))
-        by_all = np.zeros(len(names), dtype=bool)
-        if self.whole:
-            own, states = flagged[self.whole.states], np.setdiff1d(states, self.whole.states)
-            smallest = held(self.whole.problem, {name: x[own] for name, x in self.whole.inputs.items()})
-            by_all = smallest.open[np.isfinite(smallest.d).all(axis=1)].any(axis=0)
-        given = {name: np.broadcast_to(x, (self._n, x.shape[-1]))[states] for name, x in self.inputs.items()}
-        found = smallest_held(problem, given, partial(solve_double_double, problem.system())).open.any(axis=0)
-        return tuple(names[found | by_all].tolist())
+        return self._result.undetermined
 
     def backward_error(self) -> np.ndarray:
         """Relative change (…) of the entries of D and b that makes the solution exact. Needs outputs="all".
@@ -320,10 +294,10 @@ class Solution(SolvedQuantities, extension.RowResult):
         shown: tuple[str | Measurement, ...] = (*QUANTITIES, *self._about.measured)
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
         found = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
-        if self.whole:
-            problem, inputs, states = self.whole
+        if (full := self._result.full_system) and full.solved.any():
+            states = np.flatnonzero(full.solved)
             solved = {name: x[states] for name, x in values.items()}
-            for name, x in forward_errors(problem.system(outputs=shown), inputs, solved).items():
+            for name, x in forward_errors(full.problem.system(outputs=shown), full.at(states), solved).items():
                 found[name][states] = x
         return {name: x.reshape(self._lead) for name, x in found.items()}
 

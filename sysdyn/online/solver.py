@@ -37,8 +37,9 @@ from sysdyn.online.derivatives import DerivativeProduct, Derivatives, compile_de
 from sysdyn.online.display import spy_html
 from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.export import exported_program, framework_function, problem_name
-from sysdyn.online.redundancy import ReducedArguments
-from sysdyn.online.resolving import Resolver
+from sysdyn.online.fallback import FallbackSolver
+from sysdyn.online.overdetermined import TOLERANCE, check_consistency, inconsistent
+from sysdyn.online.redundancy import Reduction
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
@@ -66,7 +67,8 @@ class Counts(NamedTuple):
 class Solver(Differentiable[DerivativeProduct]):
     """A compiled problem.
 
-    problem: the solved problem. whole: the stated one, for a `CheckedSolver` with the measurements that are left out.
+    problem: the solved problem. whole: the stated one, which may have redundant equations. left_out: the measurements
+    and components of `whole` that `problem` does without; they check its solutions to `tolerance`.
     model: its robot. program: the operations. executable: these on a back end. on_singular: action of a call if the
     order fails at a state.
 
@@ -77,15 +79,16 @@ class Solver(Differentiable[DerivativeProduct]):
 
     def __init__(
         self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise",
-        progress: Progress | None = None, check_limits: bool = False,
+        progress: Progress | None = None, check_limits: bool = False, reduction: Reduction | None = None,
     ):  # fmt: skip
-        self.problem = self.whole = problem
+        self.problem, self.whole = problem, reduction.full if reduction else problem
+        self.reduction, self.tolerance = reduction, TOLERANCE
+        self.left_out = reduction.left_out if reduction else ()
         self.model, self.options = problem.model, options
         self.compiled, self.program = compiled, compiled.program
         check_among("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
-        self._inputs = Inputs(problem, options.external_wrenches, check_limits)
-        self._reduction: ReducedArguments | None = None  # of calls, if measurements were left out
+        self._inputs = Inputs(problem, options.external_wrenches, check_limits, reduction=reduction)
         began = time.perf_counter()
         backend = backend_named(options.backend)
         self.executable = Runner(backend(self.program, options.code_level, real=options.kernel_real))
@@ -104,10 +107,11 @@ class Solver(Differentiable[DerivativeProduct]):
                 problem, compiled.choice, options, self.program.guards, cache_key(problem, options), progress
             )
         self.posterior = posteriors.posterior if posteriors else None
-        self._resolver = Resolver(problem, options, self.executable, self._calls)
+        self._fallback = FallbackSolver(problem, options, self.executable, self._calls, reduction)
         self._about = About(
-            problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured
-        )
+            problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured,
+            idle=reduction.inactive_constraints if reduction else (),
+        )  # fmt: skip
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -158,7 +162,14 @@ class Solver(Differentiable[DerivativeProduct]):
         result = self._calls.run(arguments, threads, on_singular, about, owned)
         if result.flagged is not None:
             self.resolve(result, policy)
-        return self._solution(about, result)
+        solution = self._solution(about, result)
+        if self.reduction and result.full_system:
+            consistency = check_consistency(self.reduction, solution, result.full_system, self.tolerance)
+            if consistency.violated.any() and policy == "raise":
+                raise inconsistent(self.reduction, consistency, result.full_system, self.tolerance)
+            solution.differences = consistency.errors
+            solution.ok = solution.ok & ~consistency.violated
+        return solution
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""
@@ -167,8 +178,8 @@ class Solver(Differentiable[DerivativeProduct]):
         return on_singular or self.on_singular
 
     def resolve(self, run: Result, policy: str) -> None:
-        """Deal with the states whose status is not zero, as `policy` says; see `Resolver.resolve`."""
-        self._resolver.resolve(run, policy)
+        """Solve the states whose status is not zero another way; see `FallbackSolver.resolve`."""
+        self._fallback.resolve(run, policy)
 
     # ---- control loops ------------------------------------------------------------------------------------------
 
@@ -188,8 +199,6 @@ class Solver(Differentiable[DerivativeProduct]):
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
         """
-        if self._reduction:
-            self._reduction.reject_bound_calls()
         return self._calls.bind(Arguments.of(q, qd, known, given), threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------
@@ -216,9 +225,7 @@ class Solver(Differentiable[DerivativeProduct]):
         return self._compile_derivatives(kind, of, wrt)
 
     def _compile_derivatives(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> Any:
-        return compile_derivatives(
-            kind, self.problem, self.choice, self.program, self.options, of, wrt, self._reduction
-        )
+        return compile_derivatives(kind, self.problem, self.choice, self.program, self.options, of, wrt, self.reduction)
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
@@ -342,7 +349,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
         Raises FileError if it cannot be written, ProblemError if a custom measurement has no stored form.
         """
-        return write_file(path, storage.pack(self.compiled, self.options, self.problem))
+        return write_file(path, storage.pack(self.compiled, self.options, self.whole, self.reduction))
 
     @cached_property
     def _in_double(self) -> Runner:
@@ -357,6 +364,9 @@ class Solver(Differentiable[DerivativeProduct]):
         return exported_program(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
+        if self.reduction:  # a function of the reduced problem, without checks
+            return Solver(self.problem, self.options, self.compiled).framework_function(on_singular)
+
         def on_failure(_: Program, run: Result) -> None:
             dead = run.status & BAD_INPUT != 0
             if dead.any() and on_singular == "raise":
@@ -385,7 +395,7 @@ class Solver(Differentiable[DerivativeProduct]):
         outputs = self.outputs
 
         def eager_call(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
-            found = Solver.__call__(self, *args, on_singular=on_singular, **kwargs)  # without checks of the whole
+            found = self(*args, on_singular=on_singular, **kwargs)
             return {name: found[name] for name in outputs}
 
         return framework_function(
@@ -395,11 +405,15 @@ class Solver(Differentiable[DerivativeProduct]):
 
     def __reduce__(self):
         payload = storage.pack(self.compiled, self.options, None)
-        return restored, (self.problem, payload, self.on_singular, self.options.outputs, self._inputs.check_limits)
+        options = self.on_singular, self.options.outputs, self._inputs.check_limits, self.reduction, self.tolerance
+        return restored, (self.problem, payload, *options)
 
 
 def restored(
-    problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = (), check_limits: bool = False
-) -> Solver:
+    problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = (), check_limits: bool = False,
+    reduction: Reduction | None = None, tolerance: float = TOLERANCE,
+) -> Solver:  # fmt: skip
     stored = storage.unpack(payload, problem, tuple(outputs))
-    return Solver(problem, stored.options, stored.compiled, on_singular, check_limits=check_limits)
+    solver = Solver(problem, stored.options, stored.compiled, on_singular, None, check_limits, reduction)
+    solver.tolerance = tolerance
+    return solver

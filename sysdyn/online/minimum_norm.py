@@ -1,22 +1,108 @@
-"""Problems that are not well posed: their smallest solution, and the determined parts of it."""
+"""Minimum-norm solutions of equations that leave unknowns undetermined: `least_norm`, and redundant constraints."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.diagnosis.null_space import MotionElimination, involved
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, few
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Result, copied
-from sysdyn.online.smallest import Smallest
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Group
+
+# Share of an equation's terms left over above which it contradicts others (half of the digits).
+AGREEMENT = 1e-8
+# Share of the greatest known term below which those of one equation are rounding errors of the others (chosen).
+LEAST_TERMS = 1e-4
+# Share of an equation's terms that rounding leaves: 45 rounding units.
+ROUNDING_SHARE = 1e-14
+# Coefficients below this, of terms near 1, may be rounding errors: sin(π) is 1.2e-16, and limbs have many joints.
+ROUNDED_SINE = 1e-13
+# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
+WEIGHTLESS = 1e-10
+
+
+class MinimumNorm:
+    """Minimum-norm solutions of exact equations, state by state; W (unknowns,): weights, none by default."""
+
+    def __init__(self, system: BlockSystem, W: np.ndarray | None = None):
+        self.system, self._elimination = system, MotionElimination(system)
+        self._weights = np.zeros(system.layout.n) if W is None else W
+        # 1 for q̈, 1 / M for fx, w and further loads, 0 for all unknowns that follow from them
+        load = 1.0 / (system.model.mass or 1.0)
+        sizes = {"qdd": 1.0, **dict.fromkeys(("fx", "w", *system.layout.further), load)}
+        self._natural = np.array([sizes.get(quantity, 0.0) for quantity, _ in system.col_blocks])
+
+    def at(
+        self, entries: np.ndarray, b: np.ndarray, tolerance: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(d (unknowns,), mask of undetermined unknowns, mask of equations that contradict each other).
+
+        If equations contradict each other, d is a least-squares solution. tolerance: see `NullSpaces`.
+        """
+        rows, columns = self.system.scaling
+        spaces = self._elimination.at(entries, tolerance)
+        x, misfit = spaces.solve(b * rows)
+        d, undetermined, contradicting = x * columns, involved(spaces.right), misfit > AGREEMENT
+        if contradicting.any():
+            dependent = involved(spaces.left) & contradicting
+            return d, undetermined, dependent if dependent.any() else contradicting
+        return self._least(d, spaces.right * columns[:, None]), undetermined, contradicting
+
+    def _least(self, d: np.ndarray, N: np.ndarray) -> np.ndarray:
+        """d + N z with ‖W (d + N z)‖ least, and among those the least in natural weights; N (unknowns, k): a basis."""
+        if not N.shape[1]:
+            return d
+        Q, R = np.linalg.qr(self._natural[:, None] * N)
+        N = np.linalg.solve(R.T, N.T).T  # orthonormal in natural weights
+        d = d - N @ (Q.T @ (self._natural * d))
+        if self._weights.any():
+            W = self._weights
+            d = d - N @ np.linalg.lstsq(W[:, None] * N, W * d, rcond=WEIGHTLESS)[0]
+        return d
+
+
+class LeastWrenches(NamedTuple):
+    """Solution d (unknowns,) of least constraint wrenches at a state, and masks of its unknowns and equations."""
+
+    d: np.ndarray
+    undetermined: np.ndarray
+    contradicting: np.ndarray
+    solved: bool
+
+
+class ConstraintWrenches:
+    """Least wrenches at states where constraints are redundant up to rounding errors, of a problem without noise."""
+
+    def __init__(self, problem: Problem):
+        self._system = problem.system().plain
+        self._minimum_norm = MinimumNorm(self._system)
+
+    def at(self, inputs: dict[str, np.ndarray]) -> LeastWrenches:
+        """The solution at one state, inputs (size,) by group.
+
+        Not solved: a state at which constraints contradict each other, accelerations are undetermined, or d violates an
+        equation. The latter is near a singular state, where all digits are lost.
+        """
+        system = self._system
+        entries, b = (x.high for x in system.values_double_double(inputs))
+        d, undetermined, contradicting = self._minimum_norm.at(entries, b, ROUNDED_SINE)
+        D = system.matrix(entries)
+        terms, known = abs(D) @ np.abs(d) + np.abs(b), np.abs(b).max(initial=0.0)
+        allowed = AGREEMENT * np.maximum(np.minimum(terms, known), LEAST_TERMS * known) + ROUNDING_SHARE * terms
+        violated = np.abs(D @ d + b) > allowed
+        moving = undetermined[system.layout.quantity_columns("qdd")]
+        solved = undetermined.any() and not (contradicting.any() or violated.any() or moving.any())
+        return LeastWrenches(d, undetermined, contradicting, bool(solved))
 
 
 class LeastNormSolution(Solution):
@@ -59,11 +145,11 @@ def least_norm(
     inputs.groups.reject_not_finite(arrays)
     system = problem.system().plain
     n = math.prod(lead)
-    smallest = Smallest(system, _weights(system, {} if weights is None else weights))
+    minimum_norm = MinimumNorm(system, _weights(system, {} if weights is None else weights))
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
     d, free = np.empty((n, system.layout.n)), np.empty((n, system.layout.n), dtype=bool)
     for k in range(n):
-        d[k], free[k], against = smallest.at(entries[k], b[k])
+        d[k], free[k], against = minimum_norm.at(entries[k], b[k])
         if against.any():
             residual = np.abs(system.matrix(entries[k]) @ d[k] + b[k])
             raise ProblemError(_contradiction(system, against, residual, k))
