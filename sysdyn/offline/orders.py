@@ -20,7 +20,7 @@ from sysdyn.sparse.quasidefinite import LAST_RESORT
 from sysdyn.sparse.sampled import SampledMatrix
 
 # Orders that "auto" tries besides the recursive ones.
-AUTO = ("tearing", "umfpack", "markowitz")
+AUTO = ("tearing", "umfpack", "markowitz", "colamd")
 # Orders that are tried besides the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
 # accelerations determine needs no multipliers (iCub on two feet: 8,537 and 8,960 operations for 13,377).
 KNOWN_MOTION = ("umfpack", "tearing")

@@ -11,11 +11,13 @@ from functools import partial
 
 import numpy as np
 
+from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.quasidefinite import SYMMETRIC
 from sysdyn.sparse.sampled import Order, SampledMatrix
+from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.tearing import tearing_order
 
 # Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots. On a humanoid
@@ -35,6 +37,14 @@ def umfpack_columns(a: SampledMatrix) -> Pivots:
     return choose_rows(a, umfpack_pivots(a).columns)
 
 
+def colamd(a: SampledMatrix) -> Pivots:
+    """COLAMD's column order (Davis et al. 2004), through SuperLU, with rows by safe pivoting: good for long chains."""
+    lu = factors(a.weighted(STEER), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    if lu is None:
+        raise NoSafeOrdering("SuperLU: the matrix is exactly singular, whatever the state")
+    return choose_rows(a, np.argsort(lu.perm_c).tolist())
+
+
 def unscaled(order: Order) -> Order:
     """The order that compares values without equilibration: sometimes the luckier start of a greedy search."""
     return lambda a: order(replace(a, units=(np.ones(len(a.rhs)), np.ones(a.n))))
@@ -45,6 +55,7 @@ look_ahead: Order = partial(markowitz, width=WIDTH, depth=DEPTH)
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "tearing": (tearing_order, partial(tearing_order, tried=8), partial(tearing_order, certified=True)),
     "umfpack": (umfpack_pivots, umfpack_columns),
+    "colamd": (colamd,),
     "markowitz": (unscaled(markowitz), markowitz, unscaled(look_ahead), look_ahead),
     "symmetric": SYMMETRIC,
 }

@@ -2,7 +2,7 @@
 
 [H A^T; A −G] with H and G positive semidefinite keeps this form when an index, or a pair of each kind, is eliminated
 (Vanderbei 1995). Two kinds of pivot are safe at every state and add nothing that is taken away again later: a diagonal
-entry that stays on its side of zero, and a pair (i of G, j of H) with an entry A_ij that does and G_ii = 0: an exact
+entry that keeps its sign, and a pair (i of G, j of H) with an entry A_ij that does and G_ii = 0: an exact
 equation that gives one unknown in terms of others. With G_ii > 0 a pair costs digits of variances, not of the solution,
 if G_ii is large. Node by node, an index without a safe pivot in its node is delayed to the parent's, as in multifrontal
 methods (Duff and Reid 1983).
@@ -21,13 +21,11 @@ from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, Order, SampledElimination, SampledMatrix, Tree
 
-# Least diagonal pivot at every sample as a share of the greatest entry of its column: tolerant, and strict (chosen).
-LEAST_DIAGONAL = (1e-13, 1e-6)
-# Least entry of a pair at every sample as a share of each other entry of its column: tolerant, and strict (chosen).
-LEAST_OF_PAIRS = (0.6, 0.9)
+# Least diagonal pivot at every sample as a share of the greatest entry of its column (450 rounding units).
+LEAST_DIAGONAL = 1e-13
+# Least entry of a pair at every sample as a share of each other entry of its column, in one of the starts (by trial).
+LEAST_OF_PAIRS = 0.6
 
-# Message of NoSafeOrdering for a matrix without a tree.
-NOT_SYMMETRIC = "'symmetric' is an order of symmetric systems, which noisy measurements make"
 # Cost of a new entry in entries that are there already: fill-in decides, and the others break ties (chosen).
 FILL = 100
 
@@ -36,7 +34,6 @@ Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, c
 
 def quasidefinite(
     a: SampledMatrix,
-    least: float = LEAST_DIAGONAL[0],
     by_node: bool = True,
     pairs_first: bool = True,
     noisy_pairs: bool = False,
@@ -44,42 +41,38 @@ def quasidefinite(
 ) -> Pivots:
     """The order (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
-    least: least diagonal pivot as a share of its column. by_node: node by node from the leaves; if False, at each step
-    the cheapest pivot of the whole matrix. pairs_first: diagonal pivots only after the last pair; if False, whichever
-    costs less. noisy_pairs: pairs of an unknown and a noisy equation, too. least_of_pairs: least entry of a pair as a
-    share of the others in its column; with small ones, such as lever arms, digits are lost and many diagonal pivots
-    become unsafe. Raises NoSafeOrdering if the matrix is not of this kind or no safe pivot is left.
+    by_node: node by node from the leaves; if False, at each step the cheapest pivot of the whole matrix. pairs_first:
+    diagonal pivots only after the last pair; if False, whichever costs less. noisy_pairs: pairs of an unknown and a
+    noisy equation, too. least_of_pairs: least entry of a pair as a share of the others in its column; with small ones,
+    such as lever arms, digits are lost and many diagonal pivots become unsafe. Raises NoSafeOrdering if the matrix is
+    not of this kind or no safe pivot remains.
     """
-    if a.tree is None:
-        raise NoSafeOrdering(NOT_SYMMETRIC)
-    search = _Search(replace(a, min_column_ratio=least_of_pairs), a.tree, pairs_first, noisy_pairs)
-    left = search.work_from_the_leaves(a.tree, least) if by_node else set(range(a.n))
-    for threshold in (least, LEAST_DIAGONAL[0]):
-        left = search.work_through(left, threshold)
-    if left:
-        raise NoSafeOrdering(f"{len(left)} unknowns have no pivot that keeps away from zero")
-    return Pivots(search.rows, search.columns)
+    tree = _tree_of(a)
+    search = _Search(replace(a, min_column_ratio=least_of_pairs), tree, pairs_first, noisy_pairs)
+    return search.finish(search.work_from_the_leaves(tree) if by_node else range(a.n))
 
 
 def reduced(a: SampledMatrix) -> Pivots:
-    """The pairs of the tree, then diagonal pivots of the matrix they leave, by least fill-in.
+    """The pairs of the tree, then diagonal pivots of the remaining matrix, by least fill-in.
 
     As a recursion eliminates the equations of motion, with a small dense problem at its end. Raises NoSafeOrdering if
-    the matrix is not of this kind or no safe pivot is left.
+    the matrix is not of this kind or no safe pivot remains.
     """
-    if a.tree is None:
-        raise NoSafeOrdering(NOT_SYMMETRIC)
-    search, left = _Reduced(a, a.tree), set(range(a.n))
-    for pair in a.tree.pairs:
+    tree = _tree_of(a)
+    search = _LeastFill(a, tree)
+    for pair in tree.pairs:
         search.take(*pair)
-        left -= set(pair)
-    if left := search.work_through(left, LEAST_DIAGONAL[0]):
-        raise NoSafeOrdering(f"{len(left)} unknowns have no pivot that keeps away from zero")
-    return Pivots(search.rows, search.columns)
+    return search.finish(set(range(a.n)).difference(*tree.pairs))
+
+
+def _tree_of(a: SampledMatrix) -> Tree:
+    if a.tree is None:
+        raise NoSafeOrdering("'symmetric' is an order of symmetric systems, which noisy measurements make")
+    return a.tree
 
 
 class _Search:
-    """The pivots chosen so far, and the sampled values that are left."""
+    """The pivots chosen so far, and the active submatrix."""
 
     def __init__(self, a: SampledMatrix, tree: Tree, pairs_first: bool, noisy_pairs: bool):
         self.state, self.noisy_pairs = SampledElimination(a), noisy_pairs
@@ -89,16 +82,16 @@ class _Search:
         self.columns: list[int] = []
         self._safe: dict[int, dict[int, bool]] = {}  # of column j, by row, until the column changes
 
-    def work_from_the_leaves(self, tree: Tree, least: float) -> set[int]:
+    def work_from_the_leaves(self, tree: Tree) -> set[int]:
         """Eliminate the indices with a safe pivot, node by node; returns the rest."""
         fronts: list[set[int]] = [set() for _ in range(len(tree.parent) + 1)]  # the last one is that of group −1
         for i, group in enumerate(tree.group):
             fronts[group].add(i)
         for node in reversed(range(len(tree.parent))):
-            fronts[tree.parent[node]] |= self.work_through(fronts[node], least)
+            fronts[tree.parent[node]] |= self.work_through(fronts[node])
         return fronts[-1]
 
-    def work_through(self, front: Iterable[int], least: float) -> set[int]:
+    def work_through(self, front: Iterable[int]) -> set[int]:
         """Eliminate the indices with a safe pivot in the front, cheapest first; returns the rest."""
         front = set(front)
         small: set[int] = set()  # indices whose diagonal entry is too small
@@ -117,7 +110,7 @@ class _Search:
             if not heap:
                 return front
             *_, i, j = heapq.heappop(heap)[0]
-            if i == j and self._is_small(i, least):
+            if i == j and self._is_small(i):
                 small.add(i)
                 changed = {i}
                 continue
@@ -128,6 +121,12 @@ class _Search:
             options.pop(j, None)
             small -= neighbours
             changed = neighbours.union(*(self.state.rows[k] for k in neighbours))
+
+    def finish(self, front: Iterable[int]) -> Pivots:
+        """The order, after the elimination of these indices. Raises NoSafeOrdering if some have no safe pivot."""
+        if deferred := self.work_through(front):
+            raise NoSafeOrdering(f"{len(deferred)} unknowns have no pivot that keeps away from zero")
+        return Pivots(self.rows, self.columns)
 
     def take(self, i: int, j: int) -> None:
         """Eliminate a diagonal entry or a pair."""
@@ -144,27 +143,27 @@ class _Search:
         row = self.state.rows[i]
         if self.positive[i] or (i in row and not self.noisy_pairs):
             return []
-        near = (j for j in row if j in front and self.positive[j] and self._is_safe(i, j))
-        return [(0, self._cost(i, j), i, j) for j in near]
+        columns = (j for j in row if j in front and self.positive[j] and self._is_safe(i, j))
+        return [(0, self._cost(i, j), i, j) for j in columns]
 
     def _is_safe(self, i: int, j: int) -> bool:
-        known = self._safe.setdefault(j, {})
-        if i not in known:
-            known[i] = self.state.is_safe(i, j)
-        return known[i]
+        by_row = self._safe.setdefault(j, {})
+        if i not in by_row:
+            by_row[i] = self.state.is_safe(i, j)
+        return by_row[i]
 
     def _diagonal(self, i: int) -> list[Option]:
-        """The diagonal entry, if it stays on its side of zero."""
+        """The diagonal entry, if it keeps its sign."""
         entry = self.state.rows[i].get(i)
         if entry is None or not (entry if self.positive[i] else -entry).min() > 0.0:
             return []
         return [(self.diagonal_rank, self._diagonal_cost(i), i, i)]
 
-    def _is_small(self, i: int, least: float) -> bool:
-        """True if the diagonal entry is below this share of its row at some state."""
+    def _is_small(self, i: int) -> bool:
+        """True if the diagonal entry is below LEAST_DIAGONAL of its row at some state."""
         row = self.state.rows[i]
         largest = np.max([np.abs(x) for x in row.values()], axis=0)
-        return bool((np.abs(row[i]) < least * largest).any())
+        return bool((np.abs(row[i]) < LEAST_DIAGONAL * largest).any())
 
     def _diagonal_cost(self, i: int) -> int:
         n = len(self.state.rows[i]) - 1
@@ -179,8 +178,8 @@ class _Search:
         return cost if j in self.state.unit_columns[i] else cost + n + m
 
 
-class _Reduced(_Search):
-    """Search by fill-in, without pairs other than the tree's."""
+class _LeastFill(_Search):
+    """Diagonal pivots by least fill-in."""
 
     def __init__(self, a: SampledMatrix, tree: Tree):
         super().__init__(a, tree, pairs_first=True, noisy_pairs=False)
@@ -196,9 +195,9 @@ class _Reduced(_Search):
         return []
 
     def _diagonal_cost(self, i: int) -> int:
-        near = self._bits(i) & ~(1 << i)
+        row = self._bits(i) & ~(1 << i)
         columns = [self._bits(j) for j in self.state.rows[i] if j != i]
-        return FILL * sum((near & ~bits).bit_count() for bits in columns) + len(columns)
+        return FILL * sum((row & ~bits).bit_count() for bits in columns) + len(columns)
 
     def _bits(self, i: int) -> int:
         if i not in self._columns:
@@ -211,13 +210,12 @@ SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, pairs_first=False, noisy_pairs=True),
     reduced,
     quasidefinite,
-    *(partial(quasidefinite, by_node=False, least_of_pairs=least) for least in LEAST_OF_PAIRS),
+    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS),
     partial(quasidefinite, by_node=False),
     partial(quasidefinite, by_node=False, pairs_first=False),
 )
 # Symmetric orders that are tried if none of SYMMETRIC is safe.
 LAST_RESORT: tuple[Order, ...] = (
-    partial(quasidefinite, least=LEAST_DIAGONAL[1]),
     partial(quasidefinite, noisy_pairs=True),
     partial(quasidefinite, noisy_pairs=True, by_node=False),
 )
