@@ -71,9 +71,9 @@ def compile(
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
     ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "tearing", "umfpack", "markowitz", "colamd",
-                 "symmetric"; or your own: (row_perm, col_perm), the row and the column of each pivot of problem.system(), such as P
-                 and Q of another program, or a function that makes them of its pattern (CSR of ones). Yours is checked,
-                 too
+                 "symmetric"; or your own: (row_perm, col_perm), the row and the column of each pivot of
+                 problem.system(), such as P and Q of another program, or a function that makes them of its pattern
+                 (CSR of ones). Yours is checked, too
     outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
                  values at the solution are solution["imu"]; operations that they do not need are omitted
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
