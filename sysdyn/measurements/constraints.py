@@ -34,7 +34,7 @@ from sysdyn.model.se3 import checked_pose, cross, translation, unskew
 from sysdyn.program.graph import sqrt
 
 # A kind of contact or joint: its name, or the components that it holds.
-Kind = str | Sequence[str]
+ConstraintKind = str | Sequence[str]
 
 # Components that a contact of each kind holds, z being the normal.
 CONTACTS: dict[str, tuple[str, ...]] = {
@@ -220,7 +220,7 @@ class Contact(FrameConstraint, FrameAcceleration):
     at: np.ndarray | None = None
 
     def __init__(
-        self, frame: FrameRef, kind: Kind = "fixed", reference: str = "local", name: str | None = None,
+        self, frame: FrameRef, kind: ConstraintKind = "fixed", reference: str = "local", name: str | None = None,
         stabilise: Stabilise = None, at: np.ndarray | None = None,
     ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
@@ -289,7 +289,7 @@ class ContactWrench(FrameConstraint, FrameSensor):
     optional = expected = True
 
     def __init__(
-        self, frame: FrameRef, kind: Kind = "fixed", reference: str = "local", name: str | None = None,
+        self, frame: FrameRef, kind: ConstraintKind = "fixed", reference: str = "local", name: str | None = None,
         noise: Any = None, bias: Drift | None = None,
     ):  # fmt: skip
         name = name or f"ContactWrench({placed(frame, 'ContactWrench')[1]})"
@@ -349,8 +349,8 @@ class LoopJoint(FrameConstraint, Sensor):
     optional = True
 
     def __init__(
-        self, frame_a: FrameRef, frame_b: FrameRef, kind: Kind = "spherical", axis: str = "z", name: str | None = None,
-        stabilise: Stabilise = None,
+        self, frame_a: FrameRef, frame_b: FrameRef, kind: ConstraintKind = "spherical", axis: str = "z",
+        name: str | None = None, stabilise: Stabilise = None,
     ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         self.axis = axis
@@ -541,7 +541,7 @@ def stabilised(constraint: Stabilised, stabilise: Stabilise) -> Stabilised:
     return changed
 
 
-def _named(what: str, kind: Kind, kinds) -> Sequence[str]:
+def _named(what: str, kind: ConstraintKind, kinds) -> Sequence[str]:
     """Components of a kind, given by its name or by themselves. Raises UnknownName."""
     return kinds[checked_kind(f"{what}:", kind, kinds)] if isinstance(kind, str) else kind
 

@@ -23,7 +23,7 @@ from sysdyn.program.groups import slices
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
 
 
-class _Combination(Measurement):
+class _LinearMeasurement(Measurement):
     """Combination Σ C x + bias, with blocks {(quantity, name): C} that subclasses give for a model.
 
     bias: numbers, a function, or unknown over a log as `drift` is: a Constant or a RandomWalk.
@@ -94,7 +94,7 @@ class _Combination(Measurement):
         return f"<{self.name}: {', '.join(self.chosen)}>"
 
 
-class Linear(_Combination):
+class Linear(_LinearMeasurement):
     """Any linear combination Σ C x + bias of a, f, τ, fx, q̈.
 
     blocks      {(quantity, name): C (m, size)} with the joint's name for tau and qdd, the body's for a, fx and f (or
@@ -142,7 +142,7 @@ class Linear(_Combination):
         }  # fmt: skip
 
 
-class MotorTorque(_Combination):
+class MotorTorque(_LinearMeasurement):
     """Torques of motors [N m or N] that drive joints through a linear transmission: y = matrix τ + bias.
 
     joints      names of the joints, whose degrees of freedom follow each other in τ

@@ -32,7 +32,7 @@ from sysdyn.model.se3 import X_inverse, checked_pose, cross_force
 from sysdyn.program.graph import is_zero
 
 # Coefficients (m, size) of an equation, by quantity and the name of its joint or body.
-Blocks = Mapping[tuple[str, str], np.ndarray]
+CoefficientBlocks = Mapping[tuple[str, str], np.ndarray]
 
 
 class Instrument(Measurement):
@@ -121,7 +121,7 @@ class Sensor(Instrument):
     and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. Arguments as of `Instrument`.
     """
 
-    def equations(self, ctx: Context) -> tuple[Blocks, np.ndarray]:
+    def equations(self, ctx: Context) -> tuple[CoefficientBlocks, np.ndarray]:
         raise NotImplementedError
 
     def axes(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
