@@ -48,7 +48,7 @@ _JOINT_FIELDS = {"position": "q.", "velocity": "qd.", "effort": "tau:"}
 
 
 # Key of a number in a message: (field, joint). joint: name, or index if names are missing; "" in other messages.
-_Key = tuple[str, str | int]
+_FieldKey = tuple[str, str | int]
 
 
 def read_bag(
@@ -78,7 +78,7 @@ def read_bag(
             raise FileError(f"{path} has no topic of the types {', '.join((_JOINTS, *_FIELDS))}")
         count = {topic: sum(x.msgcount for x in connections) for topic, connections in topics.items()}
         main = min(topics, key=lambda topic: (topics[topic][0].msgtype != _JOINTS, -count[topic]))
-        columns, place = [(TIME, TIME)], dict[str, dict[_Key, int]]()
+        columns, place = [(TIME, TIME)], dict[str, dict[_FieldKey, int]]()
         for topic, connections in topics.items():
             names = _names(path, bag, connections) if count[topic] else {}
             place[topic] = {key: len(columns) + k for k, key in enumerate(names)}
@@ -137,13 +137,13 @@ def _open_bag(path: Path) -> Iterator[Any]:
         yield bag
 
 
-def _names(path: Path, bag: Any, connections: Sequence[Any]) -> dict[_Key, tuple[str, str]]:
+def _names(path: Path, bag: Any, connections: Sequence[Any]) -> dict[_FieldKey, tuple[str, str]]:
     """{key: (column, alias or "")} of a topic. Joint states are scanned for all joint names."""
     topic, kind = connections[0].topic, connections[0].msgtype
     if kind != _JOINTS:
         name = topic.lstrip("/")
         return {(field, ""): (f"{topic}/{field}", c and f"{name}: {c}") for field, c in _FIELDS[kind].items()}
-    keys: dict[_Key, None] = {}
+    keys: dict[_FieldKey, None] = {}
     for connection, _, raw in bag.messages(connections):
         keys |= dict.fromkeys(_values(path, connection, bag.deserialize(raw, kind)))
     joints = {joint: k for k, joint in enumerate(dict.fromkeys(joint for _, joint in keys))}
@@ -153,9 +153,9 @@ def _names(path: Path, bag: Any, connections: Sequence[Any]) -> dict[_Key, tuple
     }  # fmt: skip
 
 
-def _values(path: Path, connection: Any, message: Any) -> dict[_Key, float]:
+def _values(path: Path, connection: Any, message: Any) -> dict[_FieldKey, float]:
     """Values of a message by key. Raises FileError if the fields of joint states differ in length."""
-    values: dict[_Key, float] = {}
+    values: dict[_FieldKey, float] = {}
     for field in _FIELDS.get(connection.msgtype, ()):
         x = message
         for part in field.split("/"):

@@ -54,7 +54,7 @@ class Learned(NamedTuple):
     error: dict[str, np.ndarray]
 
 
-class _Point(NamedTuple):
+class _LikelihoodPoint(NamedTuple):
     """Log-likelihood at some covariances, with the moments and the Fisher information of their p factors.
 
     observed, expected (p,): moments; their difference is the gradient, see `Estimate.noise_moments`. information (p,),
@@ -178,7 +178,7 @@ def learn_noise_of_states(
 
 def _evaluate(
     noises: Mapping[str, Noise], noise: NoiseCovariances, estimate: Callable[[Named], Estimate], solved: np.ndarray
-) -> _Point:
+) -> _LikelihoodPoint:
     """Evaluate the likelihood of the solved states. Raises SingularState if one of them is not solved any more."""
     if far := [name for name, x in noises.items() if x.is_far(x.numbers(noise[name]), MAX_VARIANCE_RATIO)]:
         raise SingularState(
@@ -198,7 +198,7 @@ def _evaluate(
             information.append(diagonal[:, i] * diagonal[:, j] + H * H)
         else:
             information.append(2.0 * H * H)
-    return _Point(
+    return _LikelihoodPoint(
         noise, float(np.sum(likelihoods[solved])), observed.sum(axis=0), expected.sum(axis=0),
         np.concatenate(information, axis=1).sum(axis=0), _correlations(observed - expected),
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _correlations(scores: np.ndarray) -> np.ndarray:
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _mm_step(noises: Mapping[str, Noise], point: _Point) -> NoiseCovariances:
+def _mm_step(noises: Mapping[str, Noise], point: _LikelihoodPoint) -> NoiseCovariances:
     """Maximise a minorant of the likelihood: σ² √(o / e) for moments o, e; L G L^T with G E G = O."""
     covariances: NoiseCovariances = {}
     for name, part in _parts(noises).items():
@@ -241,7 +241,9 @@ def _mm_step(noises: Mapping[str, Noise], point: _Point) -> NoiseCovariances:
     return covariances
 
 
-def _scoring_step(noises: Mapping[str, Noise], point: _Point, damping: float, states: int) -> NoiseCovariances:
+def _scoring_step(
+    noises: Mapping[str, Noise], point: _LikelihoodPoint, damping: float, states: int
+) -> NoiseCovariances:
     """Damped step of Fisher scoring."""
     g, root = point.observed - point.expected, np.sqrt(point.information)
     free, step = root > 0.0, np.zeros(len(root))
@@ -286,7 +288,7 @@ def _symmetric(x: np.ndarray) -> np.ndarray:
 # ---- statistical errors ----------------------------------------------------------------------------------------------
 
 
-def _errors(noises: Mapping[str, Noise], point: _Point) -> dict[str, np.ndarray]:
+def _errors(noises: Mapping[str, Noise], point: _LikelihoodPoint) -> dict[str, np.ndarray]:
     """Relative statistical errors {name: (m,)} of standard deviations; inf if they are not determined."""
     free = point.information > 0.0
     eigenvalues, vectors = np.linalg.eigh(point.correlations[np.ix_(free, free)])

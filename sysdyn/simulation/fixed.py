@@ -75,7 +75,7 @@ def run(job: SimulationTask, threads: int | None) -> Recording:
     row = 16 * (sum(steps.kept.values()) + sum(steps.outputs.values()))
     width = steps.executable.backend.width
     part = n if job.controller else max(1, INTERMEDIATE_BYTES // row // width) * width
-    parts = [_Part(job, record, k, min(n, k + part)).run for k in range(0, n, part)]
+    parts = [_RobotRange(job, record, k, min(n, k + part)).run for k in range(0, n, part)]
     team = steps.executable.choose_threads(n * (job.count + 1), threads) if len(parts) > 1 else 1
     if team > 1:
         THREADS.run(parts, team)
@@ -85,7 +85,7 @@ def run(job: SimulationTask, threads: int | None) -> Recording:
     return record
 
 
-class _Part:
+class _RobotRange:
     """Robots first … last − 1 of a job."""
 
     def __init__(self, job: SimulationTask, record: Recording, first: int, last: int):

@@ -32,7 +32,7 @@ class Least:
         return self.chain()
 
 
-class _Unknowns(NamedTuple):
+class _ChainIndices(NamedTuple):
     """Chains side by side: numbers (chains, k) of their unknowns, and degrees of freedom (chains, f).
 
     rows, entries: of each source, numbers (chains, …) of rows and of their entries that belong to each chain; places
@@ -48,7 +48,7 @@ class _Unknowns(NamedTuple):
     Q: np.ndarray
 
 
-class _Steps(NamedTuple):
+class _Transitions(NamedTuple):
     """Transitions between times t: steps dt (N − 1,), shares of biases left, variances of their walk, Φ and Q."""
 
     t: np.ndarray
@@ -74,12 +74,12 @@ class Linearised:
     gone: Sequence[Unseen] = ()
     sizes: np.ndarray | None = None
     raised: np.ndarray | None = None
-    _known_steps: _Steps | None = None
+    _known_steps: _Transitions | None = None
     _known_errors: tuple[Path, np.ndarray, np.ndarray] | None = None
     _room: chain.Room = field(default_factory=chain.Room)
 
     @cached_property
-    def _parts(self) -> list[_Unknowns]:
+    def _parts(self) -> list[_ChainIndices]:
         """The unknowns in parts that nothing couples; those with the same rows side by side."""
         own, nv = self.unknowns, self.unknowns.model.nv
         pattern = self.start.P != 0.0
@@ -107,7 +107,7 @@ class Linearised:
             alike.setdefault(key, []).append(columns)
         return [self._side_by_side(np.array(columns), numbers) for columns in alike.values()]
 
-    def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _Unknowns:
+    def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _ChainIndices:
         """The part of chains (chains, k) alike; numbers: of rows in their chain."""
         own, nv = self.unknowns, self.unknowns.model.nv
         freedoms = np.array([x[x < nv] for x in columns])
@@ -122,7 +122,7 @@ class Linearised:
         beside = np.repeat(np.arange(f, k)[:, None], 2, axis=1)
         Phi, Q = (np.concatenate([x, beside]) for x in own.motion.pattern(freedoms[0]))
         both = np.ascontiguousarray(np.concatenate(places), dtype=np.int64)
-        return _Unknowns(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
+        return _ChainIndices(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
 
     def about(self, path: Path, readings: Readings) -> Least:
         """The chain about a path, and the objective there."""
@@ -167,7 +167,7 @@ class Linearised:
             self._known_errors = path, *self.unknowns.motion.errors(before, after, dt)
         return self._known_errors[1:]
 
-    def _steps(self, path: Path) -> _Steps:
+    def _steps(self, path: Path) -> _Transitions:
         """Transitions between the times of a path; the last ones are kept."""
         if self._known_steps is None or self._known_steps.t is not path.t:
             own, dt, found = self.unknowns, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
@@ -180,11 +180,11 @@ class Linearised:
                     for of_chains, z in zip(alone, (left, walk), strict=True)
                 )
                 found.append((phi, noise))
-            self._known_steps = _Steps(path.t, dt, left, walk, found)
+            self._known_steps = _Transitions(path.t, dt, left, walk, found)
         return self._known_steps
 
     def _motion(
-        self, x: _Unknowns, phi: np.ndarray, noise: np.ndarray, e: np.ndarray, step: np.ndarray, dt: np.ndarray,
+        self, x: _ChainIndices, phi: np.ndarray, noise: np.ndarray, e: np.ndarray, step: np.ndarray, dt: np.ndarray,
         change: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """(entries of Φ and Q (N − 1, chains, …), c (N − 1, chains, k)) of a part; phi, noise: of joints alone."""
@@ -210,7 +210,7 @@ class Linearised:
         found[1:] += densities.each_square(path, self.density if raised is None else self.density * raised).sum(axis=1)
         return found
 
-    def _factor(self, x: _Unknowns, raised: np.ndarray) -> np.ndarray:
+    def _factor(self, x: _ChainIndices, raised: np.ndarray) -> np.ndarray:
         """(N − 1, chains, …): factors of the entries of Q by multiples of the density (N − 1, nv)."""
         own = self.unknowns
         here = x.columns < own.n_states

@@ -56,7 +56,7 @@ def observability(
         return Observability(rows=rows, of=rows, coupled=coupled, instant=instant)
     with OneThread():
         readings = readings.part(slice(0, window_rows(trajectory)))
-        found = _Log(trajectory, kappa, readings, first)
+        found = _LinearisedLog(trajectory, kappa, readings, first)
         left = found.without()
         result = Observability(rows=len(readings.t), of=rows, coupled=coupled, **left)
         if sensors and not result.observable:
@@ -64,7 +64,7 @@ def observability(
     return replace(result, suggestions=_suggestions(trajectory, result))
 
 
-class _Log:
+class _LinearisedLog:
     """A log about its first path."""
 
     def __init__(self, trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None):
@@ -147,7 +147,7 @@ def _checked(problem: Problem, available: Sequence[Measurement]) -> list[Measure
     return list(available)
 
 
-def _additions(log: _Log, sensors: Sequence[Measurement]) -> tuple[Measurement, ...] | None:
+def _additions(log: _LinearisedLog, sensors: Sequence[Measurement]) -> tuple[Measurement, ...] | None:
     """Sensors after which nothing is untold, none of which can be left out; None if all of them are not enough."""
     kept = list(sensors)
     if any(log.without(kept).values()):
