@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,13 +45,13 @@ from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
 from sysdyn.runtime.real import DOUBLE, real_of
 
-# An order of the caller's own: (row_perm, col_perm), or a function from the pattern (CSR) to these.
-Given = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]
+# A custom elimination order: (row_perm, col_perm), or a function from the pattern (CSR) to these.
+CustomOrder = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]
 
 
 def compile(
     problem: Problem,
-    ordering: str | Given = "auto",
+    ordering: str | CustomOrder = "auto",
     outputs: str | Measurement | Sequence[Output] = "all",
     *,
     level: str = "best",
@@ -145,74 +146,82 @@ def compile(
             f"estimates are computed in double precision, as weights like that of {problem.noisy[0].name!r} take "
             "digits twice: leave real= out, or state measurements without noise"
         )
-    made = partial(_compiled, ordering=ordering, on_singular=on_singular, check_limits=check_limits)
+    compile_problem = partial(_compiled, ordering=ordering, on_singular=on_singular, check_limits=check_limits)
     if problem.switchable_constraints:
         check_switches(problem, ordering)
-        return SwitchingSolver(problem, options, made, on_singular, progress, check_limits)
-    return made(problem, options, progress)
+        return SwitchingSolver(problem, options, compile_problem, on_singular, progress, check_limits)
+    return compile_problem(problem, options, progress)
 
 
 def _compiled(
-    problem: Problem, options: Options, progress: Progress | bool, *, ordering: str | Given, on_singular: str,
+    problem: Problem, options: Options, progress: Progress | bool, *, ordering: str | CustomOrder, on_singular: str,
     check_limits: bool,
 ) -> Solver:  # fmt: skip
-    """The solver of a problem without switches; of the rest if some of its measurements are redundant."""
-    reporter = progress_callback(progress)
-    made = partial(_solver, problem, options, ordering, on_singular, reporter, check_limits)
+    """Compile a problem without switches; without its redundant measurements if it has some."""
+    callback = progress_callback(progress)
     with np.errstate(all="ignore"):  # the check reports overflows at sampled states, in one message
-        found = None if problem.noisy else remove_redundant(problem)
-        if found and options.kernel_real is not DOUBLE:
+        reduction = None if problem.noisy else remove_redundant(problem)
+        if reduction and options.kernel_real is not DOUBLE:
             raise ProblemError(
-                f"{found}; solutions are held to them to {TOLERANCE:.0e}, which needs double precision: leave real= out"
+                f"{reduction}; solutions are checked against them to {TOLERANCE:.0e}, which needs double precision: "
+                "leave real= out"
             )
         try:
-            return made(found)
-        except ProblemError as error:
-            if problem.noisy:
-                numerically = not isinstance(error, NoSafeOrdering)
-            else:
-                numerically = isinstance(error, StructurallySingular)
-            found = remove_redundant(problem, numerically=True) if numerically else None
-            if not found:
-                raise
-            return made(found)
+            try:
+                options, compiled = _built(problem, reduction, options, ordering, callback)
+            except ProblemError as error:
+                singular = isinstance(error, StructurallySingular)
+                by_value = not isinstance(error, NoSafeOrdering) if problem.noisy else singular
+                reduction = remove_redundant(problem, numerically=True) if by_value else None
+                if not reduction:
+                    raise
+                options, compiled = _built(problem, reduction, options, ordering, callback)
+            solver = Solver(
+                reduction.reduced if reduction else problem,
+                options,
+                compiled,
+                on_singular,
+                callback,
+                check_limits,
+                reduction,
+            )
         finally:
-            if reporter:
-                reporter("done", 1.0)
-
-
-def _solver(
-    whole: Problem, options: Options, ordering: str | Given, on_singular: str, progress: Progress | None,
-    check_limits: bool, found: Reduction | None,
-) -> Solver:  # fmt: skip
-    """A solver of the whole problem, or of the rest without its redundant measurements."""
-    problem = found.reduced if found else whole
-    if found:
-        options = replace(options, outputs=found.outputs(options.outputs))
-    if not isinstance(ordering, str):
-        order = custom_permutations(problem, ordering, options.equations)
-        options = replace(options, custom_order=order)
-    key = cache_key(problem, options)
-    compiled = _kept(key, problem, options)
-    if compiled is None:
-        try:
-            compiled = build(problem, options, progress)
-        except NoSafeOrdering as error:
-            if not found:
-                raise
-            raise NoSafeOrdering(
-                f"{found} has no order that is safe: leave out others (problem.diagnose().redundant names all that "
-                f"depend on each other), give some noise=, or use sd.least_norm, which takes them all; {error}",
-                error.tried,
-            ) from error
-        if key:
-            cache.store(key, storage.pack(compiled, options, None))
-        if progress:
-            progress("compiling machine code", 0.95)
-    solver = Solver(problem, options, compiled, on_singular, progress, check_limits, found)
+            if callback:
+                callback("done", 1.0)
     if not options.allow_unsafe:
         _warn_of_errors(compiled.choice.report)
     return solver
+
+
+def _built(
+    problem: Problem, reduction: Reduction | None, options: Options, ordering: str | CustomOrder,
+    progress: Progress | None,
+) -> tuple[Options, Compiled]:  # fmt: skip
+    """(options, the compiled problem), from the cache if it was compiled before."""
+    if reduction:
+        problem, options = reduction.reduced, replace(options, outputs=reduction.outputs(options.outputs))
+    if not isinstance(ordering, str):
+        options = replace(options, custom_order=custom_permutations(problem, ordering, options.equations))
+    key = cache_key(problem, options)
+    stored = cache.load(key) if key else None
+    if stored is not None:
+        with suppress(SysdynError):  # a damaged entry, or one of another problem
+            return options, storage.unpack(stored, problem, options.outputs).compiled
+    try:
+        compiled = build(problem, options, progress)
+    except NoSafeOrdering as error:
+        if not reduction:
+            raise
+        raise NoSafeOrdering(
+            f"{reduction} has no order that is safe: leave out others (problem.diagnose().redundant names all that "
+            f"depend on each other), give some noise=, or use sd.least_norm, which takes them all; {error}",
+            error.tried,
+        ) from error
+    if key:
+        cache.store(key, storage.pack(compiled, options, None))
+    if progress:
+        progress("compiling machine code", 0.95)
+    return options, compiled
 
 
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
@@ -223,17 +232,6 @@ def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
     stored = storage.read(checked_path("a solver file", path))
     assert stored.problem is not None
     return Solver(stored.problem, stored.options, stored.compiled, on_singular, reduction=stored.reduction)
-
-
-def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | None:
-    """The compiled problem under the key in the cache; None if its entry is damaged or of another problem."""
-    stored = cache.load(key) if key else None
-    if stored is None:
-        return None
-    try:
-        return storage.unpack(stored, problem, options.outputs).compiled
-    except SysdynError:
-        return None
 
 
 def _warn_of_errors(report: StabilityReport) -> None:
