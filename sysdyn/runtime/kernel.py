@@ -62,12 +62,9 @@ class Kernel:
         ]  # fmt: skip
         return np.array(struct, dtype=np.int64), gathered, scattered
 
-    def run(self, words: np.ndarray, n: int, read: np.ndarray | None = None, written: np.ndarray | None = None) -> None:
-        """Compute n states without the GIL.
-
-        read, written (n,) int64: input row and output row of each state, by default 0 … n − 1.
-        """
-        extension.run(self.address, words, n, read, written)
+    def run(self, words: np.ndarray, n: int) -> None:
+        """Compute n states without the GIL."""
+        extension.run(self.address, words, n)
 
     def work(self) -> tuple[np.ndarray, int]:
         """Allocate a workspace: (array, address of its first slot). It is padded, as vector loads may exceed it."""

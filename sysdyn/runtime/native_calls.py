@@ -164,19 +164,6 @@ def single_state_call(
 # ---- many states --------------------------------------------------------------------------------------------------
 
 
-class IndexedRows(NamedTuple):
-    """Where a batch of n states is in larger arrays: rows of the inputs, rows and columns of the outputs.
-
-    total: number of rows of the arrays. rows (n,): row of each state. widths: number of columns of each output array, 0
-    if the batch does not write it. columns: column of each entry of the outputs, output by output.
-    """
-
-    total: int
-    rows: np.ndarray
-    widths: np.ndarray
-    columns: np.ndarray
-
-
 class Batch:
     """Native batch call of N states that reads the caller's arrays in place.
 
@@ -191,9 +178,8 @@ class Batch:
         self._call = partial(extension.batch, kernel.address, words, targets, quaternions, most)
 
     def __call__(
-        self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None,
-        indexed: IndexedRows | None = None,
-    ) -> bool | None:  # fmt: skip
+        self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None
+    ) -> bool | None:
         """Run the batch. Returns True if every status is 0, else False; None if the arrays do not qualify.
 
         After None, the caller must copy and convert the arrays.
@@ -207,10 +193,8 @@ class Batch:
         queue
             Work-stealing queue that all threads of the call share: int64 array [0, states per region, states per chunk,
             0, 0, …] with one region, and one last 0, per thread. Default: this call runs all states.
-        indexed
-            Rows and columns, if the states are part of larger arrays.
         """
-        return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, queue, indexed)
+        return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, queue)
 
 
 def batch(

@@ -25,8 +25,7 @@ from sysdyn.program.graph import Graph
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.program.program import Program
 from sysdyn.program.reproducible import LARGEST_ANGLE
-from sysdyn.runtime.kernel import Kernel, words
-from sysdyn.runtime.real import DOUBLE, SINGLE
+from sysdyn.runtime.kernel import Kernel
 from sysdyn.runtime.runner import Runner
 
 seeds = st.integers(0, 10**6)
@@ -133,31 +132,6 @@ def test_one_row_serves_all_states(width):
     expected, _ = run_kernel(kernel, program, spread, n)
     for group, x in expected.items():
         np.testing.assert_array_equal(found[group], x)
-
-
-ROWS = [*((width, DOUBLE) for width in WIDTHS), *((width, SINGLE) for width in (1, 4, host_processor().lanes(SINGLE)))]
-
-
-@pytest.mark.parametrize(("width", "real"), ROWS)
-def test_rows_by_number(width, real):
-    """Read in any order, repeatedly, and written in another one; other rows stay as they are."""
-    program, whole = random_program(8, blocks=4), 90
-    kernel = compile_kernel(program, width, 0, real=real)
-    rng = np.random.default_rng(4)
-    inputs = {name: x.astype(real.dtype) for name, x in random_inputs(program, whole, 0).items()}
-    inputs["x"] = inputs["x"][0]
-    expected, _ = run_kernel(kernel, program, inputs, whole)
-    for n in (1, width + 1, 5 * width + 3):
-        rows, into = rng.integers(0, whole, n), rng.permutation(whole)[:n]
-        for read, written in ((rows, into), (rows, None), (None, into)):
-            outputs = {name: np.full((whole, size), 7.0, real.dtype) for name, size in program.outputs.sizes.items()}
-            status = np.full(n, 9, dtype=np.int64)
-            kernel.run(words(program, kernel.own_work(), inputs, outputs, status), n, read, written)
-            assert not status.any()
-            own, to = (np.arange(n) if x is None else x for x in (read, written))
-            for group, x in outputs.items():
-                np.testing.assert_array_equal(x[to], expected[group][own])
-                assert (np.delete(x, to, axis=0) == 7.0).all()
 
 
 def test_rows_are_prefetched_and_give_the_same():

@@ -1,8 +1,5 @@
 #include "native.h"
 
-/* Prefetch distance in states for quaternions (measured: 4 to 16 take the same time). */
-enum { AHEAD = 8 };
-
 /* Work-stealing queue of a batch. Each thread owns a region of states and takes chunks of it, so that their rows stay in
    the cache of its core from call to call. It then steals chunks from the other regions. */
 typedef struct {
@@ -12,20 +9,11 @@ typedef struct {
 
 typedef struct {
     Kernel kernel;
-    int64_t *words, *doubles; /* kernel arguments for all states; by word, see Places */
-    const int64_t **columns;
+    int64_t *words, *doubles; /* kernel arguments for all states; by word, see run_kernel_on */
     int64_t n_words, n, chunk, regions;
     Table quaternions; /* of each one: word of its array, first entry in a row */
-    Places places;
     Queue *queue;
 } Job;
-
-/* Row and column indices of a batch within larger arrays. rows: row of each of the n states, below `total`. widths: number
-   of columns of each output array, 0 if it is not written. columns: column of each entry, output by output. */
-typedef struct {
-    Table rows, widths, columns;
-    long long total;
-} IndexedRows;
 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
@@ -48,47 +36,20 @@ static int bind_input(Job *job, const Target *target, PyObject *object, int64_t 
     return 1;
 }
 
-/* Sets the words of an output. columns: column of each entry in rows of `width` entries; NULL for contiguous rows. */
-static int bind_output(Job *job, int64_t word, PyObject *object, int64_t n, const int64_t *columns, int64_t width)
+/* Sets the words of an output. */
+static int bind_output(Job *job, int64_t word, PyObject *object)
 {
     Table array;
-    int64_t count = job->words[word + 1], consecutive = 1;
     if (!table(object, &array, 'f', job->kernel->bytes))
         return 0;
     job->words[word] = (int64_t)(intptr_t)array.data;
-    if (!columns)
-        return array.size >= n * count;
-    if (!width)
-        return !(job->words[word] = 0);
-    for (int64_t j = 0; j < count; j++) {
-        if (columns[j] < 0 || columns[j] >= width)
-            return 0;
-        consecutive &= columns[j] == columns[0] + j;
-    }
-    job->words[word + 1] = width;
-    if (!consecutive)
-        job->columns[word] = columns;
-    else if (count)
-        job->words[word] += columns[0] * job->kernel->bytes;
-    return array.size >= n * width;
+    return array.size >= job->n * job->words[word + 1];
 }
 
-static int bind_rows(Job *job, const IndexedRows *indexed)
+static int bind(Job *job, Table targets, PyObject *inputs, PyObject *outputs)
 {
-    const int64_t *rows = indexed->rows.data;
-    for (int64_t s = 0; s < job->n; s++)
-        if (rows[s] < 0 || rows[s] >= indexed->total)
-            return 0;
-    job->places.read = job->places.written = rows;
-    return indexed->rows.size == job->n;
-}
-
-static int bind(Job *job, Table targets, PyObject *inputs, PyObject *outputs, const IndexedRows *indexed)
-{
-    int64_t n = indexed ? indexed->total : job->n, n_outputs = PyTuple_GET_SIZE(outputs);
-    int64_t word = job->n_words - 2 * n_outputs, used = 0;
-    if (word < 2 || PyTuple_GET_SIZE(inputs) * (Py_ssize_t)sizeof(Target) / 8 != targets.size ||
-        (indexed && (!bind_rows(job, indexed) || indexed->widths.size != n_outputs)))
+    int64_t n = job->n, n_outputs = PyTuple_GET_SIZE(outputs), word = job->n_words - 2 * n_outputs;
+    if (word < 2 || PyTuple_GET_SIZE(inputs) * (Py_ssize_t)sizeof(Target) / 8 != targets.size)
         return 0;
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(inputs); k++) {
         const Target *target = (const Target *)targets.data + k;
@@ -97,32 +58,24 @@ static int bind(Job *job, Table targets, PyObject *inputs, PyObject *outputs, co
             (job->kernel->bytes == sizeof(double) || !bind_input(job, target, x, n, sizeof(double))))
             return 0;
     }
-    for (int64_t k = 0; k < n_outputs; k++, word += 2) {
-        int64_t count = job->words[word + 1], width = indexed ? ((const int64_t *)indexed->widths.data)[k] : 0;
-        const int64_t *columns = indexed ? (const int64_t *)indexed->columns.data + used : NULL;
-        if (indexed && (used += count) > indexed->columns.size)
+    for (int64_t k = 0; k < n_outputs; k++, word += 2)
+        if (!bind_output(job, word, PyTuple_GET_ITEM(outputs, k)))
             return 0;
-        if (!bind_output(job, word, PyTuple_GET_ITEM(outputs, k), n, columns, width))
-            return 0;
-    }
     return 1;
 }
 
 /* ---- run --------------------------------------------------------------------------------------------------------- */
 
 /* Whether all quaternions of a chunk are normalised to the machine precision of their array. */
-static int all_unit_quaternions(const Job *job, const int64_t *words, const int64_t *rows, int64_t n)
+static int all_unit_quaternions(const Job *job, const int64_t *words, int64_t n)
 {
     const int64_t *quaternion = job->quaternions.data;
     for (const int64_t *end = quaternion + job->quaternions.size; quaternion < end; quaternion += 2) {
         int64_t word = quaternion[0], bytes = job->doubles[word] ? (int64_t)sizeof(double) : job->kernel->bytes;
         const char *first = (const char *)(intptr_t)words[word] + quaternion[1] * bytes;
-        for (int64_t s = 0; s < n; s++) {
-            if (rows && s + AHEAD < n)
-                __builtin_prefetch(first + rows[s + AHEAD] * words[word + 1] * bytes);
-            if (!is_unit_quaternion(first + (rows ? rows[s] : s) * words[word + 1] * bytes, bytes))
+        for (int64_t s = 0; s < n; s++)
+            if (!is_unit_quaternion(first + s * words[word + 1] * bytes, bytes))
                 return 0;
-        }
     }
     return 1;
 }
@@ -130,17 +83,13 @@ static int all_unit_quaternions(const Job *job, const int64_t *words, const int6
 /* Runs the states begin … begin + n − 1. Returns the union of their status bits, or −1 for unnormalised quaternions. */
 static int64_t run_chunk(const Job *job, int64_t *words, int64_t begin, int64_t n)
 {
-    Places places = job->places;
     memcpy(words, job->words, job->n_words * sizeof(int64_t));
     words[1] += begin * (int64_t)sizeof(int64_t);
-    if (places.read)
-        places.written = places.read += begin;
-    else
-        for (int64_t k = 2; k < job->n_words; k += 2)
-            words[k] += begin * words[k + 1] * (job->doubles[k] ? (int64_t)sizeof(double) : job->kernel->bytes);
-    if (!all_unit_quaternions(job, words, places.read, n))
+    for (int64_t k = 2; k < job->n_words; k += 2)
+        words[k] += begin * words[k + 1] * (job->doubles[k] ? (int64_t)sizeof(double) : job->kernel->bytes);
+    if (!all_unit_quaternions(job, words, n))
         return -1;
-    run_kernel_at(job->kernel, words, n, &places);
+    run_kernel_on(job->kernel, words, n, job->doubles);
     int64_t bits = 0;
     for (int64_t s = 0; s < n; s++)
         bits |= ((const int64_t *)(intptr_t)words[1])[s];
@@ -169,15 +118,11 @@ PyObject *batch(PyObject *module, PyObject *arguments)
     unsigned long long kernel, work;
     long long most;
     Table template, targets, status, queue;
-    PyObject *outputs, *inputs, *shared, *rows;
-    IndexedRows indexed;
+    PyObject *outputs, *inputs, *shared;
     Job job = {0};
-    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!OO:batch", &kernel, integers, &template, integers, &targets,
+    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!O:batch", &kernel, integers, &template, integers, &targets,
                           integers, &job.quaternions, &most, &work, &PyTuple_Type, &outputs, integers, &status,
-                          &PyTuple_Type, &inputs, &shared, &rows))
-        return NULL;
-    if (rows != Py_None && !PyArg_ParseTuple(rows, "LO&O&O&:batch", &indexed.total, integers, &indexed.rows, integers,
-                                             &indexed.widths, integers, &indexed.columns))
+                          &PyTuple_Type, &inputs, &shared))
         return NULL;
     int64_t alone[4] = {0, INT64_MAX / 2, most, 0};
     queue = (Table){alone, 4};
@@ -185,7 +130,7 @@ PyObject *batch(PyObject *module, PyObject *arguments)
         return NULL;
     if (template.size < 2 || queue.size < 4)
         Py_RETURN_NONE;
-    int64_t *words = PyMem_Calloc(4 * template.size, sizeof(int64_t)), bits = -1;
+    int64_t *words = PyMem_Calloc(3 * template.size, sizeof(int64_t)), bits = -1;
     if (!words)
         return PyErr_NoMemory();
     job.kernel = (Kernel)(uintptr_t)kernel;
@@ -195,12 +140,11 @@ PyObject *batch(PyObject *module, PyObject *arguments)
     job.regions = queue.size - 3;
     job.chunk = job.queue->chunk < most ? job.queue->chunk : most;
     job.words = words;
-    job.places.doubles = job.doubles = words + 2 * job.n_words;
-    job.places.columns = job.columns = (const int64_t **)(words + 3 * job.n_words);
+    job.doubles = words + 2 * job.n_words;
     memcpy(words, template.data, job.n_words * sizeof(int64_t));
     words[0] = (int64_t)work;
     words[1] = (int64_t)(intptr_t)status.data;
-    if (bind(&job, targets, inputs, outputs, rows != Py_None ? &indexed : NULL)) {
+    if (bind(&job, targets, inputs, outputs)) {
         Py_BEGIN_ALLOW_THREADS
         bits = run_share(&job, words + job.n_words);
         Py_END_ALLOW_THREADS
@@ -215,14 +159,11 @@ PyObject *run_states(PyObject *module, PyObject *arguments)
 {
     unsigned long long kernel;
     long long n;
-    Table words, read = {0}, written = {0};
-    PyObject *rows, *into;
-    if (!PyArg_ParseTuple(arguments, "KO&LOO:run", &kernel, integers, &words, &n, &rows, &into) ||
-        (rows != Py_None && !integers(rows, &read)) || (into != Py_None && !integers(into, &written)))
+    Table words;
+    if (!PyArg_ParseTuple(arguments, "KO&L:run", &kernel, integers, &words, &n))
         return NULL;
-    Places places = {.read = read.data, .written = written.data};
     Py_BEGIN_ALLOW_THREADS
-    run_kernel_at((Kernel)(uintptr_t)kernel, words.data, n, &places);
+    run_kernel((Kernel)(uintptr_t)kernel, words.data, n);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -24,15 +24,13 @@ enum { CACHE_LINE = 64 };
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* Row indices of a block, or NULL if they are base, base + 1, …; surplus lanes repeat the last state. */
-static inline const int64_t *number_rows(int64_t *numbers, const int64_t *rows, int64_t base, int64_t n, int64_t lanes)
+/* Row indices of an incomplete block, whose surplus lanes repeat the last state; NULL for base, base + 1, … */
+static inline const int64_t *number_rows(int64_t *numbers, int64_t base, int64_t n, int64_t lanes)
 {
-    if (!rows && base + lanes <= n)
+    if (base + lanes <= n)
         return NULL;
-    for (int64_t k = 0; k < lanes; k++) {
-        int64_t state = base + k < n ? base + k : n - 1;
-        numbers[k] = rows ? rows[state] : state;
-    }
+    for (int64_t k = 0; k < lanes; k++)
+        numbers[k] = base + k < n ? base + k : n - 1;
     return numbers;
 }
 
@@ -54,12 +52,10 @@ static inline char *entry_address(int64_t array, int64_t entry, int64_t bytes)
     return (char *)(intptr_t)array + entry * bytes;
 }
 
-/* Rows to prefetch. first: address of the span in row 0; distance: row stride; size: length of the span, both in bytes;
-   rows: row index of each state, or NULL. */
+/* Rows to prefetch. first: address of the span in row 0; distance: row stride; size: length of the span, both in bytes. */
 typedef struct {
     const char *first;
     int64_t distance, size;
-    const int64_t *rows;
 } Stream;
 
 /* Prefetches the inputs of the next block and the output rows of this block, a share at each pause of the body.
@@ -70,27 +66,26 @@ typedef struct {
     int64_t n, width, share, begin, block;
 } Fetch;
 
-static Stream *add_streams(
-    Stream *end, Kernel kernel, const Span *span, int64_t n, const int64_t *words, const int64_t *rows)
+static Stream *add_streams(Stream *end, Kernel kernel, const Span *span, int64_t n, const int64_t *words)
 {
     int64_t bytes = kernel->bytes;
     for (int64_t k = 0; k < n; k++, span++) {
         int64_t first = words[span->word], distance = words[span->word + 1];
         if (first && distance)
-            *end++ = (Stream){entry_address(first, span->first, bytes), distance * bytes, span->size * bytes, rows};
+            *end++ = (Stream){entry_address(first, span->first, bytes), distance * bytes, span->size * bytes};
     }
     return end;
 }
 
 /* streams: space for all spans of the kernel. */
-static Fetch start_fetching(Stream *streams, Kernel kernel, const int64_t *words, int64_t n, const Places *places)
+static Fetch start_fetching(Stream *streams, Kernel kernel, const int64_t *words, int64_t n)
 {
     Fetch fetch = {streams, streams, streams, n, kernel->width, 0, 0, 0};
-    int large = places->read || places->written || n * kernel->row_bytes > CACHED;
+    int large = n * kernel->row_bytes > CACHED;
     if (kernel->n_pauses && large && kernel->row_bytes * kernel->width <= MOST_FETCHED) {
         fetch.share = (kernel->width + kernel->n_pauses - 1) / kernel->n_pauses;
-        fetch.written = add_streams(streams, kernel, kernel->gathered, kernel->n_gathered, words, places->read);
-        fetch.end = add_streams(fetch.written, kernel, kernel->scattered, kernel->n_scattered, words, places->written);
+        fetch.written = add_streams(streams, kernel, kernel->gathered, kernel->n_gathered, words);
+        fetch.end = add_streams(fetch.written, kernel, kernel->scattered, kernel->n_scattered, words);
     }
     return fetch;
 }
@@ -100,12 +95,12 @@ static inline __attribute__((always_inline)) void
 fetch_rows(const Stream *stream, int64_t begin, int64_t end, int written)
 {
     int64_t size = stream->size;
-    if (!stream->rows && size == stream->distance) { /* contiguous rows */
+    if (size == stream->distance) { /* contiguous rows */
         size *= end - begin;
         end = begin + 1;
     }
     for (int64_t s = begin; s < end; s++) {
-        const char *row = stream->first + (stream->rows ? stream->rows[s] : s) * stream->distance;
+        const char *row = stream->first + s * stream->distance;
         for (int64_t at = 0; at < size; at += CACHE_LINE)
             if (written)
                 __builtin_prefetch(row + at, 1);
@@ -336,29 +331,27 @@ typedef float NAME(Part) __attribute__((vector_size(32)));
 
 #endif
 
-void run_kernel_at(Kernel kernel, const int64_t *words, int64_t n, const Places *places)
+void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles)
 {
-    static const Places all = {0};
-    places = places ? places : &all;
     int single = kernel->bytes == sizeof(float);
     switch (kernel->width * (single ? -1 : 1)) {
     case 1:
 #if defined(__x86_64__)
         if (__builtin_cpu_supports("avx")) {
-            run_wide_d1(kernel, words, n, places);
+            run_wide_d1(kernel, words, n, doubles);
             break;
         }
 #endif
-        run_d1(kernel, words, n, places);
+        run_d1(kernel, words, n, doubles);
         break;
-    case -1: run_f1(kernel, words, n, places); break;
-    case 2: run_d2(kernel, words, n, places); break;
-    case -4: run_f4(kernel, words, n, places); break;
+    case -1: run_f1(kernel, words, n, doubles); break;
+    case 2: run_d2(kernel, words, n, doubles); break;
+    case -4: run_f4(kernel, words, n, doubles); break;
 #if defined(__x86_64__)
-    case 4: run_d4(kernel, words, n, places); break;
-    case -8: run_f8(kernel, words, n, places); break;
-    case 8: run_d8(kernel, words, n, places); break;
-    case -16: run_f16(kernel, words, n, places); break;
+    case 4: run_d4(kernel, words, n, doubles); break;
+    case -8: run_f8(kernel, words, n, doubles); break;
+    case 8: run_d8(kernel, words, n, doubles); break;
+    case -16: run_f16(kernel, words, n, doubles); break;
 #endif
     }
 }

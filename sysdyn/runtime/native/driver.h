@@ -22,21 +22,15 @@ typedef struct {
 
 typedef const KernelData *Kernel;
 
-/* Row and column indices of a call within larger arrays. Each member may be NULL. */
-typedef struct {
-    const int64_t *read, *written; /* row index of each state; NULL: 0, 1, … */
-    const int64_t **columns;       /* by word: column index of each entry of an output group; NULL: 0, 1, … */
-    const int64_t *doubles;        /* by word: 1 if a float kernel reads and rounds doubles */
-} Places;
-
 /* Computes n states. words: address of the workspace, aligned to 64 bytes; address of the status of the states; then address
    of the first row and row stride (in numbers) of each input group and of each output group. With stride 0 all states share
-   one row; outputs with a NULL row are not written. places: may be NULL. */
-void run_kernel_at(Kernel kernel, const int64_t *words, int64_t n, const Places *places);
+   one row; outputs with a NULL row are not written. doubles: by word, 1 if a float kernel reads
+   and rounds doubles; may be NULL. */
+void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles);
 
 static inline void run_kernel(Kernel kernel, const int64_t *words, int64_t n)
 {
-    run_kernel_at(kernel, words, n, 0);
+    run_kernel_on(kernel, words, n, 0);
 }
 
 #endif

@@ -181,55 +181,32 @@ TARGET static inline void NAME(store_status)(int64_t *status, NAME(Bits) bits, i
 #endif
 
 TARGET static __attribute__((noinline)) void
-NAME(clear)(char *first, int64_t distance, const int64_t *numbers, int64_t size, const int64_t *columns)
+NAME(clear)(char *first, int64_t distance, const int64_t *numbers, int64_t size)
 {
     char *rows[LANES];
     find_rows(rows, first, distance, numbers, LANES);
-    for (int k = 0; k < LANES; k++) {
-        NUMBER *row = (NUMBER *)rows[k];
-        if (!columns)
-            memset(row, 0, size * sizeof *row);
-        for (int64_t j = 0; columns && j < size; j++)
-            row[columns[j]] = 0;
-    }
+    for (int k = 0; k < LANES; k++)
+        memset(rows[k], 0, size * sizeof(NUMBER));
 }
 
-/* Scatters the outputs of each lane to the column indices of its row. */
-TARGET static __attribute__((noinline)) VECTOR
-NAME(scatter_columns)(char *first, int64_t distance, const int64_t *numbers, int64_t size, const NUMBER *cell,
-                      const int64_t *columns)
-{
-    VECTOR sum = {0}, x;
-    char *rows[LANES];
-    find_rows(rows, first, distance, numbers, LANES);
-    for (int64_t j = 0; j < size; j++) {
-        memcpy(&x, cell + j * LANES, sizeof x);
-        sum += x * 0;
-        for (int k = 0; k < LANES; k++)
-            ((NUMBER *)rows[k])[columns[j]] = cell[j * LANES + k];
-    }
-    return sum;
-}
-
-TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, const Places *places)
+TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, const int64_t *mixed)
 {
     NUMBER *work = (NUMBER *)(intptr_t)words[0], *flags = work + kernel->status_slot * LANES;
-    int64_t *status = (int64_t *)(intptr_t)words[1], table[2][LANES];
+    int64_t *status = (int64_t *)(intptr_t)words[1], table[LANES];
     VECTOR shared = {0};
     Stream streams[kernel->n_gathered + kernel->n_scattered + 1];
-    Fetch fetch = start_fetching(streams, kernel, words, n, places);
+    Fetch fetch = start_fetching(streams, kernel, words, n);
     for (int64_t base = 0; base < n; base += LANES) {
         VECTOR sum = shared;
-        const int64_t *read = number_rows(table[0], places->read, base, n, LANES);
-        const int64_t *written = number_rows(table[1], places->written, base, n, LANES);
+        const int64_t *numbers = number_rows(table, base, n, LANES), start = numbers ? 0 : base;
         for (const Span *span = kernel->gathered, *end = span + kernel->n_gathered; span < end; span++) {
             int64_t distance = words[span->word + 1];
             if (!distance && base)
                 continue; /* the first block has copied the row that all states share */
-            int doubles = sizeof(NUMBER) < sizeof(double) && places->doubles && places->doubles[span->word];
+            int doubles = sizeof(NUMBER) < sizeof(double) && mixed && mixed[span->word];
             int64_t bytes = doubles ? (int64_t)sizeof(double) : (int64_t)sizeof(NUMBER);
-            char *row = entry_address(words[span->word], span->first + (read ? 0 : base * distance), bytes);
-            VECTOR found = NAME(gather)(row, distance * bytes, read, span->size, work + span->slot * LANES, doubles);
+            char *row = entry_address(words[span->word], span->first + start * distance, bytes);
+            VECTOR found = NAME(gather)(row, distance * bytes, numbers, span->size, work + span->slot * LANES, doubles);
             sum += found;
             if (!distance)
                 shared += found;
@@ -243,19 +220,14 @@ TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, con
         for (const Span *span = kernel->scattered, *end = span + kernel->n_scattered; span < end; span++) {
             if (!words[span->word])
                 continue;
-            const int64_t *columns = places->columns ? places->columns[span->word] : NULL;
-            columns = columns ? columns + span->first : NULL;
             int64_t distance = words[span->word + 1];
-            int64_t entry = (columns ? 0 : span->first) + (written ? 0 : base * distance);
-            char *row = entry_address(words[span->word], entry, sizeof(NUMBER));
+            char *row = entry_address(words[span->word], span->first + start * distance, sizeof(NUMBER));
             const NUMBER *cell = work + span->slot * LANES;
             distance *= (int64_t)sizeof(NUMBER);
             if (span->zero)
-                NAME(clear)(row, distance, written, span->size, columns);
-            else if (columns)
-                sum += NAME(scatter_columns)(row, distance, written, span->size, cell, columns);
+                NAME(clear)(row, distance, numbers, span->size);
             else
-                sum += NAME(scatter)(row, distance, written, span->size, cell);
+                sum += NAME(scatter)(row, distance, numbers, span->size, cell);
         }
         memcpy(&bits, flags, sizeof bits);
         NAME(store_status)(status + base, bits | FLAG(sum, BAD_OUTPUT), n - base);

@@ -4,9 +4,8 @@
    SingleStateCall(…)       a kernel call at one state whose Python arguments match a pattern
    run_single_state(calls, arguments, named) → results of the first call whose pattern matches, or None
    RowResult                base class of results that create their arrays on first access
-   run(kernel, words, n, read, written)  runs a kernel without the GIL
-   batch(…) → True if every status of a batch is 0; None if the general path must handle it. Runs all rows of the
-                            arrays, or indexed ones
+   run(kernel, words, n)                runs a kernel without the GIL
+   batch(…) → True if every status of a batch is 0; None if the general path must handle it
    twice(…)                 evaluates a program in double-double arithmetic
    rerun(…)                 double-double rerun of flagged states with an acceptance test for each
    run_calls(…)             repeats a list of calls of kernels and of linear algebra for each time step
