@@ -168,36 +168,28 @@ def _compiled(
             )
         try:
             try:
-                options, compiled = _built(problem, reduction, options, ordering, callback)
+                built = _built(problem, reduction, options, ordering, callback)
             except ProblemError as error:
                 singular = isinstance(error, StructurallySingular)
                 by_value = not isinstance(error, NoSafeOrdering) if problem.noisy else singular
                 reduction = remove_redundant(problem, numerically=True) if by_value else None
                 if not reduction:
                     raise
-                options, compiled = _built(problem, reduction, options, ordering, callback)
-            solver = Solver(
-                reduction.reduced if reduction else problem,
-                options,
-                compiled,
-                on_singular,
-                callback,
-                check_limits,
-                reduction,
-            )
+                built = _built(problem, reduction, options, ordering, callback)
+            solver = Solver(*built, on_singular, callback, check_limits, reduction)
         finally:
             if callback:
                 callback("done", 1.0)
     if not options.allow_unsafe:
-        _warn_of_errors(compiled.choice.report)
+        _warn_of_errors(solver.stability)
     return solver
 
 
 def _built(
     problem: Problem, reduction: Reduction | None, options: Options, ordering: str | CustomOrder,
     progress: Progress | None,
-) -> tuple[Options, Compiled]:  # fmt: skip
-    """(options, the compiled problem), from the cache if it was compiled before."""
+) -> tuple[Problem, Options, Compiled]:  # fmt: skip
+    """(problem, options, compiled): the reduced problem, from the cache if it was compiled before."""
     if reduction:
         problem, options = reduction.reduced, replace(options, outputs=reduction.outputs(options.outputs))
     if not isinstance(ordering, str):
@@ -206,7 +198,7 @@ def _built(
     stored = cache.load(key) if key else None
     if stored is not None:
         with suppress(SysdynError):  # a damaged entry, or one of another problem
-            return options, storage.unpack(stored, problem, options.outputs).compiled
+            return problem, options, storage.unpack(stored, problem, options.outputs).compiled
     try:
         compiled = build(problem, options, progress)
     except NoSafeOrdering as error:
@@ -221,7 +213,7 @@ def _built(
         cache.store(key, storage.pack(compiled, options, None))
     if progress:
         progress("compiling machine code", 0.95)
-    return options, compiled
+    return problem, options, compiled
 
 
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
