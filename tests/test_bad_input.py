@@ -644,7 +644,7 @@ def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, ki
 
 COUNTED = (
     "bodies", "threads", "every", "iterations of a contact", "newton_steps", "rows of a point", "max_iter",
-    "restarts", "iterations of learning",
+    "iterations of learning",
 )  # fmt: skip
 
 
@@ -665,7 +665,6 @@ def _counting():
         "newton_steps": (0, lambda n: sd.Coulomb([3], newton_steps=n)),
         "rows of a point": (1, lambda n: sd.Coulomb([n])),
         "max_iter": (1, lambda n: sd.inverse_kinematics(model, "body1", target, zero, max_iter=n)),
-        "restarts": (0, lambda n: sd.inverse_kinematics(model, "body1", target, zero, restarts=n)),
         "iterations of learning": (1, lambda n: sd.learn_noise(estimator, q, q, q, y={"motors": y}, iterations=n)),
     }
 

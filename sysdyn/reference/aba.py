@@ -94,7 +94,8 @@ def recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, np.ndarray, np.
         U = IA[i] @ S[i]
         D = S[i].T @ U + np.diag(model.armature[part])
         u = tau[part] - S[i].T @ pA[i]
-        solution = ldl_solve(D, np.column_stack([U.T, u]), partial(no_inertia, model, i), scales and scales[i])
+        scale = None if scales is None else scales[i]
+        solution = ldl_solve(D, np.column_stack([U.T, u]), partial(no_inertia, model, i), scale)
         W[i], y[i] = solution[:, :6], solution[:, 6]
         if parent >= 0:
             Ia = without_joint(IA[i], S[i], U, W[i])
