@@ -24,51 +24,51 @@ class ConstraintRows:
 
     def __init__(self, problem: Problem):
         model = self._model = problem.model
-        self._written = generate(model, frozenset(), (ROWS,), False, constraints=acceleration_rows(problem) or ())
-        self._loaded = Graph("structural")
-        self._q, qd = (self._loaded.inputs(x, n) for x, n in (("q", model.nq), ("qd", model.nv)))
-        self.m = len(self._written.outputs[ROWS])
+        self._rows = generate(model, frozenset(), (ROWS,), False, constraints=acceleration_rows(problem) or ())
+        self._load_graph = Graph("structural")
+        self._q, qd = (self._load_graph.inputs(x, n) for x, n in (("q", model.nq), ("qd", model.nv)))
+        self.m = len(self._rows.outputs[ROWS])
         self.names: dict[str, range] = {}
         start = 0
         for constraint in problem.constraints:
             self.names[value_group(constraint.name)] = range(start, start := start + len(constraint.wrench(model)))
         self._bodies, self._joints = load_matrices(problem, Context.at(model, self._q, qd))
 
-    def loads(self, given: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
+    def loads(self, values: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
         """({body: wrenches (6, m) on it in its frame}, torques (nv, m)) by a unit of each w.
 
-        given: scalars by the names of single inputs.
+        values: scalars by the names of single inputs.
         """
-        return {i: self._at(x, given) for i, x in self._bodies.items()}, self._at(self._joints, given)
+        return {i: self._at(x, values) for i, x in self._bodies.items()}, self._at(self._joints, values)
 
-    def load_rates(self, given: Mapping[str, object], w: np.ndarray) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
-        """({body: wrench (6)}, torques (nv)) by which w, held fixed, acts more along each direction of q."""
+    def load_rates(self, values: Mapping[str, object], w: np.ndarray) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
+        """({body: wrench (6)}, torques (nv)) by which w, w_inputs fixed, acts more along each direction of q."""
         along = []
         names = {f"w[{e}]": x for e, x in enumerate(w)}
-        held = self._loaded.inputs("w", self.m)
-        acting = [*(x for block in self._bodies.values() for x in block @ held), *(self._joints @ held)]
+        w_inputs = self._load_graph.inputs("w", self.m)
+        acting = [*(x for block in self._bodies.values() for x in block @ w_inputs), *(self._joints @ w_inputs)]
         for direction in tangents(self._model, "q", self._q):
-            rate = self._at(np.array([*derivative(acting, direction), None], dtype=object)[:-1], {**given, **names})
+            rate = self._at(np.array([*derivative(acting, direction), None], dtype=object)[:-1], {**values, **names})
             bodies = {i: rate[6 * n : 6 * n + 6] for n, i in enumerate(self._bodies)}
             along.append((
                 {i: x for i, x in bodies.items() if not all(map(is_zero, x))}, rate[6 * len(bodies) :],
             ))  # fmt: skip
         return along
 
-    def residual(self, given: Mapping[str, object]) -> np.ndarray:
+    def residual(self, values: Mapping[str, object]) -> np.ndarray:
         """J q̈ + b − y (m)."""
-        return self._at(np.array(self._written.outputs[ROWS], dtype=object), given)
+        return self._at(np.array(self._rows.outputs[ROWS], dtype=object), values)
 
-    def rates(self, name: str, given: Mapping[str, object]) -> list[np.ndarray | None]:
+    def rates(self, name: str, values: Mapping[str, object]) -> list[np.ndarray | None]:
         """Rates (m) of the residual along each direction of q or q̇, None where it does not change."""
-        rows = self._written.outputs[ROWS]
+        rows = self._rows.outputs[ROWS]
         size = self._model.nq if name == "q" else self._model.nv
-        found: list[np.ndarray | None] = []
-        for direction in tangents(self._model, name, self._written.graph.inputs(name, size)):
-            rate = self._at(np.array(derivative(rows, direction), dtype=object), given)
-            found.append(None if all(map(is_zero, rate)) else rate)
-        return found
+        residual_rates: list[np.ndarray | None] = []
+        for direction in tangents(self._model, name, self._rows.graph.inputs(name, size)):
+            rate = self._at(np.array(derivative(rows, direction), dtype=object), values)
+            residual_rates.append(None if all(map(is_zero, rate)) else rate)
+        return residual_rates
 
     @staticmethod
-    def _at(x: np.ndarray, given: Mapping[str, object]) -> np.ndarray:
-        return np.asarray(evaluate(x, given)).astype(object)
+    def _at(x: np.ndarray, values: Mapping[str, object]) -> np.ndarray:
+        return np.asarray(evaluate(x, values)).astype(object)

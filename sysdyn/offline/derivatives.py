@@ -66,11 +66,11 @@ class SymbolicDerivatives:
 # ---- implicit differentiation ----------------------------------------------------------------------------------------
 
 
-def affine(terms: Mapping[int, Any], rest: Any, x: Any) -> Any:
-    """Σ terms[j] x[j] + rest."""
+def affine(terms: Mapping[int, Any], constant: Any, x: Any) -> Any:
+    """Σ terms[j] x[j] + constant."""
     for j, entry in terms.items():
-        rest = rest + entry * x[j]
-    return rest
+        constant = constant + entry * x[j]
+    return constant
 
 
 def implicit(
@@ -125,7 +125,7 @@ def rates(
     assembly = system.build(scratch)
     d = scratch.inputs("d", len(solution))  # an input: it is fixed
     tables = [(assembly.rows, assembly.b), *(assembly.outputs[x] for x in outputs)]
-    residual = [affine(row, rest, d) for rows, b in tables for row, rest in zip(rows, b, strict=True)]
+    residual = [affine(row, right, d) for rows, b in tables for row, right in zip(rows, b, strict=True)]
     state = {f"{group}[{k}]": x for group, values in assembled.inputs for k, x in enumerate(values)}
     state |= {f"d[{k}]": x for k, x in enumerate(solution)}
     directions = tangents(system.model, name, dict(assembly.inputs)[name])
@@ -166,23 +166,24 @@ def analytic(
     the bodies' frames, or on parameters that τ and q̈ do not determine. external_wrenches: they are inputs, else zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
-    stated, wrt = wrt, [*wrt, *(["qd"] if problem.couplings and "q" in wrt and "qd" not in wrt else [])]
+    requested, wrt = wrt, [*wrt, *(["qd"] if problem.couplings and "q" in wrt and "qd" not in wrt else [])]
     dynamics = _Dynamics(problem, external_wrenches, frames="fx" in wrt)
     blocks = {key: block for key, block in dynamics.blocks(wrt).items() if key[0] in of}
     if problem.model.nv < SEGMENTED:
         dynamics.graph.cuts.clear()
     pivots = tuple(zip(dynamics.inverse.pivots, [*dynamics.U, *range(problem.model.nv, problem.model.nv + dynamics.m)],
                        strict=True))  # fmt: skip
-    found = SymbolicDerivatives("analytic", dynamics.graph, dynamics.inputs, blocks, (), pivots, tuple(dynamics.qdd),
-                        tuple(dynamics.w))  # fmt: skip
-    return _by_leaders(problem, found, of, stated) if problem.couplings else found
+    derivatives = SymbolicDerivatives(
+        "analytic", dynamics.graph, dynamics.inputs, blocks, (), pivots, tuple(dynamics.qdd), tuple(dynamics.w)
+    )
+    return _by_leaders(problem, derivatives, of, requested) if problem.couplings else derivatives
 
 
 def _by_leaders(
-    problem: Problem, found: SymbolicDerivatives, of: Sequence[str], wrt: Sequence[str]
+    problem: Problem, derivatives: SymbolicDerivatives, of: Sequence[str], wrt: Sequence[str]
 ) -> SymbolicDerivatives:
     """Derivatives by leaders, with the chain rule through followers, q_f = p(q_l), q̇_f = p' q̇_l; 0 by followers."""
-    inputs, blocks = dict(found.inputs), {key: block.copy() for key, block in found.blocks.items()}
+    inputs, blocks = dict(derivatives.inputs), {key: block.copy() for key, block in derivatives.blocks.items()}
     q, qd = problem.imposed(inputs["q"], inputs["qd"])
     for link, x in itertools.product(reversed(problem.couplings), of):
         f, l = link.v, link.leader_v
@@ -196,7 +197,7 @@ def _by_leaders(
         for block in (by_q, by_qd):
             if block is not None:
                 block[:, f] = 0.0
-    return replace(found, blocks={key: block for key, block in blocks.items() if key[1] in wrt})
+    return replace(derivatives, blocks={key: block for key, block in blocks.items() if key[1] in wrt})
 
 
 class _Change(NamedTuple):
@@ -317,7 +318,7 @@ class _Dynamics:
             for k, rate, load in zip(range(nv), rates, loads, strict=True):
                 change = self._change(name, k)._replace(rows=rate)
                 yield change if load is None else change._replace(forces=change.forces - load, wrench=None)
-        else:  # the given values of a constraint
+        else:  # values y of a constraint
             assert rows is not None
             for k in rows.names[name]:
                 yield _Change(nothing, rows=np.array([-float(e == k) for e in range(self.m)]))
@@ -328,8 +329,8 @@ class _Dynamics:
         At a free root the common acceleration of all bodies is in `_Change.acceleration`, and `forces` is the rest.
         """
         side, by_q, model = self.bodies.sides[k], name == "q", self.model
-        part, own = model.v_slice(side.body), {*range(self.nv)[model.v_slice(side.body)]}
-        if model.parent[side.body] < 0 and len(own) == SPACE and own <= {*self.U} and not any(model.armature[part]):
+        part, dofs = model.v_slice(side.body), {*range(self.nv)[model.v_slice(side.body)]}
+        if model.parent[side.body] < 0 and len(dofs) == SPACE and dofs <= {*self.U} and not any(model.armature[part]):
             acceleration, angular = np.full(self.nv, 0.0, dtype=object), (side.psi_d if by_q else side.s)[:3]
             S_inverse = clean(np.linalg.inv(model.joints[side.body].S)).astype(object)
             acceleration[part] = S_inverse @ (self.bodies.psi_dd[k] if by_q else side.both)
@@ -353,7 +354,7 @@ class _Dynamics:
         U, K, nv, m = self.U, self.K, self.nv, self.m
         changes = {name: [*self._changes(name)] for name in wrt if name != "tau"}
         solutions = self.inverse.solve([self._load(x) for columns in changes.values() for x in columns]).T
-        rest, blocks = iter(solutions), Blocks()
+        columns_of_solution, blocks = iter(solutions), Blocks()
         for name in wrt:
             columns = nv if name == "tau" else len(changes[name])
             dtau, dqdd, dw = (np.full((n, columns), 0.0, dtype=object) for n in (nv, nv, m))
@@ -361,7 +362,7 @@ class _Dynamics:
                 dtau[U, U] = 1.0
                 dqdd[np.ix_(U, U)], dw[:, U] = np.split(self.inverse.response, [len(U)])
             for c, change in enumerate(changes.get(name, ())):
-                x = next(rest)
+                x = next(columns_of_solution)
                 dqdd[U, c], dw[:, c] = -x[: len(U)], -x[len(U) :]
                 dtau[K, c] = change.forces[K]
             dtau[K] = dtau[K] + self.bodies.H[np.ix_(K, U)] @ dqdd[U] - self.J[:, K].T @ dw

@@ -92,6 +92,6 @@ class Options:
     @staticmethod
     def from_dict(data: Mapping) -> Options:
         """Inverse of `to_dict`."""
-        rest: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
-        equations = Equations(**{x.name: rest.pop(x.name) for x in fields(Equations)})
-        return Options(**rest, equations=equations)
+        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
+        equations = Equations(**{x.name: values.pop(x.name) for x in fields(Equations)})
+        return Options(**values, equations=equations)

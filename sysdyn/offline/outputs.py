@@ -21,21 +21,21 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
 
     Raises UnknownName, InvalidInput for anything else, ProblemError for names that do not tell outputs apart.
     """
-    given = (outputs,) if isinstance(outputs, (str, Measurement)) else () if outputs is None else tuple(outputs)
-    for x in given:
+    requested = (outputs,) if isinstance(outputs, (str, Measurement)) else () if outputs is None else tuple(outputs)
+    for x in requested:
         if not isinstance(x, (str, Measurement)):
             raise InvalidInput(
                 f"{x!r} is no output: name some of {', '.join(problem.quantities)}, or give a measurement such as "
                 "Accelerometer('head')"
             )
-    measured = tuple(x for x in given if isinstance(x, Measurement))
+    measured = tuple(x for x in requested if isinstance(x, Measurement))
     for m in measured:
         _check(m, problem)
     names = [m.name for m in measured]
     for name in names:
         if names.count(name) > 1:
             raise ProblemError(f"two outputs are called {name!r}: give one of them another name=")
-    quantities = [x for x in given if isinstance(x, str)]
+    quantities = [x for x in requested if isinstance(x, str)]
     if measured and not quantities:
         return measured
     return (*_quantities(quantities, problem.quantities), *measured)
@@ -76,8 +76,8 @@ def _check(m: Measurement, problem: Statement) -> None:
 
 def described(outputs: Iterable[Output], model: Model, placed: bool = False) -> list[str | dict] | None:
     """The outputs as JSON; None if a measurement has no description. placed: see `description`."""
-    found = [x if isinstance(x, str) else description(x, model, placed) for x in outputs]
-    return None if any(x is None for x in found) else [x for x in found if x is not None]
+    descriptions = [x if isinstance(x, str) else description(x, model, placed) for x in outputs]
+    return None if any(x is None for x in descriptions) else [x for x in descriptions if x is not None]
 
 
 def from_described(outputs: Iterable[str | dict]) -> tuple[Output, ...]:

@@ -1,9 +1,9 @@
 """Products of the derivatives of a problem's solution f with vectors: J v, wᵀ J and the derivative of wᵀ J along v.
 
-    program            forward and reverse mode through the program, where it solves for nothing: inverse dynamics;
-    inverse dynamics   recursions that solve for q̈: through the program by τ alone, which gives μ = H⁻¹ w, and by all
-                       else through ID(q, q̇, q̈) at the solved q̈, which is fixed: wᵀ ∂q̈ = −μᵀ ∂ID, H ∂q̈ = ∂τ − ∂ID. With
-                       constraints their rows and given accelerations are treated as ID and τ, their wrenches as q̈;
+    program            forward and reverse mode through the program if it solves for nothing: inverse dynamics;
+    inverse dynamics   recursions that solve for q̈: the program is differentiated by τ alone, which gives μ = H⁻¹ w, and
+                       ID(q, q̇, q̈) by the other inputs at a fixed q̈: wᵀ ∂q̈ = −μᵀ ∂ID, H ∂q̈ = ∂τ − ∂ID. Rows and
+                       known accelerations of constraints are treated as ID and τ, their wrenches as q̈;
     factors            eliminations: D ∂d = −(∂D d + ∂b) with one solution by the factors of D or Dᵀ, and forward or
                        reverse mode through the residual D d + b at the solved d, which is fixed.
 
@@ -48,7 +48,7 @@ from sysdyn.sparse.lu import solve, solve_transposed
 
 
 class Product(NamedTuple):
-    """The program of a product, and the way that it goes."""
+    """The program of a product, and the method that wrote it."""
 
     method: str
     program: Program
@@ -66,9 +66,9 @@ def product(
     """
     directions: TangentBasis = unit_directions if ambient else partial(tangents, problem.model)
     derivatives = _derivatives(problem, choice, program, options, of, wrt, directions)
-    found = Product(derivatives.method, derivatives.product(kind))
+    program = derivatives.product(kind)
     parts = [part for _, part in problem.model.quaternions]
-    return found._replace(program=_at_unit(found.program, parts)) if ambient and parts else found
+    return Product(derivatives.method, _at_unit(program, parts) if ambient and parts else program)
 
 
 def _derivatives(
@@ -92,22 +92,22 @@ def _derivatives(
 
 
 def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
-    """A product by the numbers of q at unit quaternions, as one by the quaternions that it makes these of."""
+    """A product that normalises the quaternions of q, and differentiates by them, from one at unit quaternions."""
     graph, sizes, tangents = Graph(SHARING), program.inputs.sizes, f"{TANGENTS}:q"
     q = graph.inputs("q", sizes["q"])
     normalised = list(normalise_quaternions(q, parts))
-    given = {"q": normalised}
+    substitutes = {"q": normalised}
     if tangents in sizes:
         direction = {f"q[{k}]": x for k, x in enumerate(graph.inputs(tangents, sizes[tangents]))}
-        given[tangents] = derivative(normalised, direction)
-    own = to_graph(program, graph, given)
-    if tangents not in sizes and "q" in own.outputs:  # slopes
-        own.outputs["q"] = gradient(normalised, own.outputs["q"], list(q))
-    return own.to_program({}, own.outputs, program.ranges)
+        substitutes[tangents] = derivative(normalised, direction)
+    symbolic = to_graph(program, graph, substitutes)
+    if tangents not in sizes and "q" in symbolic.outputs:  # slopes
+        symbolic.outputs["q"] = gradient(normalised, symbolic.outputs["q"], list(q))
+    return symbolic.to_program({}, symbolic.outputs, program.ranges)
 
 
 class _ByInverseDynamics(ProgramDerivatives):
-    """Through ID at the solved q̈, and the rows of constraints, and through the program by what these give alone.
+    """Products by derivatives of ID and of rows of constraints at the solution, and of the program by τ alone.
 
     free: degrees of freedom of known τ; q̈ is known of the others. inverse: ID and ROWS, with q, q̇, q̈, w and fx as its
     inputs.
@@ -124,12 +124,12 @@ class _ByInverseDynamics(ProgramDerivatives):
         self.scratch, self.residual = inverse.graph, inverse.scalars
         known = {"tau": free, "qdd": frozenset(range(self.nv)) - free}
         # outputs that are inputs
-        self.passed = {(x, k) for x in of for k in known.get(x, ())}
-        # single inputs that the residual gives, by its places; the others of τ are results
-        self.given = {k: f"tau[{k}]" for k in sorted(free)}
+        self.identities = {(x, k) for x in of for k in known.get(x, ())}
+        # single inputs that the residual equals, by its rows; the other τ are results
+        self.residual_inputs = {k: f"tau[{k}]" for k in sorted(free)}
         values = [f"{value_group(m.name)}[{k}]" for m in problem.constraints
                   for k in range(len(m.components(problem.model)))]  # fmt: skip
-        self.given |= dict(enumerate(values, start=self.nv))
+        self.residual_inputs |= dict(enumerate(values, start=self.nv))
         # accelerations and wrenches that are solved for
         self.solved = {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
                        for k, x in enumerate(self.symbolic.outputs.get(name, ()))
@@ -137,46 +137,50 @@ class _ByInverseDynamics(ProgramDerivatives):
         self.state |= {f"qdd[{k}]": x for k, x in enumerate(self.symbolic.outputs["qdd"])} | self.solved
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
-        change, pushing = self._pushing(direction)
-        found: ScalarsByGroup = {}
+        change, compensating = self._compensating(direction)
+        rates: ScalarsByGroup = {}
         for name, column in self.outputs.items():
-            found[name] = derivative(column, pushing)
+            rates[name] = derivative(column, compensating)
             for k in range(len(column)):
-                if (name, k) in self.passed:
-                    found[name][k] = direction.get(f"{name}[{k}]", 0.0)
+                if (name, k) in self.identities:
+                    rates[name][k] = direction.get(f"{name}[{k}]", 0.0)
                 elif name == "tau":
-                    found[name][k] = found[name][k] + change[k]
-        return found
+                    rates[name][k] = rates[name][k] + change[k]
+        return rates
 
     def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
-        rows, names = self._rows(weights), self._held()
-        own = gradient(self.residual, self._row, [self.scratch.input(x) for x in names])
-        own = self.evaluate_at_state(own, _numbered("row", rows))
-        return self._with_given(dict(zip(names, own, strict=True)), rows, weights)
+        rows, names = self._rows(weights), self._fixed_solution_inputs()
+        slopes = gradient(self.residual, self._row, [self.scratch.input(x) for x in names])
+        slopes = self.evaluate_at_state(slopes, _numbered("row", rows))
+        return self._with_inputs(dict(zip(names, slopes, strict=True)), rows, weights)
 
     def hessian_products(self, weights: ScalarsByGroup, direction: PartialsByScalar) -> ScalarsByGroup:
         """Changes of z = (q̈, w) and μ, with K = ∂R/∂z of the residual R and K^T μ = w.
 
-            K ∂z = −∂R at z held fixed,    K^T ∂μ = −∂(K^T) μ,
+            K ∂z = −∂R at a fixed z,    K^T ∂μ = −∂(K^T) μ,
 
-        by two more solutions of the program's, none of which is differentiated again.
+        by two more solutions with the program, neither of which is differentiated.
         """
-        rows, names = self._rows(weights), self._held()
-        own = gradient(self.residual, self._row, [self.scratch.input(x) for x in (*names, *self.solved)])
-        slopes, through = own[: len(names)], own[len(names) :]
-        inside = self._inside(direction)
-        given = _numbered("row", rows) | {f"rate {x}": y for x, y in inside.items()}
-        z, inputs = list(self.solved.values()), [self.graph.input(x) for x in self.given.values()]
-        moved = dict(zip(self.solved, derivative(z, self._pushing(direction)[1]), strict=True))
-        turned = gradient(z, self.evaluate_at_state(derivative(through, self._rate(inside)), given), inputs)
-        moved |= {f"row[{k}]": -x for k, x in zip(self.given, turned, strict=True)}
-        rates = self.evaluate_at_state(derivative(slopes, self._rate(inside) | self._rate(moved)),
-                           given | {f"rate {x}": y for x, y in moved.items()})  # fmt: skip
-        found = dict(zip(names, rates, strict=True)) | dict(zip(self.given.values(), turned, strict=True))
-        changes = self.project(found)
+        rows, names = self._rows(weights), self._fixed_solution_inputs()
+        all_slopes = gradient(self.residual, self._row, [self.scratch.input(x) for x in (*names, *self.solved)])
+        slopes, by_solution = all_slopes[: len(names)], all_slopes[len(names) :]
+        inner = self._inner_rates(direction)
+        values = _numbered("row", rows) | {f"rate {x}": y for x, y in inner.items()}
+        z, inputs = list(self.solved.values()), [self.graph.input(x) for x in self.residual_inputs.values()]
+        solution_rates = dict(zip(self.solved, derivative(z, self._compensating(direction)[1]), strict=True))
+        mu_rates = gradient(z, self.evaluate_at_state(derivative(by_solution, self._rate(inner)), values), inputs)
+        solution_rates |= {f"row[{k}]": -x for k, x in zip(self.residual_inputs, mu_rates, strict=True)}
+        rates = self.evaluate_at_state(derivative(slopes, self._rate(inner) | self._rate(solution_rates)),
+                           values | {f"rate {x}": y for x, y in solution_rates.items()})  # fmt: skip
+        gradients = dict(zip(names, rates, strict=True)) | dict(
+            zip(self.residual_inputs.values(), mu_rates, strict=True)
+        )
+        changes = self.project(gradients)
         if any(not isinstance(rate, float) for x in concatenated(self.directions) for rate in x.values()):
-            held = self._with_given(dict(zip(names, self.evaluate_at_state(slopes, given), strict=True)), rows, weights)
-            for name, column in self.project(held, lambda rate: derivative([rate], direction)[0]).items():
+            fixed = self._with_inputs(
+                dict(zip(names, self.evaluate_at_state(slopes, values), strict=True)), rows, weights
+            )
+            for name, column in self.project(fixed, lambda rate: derivative([rate], direction)[0]).items():
                 changes[name] = [x + y for x, y in zip(changes[name], column, strict=True)]
         return changes
 
@@ -186,45 +190,46 @@ class _ByInverseDynamics(ProgramDerivatives):
         return list(self.scratch.inputs("row", len(self.residual)))
 
     def _rows(self, weights: ScalarsByGroup) -> list:
-        """Weights of the residual's rows, by which its slopes at the solution held fixed are the outputs'."""
-        solved = [(x, k) for x, column in self.outputs.items() for k in range(len(column)) if (x, k) not in self.passed]
-        inputs = [self.graph.input(x) for x in self.given.values()]
+        """Weights of the residual's rows, by which its slopes at a fixed solution are the outputs'."""
+        scalars = [(x, k) for x, column in self.outputs.items() for k in range(len(column))]
+        solved = [x for x in scalars if x not in self.identities]
+        inputs = [self.graph.input(x) for x in self.residual_inputs.values()]
         mu = gradient([self.outputs[x][k] for x, k in solved], [weights[x][k] for x, k in solved], inputs)
         rows = [weights["tau"][k] if ("tau", k) in solved else 0.0 for k in range(len(self.residual))]
-        for k, x in zip(self.given, mu, strict=True):
+        for k, x in zip(self.residual_inputs, mu, strict=True):
             rows[k] = -x
         return rows
 
-    def _with_given(self, found: PartialsByScalar, rows: list, weights: ScalarsByGroup) -> PartialsByScalar:
-        """These slopes and those by what the residual gives, with the weights of outputs that are inputs."""
-        found |= {x: -rows[k] for k, x in self.given.items()}
-        for x, k in self.passed:
-            found[f"{x}[{k}]"] = found.get(f"{x}[{k}]", 0.0) + weights[x][k]
-        return found
+    def _with_inputs(self, gradients: PartialsByScalar, rows: list, weights: ScalarsByGroup) -> PartialsByScalar:
+        """These gradients and those by the residual's inputs, with the weights of outputs that are inputs."""
+        gradients |= {x: -rows[k] for k, x in self.residual_inputs.items()}
+        for x, k in self.identities:
+            gradients[f"{x}[{k}]"] = gradients.get(f"{x}[{k}]", 0.0) + weights[x][k]
+        return gradients
 
-    def _held(self) -> list[str]:
-        """The single inputs that are differentiated by at the solution held fixed."""
-        outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.nv)), *self.solved}
+    def _fixed_solution_inputs(self) -> list[str]:
+        """The single inputs that are differentiated by at a fixed solution."""
+        outside = {*self.residual_inputs.values(), *(f"tau[{k}]" for k in range(self.nv)), *self.solved}
         return [x for x in self.scalar_names() if x not in outside]
 
-    def _inside(self, direction: PartialsByScalar) -> PartialsByScalar:
+    def _inner_rates(self, direction: PartialsByScalar) -> PartialsByScalar:
         """Rates of the inputs of the residual."""
-        outside = {*self.given.values(), *self.solved}
+        outside = {*self.residual_inputs.values(), *self.solved}
         return {x: y for x, y in direction.items() if not (x in outside or x.startswith("tau["))}
 
     def _rate(self, names: Iterable[str]) -> PartialsByScalar:
         return {x: self.scratch.input(f"rate {x}") for x in names}
 
-    def _pushing(self, direction: PartialsByScalar) -> tuple[list, PartialsByScalar]:
-        """(the change of the residual at the solution held fixed, the rates of what it gives that make up for it)."""
-        inside = self._inside(direction)
-        change = self.evaluate_at_state(derivative(self.residual, self._rate(inside)),
-                            {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
-        return change, {x: direction.get(x, 0.0) - change[k] for k, x in self.given.items()}
+    def _compensating(self, direction: PartialsByScalar) -> tuple[list, PartialsByScalar]:
+        """(change of the residual at a fixed solution, rates of the residual's inputs that compensate it)."""
+        inner = self._inner_rates(direction)
+        change = self.evaluate_at_state(derivative(self.residual, self._rate(inner)),
+                            {f"rate {x}": y for x, y in inner.items()})  # fmt: skip
+        return change, {x: direction.get(x, 0.0) - change[k] for k, x in self.residual_inputs.items()}
 
 
 class _ByFactors(ProgramDerivatives):
-    """By the factors of an elimination, and the residual of its system at the solution d.
+    """Products by the factors of an elimination and derivatives of its residual at the solution d.
 
     outputs: the coefficients of d in each scalar.
     """
@@ -250,44 +255,45 @@ class _ByFactors(ProgramDerivatives):
         written = system.build(self.scratch)
         d = self.scratch.inputs("d", self.n)
         self.residual = [affine(row, b, d) for row, b in zip(written.rows, written.b, strict=True)]
-        # outputs Y d + b_Y with d held
-        self.held = {x: [affine(*row, d) for row in zip(y.rows, y.b, strict=True)]
+        # outputs Y d + b_Y with fixed d
+        self.fixed_outputs = {x: [affine(*row, d) for row in zip(y.rows, y.b, strict=True)]
                      for x, y in written.outputs.items() if x in of}  # fmt: skip
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
-        inside = {x: self.scratch.input(f"rate {x}") for x in direction}
-        given = {f"rate {x}": y for x, y in direction.items()}
-        own = {x: self.evaluate_at_state(derivative(y, inside), given) for x, y in self.held.items()}
-        change = solve(self.factors, self.evaluate_at_state(derivative(self.residual, inside), given))
-        found: ScalarsByGroup = {}
+        inner = {x: self.scratch.input(f"rate {x}") for x in direction}
+        values = {f"rate {x}": y for x, y in direction.items()}
+        fixed_rates = {x: self.evaluate_at_state(derivative(y, inner), values) for x, y in self.fixed_outputs.items()}
+        change = solve(self.factors, self.evaluate_at_state(derivative(self.residual, inner), values))
+        rates: ScalarsByGroup = {}
         for x, terms in self.outputs.items():
-            found[x] = own.get(x, [0.0] * len(terms))
+            rates[x] = fixed_rates.get(x, [0.0] * len(terms))
             for k, row in enumerate(terms):
-                if not row and x not in self.held:  # known ones are inputs
-                    found[x][k] = direction.get(f"{x}[{k}]", 0.0)
-                found[x][k] = affine(row, found[x][k], change)
-        return found
+                if not row and x not in self.fixed_outputs:  # known ones are inputs
+                    rates[x][k] = direction.get(f"{x}[{k}]", 0.0)
+                rates[x][k] = affine(row, rates[x][k], change)
+        return rates
 
     def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
-        ends: list = [0.0] * self.n
+        right: list = [0.0] * self.n
         for x, terms in self.outputs.items():
             for row, weight in zip(terms, weights[x], strict=True):
                 for c, entry in row.items():
-                    ends[c] = ends[c] + entry * weight
-        rows = solve_transposed(self.factors, ends)
+                    right[c] = right[c] + entry * weight
+        rows = solve_transposed(self.factors, right)
         values = {f"row[{k}]": -x for k, x in enumerate(rows)}
-        outputs, given = list(self.residual), [self.scratch.input(x) for x in values]
-        for x, held in self.held.items():
-            own = {f"weight {x}[{k}]": y for k, y in enumerate(weights[x])}
-            outputs, given, values = outputs + held, given + [self.scratch.input(y) for y in own], values | own
+        outputs, inputs = list(self.residual), [self.scratch.input(x) for x in values]
+        for x, column in self.fixed_outputs.items():
+            scalars = {f"weight {x}[{k}]": y for k, y in enumerate(weights[x])}
+            outputs, inputs = outputs + column, inputs + [self.scratch.input(y) for y in scalars]
+            values |= scalars
         names = self.scalar_names()
-        slopes = self.evaluate_at_state(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
-        found = dict(zip(names, slopes, strict=True))
+        slopes = self.evaluate_at_state(gradient(outputs, inputs, [self.scratch.input(x) for x in names]), values)
+        gradients = dict(zip(names, slopes, strict=True))
         for x, terms in self.outputs.items():
             for k, row in enumerate(terms):
-                if not row and x not in self.held and f"{x}[{k}]" in found:
-                    found[f"{x}[{k}]"] = found[f"{x}[{k}]"] + weights[x][k]
-        return found
+                if not row and x not in self.fixed_outputs and f"{x}[{k}]" in gradients:
+                    gradients[f"{x}[{k}]"] = gradients[f"{x}[{k}]"] + weights[x][k]
+        return gradients
 
 
 def _numbered(name: str, values: Iterable) -> PartialsByScalar:

@@ -232,8 +232,8 @@ def coupled(problem: Statement, program: Program) -> Program:
         return program
     graph, sizes = Graph(SHARING), program.inputs.sizes
     q, qd = problem.imposed(*(graph.inputs(name, sizes[name]) for name in ("q", "qd")))
-    own = to_graph(program, graph, {"q": list(q), "qd": list(qd)})
-    return own.to_program({}, own.outputs, program.ranges, simplified=False)
+    symbolic = to_graph(program, graph, {"q": list(q), "qd": list(qd)})
+    return symbolic.to_program({}, symbolic.outputs, program.ranges, simplified=False)
 
 
 def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

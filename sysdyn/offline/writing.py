@@ -78,18 +78,18 @@ def differences(
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system, inputs = problem.system(outputs=_with_measured(outputs)), dict(inputs)
-    found = _in_double_double(program, inputs)
+    outputs_double_double = _in_double_double(program, inputs)
     with np.errstate(all="ignore"):
         plain, refined, _ = reference(system, inputs)
     d = refined.copy()
     for name in (x for x in outputs if isinstance(x, str)):
-        d[:, system.layout.quantity_columns(name)] = found[name]
+        d[:, system.layout.quantity_columns(name)] = outputs_double_double[name]
     changed, limit = (float(relative_differences(system, x, refined).max()) for x in (d, plain))
     expected, usual = (system.output_values(inputs, x) for x in (refined, plain))
     for m in measured:
         y, terms = expected[m.name]
         size = terms.max(axis=1)
-        changed = max(changed, float(relative_difference(found[m.name], y, size).max()))
+        changed = max(changed, float(relative_difference(outputs_double_double[m.name], y, size).max()))
         limit = max(limit, float(relative_difference(usual[m.name][0], y, size).max()))
     return changed, limit
 

@@ -47,13 +47,13 @@ def equilibration(
     direction = np.zeros(m + n)
     for _ in range(2 * (m + n)):  # conjugate gradients on the normal equations: this many steps are exact
         gradient = np.concatenate([np.bincount(row, residual, m), np.bincount(col, residual, n)])
-        size_now, rest = float(np.sum(gradient * gradient)), float(np.sum(residual * residual))
-        if rest <= tolerance or size_now <= EQUILIBRATED * 2 * len(e) * rest:
+        slope, remaining = float(np.sum(gradient * gradient)), float(np.sum(residual * residual))
+        if remaining <= tolerance or slope <= EQUILIBRATED * 2 * len(e) * remaining:
             break
-        direction = gradient + (size_now / before if before else 0.0) * direction
+        direction = gradient + (slope / before if before else 0.0) * direction
         change = direction[:m][row] + direction[m:][col]
-        step = size_now / float(np.sum(change * change))
-        logs, residual, before = logs + step * direction, residual - step * change, size_now
+        step = slope / float(np.sum(change * change))
+        logs, residual, before = logs + step * direction, residual - step * change, slope
     logs = np.clip(logs, -300.0, 300.0)
     return exp(logs[:m]), exp(logs[m:])
 

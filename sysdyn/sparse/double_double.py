@@ -61,7 +61,7 @@ class Residuals:
 
     def __call__(self, x: DoubleDouble, b: DoubleDouble) -> np.ndarray:
         """A x + b (m, k) for x (n, k), b (m, k)."""
-        total, rest = b.high.copy(), b.low.copy()
+        total, low_parts = b.high.copy(), b.low.copy()
         with np.errstate(all="ignore"):
             halves = _split(x.high)
             for i, j, high, low, first, second in self._parts:
@@ -72,8 +72,8 @@ class Residuals:
                 new = old + p
                 part = new - old
                 total[i] = new
-                rest[i] += ((old - (new - part)) + (p - part)) + (e + (high * x.low[j] + low * xj))
-        return total + rest
+                low_parts[i] += ((old - (new - part)) + (p - part)) + (e + (high * x.low[j] + low * xj))
+        return total + low_parts
 
 
 def iterative_refinement(
