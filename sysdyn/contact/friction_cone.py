@@ -36,8 +36,6 @@ from sysdyn.runtime.runner import INTERMEDIATE_BYTES, Runner
 PENALTY = 0.2
 # Singular values below this share of the largest belong to redundant rows (chosen).
 RANK_TOL = 1e-10
-# Newton steps are tried at these lengths, and the best is taken (chosen).
-STEP_LENGTHS = (1.0, 0.5, 0.25)
 # Most changes between the methods after the first one (measured: two solve 1,200 states of robots).
 MAX_ALTERNATIONS = 4
 # Alternating direction method of multipliers, projected Gauss-Seidel.
@@ -276,8 +274,7 @@ class Coulomb:
             current = PointForces(*(x[bad] for x in solution))
             projection, slope = self._projection(mu[bad], self._shifted(w[bad], current))
             step = np.einsum("nij,nj->ni", self._newton_inverse(w[bad], slope), projection - current.forces)
-            for length in STEP_LENGTHS:
-                _improve(solution, bad, self.residuals(w[bad], b[bad], mu[bad], current.forces + length * step))
+            _improve(solution, bad, self.residuals(w[bad], b[bad], mu[bad], current.forces + step))
 
     def _projection(self, friction: ArrayLike, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(Q(y), Q'(y) (…, m, m))."""
