@@ -21,9 +21,9 @@ from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.measurement import Output
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
+from sysdyn.online.constraint_errors import warn_if_moving, warn_of_gaps
 from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
-from sysdyn.online.speeds import warn_if_moving, warn_of_gaps
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import aba, rnea
 from sysdyn.sparse.orderings import ORDERINGS

@@ -19,8 +19,8 @@ from sysdyn.data.log_columns import OK, TIME
 from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
 from sysdyn.errors import LogWarning, SysdynError, optional, warn
 from sysdyn.files.table_writers import write_table
+from sysdyn.online.constraint_errors import warn_of_gaps
 from sysdyn.online.solver import Solver
-from sysdyn.online.speeds import warn_of_gaps
 
 # Files of a log that are with the cluster at a time, for each of its threads (chosen).
 AHEAD = 2

@@ -15,8 +15,8 @@ from sysdyn.measurements.groups import VALUE, group_of, switch_group, value_grou
 from sysdyn.measurements.noise import FAR, noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
+from sysdyn.online.constraint_errors import warn_of_followers
 from sysdyn.online.redundancy import Reduction
-from sysdyn.online.speeds import warn_of_followers
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, reject_masked
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument

@@ -24,7 +24,7 @@ from sysdyn.model.se3 import rotation
 from sysdyn.online import display
 from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.calls import Result
-from sysdyn.online.speeds import gaps, speeds
+from sysdyn.online.constraint_errors import constraint_gaps, constraint_velocities
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import BAD_OUTPUT
@@ -220,7 +220,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         stopped by the accelerations that keep it: `sysdyn.impact` has the velocities after it closed.
         """
         q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
-        found = speeds(self._problem, q, qd, self._about.idle)
+        found = constraint_velocities(self._problem, q, qd, self._about.idle)
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
 
     def gaps(self) -> dict[str, np.ndarray]:
@@ -231,7 +231,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         Constraints fix accelerations only, so that an open loop stays open.
         """
         q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
-        found = gaps(self._problem, q, self._about.idle)
+        found = constraint_gaps(self._problem, q, self._about.idle)
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
 
     # ---- checks -------------------------------------------------------------------------------------------------

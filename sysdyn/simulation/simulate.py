@@ -16,8 +16,8 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.compile import compile
+from sysdyn.online.constraint_errors import warn_if_moving, warn_if_opened, warn_of_followers, warn_of_gaps
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.online.speeds import warn_if_moving, warn_if_opened, warn_of_followers, warn_of_gaps
 from sysdyn.online.switching import SwitchingSolver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count

@@ -1,4 +1,4 @@
-"""Velocities and gaps of contacts, loops and couplings at a state, and warnings of states that contradict them."""
+"""Velocity and position errors of contacts, loops and couplings, and warnings of states that violate them."""
 
 from __future__ import annotations
 
@@ -13,97 +13,102 @@ from sysdyn.measurements.constraints import Contact, FrameConstraint, JointCoupl
 from sysdyn.measurements.measurement import Constraint, Context
 from sysdyn.measurements.statement import Statement
 
-# Speed [m/s, rad/s] of a constraint above which a motion does not go on as it says (chosen).
-MOVES = 1e-3
-# Gap [m, rad] of a loop or coupling above which it counts as open (chosen: files round anchors to 1e-4 or less).
-OPEN = 1e-3
-# Random starts of the search for a position that closes all loops, in addition to the given one (chosen).
-SEARCHES = 8
+# Speed [m/s, rad/s] of a constraint above which the motion violates it (chosen).
+SPEED_TOL = 1e-3
+# Gap [m, rad] of a loop or coupling above which it counts as open (files round anchors to 1e-4 or less).
+GAP_TOL = 1e-3
+# Random starts of the search for a position that closes all loops, besides the given one (chosen).
+RANDOM_STARTS = 8
 
 
-class _Errors(NamedTuple):
+class ConstraintErrors(NamedTuple):
     """Errors of one constraint: gap [m, rad] (N, m), its rate (N, m), and angular (m,), True for rotations."""
 
     gap: np.ndarray
     rate: np.ndarray
     angular: np.ndarray
 
+    def norms(self, x: np.ndarray) -> list[tuple[str, np.ndarray]]:
+        """(unit, (N,) norms) of the linear and the angular part of x (N, m)."""
+        parts = ("m", ~self.angular), ("rad", self.angular)
+        return [(unit, np.linalg.norm(x[:, part], axis=1)) for unit, part in parts]
+
     def greatest(self, x: np.ndarray) -> list[tuple[float, str, int]]:
         """(greatest norm over the states, unit, state) of x (N, m), for each unit."""
-        found = []
-        for unit, own in (("m", ~self.angular), ("rad", self.angular)):
-            size = np.linalg.norm(x[:, own], axis=1)
-            worst = int(np.argmax(size))
-            found.append((float(size[worst]), unit, worst))
-        return found
+        return [(float(norm.max()), unit, int(np.argmax(norm))) for unit, norm in self.norms(x)]
 
 
-def _errors(
-    problem: Statement, q: np.ndarray, qd: np.ndarray, idle: Sequence[Constraint] = ()
-) -> dict[Stabilised, _Errors]:
-    """Errors of the constraints at q (N, nq), q̇ (N, nv); idle: redundant constraints that the problem omits.
+def constraint_errors(
+    problem: Statement, q: np.ndarray, qd: np.ndarray | None = None, inactive: Sequence[Constraint] = ()
+) -> dict[Stabilised, ConstraintErrors]:
+    """Errors of the constraints at q (N, nq), q̇ (N, nv), zero by default; inactive: redundant ones that are left out.
 
     Errors of couplings use q and q̇ verbatim; all others use followers that are computed from their leaders.
     """
-    stated = [m for m in (*problem.constraints, *idle) if isinstance(m, Stabilised) and m.noise is None]
+    qd = np.zeros((len(q), problem.model.nv)) if qd is None else qd
+    stated = [m for m in (*problem.constraints, *inactive) if isinstance(m, Stabilised) and m.noise is None]
     if not stated:
         return {}
     model = problem.model
     angular = [np.array([x.startswith(("n", "torque")) for x in m.wrench(model)]) for m in stated]
 
     def errors(q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        given, imposed = Context.at(model, q, qd), Context.at(model, *problem.imposed(q, qd))
-        found = [m.error(given if isinstance(m, JointCoupling) else imposed) for m in stated]
+        verbatim, imposed = Context.at(model, q, qd), Context.at(model, *problem.imposed(q, qd))
+        pairs = [m.error(verbatim if isinstance(m, JointCoupling) else imposed) for m in stated]
         cosines = [m.cosine(imposed) if isinstance(m, FrameConstraint) else 1.0 for m in stated]
-        e, rates = (np.concatenate(x) for x in zip(*found, strict=True))
+        e, rates = (np.concatenate(x) for x in zip(*pairs, strict=True))
         return e, rates, np.array(cosines, dtype=object)
 
     sizes = {"q": (model.nq,), "qd": (model.nv,)}
     names = tuple(m.name for m in stated)
     e, rates, cosines = problem.cached(("errors", names), lambda: compile_function(errors, sizes, level=1))(q, qd)
     ends = np.cumsum([len(x) for x in angular])[:-1]
-    found = {}
-    for m, x, rate, cosine, own in zip(
+    by_constraint = {}
+    for m, x, rate, cosine, part in zip(
         stated, np.split(e, ends, axis=-1), np.split(rates, ends, axis=-1), cosines.T, angular, strict=True
     ):
         if isinstance(m, FrameConstraint):  # from sines of angles to angles
-            sine = np.linalg.norm(x[:, own], axis=-1)
+            sine = np.linalg.norm(x[:, part], axis=-1)
             angle = np.arctan2(sine, cosine)
             x = x.copy()
-            x[:, own] *= (angle / np.where(sine > 0.0, sine, 1.0))[:, None]
-            if own.any():  # half a turn: the sine is zero, the axis arbitrary
-                x[:, np.argmax(own)] += np.where(sine > 0.0, 0.0, angle)
-        found[m] = _Errors(x, rate, own)
-    return found
+            x[:, part] *= (angle / np.where(sine > 0.0, sine, 1.0))[:, None]
+            if part.any():  # half a turn: the sine is zero, the axis arbitrary
+                x[:, np.argmax(part)] += np.where(sine > 0.0, 0.0, angle)
+        by_constraint[m] = ConstraintErrors(x, rate, part)
+    return by_constraint
 
 
-def speeds(problem: Statement, q: np.ndarray, qd: np.ndarray, idle: Sequence[Constraint] = ()) -> dict[str, np.ndarray]:
+def constraint_velocities(
+    problem: Statement, q: np.ndarray, qd: np.ndarray, inactive: Sequence[Constraint] = ()
+) -> dict[str, np.ndarray]:
     """{constraint: (N, m)} velocities [m/s, rad/s] of its components at q (N, nq), q̇ (N, nv)."""
-    return {m.name: x.rate for m, x in _errors(problem, q, qd, idle).items()}
+    return {m.name: x.rate for m, x in constraint_errors(problem, q, qd, inactive).items()}
 
 
-def gaps(problem: Statement, q: np.ndarray, idle: Sequence[Constraint] = ()) -> dict[str, np.ndarray]:
+def constraint_gaps(
+    problem: Statement, q: np.ndarray, inactive: Sequence[Constraint] = ()
+) -> dict[str, np.ndarray]:  # fmt: skip
     """{constraint: (N, m)} gaps [m, rad] of its components at q (N, nq); contacts without `at=` have none."""
-    found = _errors(problem, q, np.zeros((len(q), problem.model.nv)), idle)
-    return {m.name: x.gap for m, x in found.items() if not (isinstance(m, Contact) and m.at is None)}
+    errors = constraint_errors(problem, q, inactive=inactive).items()
+    return {m.name: x.gap for m, x in errors if not (isinstance(m, Contact) and m.at is None)}
 
 
 def warn_if_moving(
     problem: Statement, q: np.ndarray, qd: np.ndarray, driven: Collection[str] = (), what: str = "state"
 ) -> None:
-    """Warn of constraints that move although they hold the robot, with their greatest speed.
+    """Warn of constraints that the motion violates, with their greatest speed.
 
-    q (N, nq), qd (N, nv); driven: some that are to move. what: a state in the words.
+    q (N, nq), qd (N, nv); driven: names of constraints that may move. what: name of a state in the message.
     """
     if not qd.any():
         return
     words = []
     followers = {link.coupling for link in problem.couplings}
-    for m, x in _errors(problem, q, qd).items():
+    for m, x in constraint_errors(problem, q, qd).items():
         if m.name in driven or getattr(m, "coupling", None) in followers:
             continue
         for speed, unit, worst in x.greatest(x.rate):
-            if speed > MOVES:
+            if speed > SPEED_TOL:
                 words.append(f"{m.name!r} by {speed:.3g} {unit}/s{_at(what, worst, len(q))}")
     if words:
         warn(
@@ -123,11 +128,11 @@ def warn_of_gaps(
     """
     if not (stated := _closures(problem)):
         return ""
-    found = _errors(problem, q, np.zeros((len(q), problem.model.nv)))
+    errors = constraint_errors(problem, q)
     words, worst = [], (0.0, 0)
     for m in stated:
-        for gap, unit, state in found[m].greatest(found[m].gap):
-            if gap > OPEN:
+        for gap, unit, state in errors[m].greatest(errors[m].gap):
+            if gap > GAP_TOL:
                 number = state if numbers is None else int(numbers[state])
                 words.append(f"{m.name!r} by {gap:.3g} {unit}{_at(what, number, len(q))}")
                 worst = max(worst, (gap, state))
@@ -135,7 +140,7 @@ def warn_of_gaps(
         return ""
     least = _least_gap(problem, stated, q[worst[1]])
     message = f"closures are open: {few(words)}"
-    if least > OPEN:
+    if least > GAP_TOL:
         message += f". They cannot close: no position was found at which their gap is less than {least:.3g} (m, rad)"
     else:
         message += ", and the problem fixes their accelerations only. Start from a q at which solution.gaps() is zero"
@@ -153,13 +158,13 @@ def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: s
     words, imposed = [], problem.imposed(q, qd)
     for link in problem.couplings:
         for name, x, y, k in zip(("q", "qd"), (q, qd), imposed, (link.q, link.v), strict=True):
-            given, demanded = (z.ravel() for z in np.broadcast_arrays(x[..., k], y[..., k]))
-            off = np.where(given != 0.0, np.abs(given - demanded), 0.0)
+            stated, demanded = (z.ravel() for z in np.broadcast_arrays(x[..., k], y[..., k]))
+            off = np.where(stated != 0.0, np.abs(stated - demanded), 0.0)
             worst = int(np.argmax(off))
-            if off[worst] > OPEN:
+            if off[worst] > GAP_TOL:
                 of = f"that of {link.coupling.leader!r}" if link.coupling.leader else "its coupling"
                 words.append(
-                    f"{name} of {link.coupling.joint!r} is {given[worst]:.4g}{_at(what, worst, off.size)}, but {of} "
+                    f"{name} of {link.coupling.joint!r} is {stated[worst]:.4g}{_at(what, worst, off.size)}, but {of} "
                     f"demands {demanded[worst]:.4g}"
                 )
     if words:
@@ -175,21 +180,21 @@ def warn_if_opened(problem: Statement, q: np.ndarray, t: np.ndarray) -> None:
 
     States may be NaN.
     """
-    loose = [m for m in _closures(problem) if m.stabilise is None]
-    if not loose:
+    unstabilised = [m for m in _closures(problem) if m.stabilise is None]
+    if not unstabilised:
         return
     flat = q.reshape(-1, q.shape[-1])
     fine = np.isfinite(flat).all(axis=1)
     if not fine.any():
         return
     flat = np.where(fine[:, None], flat, flat[np.argmax(fine)])
-    found, words = _errors(problem, flat, np.zeros((len(flat), problem.model.nv))), []
-    for m in loose:
-        for unit, own in (("m", ~found[m].angular), ("rad", found[m].angular)):
-            size = np.where(fine, np.linalg.norm(found[m].gap[:, own], axis=1), 0.0).reshape(q.shape[:2])
+    errors, words = constraint_errors(problem, flat), []
+    for m in unstabilised:
+        for unit, norm in errors[m].norms(errors[m].gap):
+            size = np.where(fine, norm, 0.0).reshape(q.shape[:2])
             grown = size - size[0]
             k, robot = np.unravel_index(int(np.argmax(grown)), grown.shape)
-            if size[k, robot] > OPEN and grown[k, robot] > OPEN:
+            if size[k, robot] > GAP_TOL and grown[k, robot] > GAP_TOL:
                 at = _at("robot", int(robot), q.shape[1])
                 words.append(
                     f"{m.name!r} from {size[0, robot]:.3g} to {size[k, robot]:.3g} {unit} at t = {t[k]:.4g} s{at}"
@@ -217,14 +222,13 @@ def _least_gap(problem: Statement, stated: Sequence[Stabilised], q: np.ndarray) 
     model = problem.model
 
     def gap(v: np.ndarray, start: np.ndarray) -> np.ndarray:
-        found = _errors(problem, model.integrate(start, v)[None], np.zeros((1, model.nv)))
-        return np.concatenate([found[m].gap[0] for m in stated])
+        errors = constraint_errors(problem, model.integrate(start, v)[None])
+        return np.concatenate([errors[m].gap[0] for m in stated])
 
     least = np.inf
-    for start in (q, *model.random_state(seed=0, batch=SEARCHES)[0]):
-        found = least_squares(gap, np.zeros(model.nv), args=(start,))
-        least = min(least, float(np.linalg.norm(found.fun)))
-        if least <= OPEN:
+    for start in (q, *model.random_state(seed=0, batch=RANDOM_STARTS)[0]):
+        least = min(least, float(np.linalg.norm(least_squares(gap, np.zeros(model.nv), args=(start,)).fun)))
+        if least <= GAP_TOL:
             break
     return least
 
