@@ -88,7 +88,7 @@ class SampledStates:
     """The states at which all programs of a system are checked; whether one is singular is computed once."""
 
     def __init__(self, system: System, inputs: Inputs):
-        """Raises StructurallySingular if the system is singular at every state."""
+        """inputs: (N, size) by group. Raises StructurallySingular if the system is singular at every state."""
         self.system, self.inputs, self.n = system, inputs, len(inputs["q"])
         self.lengths = travelled(system, inputs["q"])
         self.declared = np.ones(self.n, dtype=bool)
@@ -104,7 +104,7 @@ class SampledStates:
 
     @staticmethod
     def of(system: System, n: int | None = None, external_wrenches: bool = True) -> SampledStates:
-        """n: number of states; by default CHECKED_STATES, or fewer if the system is large."""
+        """Sample n states of a system; by default CHECKED_STATES, or fewer if the system is large."""
         n = max(FEWEST, min(CHECKED_STATES, EQUATIONS // system.shape[0])) if n is None else n
         inputs = sample_states(system.problem, n, CHECK_SEED, ranges=True)
         if not external_wrenches:
@@ -144,8 +144,8 @@ class Check(NamedTuple):
 def check(program: CheckedProgram, states: SampledStates) -> Check:
     """Check a program at sampled states.
 
-    Neither the errors of singular states count, nor those of states with a pivot below its threshold: calls solve them
-    by the fallback.
+    Errors of singular states do not count, nor those of states with a pivot below its threshold, which calls solve by
+    the fallback.
     """
     system, results = states.system, _run(program, states)
     error, sizes = results.backward_error, np.abs(results.pivots)
@@ -264,9 +264,10 @@ def _least(shares: np.ndarray, labels: Sequence[str]) -> tuple[float, str]:
 
 
 def sign_changes(pivots: np.ndarray, may_vanish: np.ndarray) -> tuple[int, np.ndarray]:
-    """(number of pivots (states, pivots) that take both signs, the state at which each is farthest on its rarer side).
+    """(number of pivots that take both signs, for each of them the state of its greatest size with the rarer sign).
 
-    If their product, the determinant up to a constant, takes both signs, the matrix explains one of them.
+    pivots: (states, pivots). If the product of all pivots, the determinant up to its sign, takes both signs, too, one
+    sign change is due to the matrix and does not count.
     """
 
     def both(x: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ class Choice:
 
     @property
     def pivots(self) -> Pivots:
-        """The order, as an elimination takes it."""
+        """The order in the form that eliminations use."""
         return Pivots(self.row_perm, self.col_perm, dict(self.joined))
 
     @property
@@ -64,7 +64,7 @@ class Choice:
 class Compiled:
     """Result of the offline phase.
 
-    considered: (ordering, its cost or the reason against it) of each tried one. stages: (name, seconds) of each stage.
+    considered: (ordering, its cost or why it was rejected) of each candidate. stages: (name, seconds) of each stage.
     """
 
     choice: Choice

@@ -42,7 +42,7 @@ class ConstraintRows:
         return {i: self._at(x, values) for i, x in self._bodies.items()}, self._at(self._joints, values)
 
     def load_rates(self, values: Mapping[str, object], w: np.ndarray) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
-        """({body: wrench (6)}, torques (nv)) by which w, w_inputs fixed, acts more along each direction of q."""
+        """Rates of the loads, ({body: wrench (6)}, torques (nv)), of a fixed w along each direction of q."""
         along = []
         names = {f"w[{e}]": x for e, x in enumerate(w)}
         w_inputs = self._load_graph.inputs("w", self.m)

@@ -44,8 +44,8 @@ class SymbolicDerivatives:
     """Derivatives in a graph.
 
     method: "analytic", "implicit" or "implicit, transposed". inputs: groups of inputs. guards: as of a Program.
-    pivots: (value, number as of `recursion.pivot_labels`) of pivots that no check has given a threshold yet. qdd, w:
-    the accelerations and wrenches of constraints that such a check needs.
+    pivots: (value, number as of `recursion.pivot_labels`) of pivots without a threshold, which a check has to set. qdd,
+    w: accelerations and wrenches of constraints for that check.
     """
 
     method: str
@@ -119,7 +119,7 @@ def rates(
 ) -> tuple[list[dict[int, Any]], list[dict[str, list]]]:
     """∂D d + ∂b, {equation: entry}, and ∂Y d + ∂b_Y, {output: entries}, along each direction of the input `name`.
 
-    They are in the graph of `assembled`, the system of which `solution` is the solution d.
+    They are in the graph of `assembled`, the system that `solution` d solves.
     """
     scratch = Graph("structural")
     assembly = system.build(scratch)
@@ -218,7 +218,7 @@ class _Change(NamedTuple):
 class _Dynamics:
     """ID and the constraints of a problem at its solution, with the changes of both.
 
-    frames: keep the frames of bodies, in which fx is.
+    frames: keep the bodies' frames, because fx is given in them.
     """
 
     def __init__(self, problem: Problem, external_wrenches: bool, frames: bool):

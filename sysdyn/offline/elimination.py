@@ -48,7 +48,7 @@ class Elimination:
 
         def begin(k: int) -> None:
             if len(self.graph) > limit:
-                raise NoSafeOrdering("given up: more expensive than what is known")
+                raise NoSafeOrdering("given up: more expensive than another order")
             # a new piece of program if the order goes on to another body
             if body[k] != previous[0]:
                 self.graph.cut()
@@ -83,7 +83,7 @@ class Elimination:
         return f"{self.system.row_names[row]} → {self.system.col_names[col]}"
 
     def program(self, outputs: Sequence[Output]) -> Program:
-        """The program of the requested outputs, guarded against pivots far below their sampled sizes."""
+        """The program of the requested outputs; guards flag states with pivots below their thresholds."""
         guards = []
         for k, pivot in enumerate(self.factors.pivots):
             if not is_constant(pivot):
@@ -129,9 +129,9 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
 def output_groups(
     system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
 ) -> list[tuple[str, list]]:
-    """Expressions of the requested outputs: quantities, full size, in the frames of bodies; values of measurements.
+    """(name, expressions) of each output: a quantity in full size and in body frames, or the values of a measurement.
 
-    From the solution, or the known input if it has no column.
+    Scalars of quantities without a column in the system are inputs.
     """
     inputs = dict(assembly.inputs)
     groups = []

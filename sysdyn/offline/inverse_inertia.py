@@ -32,7 +32,7 @@ Paths = Sequence[Sequence[int]]  # Ancestors of each row, the nearest first.
 class Load(NamedTuple):
     """A right-hand side f (n), and κ (m), None for zero.
 
-    joint: degree of freedom; f acts on it, on those beyond and on those towards the base alone. None: f may act on all.
+    joint: a degree of freedom; f acts on its subtree and on its path to the base alone. None: f may act on all.
     wrench (6): the forces towards the base are S·wrench; None if they are not those of a wrench.
     """
 
@@ -73,8 +73,8 @@ def ltdl(H: np.ndarray, paths: Paths) -> Factors:
 class InverseInertia:
     """Solutions x (n) and μ (m) of a tree with inertia matrix H (n, n) and constraints J (m, n).
 
-    paths: ancestors of each degree of freedom, the nearest first. S, IS (n, 6): its motion, and the momentum of all
-    bodies beyond it in that motion. hinges (n): whether it is the only one of its joint, without a rotor.
+    paths: ancestors of each degree of freedom, the nearest first. S (n, 6): motion by its unit velocity, IS (n, 6): the
+    momentum of its subtree in that motion. hinges (n): True if it is the only one of its joint and has no rotor.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class InverseInertia:
         return len(self._paths[limb]) >= SPACE
 
     def _beyond(self, k: int) -> list[int]:
-        """k and the degrees of freedom that it carries."""
+        """k and the degrees of freedom of its subtree."""
         return [i for i, path in enumerate(self._paths) if i == k or k in path]
 
     def _solve_all(self, loads: Sequence[Load]) -> np.ndarray:
@@ -195,7 +195,7 @@ class InverseInertia:
         return piece(U)[0]
 
     def _response_to_wrench(self, limb: int) -> np.ndarray:
-        """(n + m, 6) x and μ by unit wrenches of a limb on the body that it hangs on.
+        """(n + m, 6) responses x and μ to unit wrenches of a limb on the body at its root.
 
         Where the axis s of its first joint is fixed to that body it transmits no moment about it, so that s·p = 0: one
         component of p follows from the others.

@@ -37,7 +37,7 @@ MOST_NAMED = 3
 class OrderSelection:
     """The search for the cheapest order of a system that passes its check.
 
-    considered: (name, cost or reason against it) of each order.
+    considered: (name, cost or why it was rejected) of each order.
     """
 
     def __init__(self, system: System, options: Options, stages: Stages):

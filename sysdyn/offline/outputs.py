@@ -12,12 +12,12 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 
-# Names of columns that files of results have beside the outputs, and of all outputs together.
+# Names of other columns in files of results, and of all outputs together.
 RESERVED = ("all", "w", "ok", "t")
 
 
 def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
-    """Quantities in canonical order, then measurements in the order in which they are given.
+    """Quantities in canonical order, then measurements in the order of the argument.
 
     Raises UnknownName, InvalidInput for anything else, ProblemError for names that do not tell outputs apart.
     """

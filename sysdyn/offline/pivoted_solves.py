@@ -115,7 +115,7 @@ class OrthogonalColumns(NamedTuple):
     """Factors Q R of the dense matrix D of a system at one state, for more equations than unknowns that agree.
 
     Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is all that is left of
-    equations that agree, until each is small beside its terms and the matrix is regular so.
+    equations that agree, until each residual is small compared with its terms and the matrix is regular.
     """
 
     D: scipy.sparse.csr_matrix

@@ -69,7 +69,7 @@ def applies(problem: Statement) -> frozenset[int] | None:
 
 
 def gives(problem: Problem, options: Options) -> bool:
-    """True if a recursion gives the outputs beside its τ, q̈ and w; a and f only if no constraint holds."""
+    """True if a recursion can compute all outputs: τ, q̈, w, and measurements of a and q̈."""
     names = {x for x in options.outputs if isinstance(x, str)}
     return names <= {"tau", "qdd", problem.wrenches.name} and measured_rows(problem, options.measured) is not None
 

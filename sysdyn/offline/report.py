@@ -70,7 +70,7 @@ class StabilityReport:
 
     @property
     def acceptable(self) -> bool:
-        """True if results are backward stable and, but for two digits, as accurate as those of a pivoted solve."""
+        """True if results are backward stable and at most two digits less accurate than those of a pivoted solve."""
         return self.backward_stable and self.difference <= max(DIFFERENCE, PIVOTED_RATIO * self.pivoted_difference)
 
     @property

@@ -102,7 +102,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     fx = matmul(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     drawn = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
     values = motion_of(problem, q, qd, qdd, fx, drawn)
-    if ranges and not problem.noisy:  # readings of the motion, or they would never be small beside their terms
+    if ranges and not problem.noisy:  # readings of the motion, or they would never be small compared with their terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
         values |= {value_group(name): x for name, x in read.items()}
@@ -212,7 +212,8 @@ def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarr
 def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.ndarray) -> np.ndarray:
     """(N,) bool: True for singular states; for an estimate only if its equations without multipliers are singular, too.
 
-    Far out the multipliers of a regular estimate make its matrix look singular. entries (N, nnz): of the matrix.
+    Multipliers of a regular estimate make its matrix look singular at states with lengths of many metres.
+    entries (N, nnz): of the matrix.
     """
     entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
     return np.array([system.solvability(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)

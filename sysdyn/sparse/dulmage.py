@@ -1,4 +1,4 @@
-"""DiagonalBlock triangular form of a sparse rectangular matrix, by its pattern alone.
+"""Block triangular form of a sparse rectangular matrix, by its pattern alone.
 
 Dulmage and Mendelsohn (1958). With P and Q from a maximum matching of rows and columns,
 

@@ -111,8 +111,8 @@ def eliminate(
 def _pivot(active: ActiveSubmatrix, factors: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
     """Eliminate column pc by row pr: row i −= (A_i,pc / pivot) · row pr for each other active row i.
 
-    Appends the pivot, its row of U and its column of L to `factors`; returns (b of the row, the division still to be
-    done).
+    Appends the pivot, its row of U and its column of L to `factors`; returns (b of the row, the division by the pivot
+    that back substitution ends with).
     """
     pivot, row, column = active.pivot(pr, pc)
     if is_zero(pivot):

@@ -1,7 +1,7 @@
-"""Named elimination orders of sampled matrices, each with several starts, the cheapest acceptable one of which is used.
+"""Named elimination orders of sampled matrices. Each has several starts; the cheapest acceptable order is used.
 
 A `SampledMatrix` is the worst-case pattern with the values of its entries at several states. An entry can be a
-static pivot only if it stays away from zero at all of them, so every order here chooses its rows with that in view.
+static pivot only if it is far from zero at all of them; every order chooses its rows accordingly.
 """
 
 from __future__ import annotations

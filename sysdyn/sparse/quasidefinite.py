@@ -1,11 +1,11 @@
-"""Elimination order of symmetric quasi-definite matrices over a tree: from everywhere, or node by node from the leaves.
+"""Elimination orders of symmetric quasi-definite matrices: of the whole matrix, or node by node of a tree.
 
 [H A^T; A −G] with H and G positive semidefinite keeps this form when an index, or a pair of each kind, is eliminated
-(Vanderbei 1995). Two kinds of pivot are safe at every state and add nothing that is taken away again later: a diagonal
-entry that keeps its sign, and a pair (i of G, j of H) with an entry A_ij that does and G_ii = 0: an exact
-equation that gives one unknown in terms of others. With G_ii > 0 a pair costs digits of variances, not of the solution,
-if G_ii is large. Node by node, an index without a safe pivot in its node is delayed to the parent's, as in multifrontal
-methods (Duff and Reid 1983).
+(Vanderbei 1995). Two kinds of pivot are safe at every state and cause no cancellation: a diagonal entry that keeps its
+sign, and a pair (i of G, j of H) with G_ii = 0 and an entry A_ij that keeps its sign: an exact equation that gives one
+unknown in terms of others. If G_ii > 0 is large, a pair costs digits of variances, but not of the solution. Node by
+node, an index without a safe pivot in its node is delayed to the parent's, as in multifrontal methods (Duff and Reid
+1983).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class SampledMatrix:
 class SampledElimination(SampledActiveSubmatrix):
     """The active submatrix of the sampled values, with the quality and the cost of each possible pivot.
 
-    unit_columns[i]: columns of row i with an entry ±1. deferred_columns: unchanged since they had no safe entry.
+    unit_columns[i]: columns of row i with an entry ±1. deferred_columns: columns without a safe entry, unchanged since.
     exact: rows that are eliminated first, as other equations hold only approximately; None: all rows are alike.
     """
 
@@ -129,7 +129,7 @@ class SampledElimination(SampledActiveSubmatrix):
         self.exact = exact
 
     def eligible_rows(self, j: int) -> Set[int]:
-        """Rows of which one becomes the pivot of column j: the exact ones with an entry, or all if there are none."""
+        """Candidates for the pivot row of column j: exact rows with an entry, or all rows if no exact row has one."""
         rows = self.columns[j]
         return rows if self.exact is None else rows & self.exact or rows
 
@@ -183,7 +183,7 @@ class SampledElimination(SampledActiveSubmatrix):
         return Pivot(first, j, tuple(others))
 
     def cost(self, i: int, j: int) -> tuple[int, int]:
-        """(operations, fill-in) of the pivot (i, j), with its part of the substitutions."""
+        """(operations, fill-in) of eliminating with pivot (i, j) and of its forward and back substitution."""
         row, below = self.rows[i], self.columns[j]
         unit_pivot = j in self.unit_columns[i]
         n_row, n_col = len(row) - 1, len(below) - 1
@@ -266,7 +266,7 @@ class SampledElimination(SampledActiveSubmatrix):
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Context whose eliminations are undone when it ends, and spend nothing of the budget."""
+        """Context whose eliminations are undone when it ends, and do not count towards the budget."""
         before = self.rows, self.columns, self.unit_columns, self.rhs, self.deferred_columns
         self.rows, self.columns, self.unit_columns = [*self.rows], [*self.columns], [*self.unit_columns]
         self.rhs, self.deferred_columns, self.in_trial = [*self.rhs], set(self.deferred_columns), True
