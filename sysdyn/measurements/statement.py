@@ -27,7 +27,7 @@ from sysdyn.measurements.state_sensors import Stance
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.closures import CoupledJoint, impose
-from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, user_defined
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, Quantity, WrenchQuantity, user_defined
 from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
 from sysdyn.program.groups import Group, Groups
 
@@ -327,7 +327,7 @@ class Statement:
         return (*QUANTITIES, *self.further, *((self.wrenches.name,) if self.constraints else ()))
 
     @cached_property
-    def wrenches(self) -> ConstraintWrenches:
+    def wrenches(self) -> WrenchQuantity:
         """The unknown wrenches of its constraints."""
         return replace(WRENCHES, constraints=tuple((m.name, m.wrench(self.model)) for m in self.constraints))
 

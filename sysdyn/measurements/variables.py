@@ -14,7 +14,7 @@ from functools import cached_property
 
 from sysdyn.errors import check_among
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, WRENCHES, ConstraintWrenches, Quantity
+from sysdyn.model.quantities import QUANTITY, WRENCHES, Quantity, WrenchQuantity
 
 # Layouts of the unknowns.
 LAYOUTS = ("paper", "net_force")
@@ -35,7 +35,7 @@ class Layout:
 
     model: Model
     name: str = "paper"
-    wrenches: ConstraintWrenches = WRENCHES
+    wrenches: WrenchQuantity = WRENCHES
     propagated: tuple[tuple[str, int], ...] = ()
     multipliers: int = 0
     further: tuple[str, ...] = ()

@@ -222,7 +222,7 @@ class JointWrenchQuantity(SpatialQuantity):
 
 
 @dataclass(frozen=True)
-class ConstraintWrenches(Quantity):
+class WrenchQuantity(Quantity):
     """Constraint wrench components w: (nw,). constraints: (name, components) of each constraint."""
 
     owner: ClassVar[str] = "constraint"
@@ -277,7 +277,7 @@ _AUXILIARY = (
     SpatialQuantity("Xf", "joint wrench", "$X f$", "wrenches across the joints in coordinates of parents", FORCE),
 )
 # Constraint wrenches of a problem without constraints; problems replace `constraints`.
-WRENCHES = ConstraintWrenches(
+WRENCHES = WrenchQuantity(
     "w",
     "constraint wrench",
     "$w$",
