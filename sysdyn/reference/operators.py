@@ -27,8 +27,8 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.se3 import cross_force
 from sysdyn.program.arrays import is_integer
 from sysdyn.program.groups import slices
-from sysdyn.reference.generic import checked_array, is_number, run
-from sysdyn.reference.ltdl import PIVOT_ROUNDING
+from sysdyn.reference.generic import checked_array, run
+from sysdyn.reference.ltdl import ldl_solve, ltdl_at_state
 
 Blocks = list[np.ndarray]  # A stacked vector or several as columns, cut by nodes.
 Sizes = tuple[int, ...]  # The number of components of each node.
@@ -189,22 +189,8 @@ class SPO(Operator):
 
     @property
     def strict(self) -> Operator:
-        """φ̃ = φ − 1 = ℰ_φ φ."""
-        return Operator(self.sizes, self.sizes, self._strict_gather, self._strict_scatter)
-
-    def _strict_gather(self, x: Blocks) -> Blocks:
-        """y = φ̃ x, tips to base: y(k) = Σ_j φ(k, j) [y(j) + x(j)]. Corollary 3.1."""
-        y = [_zeros_like(part) for part in x]
-        for k, p, weight in self._edges(reverse=True):
-            y[p] = y[p] + weight @ (y[k] + x[k])
-        return y
-
-    def _strict_scatter(self, x: Blocks) -> Blocks:
-        """y = φ̃* x, base to tips: y(k) = φ*(λ(k), k) [y(λ(k)) + x(λ(k))]. Corollary 3.1."""
-        y = [_zeros_like(part) for part in x]
-        for k, p, weight in self._edges():
-            y[k] = weight.T @ (y[p] + x[p])
-        return y
+        """φ̃ = φ − 1 = ℰ_φ φ. Corollary 3.1."""
+        return self.kernel @ self
 
     @property
     def kernel(self) -> Operator:
@@ -405,13 +391,7 @@ def checked_parents(parent: Sequence[int], names: Sequence[str] | None = None) -
             raise ModelError(f"the parent of {node} is {p}; valid: −1 (the inertial node) to {n - 1}")
     for k, p in enumerate(parent):
         if p >= k:
-            path = [k]
-            while parent[path[-1]] >= 0 and parent[path[-1]] not in path:
-                path.append(parent[path[-1]])
-            if parent[path[-1]] in path:
-                cycle = " → ".join(str(j) for j in [*path, parent[path[-1]]])
-                raise ModelError(f"{label(k, names)} leads into a cycle, {cycle}: the parents form no tree")
-            raise ModelError(f"parent[{k}] = {p}: number the nodes so that each parent comes before its children")
+            raise ModelError(f"the parent of {label(k, names)} is {p}: number the nodes so that parents come first")
     return tuple(int(p) for p in parent)
 
 
@@ -448,7 +428,7 @@ def _sized(operator: Operator) -> str:
     return f"{type(operator).__name__} {_shown(operator.rows)} × {_shown(operator.cols)}"
 
 
-# ---- SKO models ----
+# ---- SKO models ----------------------------------------------------------------------------------------------------
 
 Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k, which moves with B* V(k).
 
@@ -595,7 +575,9 @@ class SKOModel:
         D, D_inv, G, tau, tau_bar, P_plus = ([np.empty(0)] * len(P) for _ in range(6))
         for k in reversed(range(len(P))):
             D[k] = H[k] @ P[k] @ H[k].T
-            D_inv[k], _ = _inverse(D[k], partial(self._require_inertia, k))
+            D_inv[k] = ldl_solve(
+                D[k], np.eye(len(D[k])).astype(D[k].dtype), partial(self._no_inertia, k), self._scale(k)
+            )
             G[k] = P[k] @ H[k].T @ D_inv[k]
             tau[k] = G[k] @ H[k]
             tau_bar[k] = np.eye(len(P[k])) - tau[k]
@@ -627,7 +609,13 @@ class SKOModel:
 
     def determinant(self):
         """det ℳ = Π_k det D(k). Corollary 6.1, eq. (53)."""
-        return math.prod(pivot for block in self.riccati.D.blocks for pivot in _inverse(block)[1])
+        pivots = [
+            ltdl_at_state([tuple(reversed(range(i))) for i in range(len(block))], partial(self._no_inertia, k), block)[
+                1
+            ]
+            for k, block in enumerate(self.riccati.D.blocks)
+        ]
+        return math.prod(pivot for D in pivots for pivot in D)
 
     def forward_dynamics(self, T: ArrayLike) -> np.ndarray:
         """θ̈ (Σ r_k,) = [1 − H ψ K]* D⁻¹ [T − H ψ (K T + P a + b)] − K* ψ* a, under the forces T (Σ r_k,).
@@ -676,21 +664,20 @@ class SKOModel:
     def operational_space_inertia(self, tasks: Sequence[Task]) -> np.ndarray:
         """Λ (Σ p, Σ p), the inverse of `operational_space_compliance`, which see.
 
-        Raises SingularState naming a task that cannot move independently of those before it.
+        Raises SingularState naming a task that cannot move independently of the others.
         """
         compliance = self.operational_space_compliance(tasks)
         owner = [(i, component) for i, (_, B) in enumerate(tasks) for component in range(B.shape[1])]
 
-        def require(row: int, pivot) -> None:
-            if is_number(pivot) and not pivot > PIVOT_ROUNDING * compliance[row, row]:
-                i, component = owner[row]
-                raise SingularState(
-                    f"component {component} of task {i}, on {label(tasks[i][0], self.names)}, does not move "
-                    f"independently of the components before it (pivot {pivot:.3g} of the compliance): Λ does not "
-                    "exist; leave it out, or use operational_space_compliance"
-                )
+        def dependent(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
+            i, component = owner[row]
+            return SingularState(
+                f"component {component} of task {i}, on {label(tasks[i][0], self.names)}, does not move independently "
+                f"of the others (pivot {pivot:.3g} of the compliance): Λ does not exist; leave it out, or use "
+                "operational_space_compliance"
+            )
 
-        return _inverse(compliance, require)[0]
+        return ldl_solve(compliance, np.eye(len(compliance)).astype(compliance.dtype), dependent)
 
     # ---- other nodes -----------------------------------------------------------------------------------------------
 
@@ -737,20 +724,20 @@ class SKOModel:
     def _dtype(self) -> np.dtype:
         return np.result_type(*self.phi.weights, *self.H.blocks, *self.M.blocks)
 
-    def _require_inertia(self, k: int, row: int, pivot) -> None:
-        """Raise SingularState unless pivot `row` of D(k) is above the rounding of its scale (H R H*)."""
-        if not is_number(pivot):
-            return
-        scale = 0.0 if self._dtype.hasobject else self.H[k][row] @ self.R[k] @ self.H[k][row]
-        if not pivot > PIVOT_ROUNDING * scale:
-            name = str(k) if self.names is None else self.names[k]
-            raise SingularState(
-                f"H P H* of {label(k, self.names)} is not positive definite: pivot {row} is {pivot:.3g}, with "
-                f"H R H* = {scale:.3g}. This degree of freedom moves no inertia, or an M is not positive definite: "
-                "give the node inertia (or its joint armature), or take the degree of freedom away",
-                equation=f"T({name})[{row}]",
-                unknown=f"qdd({name})[{row}]",
-            )
+    def _scale(self, k: int) -> np.ndarray | None:
+        """The diagonal of H R H* at node k, from which the pivots of D(k) are left; None in a symbolic model."""
+        return None if self._dtype.hasobject else np.diag(self.H[k] @ self.R[k] @ self.H[k].T)
+
+    def _no_inertia(self, k: int, row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
+        """The error of row `row` of D(k)."""
+        name = str(k) if self.names is None else self.names[k]
+        return SingularState(
+            f"H P H* of {label(k, self.names)} is not positive definite: pivot {row} is {pivot:.3g}. This degree of "
+            "freedom moves no inertia, or an M is not positive definite: give the node inertia (or its joint "
+            "armature), or take the degree of freedom away",
+            equation=f"T({name})[{row}]",
+            unknown=f"qdd({name})[{row}]",
+        )
 
 
 def task_frames(model: Model, *frames: str) -> list[Task]:
@@ -789,26 +776,6 @@ def _padded(A: np.ndarray, rows: int, cols: int) -> np.ndarray:
     B = np.full((A.shape[0] + rows, A.shape[1] + cols), 0.0, dtype=A.dtype)
     B[: A.shape[0], : A.shape[1]] = A
     return B
-
-
-def _inverse(
-    A: np.ndarray, require: Callable[[int, object], None] = lambda row, pivot: None
-) -> tuple[np.ndarray, list]:
-    """(A⁻¹, pivots) of a symmetric positive definite A, by sweeping; the product of the pivots is det A.
-
-    Each pivot goes to require(row, pivot) before it is divided by.
-    """
-    A, pivots = A.copy(), []
-    for k in range(len(A)):
-        pivot = A[k, k]
-        require(k, pivot)
-        pivots.append(pivot)
-        rest = np.arange(len(A)) != k
-        row = A[k, rest] / pivot
-        A[np.ix_(rest, rest)] = A[np.ix_(rest, rest)] - np.outer(A[rest, k], row)
-        A[k, rest] = A[rest, k] = row
-        A[k, k] = -1.0 / pivot
-    return -A, pivots
 
 
 def _stacked(name: str, x, size: int) -> np.ndarray:
