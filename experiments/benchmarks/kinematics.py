@@ -114,7 +114,7 @@ def reference(model: sd.Model, name: str, q: np.ndarray, qd: np.ndarray) -> Call
     """The function of the table on floats: `frame_pose`, `frame_jacobian`, `crba`, `rnea` and their like."""
     what, *place = name.split(":")
     function = ROBOT_FUNCTIONS[what]
-    arguments = (q, qd)[: len(function.needs)]
+    arguments = (q, qd)[: len(function.inputs)]
     return lambda: function.compute(model, *arguments, *place)
 
 

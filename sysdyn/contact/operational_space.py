@@ -132,7 +132,7 @@ def operational_space(
             f"Ω has no inverse at any state: the {m} rows of {', '.join(names)} follow from each other, or a joint "
             "moves no inertia. Leave components out, or ask for 'delassus' and 'jacobian' alone"
         ) from error
-    needed = {x for name in selected for x in results[name].needs}
+    needed = {x for name in selected for x in results[name].inputs}
     groups = [QUANTITY[x].group(model) for x in QUANTITY if x in needed]
     inputs = [(group.name, list(written.graph.inputs(group.name, group.size))) for group in groups]
     values = [(name, written.outputs[name]) for name in selected]

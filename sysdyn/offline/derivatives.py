@@ -333,13 +333,13 @@ class _Dynamics:
         if model.parent[side.body] < 0 and len(dofs) == SPACE and dofs <= {*self.U} and not any(model.armature[part]):
             acceleration, angular = np.full(self.nv, 0.0, dtype=object), (side.psi_d if by_q else side.s)[:3]
             S_inverse = clean(np.linalg.inv(model.joints[side.body].S)).astype(object)
-            acceleration[part] = S_inverse @ (self.bodies.psi_dd[k] if by_q else side.both)
+            acceleration[part] = S_inverse @ (self.bodies.psi_dd[k] if by_q else side.psi_d_plus_s_d)
             forces = [other.Bs @ angular if part.start in way else 0.0
                       for other, way in zip(self.bodies.sides, self._paths, strict=True)]  # fmt: skip
             return _Change(np.array(forces, dtype=object), acceleration=acceleration)
         if by_q:
-            return _Change(self.motion.dtau_dq[:, k], k, self.bodies.turned[k])
-        return _Change(self.motion.dtau_dqd[:, k], k, side.column)
+            return _Change(self.motion.dtau_dq[:, k], k, self.bodies.B_psi_d[k])
+        return _Change(self.motion.dtau_dqd[:, k], k, side.dtau_dqd_column)
 
     def _load_rates(self) -> Iterator[np.ndarray | None]:
         """Rates (nv) of Jᵀ w along each direction of q, w being fixed; None where it does not change."""

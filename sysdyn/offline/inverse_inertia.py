@@ -21,7 +21,7 @@ import numpy as np
 
 from sysdyn.model.constants import clean
 from sysdyn.program.graph import Expr, is_zero
-from sysdyn.reference.generic import piece
+from sysdyn.reference.generic import mark_block
 
 # Components of a wrench.
 SPACE = 6
@@ -66,7 +66,7 @@ def ltdl(H: np.ndarray, paths: Paths) -> Factors:
         W[k, k] = 1.0
         for depth, j in enumerate(path):
             W[k, j] = -sum((L[k, i] * W[i, j] for i in path[:depth]), L[k, j])
-    L, reciprocals, W = piece(L, reciprocals, W)
+    L, reciprocals, W = mark_block(L, reciprocals, W)
     return Factors(L, reciprocals, W, pivots)
 
 
@@ -119,9 +119,9 @@ class InverseInertia:
         for number, limb in enumerate(limbs):
             for other in limbs[:number]:
                 for i in limb:
-                    W, row = piece(self._W[other], left[i])
+                    W, row = mark_block(self._W[other], left[i])
                     x[i, other] = x[other, i] = W @ row
-            W, rows = piece(self._W[limb], left[limb])
+            W, rows = mark_block(self._W[limb], left[limb])
             for place, i in enumerate(limb):
                 x[i, limb[: place + 1]] = x[limb[: place + 1], i] = W[: place + 1] @ rows[place]
         return np.concatenate([x, -(self._W @ self._pull).T]) if self.m else x
@@ -144,7 +144,7 @@ class InverseInertia:
     def _solve_all(self, loads: Sequence[Load]) -> np.ndarray:
         result, every = np.empty((self.n + self.m, len(loads)), dtype=object), range(self.n)
         for c, load in enumerate(loads):
-            (forces,) = piece(load.forces)
+            (forces,) = mark_block(load.forces)
             z = self._scaled(forces, every)
             if self.m:
                 gap = (0.0 if load.kappa is None else load.kappa) - self._Q @ z
@@ -159,12 +159,12 @@ class InverseInertia:
         response = self._response_to_wrench(limb) if deep else self._W[:, path]
         P = np.empty((response.shape[1], len(loads)), dtype=object)
         for c, load in enumerate(loads):
-            (forces,) = piece(load.forces)
+            (forces,) = mark_block(load.forces)
             z = self._scaled(forces, beyond if deep else [*path[::-1], *beyond])
             result[beyond, c] = self._spread(z, beyond)
             P[:, c] = load.wrench - z[beyond] @ self._U[beyond] if deep else z[path]
         for i in range(len(response)):
-            x, row, p = piece(result[i], response[i], P)
+            x, row, p = mark_block(result[i], response[i], P)
             result[i] = x + row @ p
         return result
 
@@ -192,7 +192,7 @@ class InverseInertia:
         for k in reversed(range(self.n)):
             for j in self._paths[k]:
                 U[j] = U[j] - self._L[k, j] * U[k]
-        return piece(U)[0]
+        return mark_block(U)[0]
 
     def _response_to_wrench(self, limb: int) -> np.ndarray:
         """(n + m, 6) responses x and μ to unit wrenches of a limb on the body at its root.

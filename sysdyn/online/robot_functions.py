@@ -42,12 +42,12 @@ from sysdyn.runtime.runner import BoundCall
 class Result:
     """One result of a `Kinematics`.
 
-    says: its meaning, with unit and axes. needs: its arguments, quantities in the order of `QUANTITY`. shape: of the
-    result; "nv" is that of the model.
+    description: with unit and axes. inputs: names of its arguments, in the order of `QUANTITY`. shape: of the result;
+    "nv" stands for that of the model.
     """
 
-    says: str
-    needs: tuple[str, ...]
+    description: str
+    inputs: tuple[str, ...]
     shape: tuple[int | str, ...]
 
     def sizes(self, model: Model) -> tuple[int, ...]:
@@ -228,14 +228,14 @@ def kinematics(
     if not wanted:
         raise InvalidInput(f"outputs is empty: name some of {', '.join(_valid())}")
     chosen = {name: _chosen(model, what, reference) for name, what in wanted.items()}
-    needed = {x for function, _ in chosen.values() for x in function.needs}
+    needed = {x for function, _ in chosen.values() for x in function.inputs}
     inputs = {name: replace(x.group(model), default=None) for name, x in QUANTITY.items() if name in needed}
 
     def results(*arrays: np.ndarray) -> Any:
         given = dict(zip(inputs, arrays, strict=True))
         found = {}
         for name, (function, options) in chosen.items():
-            found[name] = function.compute(model, *(given[x] for x in function.needs), *options)
+            found[name] = function.compute(model, *(given[x] for x in function.inputs), *options)
         return next(iter(found.values())) if alone else found
 
     results.__name__ = "kinematics"
@@ -273,8 +273,8 @@ class Kinematics(Differentiable["Kinematics"]):
     def report(self) -> str:
         """Each result with its shape and its meaning, as text."""
         rows = [
-            (name, str(function.sizes(self.model)), function.says if what == name else f"{what}: {function.says}")
-            for name, (what, function) in self._results.items()
+            (name, str(result.sizes(self.model)), ("" if what == name else f"{what}: ") + result.description)
+            for name, (what, result) in self._results.items()
         ]
         name, shape = (max(len(row[k]) for row in rows) for k in (0, 1))
         return "\n".join([repr(self), *(f"  {a:<{name}}  {b:<{shape}}  {c}" for a, b, c in rows)])

@@ -26,7 +26,7 @@ def frame_velocity(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, refe
         part = model.v_slice(i)
         if model.joints[i].nv:
             twist = twist + J[:, part] @ qd[part]
-    return _seen(T, twist, reference)
+    return _in_reference(T, twist, reference)
 
 
 def jacobian_rate(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, reference: str = "local") -> np.ndarray:
@@ -53,7 +53,7 @@ def jacobian_rate(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, refer
         for part in carrying:
             for k in range(part.start, part.stop):
                 rate[:, k] = rate[:, k] + cross_motion(turning, J[:, k])
-    return _seen(T, rate, reference)
+    return _in_reference(T, rate, reference)
 
 
 def bias_acceleration(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, reference: str = "local") -> np.ndarray:
@@ -74,10 +74,10 @@ def bias_acceleration(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, r
             behind = behind + across
     if reference == "world":
         rate = np.concatenate([rate[:3], rate[3:] + cross(behind[:3], behind[3:])])
-    return _seen(T, rate, reference)
+    return _in_reference(T, rate, reference)
 
 
-def _seen(T: np.ndarray, x: np.ndarray, reference: str) -> np.ndarray:
+def _in_reference(T: np.ndarray, x: np.ndarray, reference: str) -> np.ndarray:
     """Motion vectors (6, …) in coordinates of the frame at T, given in coordinates of the reference."""
     check_among("reference", reference, REFERENCES)
     if reference == "world":

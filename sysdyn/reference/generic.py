@@ -70,13 +70,13 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
     rows = {name: np.broadcast_to(v, head + sizes[name]).reshape((count,) + sizes[name]) for name, v in values.items()}
     pieces = []
     for start in range(0, max(count, 1), BATCH):
-        piece = {name: _entries(value[start : start + BATCH]) for name, value in rows.items()}
+        piece = {name: _to_object_rows(value[start : start + BATCH]) for name, value in rows.items()}
         try:
             results = recursion(*(piece.get(name) for name in names))
         except SingularState as error:
             error.states = tuple(start + s for s in error.states)
             raise
-        pieces.append([_states(result, min(BATCH, count - start)) for result in results])
+        pieces.append([_from_object_rows(result, min(BATCH, count - start)) for result in results])
     return tuple(np.concatenate(results).reshape(head + results[0].shape[1:]) for results in zip(*pieces, strict=True))
 
 
@@ -167,7 +167,7 @@ def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:
     return [values[name].astype(object) if name in values else None for name in names]
 
 
-def _entries(rows: np.ndarray) -> np.ndarray:
+def _to_object_rows(rows: np.ndarray) -> np.ndarray:
     """(n, …) floats → (…) objects, each an array (n,): one number a state."""
     entries = np.empty(rows.shape[1:], dtype=object)
     for index in np.ndindex(entries.shape):
@@ -175,7 +175,7 @@ def _entries(rows: np.ndarray) -> np.ndarray:
     return entries
 
 
-def _states(result: np.ndarray, count: int) -> np.ndarray:
+def _from_object_rows(result: np.ndarray, count: int) -> np.ndarray:
     """(…) objects, each a number or an array (n,) → (n, …) floats."""
     rows = np.empty((count, *result.shape))
     for index in np.ndindex(result.shape):
@@ -197,7 +197,7 @@ def is_number(x) -> bool:
     return isinstance(x, (float, np.ndarray))
 
 
-def piece(*arrays: np.ndarray) -> list[np.ndarray]:
+def mark_block(*arrays: np.ndarray) -> list[np.ndarray]:
     """Begin a new segment (`Graph.cut`), with these arrays as its operands (`Graph.alias`).
 
     Segments are alike, then, whatever their operands are: entries of float arrays that are not 0 become constant nodes.

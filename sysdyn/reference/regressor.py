@@ -46,12 +46,12 @@ def recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:
     accelerations = motion.accelerations(qdd)
     Y = np.full((model.nv, 10 * model.nb), 0.0, dtype=np.result_type(q, qd, qdd))
     for i in range(model.nb):
-        v, a = motion.seen(i, motion.v[i]), motion.seen(i, accelerations[i])
+        v, a = motion.in_body(i, motion.v[i]), motion.in_body(i, accelerations[i])
         w, alpha = v[:3], a[:3]
         d = a[3:] + cross(w, v[3:])
         for j in path(model, i):
             for k, s in enumerate(motion.S[j], start=model.v_slice(j).start):
-                t = motion.seen(i, s)
+                t = motion.in_body(i, s)
                 turn, move = t[:3], t[3:]
                 pulled = cross(move, alpha) + cross(w, cross(w, move)) + cross(d, turn)
                 spun, swept = _products(turn, alpha), _products(cross(turn, w), w)

@@ -2,8 +2,8 @@
 
 All of a tree is written in the frame of its root body, where vectors of different bodies need no transforms to be
 multiplied with one another (`root_frame`). ψ̇ = v_λ × s and ψ̈ = a_λ × s + v_λ × ψ̇ are what the velocities and
-accelerations of all bodies beyond a degree of freedom s change by in coordinates that move with it. With the composite
-inertia I, Coriolis matrix B and force f of the bodies beyond s, for every s and each t on its way to the base,
+accelerations of all bodies behind a degree of freedom s change by in coordinates that move with it. With the composite
+inertia I, Coriolis matrix B and force f of the bodies behind s, for every s and each t on its way to the base,
 
     ∂τ_s/∂q_t = s·(I ψ̈_t + 2B ψ̇_t)              ∂τ_t/∂q_s = t·(I ψ̈ + 2B ψ̇ + s ×* f)
     ∂τ_s/∂q̇_t = s·(I (ψ̇_t + ṫ) + 2B t)           ∂τ_t/∂q̇_s = t·(I (ψ̇ + ṡ) + 2B s)           H_st = s·I t
@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.model.se3 import cross, cross_force, cross_motion
-from sysdyn.reference.generic import piece, run
+from sysdyn.reference.generic import mark_block, run
 from sysdyn.reference.root_frame import root_motion
 
 
@@ -67,7 +67,7 @@ def rnea_derivatives(
 
 
 class _Moments:
-    """m, h (3), P (3, 3), p (3) and W (3, 3) of a body or of all bodies beyond a joint."""
+    """m, h (3), P (3, 3), p (3) and W (3, 3) of a body or of all bodies in a subtree."""
 
     def __init__(self, m, h: np.ndarray, P: np.ndarray, p: np.ndarray, W: np.ndarray):
         self.m, self.h, self.P, self.p, self.W = m, h, P, p, W
@@ -93,27 +93,27 @@ class _Moments:
 
 
 class _Side(NamedTuple):
-    """Vectors of a degree of freedom s, which moves all bodies beyond it, for products with those of others."""
+    """Vectors of a degree of freedom s, which moves all bodies behind it, for products with those of others."""
 
     body: int
     s: np.ndarray  # (6,)
     psi_d: np.ndarray  # (6,) ψ̇
-    both: np.ndarray  # (6,) ψ̇ + ṡ
-    bent: np.ndarray  # (6,) v_λ × ψ̇
+    psi_d_plus_s_d: np.ndarray  # (6,) ψ̇ + ṡ
+    v_cross_psi_d: np.ndarray  # (6,) v_λ × ψ̇
     Is: np.ndarray  # (6,) I s
     Bs: np.ndarray  # (3,) (2B)^T s
-    turned: np.ndarray  # (6,) 2B ψ̇
-    column: np.ndarray  # (6,) I (ψ̇ + ṡ) + 2B s: its products with those on the way to the base are their ∂τ/∂q̇
+    B_psi_d: np.ndarray  # (6,) 2B ψ̇
+    dtau_dqd_column: np.ndarray  # (6,) I (ψ̇ + ṡ) + 2B s: a column of ∂τ/∂q̇
 
 
 class Bodies:
     """A tree in motion: terms free of accelerations and wrenches, and derivatives for any of these.
 
-    H (nv, nv): the inertia matrix, armature included. turned, psi_dd: as `column` of sides, of ∂τ/∂q, and ψ̈, since the
-    last `inverse_dynamics`. Equal work is written in segments of its own (`piece`).
+    H (nv, nv): the inertia matrix, armature included. B_psi_d, psi_dd: columns of ∂τ/∂q and ψ̈ by degree of
+    freedom, of the last `inverse_dynamics`. Equal work is written in segments of its own (`mark_block`).
     """
 
-    turned: list[np.ndarray]
+    B_psi_d: list[np.ndarray]
     psi_dd: list[np.ndarray]
 
     def __init__(self, model: Model, q: np.ndarray, qd: np.ndarray):
@@ -122,18 +122,20 @@ class Bodies:
         self.own: list[_Moments] = []
         self.centrifugal: list[np.ndarray] = []  # v ×* I v
         for i in range(model.nb):
-            moments, force = _moments(*piece(*_parameters(model.inertias[i]), motion.R[i], motion.o[i], motion.v[i]))
+            moments, force = _moments(
+                *mark_block(*_parameters(model.inertias[i]), motion.R[i], motion.o[i], motion.v[i])
+            )
             self.own.append(moments)
             self.centrifugal.append(force)
-        self.beyond = list(self.own)
+        self.subtree = list(self.own)
         for i in reversed(range(model.nb)):
             if (parent := model.parent[i]) >= 0:
-                self.beyond[parent] = self.beyond[parent] + self.beyond[i]
+                self.subtree[parent] = self.subtree[parent] + self.subtree[i]
         self.sides = [side for i in range(model.nb) for side in self._sides(i)]
         self.H = np.full((model.nv, model.nv), 0.0, dtype=self.dtype)
         for l, k in self._pairs():
             if l <= k:
-                (Is,) = piece(self.sides[k].Is)
+                (Is,) = mark_block(self.sides[k].Is)
                 self.H[k, l] = self.H[l, k] = Is @ self.sides[l].s
         for k in range(model.nv):
             self.H[k, k] = self.H[k, k] + float(model.armature[k])
@@ -142,20 +144,20 @@ class Bodies:
         """The sides of the degrees of freedom of joint i."""
         motion, parent = self.motion, self.model.parent[i]
         v = np.zeros(6).astype(self.dtype) if parent < 0 else motion.v[parent]
-        beyond, S, psi_d, v, qd = self._begin(
-            self.beyond[i], motion.S[i], motion.psi_d[i], v, motion.qd[self.model.v_slice(i)]
+        subtree, S, psi_d, v, qd = self._begin(
+            self.subtree[i], motion.S[i], motion.psi_d[i], v, motion.qd[self.model.v_slice(i)]
         )
         for s, d in zip(S, psi_d, strict=True):
             # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero if the joint has one degree of freedom
-            both = d + d + cross_motion(qd @ S, s) if len(S) > 1 else d + d
+            psi_d_plus_s_d = d + d + cross_motion(qd @ S, s) if len(S) > 1 else d + d
             yield _Side(
-                i, s, d, both, cross_motion(v, d), beyond.inertia(s), beyond.coriolis_transposed(s),
-                beyond.coriolis(d), beyond.inertia(both) + beyond.coriolis(s),
+                i, s, d, psi_d_plus_s_d, cross_motion(v, d), subtree.inertia(s), subtree.coriolis_transposed(s),
+                subtree.coriolis(d), subtree.inertia(psi_d_plus_s_d) + subtree.coriolis(s),
             )  # fmt: skip
 
     def _begin(self, moments: _Moments, *arrays: np.ndarray) -> tuple:
         """(moments, *arrays) at the beginning of a piece of work."""
-        h, P, p, W, *rest = piece(moments.h, moments.P, moments.p, moments.W, *arrays)
+        h, P, p, W, *rest = mark_block(moments.h, moments.P, moments.p, moments.W, *arrays)
         return _Moments(moments.m, h, P, p, W), *rest
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
@@ -168,7 +170,7 @@ class Bodies:
                     yield l, k
 
     def _forces(self, qdd: np.ndarray, fx: np.ndarray | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """(acceleration of each body, force on all bodies beyond its joint)."""
+        """(acceleration of each body, force on all bodies behind its joint)."""
         model, motion = self.model, self.motion
         a = motion.accelerations(qdd)
         forces: list[np.ndarray] = []
@@ -200,28 +202,28 @@ class Bodies:
         a, forces = self._forces(qdd, fx)
         tau = self._torques(qdd, forces)
         self.psi_dd = psi_dd = []
-        self.turned = columns = []  # I ψ̈ + 2B ψ̇ + s ×* f
+        self.B_psi_d = columns = []  # I ψ̈ + 2B ψ̇ + s ×* f
         for k, side in enumerate(self.sides):
             i, parent = side.body, model.parent[side.body]
             before = motion.a0[i] if parent < 0 else a[parent]
-            beyond, s, before, bent, turned, f = self._begin(
-                self.beyond[i], side.s, before, side.bent, side.turned, forces[i]
+            subtree, s, before, v_cross_psi_d, B_psi_d, f = self._begin(
+                self.subtree[i], side.s, before, side.v_cross_psi_d, side.B_psi_d, forces[i]
             )
-            psi_dd.append(cross_motion(before, s) + bent)
-            columns.append(beyond.inertia(psi_dd[k]) + turned + cross_force(s, f))
+            psi_dd.append(cross_motion(before, s) + v_cross_psi_d)
+            columns.append(subtree.inertia(psi_dd[k]) + B_psi_d + cross_force(s, f))
         dq, dqd = (np.full((nv, nv), 0.0, dtype=dtype) for _ in range(2))
         for l, k in self._pairs():
             side, other = self.sides[k], self.sides[l]
-            Is, Bs, column_q, column_qd = piece(side.Is, side.Bs, columns[k], side.column)
+            Is, Bs, column_q, column_qd = mark_block(side.Is, side.Bs, columns[k], side.dtau_dqd_column)
             dq[k, l] = Is @ psi_dd[l] + Bs @ other.psi_d[:3]
-            dqd[k, l] = Is @ other.both + Bs @ other.s[:3]
+            dqd[k, l] = Is @ other.psi_d_plus_s_d + Bs @ other.s[:3]
             if other.body != side.body:
                 dq[l, k], dqd[l, k] = other.s @ column_q, other.s @ column_qd
         dfx = np.full((nv, model.nb, 6), 0.0, dtype=dtype)
         for i in range(model.nb):
             for j in path(model, i):
                 for l, t in enumerate(motion.S[j], start=model.v_slice(j).start):
-                    dfx[l, i] = -motion.seen(i, t)
+                    dfx[l, i] = -motion.in_body(i, t)
         return RNEADerivatives(tau, dq, dqd, self.H, dfx)
 
 

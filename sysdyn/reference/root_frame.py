@@ -36,7 +36,7 @@ class RootMotion(NamedTuple):
             a.append(before + qdd[part] @ self.S[i] + self.qd[part] @ self.psi_d[i] if moves else before)
         return a
 
-    def seen(self, i: int, s: np.ndarray) -> np.ndarray:
+    def in_body(self, i: int, s: np.ndarray) -> np.ndarray:
         """A motion vector (6) in coordinates of body i."""
         R, o, w = self.R[i], self.o[i], s[:3]
         return np.concatenate([R.T @ w, R.T @ (s[3:] - cross(o, w))])

@@ -39,7 +39,7 @@ def everything(frame: str) -> list[str]:
     """Every name of a function of q, q̇ and fx in the table, functions of a frame in each of their references."""
     names = []
     for name, function in ROBOT_FUNCTIONS.items():
-        if not set(function.needs) <= {"q", "qd", "fx"}:
+        if not set(function.inputs) <= {"q", "qd", "fx"}:
             continue
         if function.of_frame:
             names += [f"{name}:{frame}:{x}" for x in function.references] or [f"{name}:{frame}"]
@@ -172,7 +172,7 @@ def test_functions_of_the_table_run_on_floats(zoo):
     for name, x in found.items():
         what, *place = name.split(":")
         function = ROBOT_FUNCTIONS[what]
-        agree(x, np.asarray(function.compute(ZOO, *(given[y] for y in function.needs), *place)))
+        agree(x, np.asarray(function.compute(ZOO, *(given[y] for y in function.inputs), *place)))
 
 
 @pytest.mark.slow
@@ -526,7 +526,7 @@ def test_the_documentation_lists_the_table():
     letters = {"q": "q", "qd": "q̇", "fx": "fx", "q1": "q1"}
     listed = {name: (bool(frame), needs, shape.rstrip(",")) for name, frame, needs, shape in rows}
     assert listed == {
-        name: (f.of_frame, ", ".join(letters[x] for x in f.needs), ", ".join(map(str, f.shape)))
+        name: (f.of_frame, ", ".join(letters[x] for x in f.inputs), ", ".join(map(str, f.shape)))
         for name, f in ROBOT_FUNCTIONS.items()
     }
     assert all(name in sd.kinematics.__doc__ for name in ROBOT_FUNCTIONS)
