@@ -182,6 +182,10 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> str:
     directions = spaces.right if spaces.right.shape[1] else spaces.least_singular_vector[:, None]
     share = np.linalg.norm(directions[elimination.columns], axis=1)
     columns = elimination.columns[share > NAMED * share.max(initial=0.0)].tolist()
+    independent = [noise for noise, _ in plain.noise_rows if not noise.full]
+    exact = [x.name for x in independent if not np.all(inputs.get(x.group, x.declared))]
+    if not columns and exact:
+        return f"{few([*map(repr, exact)])} with variance zero and other exact equations depend on each other"
     text, off = f"nothing determines {few(unknown_names(plain, columns))}", np.flatnonzero(~active)
     if names := _measurement_names(plain, off, _observing_rows(off, spaces, directions)):
         text += f" with {', '.join(map(repr, names))} switched off"

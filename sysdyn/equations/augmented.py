@@ -57,12 +57,16 @@ class AugmentedSystem(System):
         """Reciprocal condition number of the equations without multipliers, for one row of `values`.
 
         The lesser of two: that of the exact equations, which have to be independent, and that of all equations, which
-        have to determine the unknowns. Both are independent of the covariances, and from dense singular values.
+        have to determine the unknowns. An equation of variance zero is exact. From dense singular values.
         """
         D = self.matrix(self.drop_rounding(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
-        if D.shape[0] < D.shape[1]:
+        exact = self.matrix(entries).diagonal()[self.n_unknowns :] == 0.0
+        if D.shape[0] < D.shape[1] or exact.sum() > D.shape[1]:
             return 0.0
-        return 1.0 / max(rank_condition(x) for x in (D, D[~self.plain.noisy_mask]))
+        return 1.0 / max(rank_condition(x) for x in (D, D[exact]))
+
+    def drop_rounding(self, entries: np.ndarray) -> np.ndarray:
+        return np.where(self._covariance, entries, super().drop_rounding(entries))
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         reciprocal = self.reciprocal_condition(entries, sufficient)
@@ -169,9 +173,10 @@ class AugmentedSystem(System):
         return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """`System.scaled` with Σ = 1, since Σ does not decide whether there is one estimate."""
+        """`System.scaled` with variances of 1, or 0: other values do not decide whether there is one estimate."""
         scale, (r, c) = self.scaling[0], self.coordinates
-        return self.matrix(np.where(self._covariance, np.where(r == c, -1.0, 0.0), entries * scale[r] * scale[c]))
+        covariance = np.where((r == c) & (entries != 0.0), -1.0, 0.0)
+        return self.matrix(np.where(self._covariance, covariance, entries * scale[r] * scale[c]))
 
 
 def _put_covariance(rows: list[Row], noise: Noise, scalars: np.ndarray, numbers: Sequence[int]) -> None:

@@ -73,10 +73,11 @@ class Noise:
         inverse = np.linalg.inv(np.linalg.cholesky(self.matrix(self.declared)))
         return np.linalg.eigvalsh(inverse @ self.matrix(numbers) @ inverse.T)
 
-    def numbers(self, value) -> np.ndarray:
+    def numbers(self, value, least: float = SMALLEST) -> np.ndarray:
         """Numbers (…, scalars) from a standard deviation, one for each component (…, m), or covariances (…, m, m).
 
-        Raises InvalidInput naming the entry that is not positive, not symmetric or not finite.
+        least: the least standard deviation; a call may hand in 0 for components of an independent noise, which are
+        exact then. Raises InvalidInput naming the entry that is not positive, not symmetric or not finite.
         """
         x = _real(self.name, value)
         m = self.size
@@ -87,13 +88,14 @@ class Noise:
                     f"{m} components, is needed (it was declared without correlations)"
                 )
             x = np.broadcast_to(x, (*x.shape[:-1], m))
-            if not (x > 0.0).all():
-                k = np.argwhere(~(x > 0.0))[0]
+            positive = x >= least if least == 0.0 else x > 0.0
+            if not positive.all():
+                k = np.argwhere(~positive)[0]
                 raise InvalidInput(
                     f"the standard deviation of component {k[-1]} of {self.name!r} is {x[tuple(k)]}: it must be "
                     "positive; for an exact equation leave out noise="
                 )
-            _check_range(self.name, x)
+            _check_range(self.name, x[x != 0.0])
             return x * x
         if x.shape[-2:] != (m, m):
             raise InvalidInput(f"the covariance of {self.name!r} has shape {x.shape}, but (…, {m}, {m}) is needed")

@@ -292,7 +292,7 @@ class Inputs:
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
         """Add the numbers of covariances, of {measurement: standard deviations or covariance}."""
         for name, x in _by_name("noise", noise, "noisy measurement", self.noises):
-            given[self.noises[name].group] = self.noises[name].numbers(reject_masked(f"noise[{name!r}]", x))
+            given[self.noises[name].group] = self.noises[name].numbers(reject_masked(f"noise[{name!r}]", x), 0.0)
 
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Add the parameters of the model that are inputs, of {name: (…, size)}."""

@@ -179,7 +179,7 @@ class Posterior:
             outputs, status = statistic.runner.results(states.inputs, states.n)
             failed = np.flatnonzero(status if states.solved is None else (status != 0) & states.solved)
             self._solve_again(statistic, groups, states, failed, outputs, status)
-            failed = np.flatnonzero(status)
+            failed = np.flatnonzero(status if states.solved is None else (status != 0) | ~states.solved)
             if len(failed) and states.refuse and (states.solved is None or states.solved[failed].any()):
                 raise SingularState(
                     f"the {name} cannot be computed at this state{at_states(failed, states.n)}: nothing determines the "

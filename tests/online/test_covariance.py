@@ -102,3 +102,42 @@ def test_small_deviations_beside_large_ones_are_no_rounding_errors(unit):
     expected = np.sqrt(variance[[number[c] for c in problem.layout().quantity_columns("tau")]])
     np.testing.assert_allclose(estimate.std("tau"), expected, rtol=TOLERANCE)
     assert estimate.std("tau").max() > 1e7 * estimate.std("tau").min()
+
+
+@pytest.mark.parametrize("name", ["accelerations", "torques", "cell"])
+def test_variances_of_zero_in_a_call_make_equations_exact(name):
+    """Mean, standard deviations and likelihood are those of the problem that states the measurement without noise."""
+    model = sd.random_tree(4, seed=1, joints=("revolute",))
+    noise = {"accelerations": 0.3, "torques": 0.5, "cell": 0.1}
+
+    def problem(**noise) -> sd.Problem:
+        return sd.Problem(model, [
+            sd.JointAcceleration("all", noise=noise["accelerations"], name="accelerations"),
+            sd.JointTorque("all", noise=noise["torques"], name="torques"),
+            sd.ExternalWrench("all", noise=0.2, name="fx"),
+            sd.ForceTorqueSensor(model.joint_names[1], noise=noise["cell"], name="cell"),
+        ])  # fmt: skip
+
+    q, qd, qdd = model.random_state(seed=1)
+    y = sd.predict(problem(**noise), q, qd, qdd, seed=1)
+    found = sd.compile(problem(**noise), **FAST)(q, qd, y=y, noise={name: 0.0})
+    exact = sd.compile(problem(**noise | {name: None}), **FAST)(q, qd, y=y)
+    for x in QUANTITIES:
+        std = exact.std(x)
+        np.testing.assert_allclose(found[x], exact[x], rtol=1e-9, atol=1e-9 * np.abs(exact[x]).max())
+        np.testing.assert_allclose(found.std(x), std, rtol=TOLERANCE, atol=1e-12)
+    assert found.log_likelihood() == pytest.approx(exact.log_likelihood(), rel=1e-9)
+
+
+def test_variances_of_zero_that_contradict_each_other_are_refused():
+    model = sd.chain(3, seed=2)
+    problem = sd.Problem(model, [
+        *(sd.JointAcceleration("all", noise=0.3, name=name) for name in ("encoder", "gyroscope")),
+        sd.ExternalWrench("all"),
+    ])  # fmt: skip
+    solver, (q, qd, qdd) = sd.compile(problem, **FAST), model.random_state(seed=1)
+    y, noise = {"encoder": qdd, "gyroscope": qdd + 1.0}, {"encoder": 0.0, "gyroscope": 0.0}
+    with pytest.raises(sd.SingularState, match="'encoder'"):
+        solver(q, qd, y=y, noise=noise)
+    estimate = solver(q, qd, y=y, noise=noise, on_singular="nan")
+    assert not estimate.ok and np.isnan(estimate.std("tau")).all()
