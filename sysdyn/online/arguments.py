@@ -167,7 +167,7 @@ class Inputs:
 
     def arranged(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
         """`checked` without a change of quaternions."""
-        arrays, lead = self.groups.normalise_inputs(self.collected(arguments, keep=False))
+        arrays, lead = self.groups.normalise_inputs(self.collected(arguments, zero_copy=False))
         self._reject_wrenches(arrays)
         self.warn_if_suspicious(arrays["q"], arrays["qd"])
         for name in self.switches:  # values of switched-off measurements may be anything
@@ -180,7 +180,7 @@ class Inputs:
         """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
         if self.reduction:
             raise self.reduction.no_bound_calls()
-        arrays, lead = self.groups.check_in_place(self.collected(arguments, keep=True), dtype)
+        arrays, lead = self.groups.check_in_place(self.collected(arguments, zero_copy=True), dtype)
         self._reject_wrenches(arrays)
         self.warn_if_suspicious(arrays["q"], arrays["qd"])
         self.warn_of_followers(arrays["q"], arrays["qd"])
@@ -199,14 +199,14 @@ class Inputs:
         if self.reduction or self.check_limits or (not self.external_wrenches and ("quantities", "fx") in arrays):
             return None
         constants = np.zeros(self.groups.size)
-        given = np.zeros(self.groups.size, dtype=bool)
+        covered = np.zeros(self.groups.size, dtype=bool)
         arguments = []
         for path, x in arrays.items():
             place = self._place(path)
             shape = place and _shape_at_one_state(x, place.shape)
-            if not place or shape is None or given[place.inputs].any():
+            if not place or shape is None or covered[place.inputs].any():
                 return None
-            given[place.inputs] = True
+            covered[place.inputs] = True
             arguments.append(place._replace(shape=shape))
         measured = {*self.problem.values} if ("y", None) in arrays else {x for field, x in arrays if field == "y"}
         partial = [m for m in self.problem.raw if value_group(m.name) not in self.groups]
@@ -216,13 +216,13 @@ class Inputs:
             if name in scattered:  # components that no measurement states are zero
                 if group.default is None and any(m.quantity == name and m.name not in measured for m in partial):
                     return None
-            elif not given[part].all():
+            elif not covered[part].all():
                 if group.default is None and self._is_off(name, active):
                     continue
-                if group.default is None or given[part].any():
+                if group.default is None or covered[part].any():
                     return None
                 constants[part] = group.default
-        inactive = np.zeros_like(given)
+        inactive = np.zeros_like(covered)
         for name, on in active.items():
             if name not in self.switches:
                 return None
@@ -271,37 +271,37 @@ class Inputs:
 
     # ---- by name ------------------------------------------------------------------------------------------------
 
-    def collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
-        """The value of every group that has one. keep: hand over the caller's own arrays, which may lack numbers."""
+    def collected(self, arguments: Arguments, zero_copy: bool) -> dict[str, ArrayLike]:
+        """The value of every group that has one. zero_copy: the caller's own arrays, unchecked."""
         q, qd, known, quantities, y, noise, active, parameters, *vectors = arguments
-        given = bind_arguments("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
+        by_group = bind_arguments("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:
-            self._add_noise(given, noise)
+            self._add_noise(by_group, noise)
         if parameters is not None:
-            self._add_parameters(given, parameters)
+            self._add_parameters(by_group, parameters)
         if y is not None:
-            self._add_measured(given, y, keep)
+            self._add_measured(by_group, y, zero_copy)
         for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
-            given.update(split_vector_argument(role, self.vectors[role], values))
-        given |= {"q": q, "qd": qd}
+            by_group.update(split_vector_argument(role, self.vectors[role], values))
+        by_group |= {"q": q, "qd": qd}
         if active is not None:  # last: the batch axes of all other arguments decide what its axes mean
-            self._add_switches(given, active)
-        self._add_switched(given)
-        return given
+            self._add_switches(by_group, active)
+        self._add_switched(by_group)
+        return by_group
 
-    def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
+    def _add_noise(self, by_group: dict[str, ArrayLike], noise: Named) -> None:
         """Add the numbers of covariances, of {measurement: standard deviations or covariance}."""
         for name, x in _by_name("noise", noise, "noisy measurement", self.noises):
-            given[self.noises[name].group] = self.noises[name].numbers(reject_masked(f"noise[{name!r}]", x), 0.0)
+            by_group[self.noises[name].group] = self.noises[name].numbers(reject_masked(f"noise[{name!r}]", x), 0.0)
 
-    def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
+    def _add_parameters(self, by_group: dict[str, ArrayLike], parameters: Named) -> None:
         """Add the parameters of the model that are inputs, of {name: (…, size)}."""
-        given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
+        by_group.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
-    def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
+    def _add_switches(self, by_group: dict[str, ArrayLike], active: Named) -> None:
         """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
 
-        given: all other arguments. Components that are masked in y stay switched off.
+        by_group: all other arguments. Components that are masked in y stay switched off.
         """
         values = {}
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
@@ -311,20 +311,20 @@ class Inputs:
         # arrays that cannot have an axis of components come first: they may add batch axes
         for name in sorted(values, key=lambda name: values[name].shape[-1:] == (self.switches[name],)):
             x, size = values[name], self.switches[name]
-            if x.shape[-1:] != (size,) or _by_state(f"active[{name!r}]", x.shape, size, self._lead(given)):
+            if x.shape[-1:] != (size,) or _by_state(f"active[{name!r}]", x.shape, size, self._lead(by_group)):
                 x = np.repeat(x[..., None], size, axis=-1)
             try:
-                given[switch_group(name)] = x * np.asarray(given.get(switch_group(name), 1.0))
+                by_group[switch_group(name)] = x * np.asarray(by_group.get(switch_group(name), 1.0))
             except ValueError:
                 raise InvalidInput(
                     f"active[{name!r}] has shape {values[name].shape}, which does not fit the masked y[{name!r}] of "
-                    f"shape {np.shape(given[switch_group(name)])}"
+                    f"shape {np.shape(by_group[switch_group(name)])}"
                 ) from None
 
-    def _lead(self, given: Mapping[str, ArrayLike]) -> tuple[int, ...]:
+    def _lead(self, by_group: Mapping[str, ArrayLike]) -> tuple[int, ...]:
         """The batch axes to which the values of groups broadcast. Raises InvalidInput."""
         leads = {}
-        for name, value in given.items():
+        for name, value in by_group.items():
             try:
                 shape, own = np.shape(value), self.groups[name].shape
             except ValueError:
@@ -332,44 +332,44 @@ class Inputs:
             leads[self.groups[name].display_name] = shape[: -len(own)] if shape[-len(own) :] == own else shape[:-1]
         return broadcast_shapes(leads)
 
-    def _add_switched(self, given: dict[str, ArrayLike]) -> None:
+    def _add_switched(self, by_group: dict[str, ArrayLike]) -> None:
         """Add zeros for the switchable measurements without a value that are switched in this call.
 
         Raises InvalidInput for one that is on, unless its value is zero by default.
         """
         for name, size in self.switches.items():
-            if value_group(name) in given or switch_group(name) not in given:
+            if value_group(name) in by_group or switch_group(name) not in by_group:
                 continue
-            if name not in self._zero_while_on and np.any(given[switch_group(name)]):
+            if name not in self._zero_while_on and np.any(by_group[switch_group(name)]):
                 how = self.problem.values[name].argument_hint
                 raise InvalidInput(f"{name!r} is switched on, but no value was given for it: pass {how}")
-            given[value_group(name)] = np.zeros(size)
+            by_group[value_group(name)] = np.zeros(size)
 
     # ---- values of measurements ---------------------------------------------------------------------------------
 
-    def _add_measured(self, given: dict[str, ArrayLike], y: Named | ArrayLike, keep: bool) -> None:
+    def _add_measured(self, by_group: dict[str, ArrayLike], y: Named | ArrayLike, zero_copy: bool) -> None:
         """Add values by measurement; values of exact quantities are scattered into groups of full size."""
         parts: dict[str, list[tuple[RawMeasurement, np.ndarray]]] = {}
         for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
             check_among("measurement", name, self.measurements)
             m = self.measurements[name][0]
-            if not keep and (frame := as_frame(value)) is not None:
+            if not zero_copy and (frame := as_frame(value)) is not None:
                 value = array_by_label(f"y[{name!r}]", frame, self.problem.values[name].labels)
-            elif not keep and name in self.switches and np.ma.is_masked(value):
-                value = self._switched_off(given, name, value)
-            x = value if keep else self._sized(name, value)
+            elif not zero_copy and name in self.switches and np.ma.is_masked(value):
+                value = self._switched_off(by_group, name, value)
+            x = value if zero_copy else self._sized(name, value)
             if not isinstance(m, RawMeasurement) or value_group(name) in self.sizes:
-                given[value_group(name)] = x
-            elif keep:
+                by_group[value_group(name)] = x
+            elif zero_copy:
                 raise InvalidInput(
                     f"bind reads arrays in place: instead of y[{name!r}] hand in {m.quantity}= at full size"
                 )
-            elif m.quantity in given:
+            elif m.quantity in by_group:
                 raise InvalidInput(f"{m.quantity} is given twice: as {m.quantity}= and in y[{name!r}]")
             else:
                 parts.setdefault(m.quantity, []).append((m, np.asarray(x)))
         for quantity, values in parts.items():
-            given[quantity] = self._scattered(quantity, values)
+            by_group[quantity] = self._scattered(quantity, values)
 
     def _unpacked(self, y: Any) -> dict[str, np.ndarray]:
         """{measurement: (…, m)} of a packed y, of a masked one with its masks, or of a DataFrame of some or all."""
@@ -381,28 +381,28 @@ class Inputs:
         if frame is None:
             return self.problem.unpack(float_array("y", y))
         columns = {name: group.labels for name, group in self.problem.values.items()}
-        found = match_labels("y", column_labels(frame), [c for names in columns.values() for c in names])
+        places = match_labels("y", column_labels(frame), [c for names in columns.values() for c in names])
         begin, values, result = 0, frame_array("y", frame), {}
         for name, names in columns.items():
             at = range(begin, begin + len(names))
             begin += len(names)
-            missing = [c for c, k in zip(names, at, strict=True) if k not in found]
+            missing = [c for c, k in zip(names, at, strict=True) if k not in places]
             if not missing:
-                result[name] = values[..., [found[k] for k in at]]
+                result[name] = values[..., [places[k] for k in at]]
             elif len(missing) < len(names):
                 raise InvalidInput(f"y lacks the columns {', '.join(missing)}")
         return result
 
-    def _switched_off(self, given: dict[str, ArrayLike], name: str, value: Any) -> np.ndarray:
+    def _switched_off(self, by_group: dict[str, ArrayLike], name: str, value: Any) -> np.ndarray:
         """The value without its mask, which switches components off."""
         x: Any = np.ma.asarray(value)
-        given[switch_group(name)] = np.where(np.ma.getmaskarray(x), 0.0, 1.0)
+        by_group[switch_group(name)] = np.where(np.ma.getmaskarray(x), 0.0, 1.0)
         return x.filled(0)
 
     def _scattered(self, quantity: str, values: list[tuple[RawMeasurement, np.ndarray]]) -> np.ndarray:
         """(…, size) of a quantity that several measurements state by components; fx is zero at all others."""
-        given = [m for m, _ in values]
-        absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p in given)]
+        stated = [m for m, _ in values]
+        absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p in stated)]
         if absent and self.groups[quantity].default is None:
             raise InvalidInput(
                 f"no value for measurement {', '.join(map(repr, absent))}: y needs all of those of {quantity}"
@@ -488,10 +488,10 @@ def _by_state(name: str, shape: tuple[int, ...], size: int, lead: tuple[int, ...
     return states and (same or not components)
 
 
-def _by_name(argument: str, given: Named, kind: str, valid: Mapping) -> Iterable[tuple[str, ArrayLike]]:
+def _by_name(argument: str, values: Named, kind: str, valid: Mapping) -> Iterable[tuple[str, ArrayLike]]:
     """(name, value) of an argument that has values by name. Raises InvalidInput, UnknownName."""
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"{argument} is {{name: value}}, not {given!r}")
-    for name in given:
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"{argument} is {{name: value}}, not {values!r}")
+    for name in values:
         check_among(kind, name, valid)
-    return given.items()
+    return values.items()

@@ -152,10 +152,10 @@ class Calls(Generic[Key]):
             check_threads(threads)
         arrays = arguments.arrays()
         call = self._batch_call(arguments, arrays, threads, on_singular, context)
-        found = call(tuple(arrays.values()), threads) if call else None
-        if call is None or found is None:
+        batch_result = call(tuple(arrays.values()), threads) if call else None
+        if call is None or batch_result is None:
             return self._run_checked(arguments, threads)
-        solved, outputs, status = found
+        solved, outputs, status = batch_result
         if not solved and (status & BAD_INPUT).any():  # values of switched-off components may be anything
             return self._run_checked(arguments, threads)
         if arguments.active:
@@ -235,8 +235,8 @@ class Calls(Generic[Key]):
         self, arguments: Arguments, arrays: Mapping[ArgPath, Any], call: BatchCall, outputs: Arrays
     ) -> InputArrays:
         """Inputs of a batch whose arguments were not copied. Raises InvalidInput if the caller has overwritten them."""
-        found = call(tuple(arrays.values()), 1)
-        if found is None or not all(np.array_equal(x, outputs[name]) for name, x in found[1].items()):
+        repeated = call(tuple(arrays.values()), 1)
+        if repeated is None or not all(np.array_equal(x, outputs[name]) for name, x in repeated[1].items()):
             raise InvalidInput(
                 "arrays of this call, or of its results, have changed since, and this request needs both: make it "
                 "before they change, pass copies, or compile with outputs='all', whose solutions keep copies"

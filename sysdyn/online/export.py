@@ -62,7 +62,7 @@ def framework_function(
             raise InvalidInput(
                 "noise is as declared where functions are traced and differentiated: compile a problem for each"
             )
-        return inputs.collected(Arguments.of(q, qd, known, keywords), keep=True)
+        return inputs.collected(Arguments.of(q, qd, known, keywords), zero_copy=True)
 
     return FrameworkFunction(
         name, with_normalised_quaternions(program, inputs.quaternions), inputs.groups, bind_arguments,

@@ -14,7 +14,7 @@ from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, few
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Result, copied
-from sysdyn.online.solution import About, Solution
+from sysdyn.online.solution import Solution, SolutionContext
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Group
@@ -156,7 +156,7 @@ def least_norm(
     outputs = problem.outputs(problem.quantities)
     values = {x: _shaped(system, d, group, lead) for x, group in outputs.items()}
     results = Result(copied(arrays), lead, values, np.zeros(n, dtype=np.int64))
-    solution = LeastNormSolution(About(problem, outputs), results)
+    solution = LeastNormSolution(SolutionContext(problem, outputs), results)
     solution.determined = {x: ~_shaped(system, free, group, lead) for x, group in outputs.items()}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
     return solution

@@ -40,7 +40,7 @@ OF_ESTIMATES = (
 
 
 @dataclass(frozen=True, eq=False)
-class About:
+class SolutionContext:
     """Facts that all solutions of a solver share, and estimates alone; see `sysdyn.online.estimate.Estimate`.
 
     inputs: the place of each group in a row of all inputs.
@@ -52,7 +52,7 @@ class About:
     posterior: Any = None
     refuse: bool = True
     measured: tuple[Measurement, ...] = ()
-    idle: tuple[Constraint, ...] = ()  # constraints that others make redundant whole: they exert nothing
+    inactive_constraints: tuple[Constraint, ...] = ()  # redundant as a whole: they exert nothing
     parts: dict[tuple[str, str], Any] = field(default_factory=dict)  # places of named parts of outputs
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     __slots__ = ("_stored",)
 
-    _about: About
+    _about: SolutionContext
     _stored: Result
     _row: Any  # outputs and inputs of a native call of one state, until a request needs a Result; else None
 
@@ -97,7 +97,7 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    def __init__(self, about: About, result: Result):
+    def __init__(self, about: SolutionContext, result: Result):
         """result: of a call; native calls of one state make solutions with a row instead."""
         self._about, self._stored, self._row = about, result, None
 
@@ -153,7 +153,7 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)
-        for constraint in self._about.idle:
+        for constraint in self._about.inactive_constraints:
             if (quantity, name) == (WRENCHES.name, constraint.name):
                 return np.zeros((*self._lead, len(constraint.components(self._problem.model))))
         try:
@@ -194,7 +194,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         Raises UnknownName.
         """
         check_among("reference", reference, REFERENCES)
-        constraints = {m.name: m for m in (*self._problem.constraints, *self._about.idle)}
+        constraints = {m.name: m for m in (*self._problem.constraints, *self._about.inactive_constraints)}
         check_among("constraint", name, constraints)
         constraint = constraints[name]
         if not isinstance(constraint, FrameConstraint):
@@ -220,8 +220,8 @@ class Solution(SolvedQuantities, extension.RowResult):
         stopped by the accelerations that keep it: `sysdyn.impact` has the velocities after it closed.
         """
         q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
-        found = constraint_velocities(self._problem, q, qd, self._about.idle)
-        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
+        rates = constraint_velocities(self._problem, q, qd, self._about.inactive_constraints)
+        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in rates.items()}
 
     def gaps(self) -> dict[str, np.ndarray]:
         """{constraint: (…, m)} position errors [m, rad] of loops, couplings and contacts with `at=`; zero if closed.
@@ -231,8 +231,8 @@ class Solution(SolvedQuantities, extension.RowResult):
         Constraints fix accelerations only, so that an open loop stays open.
         """
         q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
-        found = constraint_gaps(self._problem, q, self._about.idle)
-        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in found.items()}
+        errors = constraint_gaps(self._problem, q, self._about.inactive_constraints)
+        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in errors.items()}
 
     # ---- checks -------------------------------------------------------------------------------------------------
 
@@ -293,13 +293,13 @@ class Solution(SolvedQuantities, extension.RowResult):
         """
         shown: tuple[str | Measurement, ...] = (*QUANTITIES, *self._about.measured)
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
-        found = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
+        errors = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
         if (full := self._result.full_system) and full.solved.any():
             states = np.flatnonzero(full.solved)
             solved = {name: x[states] for name, x in values.items()}
             for name, x in forward_errors(full.problem.system(outputs=shown), full.at(states), solved).items():
-                found[name][states] = x
-        return {name: x.reshape(self._lead) for name, x in found.items()}
+                errors[name][states] = x
+        return {name: x.reshape(self._lead) for name, x in errors.items()}
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
         system = self._equations()
@@ -386,22 +386,22 @@ class Solution(SolvedQuantities, extension.RowResult):
         """
         check_among("reference", reference, REFERENCES)
         model = self._problem.model
-        found = model.frame(frame)
+        placed = model.frame(frame)
         n = self._n
         q, qd = self._state()
         down = np.broadcast_to(self.inputs.get("gravity", model.gravity), (n, 3))
-        if found.body >= 0:
-            a = self.a.reshape(n, model.nb, 6)[:, found.body]
+        if placed.body >= 0:
+            a = self.a.reshape(n, model.nb, 6)[:, placed.body]
         result = np.empty((n, 6))
         for k in range(n):
             E = frame_transform(model, q[k], frame)[:3, :3]
-            proper = found.X @ a[k] if found.body >= 0 else np.concatenate([np.zeros(3), -(E @ down[k])])
-            if found.body >= 0 and not gravity:
+            proper = placed.X @ a[k] if placed.body >= 0 else np.concatenate([np.zeros(3), -(E @ down[k])])
+            if placed.body >= 0 and not gravity:
                 proper = proper + np.concatenate([np.zeros(3), E @ down[k]])
-            elif found.body < 0 and not gravity:
+            elif placed.body < 0 and not gravity:
                 proper = np.zeros(6)
-            if classical and found.body >= 0:
-                v = found.X @ velocities(model, joint_transforms(model, q[k]), qd[k])[0][found.body]
+            if classical and placed.body >= 0:
+                v = placed.X @ velocities(model, joint_transforms(model, q[k]), qd[k])[0][placed.body]
                 proper = proper + np.concatenate([np.zeros(3), np.cross(v[:3], v[3:])])
             if reference == "world":
                 proper = np.concatenate([E.T @ proper[:3], E.T @ proper[3:]])

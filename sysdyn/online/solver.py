@@ -40,7 +40,7 @@ from sysdyn.online.export import exported_program, framework_function, problem_n
 from sysdyn.online.fallback import FallbackSolver
 from sysdyn.online.overdetermined import TOLERANCE, check_consistency, inconsistent
 from sysdyn.online.redundancy import Reduction
-from sysdyn.online.solution import About, Solution
+from sysdyn.online.solution import Solution, SolutionContext
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
@@ -108,9 +108,9 @@ class Solver(Differentiable[DerivativeProduct]):
             )
         self.posterior = posteriors.posterior if posteriors else None
         self._fallback = FallbackSolver(problem, options, self.executable, self._calls, reduction)
-        self._about = About(
+        self._about = SolutionContext(
             problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured,
-            idle=reduction.inactive_constraints if reduction else (),
+            inactive_constraints=reduction.inactive_constraints if reduction else (),
         )  # fmt: skip
 
     # ---- calling ------------------------------------------------------------------------------------------------
@@ -185,11 +185,11 @@ class Solver(Differentiable[DerivativeProduct]):
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
-        out: np.ndarray | Mapping[str, np.ndarray] | None = None, **given: Unpack[CallKeywords],
+        out: np.ndarray | Mapping[str, np.ndarray] | None = None, **keywords: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
         """A prepared call: `step()` reads these arrays at its time and writes `step.out`.
 
-        given: arguments of a call by keyword. Arrays are C-contiguous float64 of full size, of one state or of N states
+        keywords: as for a call. Arrays are C-contiguous float64 of full size, of one state or of N states
         each (N, …); they are kept, and no two share memory. y: arrays of sensors by name; parameters by name; noise and
         active: as for a call, with their values at this time; measurements that are off in all states are not read.
         out: an array if one output is asked for, or {output: array}; made if None. threads: number that shares the
@@ -199,7 +199,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
         """
-        return self._calls.bind(Arguments.of(q, qd, known, given), threads, out)
+        return self._calls.bind(Arguments.of(q, qd, known, keywords), threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------
 
@@ -395,8 +395,8 @@ class Solver(Differentiable[DerivativeProduct]):
         outputs = self.outputs
 
         def eager_call(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
-            found = self(*args, on_singular=on_singular, **kwargs)
-            return {name: found[name] for name in outputs}
+            solution = self(*args, on_singular=on_singular, **kwargs)
+            return {name: solution[name] for name in outputs}
 
         return framework_function(
             problem_name(self.problem), self._calls, self.program, on_failure, on_derivative_failure,

@@ -36,7 +36,7 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Result
-from sysdyn.online.solution import About, Solution
+from sysdyn.online.solution import Solution, SolutionContext
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import as_array
@@ -167,7 +167,7 @@ class SwitchingSolver(Solver):
         self._buffers, self._lock = BufferPool(), RLock()
         self.fast_calls = []
         outputs = problem.outputs(options.outputs)
-        self._about = About(problem, outputs, refuse=on_singular == "raise", measured=options.measured)
+        self._about = SolutionContext(problem, outputs, refuse=on_singular == "raise", measured=options.measured)
 
     # ---- modes --------------------------------------------------------------------------------------------------
 
