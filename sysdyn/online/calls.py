@@ -131,7 +131,8 @@ class Calls(Generic[Key]):
         result_type: type = dict, copies: bool = False, policy: str | None = None,
     ):  # fmt: skip
         self.inputs, self._runner, self._results = inputs, runner, dict(results)
-        assert [*runner.program.inputs.sizes.items()] == [*inputs.groups.sizes.items()], "the index map is of a row"
+        # input maps are of the inputs in the order of their groups, which programs of older caches may not have
+        self._is_ordered = [*runner.program.inputs.sizes.items()] == [*inputs.groups.sizes.items()]
         self._result_type, self.copies, self._policy = result_type, copies, policy
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, BatchCall | None] = {}
@@ -193,7 +194,7 @@ class Calls(Generic[Key]):
     ) -> BatchCall | None:  # fmt: skip
         """The batch call for arguments with these names; None without a fast path."""
         active = arguments.active or {}
-        if type(active) is not dict or any(type(x) is not bool for x in active.values()):
+        if not self._is_ordered or type(active) is not dict or any(type(x) is not bool for x in active.values()):
             return None
         signature = threads, on_singular, tuple(arrays), tuple(active.items())
         if signature not in self._batches:
