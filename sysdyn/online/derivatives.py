@@ -278,10 +278,6 @@ class Derivatives(Exportable):
         Raises InvalidInput as the solver does.
         """
         arguments = Arguments(q, qd, known, quantities, y, noise, active, parameters, tangents, cotangents)
-        return self.evaluate(arguments, on_singular, threads)
-
-    def evaluate(self, arguments: Arguments, on_singular: str, threads: int | None) -> dict[Any, np.ndarray]:
-        """The implementation of calls."""
         check_among("on_singular", on_singular, ("raise", "nan"))
         result = self._calls.run(arguments, threads, on_singular)
         if result.flagged is not None:
