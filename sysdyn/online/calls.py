@@ -16,7 +16,7 @@ from sysdyn.measurements.groups import label_of
 from sysdyn.online.arguments import ArgPath, Arguments, InputMap, Inputs
 from sysdyn.online.redundancy import FullSystem
 from sysdyn.program.arrays import is_readable_in_place
-from sysdyn.program.groups import Arrays
+from sysdyn.program.groups import Arrays, Groups
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime.native import extension
@@ -131,8 +131,7 @@ class Calls(Generic[Key]):
         result_type: type = dict, copies: bool = False, policy: str | None = None,
     ):  # fmt: skip
         self.inputs, self._runner, self._results = inputs, runner, dict(results)
-        # input maps are of the inputs in the order of their groups, which programs of older caches may not have
-        self._is_ordered = [*runner.program.inputs.sizes.items()] == [*inputs.groups.sizes.items()]
+        inputs.groups = Groups(inputs.groups[name] for name in runner.program.inputs)  # in the order of its rows
         self._result_type, self.copies, self._policy = result_type, copies, policy
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, BatchCall | None] = {}
@@ -194,7 +193,7 @@ class Calls(Generic[Key]):
     ) -> BatchCall | None:  # fmt: skip
         """The batch call for arguments with these names; None without a fast path."""
         active = arguments.active or {}
-        if not self._is_ordered or type(active) is not dict or any(type(x) is not bool for x in active.values()):
+        if type(active) is not dict or any(type(x) is not bool for x in active.values()):
             return None
         signature = threads, on_singular, tuple(arrays), tuple(active.items())
         if signature not in self._batches:
