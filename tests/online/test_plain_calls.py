@@ -334,7 +334,7 @@ def test_noise_near_and_far_from_the_declared_one(size):
         assert is_native(partial(solver, q, qd, **named, noise=noise)) == near
 
 
-@pytest.mark.parametrize("bad", [0.0, -0.1, np.nan, np.inf])
+@pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf])
 def test_noise_that_is_none_is_refused(bad):
     solver, (q, qd), named = measured(False)
     solver(q, qd, **named, noise={"imu": 0.1})
