@@ -414,7 +414,7 @@ def reproduce(
 
 
 def experiment_harness() -> Any:
-    """The module `nori.harness` of the experiments beside the package. Raises FileError where there are none."""
+    """Import `nori.harness` from the folder experiments/. Raises FileError if the folder is missing."""
     folder = shipped("experiments")
     if folder is None or not (folder / "nori").is_dir():
         raise FileError(

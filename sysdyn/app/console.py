@@ -35,7 +35,7 @@ class Commands(TyperGroup):
 
 
 def run(program: Callable[[], object]) -> None:
-    """Run a console script. Handles SIGTERM and output streams that are ASCII only, full or closed."""
+    """Run a console script. Handles SIGTERM, ASCII-only output, full disks and closed pipes."""
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -73,7 +73,7 @@ class Job:
 
     @property
     def log_outputs(self) -> tuple[Output, ...]:
-        """Outputs for a log with unknown states. Default: torques, and external wrenches if any are unknown."""
+        """Outputs for a log without exact q and q̇. Default: torques, and external wrenches if any are unknown."""
         if self.outputs is not None:
             return self.outputs
         all_known = len(self.problem.knows("fx")) == 6 * self.problem.model.nb
@@ -87,7 +87,7 @@ class Job:
             )
 
     def unknown_log(self, path: Path) -> Log:
-        """Open a log with unknown states. Raises ProblemError if no sensor determines them."""
+        """Open a log whose states q, q̇ are estimated. Raises ProblemError if no sensor measures the state."""
         if not self.problem.state_sensors:
             raise ProblemError(
                 "no sensor of the problem determines the states of a log: add encoders (JointPosition) or other "
@@ -96,7 +96,7 @@ class Job:
         return Log(path, self.problem, self.values, columns=self.columns, states=STATES[1])
 
     def smooth(self, log: Log, coupled: bool, order: int | None) -> Any:
-        """Smooth a log with unknown states, with a progress bar. Returns a `Run`."""
+        """Estimate states and outputs of a log by smoothing, with a progress bar. Returns a `Run`."""
         from sysdyn.trajectories.smooth import smooth  # scipy.stats takes most of a second to import
 
         with Bar("log") as bar:
@@ -116,7 +116,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
 
 
 def solve_states(job: Job, states: States, out: Path | None, random: bool = False) -> None:
-    """Solve at states; print and write the results. random: random states, in which contacts may move."""
+    """Solve at states; print and write the results. random: the states are random; moving contacts cause no warning."""
     arrays: dict[str, Any] = dict(states.arrays)
     q, qd = arrays.pop("q"), arrays.pop("qd")
     warn_of_gaps(job.problem, q)
@@ -159,7 +159,7 @@ def solve_log(
 def smooth_log(
     job: Job, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
 ) -> None:
-    """Estimate states, biases and outputs of a log with unknown states; write and draw them."""
+    """Estimate states, biases and outputs of a log without exact q and q̇; write and draw them."""
     from sysdyn.trajectories.smooth import Request, checked_outputs, smooth_into  # lazy import, see `Job.smooth`
 
     bands, begin = _bands(job.problem.model, job.log_outputs, picture), time.perf_counter()
@@ -217,7 +217,7 @@ def _print_notes(
 
 
 def _require_solved(failed: int, n: int, numbers: str = "") -> None:
-    """Exit with an error if states were not solved. numbers: text with their indices."""
+    """Exit with an error if `failed` > 0 of n states were not solved. numbers: their indices, as text."""
     if failed:
         print_labelled("error:", "red", f"{failed} of {n} states were not solved{numbers}")
         raise typer.Exit(NOT_SOLVED)

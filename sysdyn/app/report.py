@@ -61,13 +61,13 @@ def reference_of(job: Job) -> ReferenceAlgorithm | None:
 
 
 def count_orders(job: Job, orders: str | None) -> tuple[dict[str, list], dict[str, str]]:
-    """Count the operations of elimination orders and of other forms.
+    """Count the operations of elimination orders, of `other_forms`, and of the textbook algorithm.
 
     Parameters
     ----------
     job : Job
     orders : str or None
-        Names of orders, separated by commas. None: all, or of noisy problems "symmetric".
+        Names of orders, separated by commas. None: all; for noisy problems only "symmetric".
 
     Returns
     -------
@@ -108,7 +108,7 @@ def count_orders(job: Job, orders: str | None) -> tuple[dict[str, list], dict[st
 
 
 def other_forms(job: Job) -> dict[str, Solver]:
-    """{label: solver} for elimination with passes and for recursion, if applicable."""
+    """{label: solver} of the two alternatives: elimination after passes, and recursion. Omits inapplicable ones."""
     forms = {}
     for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
         with contextlib.suppress(SysdynError):
@@ -226,7 +226,7 @@ def _matrix(job: Job, solver: Solver) -> str:
 
 
 def _uncertainty(job: Job, solver: Solver) -> list[TextTable]:
-    """Tables of leverage and of standard deviations without each noisy measurement, and of all outputs."""
+    """Two tables: each noisy measurement with its leverage and effect on the outputs; std of all outputs."""
     arrays: dict[str, Any] = dict(random_states(solver.problem, _ESTIMATED, seed=3, values=job.values).arrays)
     estimate = solver(**arrays)
     assert isinstance(estimate, Estimate)
@@ -265,7 +265,7 @@ def _mean_std(solver: Solver, estimate: Any) -> dict[str, dict[str, float]]:
 
 
 def _growth(name: str, std: Mapping[str, float], without: Mapping[str, float]) -> str:
-    """Text with the growth of the standard deviations of an output without a measurement: median and maximum."""
+    """Median and maximum factor, as text, by which the standard deviations of an output grow without a measurement."""
     factors = {label: without[label] / x for label, x in std.items() if x > 0.0}
     worst = max(factors, key=factors.__getitem__)
     return f"× {np.median([*factors.values()]):.3g} (median of {name}), × {factors[worst]:.3g} ({worst})"

@@ -50,7 +50,7 @@ def new_table(*columns: str, left: int = 1) -> Table:
 
 
 def print_table(table: TextTable, titled: bool = True) -> None:
-    """Print a table. titled: with its title."""
+    """Print a table. titled: print its title, too."""
     if titled:
         output().print(f"\n{table.title}", style="bold")
     rows = new_table(*table.columns, left=table.left)

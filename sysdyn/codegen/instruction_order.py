@@ -154,7 +154,7 @@ def schedule_instructions(
 def _midpoints(
     instructions: Sequence[Instruction], operands: list[list[int]], users: list[list[int]]
 ) -> list[int]:  # fmt: skip
-    """Critical-path priority of each instruction, in cycles: its earliest plus its latest start, minus a constant."""
+    """Critical-path priority of each instruction [cycles]: earliest plus latest start, up to a common constant."""
     cycles = [LATENCY.get(x.operations[-1].kind, ADDITION) for x in instructions]
     earliest, to_end = [0] * len(cycles), list(cycles)
     for k, xs in enumerate(operands):

@@ -76,8 +76,8 @@ class IsomorphicHalves:
     def _matches(self) -> dict[int, int]:
         """Match the halves: {node of one half: node of the other half}.
 
-        Grows a match from each seed and adds the one with the largest benefit; repeats this while the benefit is at
-        least MIN_BENEFIT.
+        Greedy: grows a match from each seed and adds the match with the largest benefit, until the largest benefit is
+        below MIN_BENEFIT.
         """
         matches: dict[int, int] = {}
         while seeds := self._seeds():
@@ -135,7 +135,7 @@ class IsomorphicHalves:
     def _benefit(self, match: dict[int, int]) -> int:
         """Number of operation pairs minus number of operands that must be packed.
 
-        The operands of the second operation of a pair are exchanged if fewer must then be packed.
+        The operands of the second operation of a pair are exchanged if this reduces packing.
         """
         worth, get = 0, {**match, _CONSTANT: _CONSTANT, _NONE: _NONE}.get
         for u, w in match.items():
@@ -149,8 +149,8 @@ class IsomorphicHalves:
 def _equal_colours(near: list[int], far: list[int], colour: list[int], by_order: bool) -> list[tuple[int, int]]:
     """Pair nodes of `near` with nodes of `far` of the same colour.
 
-    Both lists must have the same number of nodes of a colour: one or, if `by_order`, any number, paired in the order of
-    the lists. Other colours are omitted.
+    A colour is used if it occurs once in each list. If `by_order`, it may occur n times in each; the k-th occurrences
+    are then paired. Other colours are omitted.
     """
     if len(near) == len(far) == 1:
         return [(near[0], far[0])] if colour[near[0]] == colour[far[0]] else []

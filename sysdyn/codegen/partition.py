@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def instances(self) -> tuple[Segment, ...]:
-        """Segments that the function of this segment computes."""
+        """This segment and those packed with it, one per lane: a single function computes them."""
         return (self, *self.packed_with)
 
 

@@ -257,7 +257,7 @@ class Function(Differentiable["Function"]):
         return functools.reduce(operator.or_, vectors, bound)
 
     def _pack(self, arrays: dict[str, np.ndarray]) -> Any:
-        """What a call returns, from arrays by output."""
+        """Pack the outputs {output: array} into the return value: dict, tuple or array."""
         make = self._results.make
         return arrays if make is dict else tuple(arrays.values()) if make is tuple else next(iter(arrays.values()))
 

@@ -29,7 +29,7 @@ class FramePlacement(NamedTuple):
         return cls(body, np.eye(3), np.zeros(3))
 
     def compose(self, E: np.ndarray, r: np.ndarray) -> FramePlacement:
-        """Placement of a frame that E, r place in this frame. Entries near 0 and ±1 are rounded to them."""
+        """Placement on the body of a frame whose placement in this frame is (E, r). Rounds entries near 0 and ±1."""
         return FramePlacement(self.body, clean(matmul(E, self.E)), clean(self.r + matmul(self.E.T, r)))
 
     def frame(self, name: str, joint: str = "") -> Frame:
@@ -88,7 +88,7 @@ class ModelBuilder:
             self.inertias[body] = self.inertias[body] + I
 
     def add_frame(self, name: str, placement: FramePlacement, joint: str = "") -> None:
-        """Add a named frame. joint: name of the fixed joint if the frame is that of a lumped link."""
+        """Add a named frame. joint: for the frame of a lumped link, the name of its fixed joint."""
         self.frames[name] = placement.frame(name, joint)
 
     def model_arguments(self, gravity: ArrayLike) -> dict[str, Any]:

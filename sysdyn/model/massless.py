@@ -31,8 +31,7 @@ class InertialessJoint:
 def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
     """The joints whose articulated inertia S^T I^A S + A is singular at all sampled states.
 
-    A joint on a massless link is regular if it moves inertia further out in its subtree, independently of the joints
-    there.
+    A joint on a massless link is regular if it moves inertia of descendants and their joints cannot cancel this motion.
     """
     if np.all(np.linalg.eigvalsh(model.inertias)[:, 0] > RELATIVE_ZERO * np.abs(model.inertias).max(axis=(1, 2))):
         return ()
@@ -60,13 +59,13 @@ def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
 
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
-    """Text that states that these bodies have no inertia."""
+    """Message text: these bodies have no inertia."""
     names = few(map(repr, bodies))
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
 
 
 def check_inertialess_joints(model: Model, strict: bool) -> None:
-    """Report `inertialess_joints`: ModelError if strict, else PlausibilityWarning. Models without any mass pass."""
+    """Report `inertialess_joints`: ModelError if strict, else PlausibilityWarning. Massless models are not checked."""
     joints = inertialess_joints(model) if model.inertias.any() else ()
     if not joints:
         return
@@ -101,7 +100,7 @@ def _subtree(model: Model, i: int) -> list[int]:
 
 
 def _singular_freedoms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(nv,) bools: degree of freedom in the null space of the articulated inertia; composite inertia > 0."""
+    """(nv,) bools per degree of freedom: articulated inertia is singular; composite inertia is > 0."""
     X, articulated, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
     singular, moving = np.zeros(model.nv, dtype=bool), np.zeros(model.nv, dtype=bool)
     for i in reversed(range(model.nb)):

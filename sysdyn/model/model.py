@@ -232,7 +232,7 @@ class Model:
         return self.frames[name]
 
     def lumped(self, name: str) -> str:
-        """Advice for messages if `name` is a lumped fixed joint or its child link; else ""."""
+        """Message text on how to keep a joint, if `name` is a lumped fixed joint or its child link; else ""."""
         for f in self.frames.values():
             if f.joint and name in (f.name, f.joint):
                 body = f"body {self.body_names[f.body]!r}" if f.body >= 0 else "the base"
@@ -310,9 +310,9 @@ class Model:
     def imposed(
         self, q: ArrayLike, qd: ArrayLike | None = None, qdd: ArrayLike | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Impose the couplings. Returns (q (…, nq), q̇ (…, nv), q̈ (…, nv)) with followers computed from their leaders.
+        """Copies of q (…, nq), q̇ and q̈ (…, nv) in which followers satisfy their couplings.
 
-        None means zero velocity or acceleration.
+        If q̇ or q̈ is None, it is zero.
         """
         zero = np.zeros(self.nv)
         rates = [(name, zero if x is None else x, self.nv) for name, x in (("qd", qd), ("qdd", qdd))]

@@ -77,7 +77,7 @@ def from_screws(
 
 
 def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.ndarray]:
-    """(joint, point (3,)) of a screw axis (6,). The point of the axis is the one nearest to `origin`."""
+    """Convert a screw axis (6,) to (joint, point (3,) on its axis). The point is the nearest one to `origin`."""
     w, v = screw[:3], screw[3:]
     size, speed = float(norm(w)), float(norm(v))
     if size <= UNIT_ERROR:

@@ -305,7 +305,7 @@ def is_spatial(name: str) -> bool:
 
 
 def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, object]]:
-    """Tangent basis of an input: {scalar: rate} per tangent direction. values: its scalars, since dq/dt = N(q) v."""
+    """Tangent basis of an input at `values`: {scalar: rate} per tangent direction. For q: the columns of N(q)."""
     if not isinstance(QUANTITY.get(name), JointPositions):
         return [{f"{name}[{k}]": 1.0} for k in range(len(values))]
     directions = []
@@ -320,7 +320,7 @@ def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, obje
 
 
 class KnownQuantities(TypedDict, total=False):
-    """Keyword arguments for quantities in calls."""
+    """Types of the keyword arguments of calls that pass quantities."""
 
     tau: ArrayLike
     qdd: ArrayLike
@@ -330,7 +330,7 @@ class KnownQuantities(TypedDict, total=False):
 
 
 class SolvedQuantities:
-    """Attributes of solutions, named by quantity."""
+    """Types of the attributes of solutions that return quantities."""
 
     tau: np.ndarray
     qdd: np.ndarray

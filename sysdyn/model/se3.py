@@ -413,7 +413,7 @@ def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rotation vector ω (…, 3), |ω| ≤ π, in body coordinates with p0 ⊗ exp(ω/2) = ±p1; D (…, 1) of V⁻¹(ω)."""
+    """(ω, D): rotation vector ω (…, 3), |ω| ≤ π, p0 ⊗ exp(ω/2) = ±p1; D (…, 1) as in `left_jacobian_inverse`."""
     d = normalise_quaternions(quaternion_product(conjugate(p0), p1), [slice(0, 4)])
     d = d * (np.array([copysign(1.0, d[3])]) if d.dtype == object else np.copysign(1.0, d[..., 3:]))
     ratio, rest = so3_log_coefficients(d[..., 3:], (d[..., :3] ** 2).sum(axis=-1, keepdims=True))
@@ -428,7 +428,7 @@ def left_jacobian(w: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def left_jacobian_inverse(w: np.ndarray, rest: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """V⁻¹(ω) p (…, 3) with V⁻¹ = 1 − ω×/2 + D ω×², D = rest = (1 − θ/2 cot θ/2)/θ²."""
+    """V⁻¹(ω) p (…, 3) with V⁻¹ = 1 − ω×/2 + D ω×². The argument `rest` is D = (1 − θ/2 cot θ/2)/θ²."""
     wp = np.cross(w, p)
     return p - 0.5 * wp + rest * np.cross(w, wp)
 

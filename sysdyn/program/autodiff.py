@@ -151,7 +151,7 @@ class SymbolicProgram:
         self, vectors: ScalarsByGroup, results: ScalarsByGroup, ranges: tuple[tuple[int, float], ...],
         simplified: bool = True,
     ) -> Program:  # fmt: skip
-        """Program that computes `results`. Its inputs are the program's inputs, then `vectors`; guards are kept.
+        """Program that computes `results`, with the same guards. Its inputs are those of this program, then `vectors`.
 
         simplified: apply `simplify` unless the graph is too large.
         """
@@ -241,30 +241,30 @@ class ProgramDerivatives:
         return self.symbolic.to_program(vectors, results, self.ranges)
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
-        """Rates of the outputs for the given rates of input scalars."""
+        """Forward mode: rates of the output scalars along `direction` {input scalar: rate}."""
         rates = iter(derivative(concatenated(self.outputs), direction))
         return {name: [next(rates) for _ in column] for name, column in self.outputs.items()}
 
     def gradients(self, weights: ScalarsByGroup) -> PartialsByScalar:
-        """Gradient of the weighted sum of the outputs with respect to the input scalars."""
+        """Reverse mode: gradient {input scalar: derivative} of Σ_k w_k y_k with weights w of the outputs y."""
         names = self.scalar_names()
         inputs = [self.graph.input(name) for name in names]
         return dict(zip(names, gradient(concatenated(self.outputs), concatenated(weights), inputs), strict=True))
 
     def hessian_products(self, weights: ScalarsByGroup, direction: PartialsByScalar) -> ScalarsByGroup:
-        """Directional derivative of the projected gradient, for the given rates of input scalars."""
+        """Derivative of the projected gradient (see `project`) along `direction` {input scalar: rate}."""
         gradients = self.project(self.gradients(weights))
         rates = iter(derivative(concatenated(gradients), direction))
         return {name: [next(rates) for _ in column] for name, column in gradients.items()}
 
     @cached_property
     def directions(self) -> dict[str, list[PartialsByScalar]]:
-        """{input: rates of its scalars along each tangent direction}."""
+        """Tangent basis {input: [{scalar: rate} per tangent direction]}."""
         columns = {name: self.symbolic.inputs[name] for name in self.wrt}
         return {name: self.basis(name, np.array(column, dtype=object)) for name, column in columns.items()}
 
     def evaluate_at_state(self, scalars: Sequence, inputs: PartialsByScalar) -> list:
-        """Substitute this state in scalars of another graph. inputs: values of its additional inputs."""
+        """Evaluate scalars of another graph at `state`. inputs: values of the inputs of that graph beyond `state`."""
         return list(evaluate(np.array([*scalars, None], dtype=object)[:-1], self.state | inputs))
 
     def scalar_names(self) -> list[str]:
@@ -272,7 +272,7 @@ class ProgramDerivatives:
         return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.symbolic.inputs[name]))]
 
     def project(self, gradients: PartialsByScalar, weight: Callable[[Any], Any] = lambda rate: rate) -> ScalarsByGroup:
-        """Project the gradient on each tangent direction of the inputs. weight: maps each rate to its factor."""
+        """Project a gradient on the tangent directions: Σ weight(rate) · derivative, summed over the input scalars."""
         return {
             name: [
                 sum((weight(rate) * gradients.get(scalar, 0.0) for scalar, rate in x.items()), 0.0)
@@ -282,7 +282,7 @@ class ProgramDerivatives:
         }
 
     def _combine(self, tangents: ScalarsByGroup) -> PartialsByScalar:
-        """Rates of the input scalars for tangent vectors."""
+        """{input scalar: rate} along the tangent vectors {input: (n tangent directions)}."""
         rates: PartialsByScalar = {}
         for name, vector in tangents.items():
             for x, direction in zip(vector, self.directions[name], strict=True):

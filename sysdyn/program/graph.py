@@ -234,7 +234,7 @@ class Graph:
         return new
 
     def rebind(self, x):
-        """The same expression in this graph, a copy of its own graph. Other objects are returned unchanged."""
+        """Convert an expression of the graph that this one is a copy of. Other objects are returned unchanged."""
         return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
 
     def __enter__(self) -> Graph:
@@ -268,7 +268,7 @@ class Graph:
             self.cuts.append(len(self.kind))
 
     def constant(self, x: float) -> Expr:
-        """The constant x as a node, with its sign."""
+        """The constant node of x. Unlike in `_number`, −x has a node of its own."""
         node = self._constants.get(x)
         if node is None:
             if not math.isfinite(x):
@@ -281,11 +281,11 @@ class Graph:
         return node
 
     def _number(self, x: float) -> Expr:
-        """The constant x as an expression: the node of |x| with the sign of x."""
+        """The constant x as the node of |x|, with the sign of x."""
         return self.constant(x) if x >= 0.0 else -self.constant(-x)
 
     def exact_constant(self, x):
-        """The float x as a constant node. 0, ±1 and other objects are returned unchanged.
+        """The float x as a constant node if sharing is algebraic. 0, ±1 and other objects are returned unchanged.
 
         Operations on constant nodes round like operations on floats. Algebraic sharing, however, compares exact values,
         so it detects identities between constants that rounding hides.
@@ -295,7 +295,7 @@ class Graph:
         return self._fold(x, _field_of(x))
 
     def _fold(self, x: float, value: int):
-        """The folded constant x. value: its exact value in the field."""
+        """The constant x, the result of a folded operation. value: field element of its exact value."""
         if not math.isfinite(x):
             raise InvalidInput(f"a constant of an expression is {x}")
         if x < 0.0:
@@ -317,10 +317,10 @@ class Graph:
         return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
     def alias(self, x):
-        """x as a node of its own without a sign, which costs no operation; its value remains known.
+        """A new unsigned node that is equal to x, also for algebraic sharing. It costs no operation.
 
-        Operations on aliases do not depend on signs or on the order in which their operands were computed, so that
-        segments which do equal work are equal. Constants and other objects are returned unchanged.
+        Operations on aliases do not depend on the signs and the order of computation of their operands, so that equal
+        computations become equal segments. Constants and other objects are returned unchanged.
         """
         if type(x) is not Expr or self.kind[x.node] == CONST:
             return x
@@ -437,7 +437,7 @@ class Graph:
         return shared
 
     def negation(self, x: Expr) -> int:
-        """Number of the NEG node of x.node, for a negative x."""
+        """Number of the NEG node of a negative expression; created on first use."""
         node = self._negations.get(x.node)
         if node is None:
             node = self._negations[x.node] = self._append(NEG, x.node, -1, x.value)

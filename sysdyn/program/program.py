@@ -30,7 +30,7 @@ ARRAYS = {
 
 @dataclass(frozen=True)
 class Guard:
-    """Pivot check. A pivot below `threshold` counts as zero; a pivot below `weak` loses digits."""
+    """Pivot check. |pivot| < `threshold`: the pivot counts as zero. |pivot| < `weak`: results may be inaccurate."""
 
     value: int
     threshold: float

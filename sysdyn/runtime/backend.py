@@ -42,7 +42,7 @@ class Backend(ABC):
 
     @classmethod
     def require(cls) -> None:
-        """Raise BackendUnavailable, saying what to install, if the back end lacks a package."""
+        """Raise BackendUnavailable if a required package is not installed; the message names it."""
         return None
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Backend(ABC):
         return type(self).kernel is not Backend.kernel
 
     def allocate_results(self, n: int) -> RunResults:
-        """Arrays for the results at n states; reuses arrays that the caller has dropped."""
+        """Arrays for the results at n states, reused as in `BufferPool`."""
         shapes = {name: (n, size) for name, size in self.program.outputs.sizes.items()}
         return self._buffers.arrays(shapes, self.real.dtype), np.empty(n, dtype=np.int64)
 

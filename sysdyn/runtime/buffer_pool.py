@@ -1,4 +1,4 @@
-"""Reuse of result arrays that the caller has dropped: page faults of new memory can cost more than a kernel."""
+"""Reuse of result arrays without references: page faults of new memory can cost more than a kernel."""
 
 from __future__ import annotations
 

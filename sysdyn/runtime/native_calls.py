@@ -226,9 +226,9 @@ def batch(
 def twice(
     program: Program, inputs: np.ndarray, wanted: np.ndarray, constants: np.ndarray | None = None
 ) -> DoubleDouble:
-    """Evaluate a program in double-double arithmetic at n states. Returns the (n, m) values with the numbers `wanted`.
+    """Evaluate a program in double-double arithmetic at n states. Returns values (n, m).
 
-    inputs (n, n_inputs). wanted (m,): value numbers. constants: constants to use in place of the program's.
+    inputs (n, n_inputs). wanted (m,): value numbers to return. constants: replace those of the program.
     """
     n = len(inputs)
     found = DoubleDouble(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
@@ -285,7 +285,7 @@ def rerun(
 
 
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Slices of a row by name."""
+    """{name: slice of the row}."""
     return {name: row[part] for name, part in places.items()}
 
 

@@ -210,14 +210,14 @@ def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
 
 
 def _byte_strides(own: np.ndarray) -> np.ndarray:
-    """Bytes by which the addresses of rows and of the status in `words` advance per state; 0 for other words."""
+    """Strides in bytes from state to state of the addresses in `words`; 0 for words that are not addresses of rows."""
     found = np.zeros_like(own)
     found[1], found[2::2] = 8, 8 * own[3::2]
     return found
 
 
 def _exclusive(lock: Lock, call: Callable[[], None], keep: object) -> None:
-    """Run a part of a bound call. Raises SysdynError if another thread is running it: they would share a workspace."""
+    """Run a part of a bound call. Raises SysdynError if another thread runs it, since both would use one workspace."""
     if not lock.acquire(blocking=False):
         raise SysdynError("this step is running on another thread: bind one for each thread")
     try:

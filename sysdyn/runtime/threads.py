@@ -28,8 +28,8 @@ class ThreadPool:
     """Runs functions in parallel; the calling thread takes part.
 
     Threads start on first use and then wait for work. Several callers may share the pool. If other programs occupy the
-    cores during a run, `has_idle_cores` returns False at its next call, and at about twice as many calls after each
-    further such run. clock, own_clock [s]: wall time, and CPU time of the calling thread. thread: class of the threads.
+    cores during a run, the next call of `has_idle_cores` returns False; after consecutive such runs 3, 7, … calls do.
+    clock, own_clock [s]: wall time, and CPU time of the calling thread. thread: class of the threads.
     """
 
     def __init__(

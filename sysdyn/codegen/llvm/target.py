@@ -41,7 +41,7 @@ def library() -> ModuleType:
 
 
 def _fork_outside_calls(llvm: ModuleType) -> None:
-    """Delay forks until no thread compiles: the child process could never release the locks."""
+    """Acquire the locks before each fork: otherwise a child could inherit a lock that a compiling thread owns."""
     inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # lock of llvmlite, which it also takes to free code
 
     def acquire() -> None:
