@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def instances(self) -> tuple[Segment, ...]:
-        """This segment and those packed with it, one per lane: a single function computes them."""
+        """Segments that one function computes: this segment and those packed with it, one per lane."""
         return (self, *self.packed_with)
 
 

@@ -243,7 +243,7 @@ class Emitter(Types):
         return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
     def _body(self, calls: list[str]) -> str:
-        """The function body(work, between, context). In batch kernels it calls between(context), which prefetches rows."""
+        """The function body(work, between, context). Batch kernels call between(context) to prefetch rows."""
         pauses = {len(calls) * k // PAUSES for k in range(PAUSES)} if self.width > 1 and calls else set()
         self.n_pauses = len(pauses)
         calls = ["  call void %between(ptr %context)\n" * (k in pauses) + call for k, call in enumerate(calls)]
