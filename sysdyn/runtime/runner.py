@@ -210,7 +210,7 @@ def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
 
 
 def _byte_strides(own: np.ndarray) -> np.ndarray:
-    """Strides in bytes, per state, of the addresses in `words`; 0 for the workspace and for words that are no address."""
+    """Strides per state, in bytes, of the addresses in `words`; 0 for the workspace and for other words."""
     found = np.zeros_like(own)
     found[1], found[2::2] = 8, 8 * own[3::2]
     return found
