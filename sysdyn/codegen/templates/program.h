@@ -1,7 +1,7 @@
 $banner
 /*
  * C99, no heap, no library but math.h. $n_operations operations: $flops.
- * Stack: a few kilobytes; workspace: $workspace_bytes bytes, handed in by the caller.
+ * Stack: a few kilobytes; workspace: $workspace_bytes bytes, provided by the caller.
  * Do not compile with -ffast-math: the checks for values that are not finite would be removed.
 $remarks */
 #ifndef ${upper}_H
@@ -15,18 +15,18 @@ $inputs
 
 $outputs
 
-/* Scratch memory; nothing in it has to be set or kept. One for each thread. */
+/* Workspace: needs no initialisation, keeps no state between calls. Each thread needs its own. */
 typedef struct {
     $real w[$workspace_size];
 } ${name}_work;
 
-/* Bits of what ${name}_run returns; 0 where all went well. */
+/* Status bits that ${name}_run returns; 0 for success. */
 enum {
 $status_bits
 };
 
 /*
- * Computes `out` from `in`. The three structs must not overlap. Returns 0, or bits of the enumeration above.
+ * Computes `out` from `in`. The three structs must not overlap. Returns 0 or status bits.
  */
 int ${name}_run(const ${name}_inputs *in, ${name}_outputs *out, ${name}_work *work);
 

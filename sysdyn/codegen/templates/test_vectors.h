@@ -5,7 +5,7 @@ $banner
 #include "$name.h"
 
 #define TEST_COUNT $count
-#define TEST_TOLERANCE $tolerance /* relative to the greatest expected entry */
+#define TEST_TOLERANCE $tolerance /* relative to the largest expected entry */
 
 $arrays
 

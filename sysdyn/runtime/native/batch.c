@@ -11,7 +11,7 @@ typedef struct {
     Kernel kernel;
     int64_t *words, *doubles; /* kernel arguments for all states; by word, see run_kernel_on */
     int64_t n_words, n, chunk, regions;
-    Table quaternions; /* of each one: word of its array, first entry in a row */
+    Table quaternions; /* of each quaternion: word of its array, first entry in a row */
     Queue *queue;
 } Job;
 

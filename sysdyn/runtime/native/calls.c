@@ -153,8 +153,8 @@ static int gather_argument(SingleStateCall *self, Py_ssize_t k, PyObject *x, dou
 }
 
 /* Whether an object matches a pattern. Ellipsis matches the next array argument, which is copied to the inputs; dicts match
-   entry by entry; other objects are compared. A conversion can run Python code that changes a dict, so its entries, which
-   are borrowed references, get an own reference. */
+   entry by entry; other objects are compared. A conversion can run Python code that changes a dict, so its entries
+   (borrowed references) are retained during the comparison. */
 static int match(SingleStateCall *self, PyObject *pattern, PyObject *x, double *inputs, Py_ssize_t *next)
 {
     if (pattern == Py_Ellipsis)

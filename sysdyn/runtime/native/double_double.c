@@ -178,7 +178,7 @@ WIDEST static void run_twice(const Program *program, const Given given[LANES], T
     }
 }
 
-/* Evaluates a program at n states, inputs (n, n_inputs): values with the indices `wanted`, to high and low (n, wanted). */
+/* Evaluates a program at n states, inputs (n, n_inputs). Writes the values `wanted` to high, low (n, wanted). */
 PyObject *twice(PyObject *module, PyObject *arguments)
 {
     Table kinds, lhs, rhs, constants, wanted, inputs, high, low;

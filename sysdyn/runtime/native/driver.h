@@ -24,8 +24,8 @@ typedef const KernelData *Kernel;
 
 /* Computes n states. words: address of the workspace, aligned to 64 bytes; address of the status of the states; then address
    of the first row and row stride (in numbers) of each input group and of each output group. With stride 0 all states share
-   one row; outputs with a NULL row are not written. doubles: by word, 1 if a float kernel reads
-   and rounds doubles; may be NULL. */
+   one row; outputs with a NULL row are not written. doubles: by word, 1 if a float kernel reads and rounds doubles; may be
+   NULL. */
 void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles);
 
 static inline void run_kernel(Kernel kernel, const int64_t *words, int64_t n)

@@ -7,8 +7,8 @@
 #pragma GCC optimize("O3")
 #endif
 
-/* BLOCK: states per check of the status, 8 bytes of stack each. MAX_STACK: largest workspace in bytes on the stack, of which
-   XLA's threads have megabytes. ALIGN: alignment of workspaces. */
+/* BLOCK: states per check of the status, 8 bytes of stack each. MAX_STACK: largest workspace in bytes on the stack
+   (XLA's threads have megabytes of stack). ALIGN: alignment of workspaces. */
 enum { BLOCK = 512, MAX_STACK = 1 << 18, ALIGN = 64, BUCKETS = 256 };
 
 /* A registered kernel. Its key is the same in every process, as JAX caches compiled functions on disk.
