@@ -87,7 +87,7 @@ MotionOrder = Annotated[
 
 
 def stated_job(subject: str, base: str | None, kind: str | None, torque: str | None) -> Job:
-    """Create the job from a problem file (.toml, no further options), or from a robot and these options."""
+    """Create the job from `subject`: a problem file (.toml, without further options), or a robot with the options."""
     if subject.lower().endswith(".toml"):
         refuse_options({"--base": base, "--problem": kind, "--torque": torque}, f"the problem file {subject} states it")
         return load_job(subject)
@@ -98,7 +98,7 @@ def stated_job(subject: str, base: str | None, kind: str | None, torque: str | N
 
 
 def changed_job(job: Job, ordering: str | None, outputs: str | None, on_singular: str | None = None) -> Job:
-    """Replace options of the job by options of the command line."""
+    """Copy of the job with options from the command line; None keeps the option of the job."""
     if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
         raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
     if on_singular is not None and on_singular not in ON_SINGULAR:
@@ -146,7 +146,7 @@ _MODES = {
 
 
 def refuse_other_modes(mode: str, options: Mapping[str, object]) -> None:
-    """Raise InvalidInput for options of `sysdyn solve` that this mode does not accept."""
+    """Raise InvalidInput if an option of `sysdyn solve` is set that `mode` does not accept."""
     for modes, names in _MODES.items():
         if mode not in modes:
             refuse_options({name: options[name] for name in names}, f"it is for {', '.join(modes)}; this is {mode}")

@@ -29,7 +29,7 @@ from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem
 
 _NUMBERS = int | float | list
-# {key: type} of a file, of a [[measurement]] besides the arguments of its class, and of a frame.
+# {key: type} of a file, of a [[measurement]] (without the arguments of its class), and of a frame.
 _FILE_KEYS = {
     "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": str | list, "problem": str,
     "torque": list, "ordering": str, "outputs": str | list, "on_singular": str, "measurement": list, "units": dict,

@@ -70,7 +70,7 @@ def export(
 
 
 def _tolerance(program: Program, inputs: Arrays, outputs: Arrays, real: Real) -> float:
-    """Test tolerance from the rounding errors at these states. Raises SingularState if it exceeds MAX_TOLERANCE."""
+    """Test tolerance from the rounding errors at `inputs`. Raises SingularState if it exceeds MAX_TOLERANCE."""
     worst, group, k = max(_rounding_errors(program, inputs, outputs, real))
     tolerance = max(MIN_TOLERANCE * real.rounding / DOUBLE.rounding, ROUNDING_MULTIPLE * worst)
     if not tolerance <= MAX_TOLERANCE[real]:

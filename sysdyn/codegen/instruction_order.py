@@ -236,7 +236,7 @@ def _depth_first(operands: list[list[int]], roots: Sequence[int]) -> list[int]:
 
 
 def memory_traffic(instructions: Sequence[Instruction], registers: int) -> int:
-    """Number of loads and spill stores in this order. Stores of results that other segments read do not count."""
+    """Number of loads and spill stores of instructions in execution order, without stores of exported results."""
     loads, stores = belady_spills(instructions, registers)
     return sum(map(len, loads)) + sum(x.result in stores and not x.writes for x in instructions)
 

@@ -49,7 +49,7 @@ class IsomorphicHalves:
         self.mapping = {u - n: w - n for u, w in self._matches().items() if u >= n}
 
     def _number(self, code: int) -> int:
-        """Node number of the operand with this code; _CONSTANT for a constant, _NONE without operand."""
+        """Node number of an operand code; _CONSTANT for a constant, _NONE for a missing operand."""
         if code < 0:
             return _NONE
         number, kind = divmod(code, 4)

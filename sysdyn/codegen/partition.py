@@ -131,9 +131,9 @@ def _pack(pieces: list[Segment], lanes: int) -> set[int]:
     """Pack independent pieces of the same template into segments of at most `lanes` pieces.
 
     A pack is computed at the position of its first piece. A later piece can be added to it if the pack follows all
-    operands of the piece; of several such packs, it is added to the one with the most shared operands. If packs have
-    fewer than MIN_REPEATS pieces, these pieces are excluded and the pass is repeated. Returns the first operations of
-    the pieces that were moved to an earlier position: all but the first piece of each pack.
+    operands of the piece; of several such packs, it is added to the one with the most shared operands. Pieces
+    of packs with fewer than MIN_REPEATS pieces are excluded and the pass is repeated. Returns the first operation of
+    each piece that moved to an earlier position: all but the first piece of each pack.
     """
     excluded: set[int] = set()
     while lanes > 1:

@@ -25,7 +25,7 @@ from sysdyn.files.tables import ROWS, package, table_suffix
 
 
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Writer:
-    """Open a writer for arrays with these columns, {array: column names}. Raises InvalidInput, FileError."""
+    """Open a writer for the arrays `columns` {array: column names}. Raises InvalidInput, FileError."""
     return WRITERS[table_suffix(path, "output file", tuple(WRITERS))](Path(path), columns)
 
 

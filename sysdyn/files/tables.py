@@ -74,7 +74,7 @@ def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
 
 
 def package(path: str | Path, suffix: str) -> Any:
-    """Import the optional module for files with this suffix."""
+    """Import the optional module that reads files with `suffix`."""
     module, name = _PACKAGES[suffix]
     return optional(module, f"{path} needs {name}, which is not installed: pip install {name}")
 

@@ -149,7 +149,7 @@ class Function(Differentiable["Function"]):
     def single_state(
         self, by_position: Sequence[str], defaults: Mapping[str, Any], quaternions: Sequence[int] = ()
     ) -> list[extension.SingleStateCall]:
-        """Fast calls for single states: these inputs by position, all others by name. See `single_state_call`."""
+        """Native single-state calls with the inputs `by_position` and all others by name; see `single_state_call`."""
         by_name = [x for x in self.inputs if x not in by_position]
         names = [*by_position, *by_name, *list(self.groups)[len(self.inputs) :]]
         places, numbers = self.groups.slices, np.arange(self.program.n_inputs)

@@ -38,7 +38,7 @@ def function(exported: FrameworkFunction) -> Callable:
 
 
 def _as_array(name: str, x: Any, dtype: np.dtype) -> Any:
-    """Convert x to a JAX array of this dtype. Raises InvalidInput."""
+    """Convert x to a JAX array of `dtype`. Raises InvalidInput."""
     jnp = library().numpy
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):

@@ -134,7 +134,7 @@ class Node:
 
 
 def fill_nan(outputs: Arrays, states: Any) -> None:
-    """Set the outputs of these states to NaN. states: mask (N,), indices, or `...`."""
+    """Set outputs of failed states to NaN. states: mask (N,) or indices of the states, or `...` for all."""
     for x in outputs.values():
         x[states] = np.nan
 

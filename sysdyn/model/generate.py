@@ -218,7 +218,7 @@ def _random_inertia(rng: np.random.Generator) -> np.ndarray:
 
 
 def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
-    """A joint of this type with a random axis and pitch. With probability ½, the axis is a coordinate axis."""
+    """A joint of type `kind` with a random axis and pitch. With probability ½, the axis is a coordinate axis."""
     direction = rng.standard_normal(3)
     if rng.random() < 0.5:
         direction = rng.choice((-1.0, 1.0)) * np.eye(3)[int(rng.integers(3))]

@@ -63,7 +63,7 @@ def _constant(q: np.ndarray, A: np.ndarray) -> np.ndarray:
 
 
 def _columns(columns: ArrayLike) -> np.ndarray:
-    """Read-only matrix (6, n) with these columns."""
+    """Read-only matrix (6, n) from its columns."""
     return read_only(np.array(columns, dtype=float).reshape(-1, 6).T.copy())
 
 

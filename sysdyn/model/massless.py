@@ -59,7 +59,7 @@ def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
 
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
-    """Message text: these bodies have no inertia."""
+    """Message text: `bodies` have no inertia."""
     names = few(map(repr, bodies))
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
 

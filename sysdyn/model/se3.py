@@ -291,7 +291,7 @@ def random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.nd
 
 
 def normalise_quaternions(q: np.ndarray, slices: Iterable[slice]) -> np.ndarray:
-    """Copy of q, (…, nq) floats or (nq,) Expr, in which the quaternions at these slices are normalised."""
+    """Copy of q, (…, nq) floats or (nq,) Expr, with normalised quaternions q[…, slice] for each of `slices`."""
     result = q.copy()
     for part in slices:
         p = q[..., part]

@@ -119,7 +119,7 @@ def reject_not_finite(name: str, x: np.ndarray, axes: int) -> None:
 
 
 def is_readable_in_place(x: object, dtype: np.dtype = DOUBLES) -> TypeGuard[np.ndarray]:
-    """True if a kernel can read x without a copy: a C-contiguous, aligned, unmasked array of this dtype."""
+    """True if a kernel can read x without a copy: a C-contiguous, aligned, unmasked array of `dtype`."""
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         return False
     return x.dtype == dtype and x.flags.c_contiguous and x.flags.aligned

@@ -137,9 +137,9 @@ class SymbolicProgram:
     guarded: list[tuple[Any, Guard]]
 
     def vector_inputs(self, role: str, sizes: Mapping[str, int]) -> tuple[ScalarsByGroup, ScalarsByGroup]:
-        """Create the inputs `role:NAME` with these sizes. Returns their scalars by name and by group.
+        """Create the inputs `role:NAME` of `sizes` {NAME: size}. Returns their scalars by NAME and by input name.
 
-        Colons are appended to the role until the group names are unused.
+        Colons are appended to the role until the input names are unused.
         """
         prefix = role
         while any(f"{prefix}:{name}" in self.inputs for name in sizes):

@@ -428,7 +428,7 @@ class Graph:
         return -node if negative else node
 
     def _find_shared(self, value: int):
-        """The existing expression or float with this field value; None if there is none."""
+        """The existing expression or float with field value `value`; None if there is none."""
         shared = self._by_field.get(value)
         if shared is None:
             shared = self._by_field.get(_P - value)

@@ -28,7 +28,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
 def slices(sizes: Iterable[int]) -> list[slice]:
-    """Consecutive slices with these sizes."""
+    """Consecutive slices of the given sizes."""
     ends = [0, *accumulate(sizes)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
@@ -103,7 +103,7 @@ class Groups(Mapping[str, Group]):
 
     @staticmethod
     def of_sizes(sizes: Iterable[tuple[str, int]]) -> Groups:
-        """Groups with these (name, size) pairs."""
+        """Groups from (name, size) pairs."""
         return Groups(Group(name, (size,)) for name, size in sizes)
 
     def __getitem__(self, name: str) -> Group:
@@ -134,7 +134,7 @@ class Groups(Mapping[str, Group]):
         return dict(zip(self, slices(self.sizes.values()), strict=True))
 
     def columns(self, names: tuple[str, ...]) -> slice | np.ndarray:
-        """Columns of these groups in a row: a slice if they are contiguous, else indices."""
+        """Columns of the groups `names` in a row: a slice if they are contiguous, else indices."""
         columns = self._columns.get(names)
         if columns is None:
             columns = np.concatenate([np.arange(0), *(np.arange(self.size)[self.slices[x]] for x in names)])

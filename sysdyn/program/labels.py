@@ -60,7 +60,7 @@ def array_by_label(name: str, frame: Any, labels: Sequence[str]) -> np.ndarray:
 
 
 def frame_array(name: str, frame: Any) -> np.ndarray:
-    """Values of a DataFrame or Series in its own order, NaN if missing. Raises InvalidInput for other dtypes."""
+    """Values of a DataFrame or Series in its order of labels, NaN if missing. Raises InvalidInput for other dtypes."""
     is_series = not hasattr(frame, "columns")
     types = [("", frame.dtype)] if is_series else zip(column_labels(frame), frame.dtypes, strict=True)
     for label, dtype in types:

@@ -110,7 +110,7 @@ class _Simplifier:
             self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
 
     def _is_used_once(self, t: int, parts: NaryNodes) -> bool:
-        """True if node t is one of these sums (or products) and has a single use."""
+        """True if node t is a sum (or product) in `parts` and has a single use."""
         return t in parts and self.uses[t] == 1
 
     def _most_common_factor(self, terms: Iterable[SignedNode]) -> int | None:
@@ -186,7 +186,7 @@ class _Simplifier:
                     changed |= self._extract(parts, key, where[key], containers)
 
     def _extract(self, parts: NaryNodes, key: tuple, places: set[int], containers: dict[int, set[int]]) -> set[int]:
-        """Replace a pair in these sums (or products). Returns the sums (or products) whose pairs changed."""
+        """Replace the pair `key` in the sums (or products) `places` by a node. Returns those whose pairs changed."""
         a, b, relative = key
         equal = [i for i in places if len(parts[i]) == 2]  # sums that consist of this pair
         if equal:

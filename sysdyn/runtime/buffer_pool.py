@@ -20,7 +20,7 @@ class BufferPool:
         self._previous: list[dict[str, np.ndarray]] = []  # at most one; list.pop is safe among threads
 
     def arrays(self, shapes: Mapping[str, tuple[int, ...]], dtype: Any) -> dict[str, np.ndarray]:
-        """Uninitialised arrays of these shapes."""
+        """Uninitialised arrays of `shapes` {name: shape}."""
         try:
             arrays = self._previous.pop()
         except IndexError:

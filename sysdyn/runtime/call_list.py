@@ -136,7 +136,7 @@ class CallList:
         return functools.partial(_run_once, np.array(self._rows, dtype=np.int64), self)
 
     def run(self, steps: range) -> None:
-        """Make the calls of these time steps without the GIL."""
+        """Make the calls of the time steps `steps` without the GIL."""
         rows = np.array(self._rows, dtype=np.int64)
         if len(steps) and len(rows):
             extension.run_calls(rows, steps.start, steps[-1] + steps.step, steps.step)

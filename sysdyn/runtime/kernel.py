@@ -67,7 +67,7 @@ class Kernel:
         extension.run(self.address, words, n)
 
     def work(self) -> tuple[np.ndarray, int]:
-        """Allocate a workspace: (array, address of its first slot). It is padded, as vector loads may exceed it."""
+        """Allocate a workspace: (array, address of its first slot). It is padded for vector loads beyond its end."""
         array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // self.real.size, self.real.dtype)
         return array, -(-array.ctypes.data // ALIGN) * ALIGN
 

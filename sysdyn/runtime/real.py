@@ -81,7 +81,7 @@ REALS = {x.dtype.name: x for x in (DOUBLE, SINGLE)}
 
 
 def real_of(dtype: str | type | np.dtype) -> Real:
-    """The type with this NumPy name or dtype. Raises UnknownName."""
+    """The type with NumPy name or dtype `dtype`. Raises UnknownName."""
     name = np.dtype(dtype).name if isinstance(dtype, (type, np.dtype)) else str(dtype)
     check_among("type of numbers", name, REALS)
     return REALS[name]

@@ -130,7 +130,7 @@ class Runner:
     def bind(
         self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1
     ) -> BoundCall:
-        """Bind the run to these arrays; `out` becomes the results of the bound call.
+        """Bind a run to its arrays; `out` becomes the results of the bound call.
 
         single: use the kernel of one state. Raises ProblemError if the back end has no bound calls.
         """

@@ -75,7 +75,7 @@ def find(name: str) -> Path:
 
 
 def _all_files() -> tuple[dict[str, Path], dict[str, list[str]]]:
-    """({"package:name": file}, {name: all "package:name" with this name})."""
+    """({"package:name": file}, {name: its entries "package:name" in all packages})."""
     qualified: dict[str, Path] = {}
     plain: dict[str, list[str]] = {}
     for package in (OWN, *PACKAGES):

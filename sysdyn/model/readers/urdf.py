@@ -327,7 +327,7 @@ def _root_link(robot: Element, links: Mapping[str, UrdfLink], joints: Mapping[st
 
 
 class _Sensors:
-    """Reader of `<sensor>` elements, for a robot with these links and joints."""
+    """Reader of `<sensor>` elements."""
 
     def __init__(self, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]):
         self.links, self.joints = links, joints

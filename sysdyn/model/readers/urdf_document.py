@@ -164,7 +164,7 @@ class Element:
         return [Element(node, self.document) for node in self.node.iterchildren(*tags)]
 
     def child(self, tag: str) -> Element | None:
-        """The child with this tag, or None. Raises ModelError for several."""
+        """The child element `tag`, or None. Raises ModelError for several."""
         children = self.children(tag)
         if len(children) > 1:
             raise children[1].error(f"a second <{tag}>; only one is allowed")
@@ -177,7 +177,7 @@ class Element:
         return child
 
     def first_child(self, tag: str) -> Element | None:
-        """The first child with this tag, or None. Further children with the tag are a deviation."""
+        """The first child element `tag`, or None. Further ones are a deviation."""
         children = self.children(tag)
         if len(children) > 1:
             children[1].deviation(f"a second <{tag}>; only one is allowed", "the first is taken")

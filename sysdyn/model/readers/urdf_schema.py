@@ -165,7 +165,7 @@ def _is_misplaced(parent: str, tag: str) -> bool:
 
 
 def _unknown(parent: str, kind: str, name: str, valid: list[str]) -> str:
-    """Message for an unknown attribute or child element, with the correct parent of this name."""
+    """Message for an unknown attribute or child `name`, with its correct parent or similar valid names."""
     note = ""
     if name in CHILDREN[parent]:
         note = f"It is an element: <{name}>."
