@@ -1,4 +1,4 @@
-"""Forward errors: distances of solved quantities from the exact ones, by one refined pivoted solve a state."""
+"""Forward errors of solved quantities, estimated by one pivoted and refined solve per state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import scipy  # which loads scipy.sparse where it is first used
+import scipy  # loads scipy.sparse at first use
 
 from sysdyn.equations.system import System
 from sysdyn.online.pivoted import PivotedSolution, solve_pivoted
@@ -19,14 +19,15 @@ ROUNDINGS = 4.0 * 2.0**-53
 def forward_errors(
     system: System, inputs: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Errors {output: (N,)}: estimates of max |x − x̂| / max |x̂| for values x (N, m) at N states, x̂ the exact ones.
+    """Relative forward errors {output: (N,)} of values x (N, m): estimates of max |x − x̂| / max |x̂|, x̂ exact.
 
-    The difference to a pivoted, refined solution, and the effect of rounding errors of the equations on that one,
+    An error is the difference from a pivoted, refined solution plus a bound on the rounding error of that solution,
 
         max |P D⁻¹| 4 u (|D| |d| + |b|),   u the rounding unit, P the rows of the output,
 
-    its norm estimated as in LAPACK. Values that are nothing but rounding are compared with unknowns of their unit. inf
-    at singular states, NaN for values that are not finite. Higham (2002), sections 7.2 and 15.
+    whose norm is estimated as in LAPACK. If x̂ is zero up to rounding, errors are relative to the greatest unknown, in
+    the unit of the output. inf at singular states, NaN for values that are not finite. Higham (2002), sections 7.2 and
+    15.
     """
     n = max((len(x) for x in values.values()), default=0)
     inputs = {name: np.broadcast_to(x, (n, x.shape[-1])) for name, x in inputs.items()}
@@ -50,7 +51,7 @@ def forward_errors(
 
 
 def _error(solution: PivotedSolution, rows: list[dict[int, float]], bias: np.ndarray, x: np.ndarray) -> float:
-    """Relative error of x = Y d + b_Y, with the rows of Y."""
+    """Relative forward error of an output x = Y d + b_Y; rows of Y are {column: coefficient}."""
     system, d, b, factorisation = solution
     if not rows or factorisation is None:
         return math.inf if rows else 0.0
@@ -61,7 +62,7 @@ def _error(solution: PivotedSolution, rows: list[dict[int, float]], bias: np.nda
     Y = scipy.sparse.csr_matrix((y.astype(float), (i, c)), shape=(max(len(rows), m), n))
 
     def solve(v: np.ndarray, side: str) -> np.ndarray:
-        """Product Y D⁻¹ diag(rounding) v, or of the transpose with v."""
+        """Y D⁻¹ diag(rounding) v, or the transposed matrix times v."""
         if side == "N":
             return Y @ factorisation.solve(rounding * v[:m])
         product = np.zeros(len(v))
@@ -70,8 +71,8 @@ def _error(solution: PivotedSolution, rows: list[dict[int, float]], bias: np.nda
 
     exact, terms = (Y @ d)[: len(rows)] + bias, (abs(Y) @ np.abs(d))[: len(rows)] + np.abs(bias)
     units = factorisation.columns
-    natural = (abs(Y) @ units).max() * np.abs(d / units).max(initial=0.0)  # a size for each unknown, by its unit
+    natural = (abs(Y) @ units).max() * np.abs(d / units).max(initial=0.0)  # greatest unknown in the unit of x
     off = np.abs(x - exact).max() + ROUNDINGS * terms.max() + inverse_norm(solve, Y.shape[0], of="T")
     size = np.abs(exact).max()
-    size = natural if size <= ROUNDINGS * natural else size  # rounding errors: nothing is there to be relative to
+    size = natural if size <= ROUNDINGS * natural else size  # x is zero up to rounding
     return float(off / size) if size > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""Values handed to a compiled problem: collected by group, checked, and laid out for a kernel."""
+"""Arguments of calls: collected by input group, checked, and laid out for a kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sysdyn.runtime.native_calls import Argument, CallPattern
 
 # Values by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
-# Keywords of a call whose values are {name: array}, except `active`; all other keywords are quantities.
+# Keywords of a call with values {name: array}. `active` has switches; all other keywords are quantities.
 _BY_NAME = ("y", "noise", "parameters", TANGENTS, COTANGENTS)
 # An array argument: its field of `Arguments`, and its name or position in the field; None if the field is one array.
 ArgPath: TypeAlias = tuple[str, Any]
@@ -47,7 +47,7 @@ class CallKeywords(KnownQuantities, total=False):
 class Arguments(NamedTuple):
     """Arguments of a call as the caller passed them; see `Solver.__call__`.
 
-    known: quantities by position; quantities: those by keyword.
+    known: positional quantities; quantities: keyword quantities.
     """
 
     q: ArrayLike
@@ -63,12 +63,12 @@ class Arguments(NamedTuple):
 
     @classmethod
     def of(cls, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], keywords: Mapping[str, Any]) -> Self:
-        """The arguments of a call with these keywords."""
+        """Arguments of a call from its positional and keyword arguments."""
         by_name = {name: keywords[name] for name in (*_BY_NAME, "active") if name in keywords}
         return cls(q, qd, known, {name: x for name, x in keywords.items() if name not in by_name}, **by_name)
 
     def arrays(self) -> dict[ArgPath, Any]:
-        """The array arguments by path, in the order of the call; `active` is not among them."""
+        """Array arguments by path, in the order of the call, without `active`."""
         arrays: dict[ArgPath, Any] = {("q", None): self.q, ("qd", None): self.qd}
         for k, x in enumerate(self.known):
             arrays["known", k] = x
@@ -94,7 +94,7 @@ class Arguments(NamedTuple):
         return self._replace(**fields | {"known": tuple(fields["known"].values())})
 
     def pattern(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> CallPattern:
-        """The pattern of calls with the same names, `active` and other keywords; defaults: of the latter."""
+        """Pattern of calls with the same argument names, `active` and options; defaults: those of the options."""
         by_name: dict[str, Any] = dict.fromkeys(self.quantities, ...)
         for field in _BY_NAME:
             values = getattr(self, field)
@@ -107,10 +107,10 @@ class Arguments(NamedTuple):
 
 
 class InputMap(NamedTuple):
-    """Places of the array arguments of a call in a row of all inputs.
+    """Map from the array arguments of a call to a row (n_inputs,) of all inputs.
 
-    arguments: shape of each array at one state, and the indices of its entries. constants (n_inputs,): values of all
-    other inputs. inactive: indices of the values of switched-off components.
+    arguments: shape of each array at one state, and the input indices of its entries. constants (n_inputs,): values of
+    all other inputs. inactive: input indices of the values of switched-off components.
     """
 
     arguments: list[Argument]
@@ -119,11 +119,12 @@ class InputMap(NamedTuple):
 
 
 class Inputs:
-    """The groups of inputs of a problem, and how a call hands them in.
+    """Input groups of a problem, and conversion of the arguments of a call to these groups.
 
-    external_wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
-    positional: the known quantity that may go by position. vectors: of tangents and cotangents, {name: group}, which
-    are inputs, too. reduction: calls take the values of its full problem, and `problem` is its reduced one.
+    external_wrenches: if False, fx must be zero. check_limits: if True, joints must be within their limits. positional:
+    the known quantity that can be a positional argument. vectors: {role: {name: group}} of tangents and cotangents,
+    which are inputs, too. reduction: if set, calls take the values of its full problem, and `problem` is its reduced
+    problem.
     """
 
     def __init__(
@@ -147,15 +148,15 @@ class Inputs:
         self.parameters = {p.name: p for p in problem.parameters}
         self._quaternion_warned, self._followers_warned = not self.quaternions, not problem.couplings
 
-    # ---- of a call ----------------------------------------------------------------------------------------------
+    # ---- checked arguments --------------------------------------------------------------------------------------
 
     def checked(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
+        """({group: (size,) or (N, size) C-contiguous float64}, batch axes) of a call, with unit quaternions.
 
-        fx and optional measurements are zero where they are missing, covariances and parameters as declared. What is
-        switchable is handed in or switched.
+        Missing fx and optional measurements are zero; missing covariances and parameters are as declared. The value of
+        a switchable measurement may be missing if `active` switches it off.
 
-        Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
+        Raises InvalidInput that names a missing, duplicate or unknown argument, or one of wrong type or shape.
         """
         if self.reduction:
             arrays, lead = self.full.checked(arguments)
@@ -166,25 +167,25 @@ class Inputs:
         return arrays, lead
 
     def arranged(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """`checked` without a change of quaternions."""
+        """`checked` without normalisation of quaternions."""
         arrays, lead = self.groups.normalise_inputs(self.collected(arguments, zero_copy=False))
         self._reject_wrenches(arrays)
         self.warn_if_suspicious(arrays["q"], arrays["qd"])
-        for name in self.switches:  # values of switched-off measurements may be anything
+        for name in self.switches:  # switched-off measurements may be NaN
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
             if off.any() and not np.isfinite(value).all():
                 arrays[value_group(name)] = np.where(off & ~np.isfinite(value), 0.0, value)
         return arrays, lead
 
     def views(self, arguments: Arguments, dtype: np.dtype = DOUBLES) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """`checked` for arrays of this type that are kept and read in place: nothing is converted or copied."""
+        """`checked` for bound calls: arrays of this dtype are read in place, without conversions or copies."""
         if self.reduction:
             raise self.reduction.no_bound_calls()
         arrays, lead = self.groups.check_in_place(self.collected(arguments, zero_copy=True), dtype)
         self._reject_wrenches(arrays)
         self.warn_if_suspicious(arrays["q"], arrays["qd"])
         self.warn_of_followers(arrays["q"], arrays["qd"])
-        for name in self.switches:  # measurements that are off for good are not read
+        for name in self.switches:  # bound calls do not read measurements that are off at all states
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
         return arrays, lead
@@ -192,9 +193,9 @@ class Inputs:
     # ---- map of arrays to inputs --------------------------------------------------------------------------------
 
     def input_map(self, arrays: Mapping[ArgPath, Any], active: Mapping[str, bool]) -> InputMap | None:
-        """The map of calls with these array arguments and switches; None for calls that `checked` must handle.
+        """Input map of calls with these arrays and switches; None if `checked` must handle the call.
 
-        These are calls with an error, and those with arrays to convert or to broadcast.
+        `checked` handles errors, and arrays that need a conversion or broadcasting.
         """
         if self.reduction or self.check_limits or (not self.external_wrenches and ("quantities", "fx") in arrays):
             return None
@@ -213,7 +214,7 @@ class Inputs:
         scattered = {m.quantity for m in partial if m.name in measured}
         for name, group in self.groups.items():
             part = self.groups.slices[name]
-            if name in scattered:  # components that no measurement states are zero
+            if name in scattered:  # unmeasured components are zero
                 if group.default is None and any(m.quantity == name and m.name not in measured for m in partial):
                     return None
             elif not covered[part].all():
@@ -265,14 +266,14 @@ class Inputs:
         return self.groups.slices[m.quantity].start + np.array(m.places(self.model), dtype=np.int64)
 
     def _is_off(self, group: str, active: Mapping[str, bool]) -> bool:
-        """True for the missing value of a measurement that is switched off, or is zero unless it is given."""
+        """True if `group` is the value of a switched measurement that may be missing: it is off, or zero by default."""
         role, name = group_of(group)
         return role == VALUE and name in active and (not active[name] or name in self._zero_while_on)
 
-    # ---- by name ------------------------------------------------------------------------------------------------
+    # ---- arguments by group -------------------------------------------------------------------------------------
 
     def collected(self, arguments: Arguments, zero_copy: bool) -> dict[str, ArrayLike]:
-        """The value of every group that has one. zero_copy: the caller's own arrays, unchecked."""
+        """{group: value} of all arguments of a call. zero_copy: the arrays of the caller, unchecked and not copied."""
         q, qd, known, quantities, y, noise, active, parameters, *vectors = arguments
         by_group = bind_arguments("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:
@@ -284,22 +285,22 @@ class Inputs:
         for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
             by_group.update(split_vector_argument(role, self.vectors[role], values))
         by_group |= {"q": q, "qd": qd}
-        if active is not None:  # last: the batch axes of all other arguments decide what its axes mean
+        if active is not None:  # last: the batch axes of all other arguments decide its shape
             self._add_switches(by_group, active)
         self._add_switched(by_group)
         return by_group
 
     def _add_noise(self, by_group: dict[str, ArrayLike], noise: Named) -> None:
-        """Add the numbers of covariances, of {measurement: standard deviations or covariance}."""
+        """Add packed covariances from {measurement: standard deviations or covariance}."""
         for name, x in _by_name("noise", noise, "noisy measurement", self.noises):
             by_group[self.noises[name].group] = self.noises[name].numbers(reject_masked(f"noise[{name!r}]", x), 0.0)
 
     def _add_parameters(self, by_group: dict[str, ArrayLike], parameters: Named) -> None:
-        """Add the parameters of the model that are inputs, of {name: (…, size)}."""
+        """Add model parameters from {name: (…, size)}."""
         by_group.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
     def _add_switches(self, by_group: dict[str, ArrayLike], active: Named) -> None:
-        """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
+        """Add switches, 1 or 0 per component, from {measurement: (…) or (…, m)}.
 
         by_group: all other arguments. Components that are masked in y stay switched off.
         """
@@ -322,20 +323,20 @@ class Inputs:
                 ) from None
 
     def _lead(self, by_group: Mapping[str, ArrayLike]) -> tuple[int, ...]:
-        """The batch axes to which the values of groups broadcast. Raises InvalidInput."""
+        """Batch axes to which the values of all groups broadcast. Raises InvalidInput."""
         leads = {}
         for name, value in by_group.items():
             try:
                 shape, own = np.shape(value), self.groups[name].shape
             except ValueError:
-                continue  # a ragged list, which is refused later
+                continue  # a ragged list: rejected later
             leads[self.groups[name].display_name] = shape[: -len(own)] if shape[-len(own) :] == own else shape[:-1]
         return broadcast_shapes(leads)
 
     def _add_switched(self, by_group: dict[str, ArrayLike]) -> None:
-        """Add zeros for the switchable measurements without a value that are switched in this call.
+        """Add zeros for measurements that have a switch but no value in this call.
 
-        Raises InvalidInput for one that is on, unless its value is zero by default.
+        Raises InvalidInput if such a measurement is on, unless its value is zero by default.
         """
         for name, size in self.switches.items():
             if value_group(name) in by_group or switch_group(name) not in by_group:
@@ -348,7 +349,7 @@ class Inputs:
     # ---- values of measurements ---------------------------------------------------------------------------------
 
     def _add_measured(self, by_group: dict[str, ArrayLike], y: Named | ArrayLike, zero_copy: bool) -> None:
-        """Add values by measurement; values of exact quantities are scattered into groups of full size."""
+        """Add values of measurements; those of exact quantities are scattered into full-size arrays."""
         parts: dict[str, list[tuple[RawMeasurement, np.ndarray]]] = {}
         for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
             check_among("measurement", name, self.measurements)
@@ -372,7 +373,7 @@ class Inputs:
             by_group[quantity] = self._scattered(quantity, values)
 
     def _unpacked(self, y: Any) -> dict[str, np.ndarray]:
-        """{measurement: (…, m)} of a packed y, of a masked one with its masks, or of a DataFrame of some or all."""
+        """Unpack y to {measurement: (…, m)}; masks are kept, and a DataFrame may lack measurements."""
         if np.ma.is_masked(y):
             gone = self.problem.unpack(np.ma.getmaskarray(y))
             parts = self.problem.unpack(np.ma.getdata(y))
@@ -394,13 +395,13 @@ class Inputs:
         return result
 
     def _switched_off(self, by_group: dict[str, ArrayLike], name: str, value: Any) -> np.ndarray:
-        """The value without its mask, which switches components off."""
+        """Convert the mask of a value to switches; return the value with zeros at masked components."""
         x: Any = np.ma.asarray(value)
         by_group[switch_group(name)] = np.where(np.ma.getmaskarray(x), 0.0, 1.0)
         return x.filled(0)
 
     def _scattered(self, quantity: str, values: list[tuple[RawMeasurement, np.ndarray]]) -> np.ndarray:
-        """(…, size) of a quantity that several measurements state by components; fx is zero at all others."""
+        """Assemble a quantity (…, size) from measurements of its components; unmeasured components are zero."""
         stated = [m for m, _ in values]
         absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p in stated)]
         if absent and self.groups[quantity].default is None:
@@ -414,13 +415,13 @@ class Inputs:
         return array
 
     def _sized(self, name: str, value: ArrayLike) -> np.ndarray:
-        """The value (…, size) of a measurement."""
+        """Value (…, size) of a measurement. Raises InvalidInput for another shape."""
         x = float_array(f"y[{name!r}]", value)
         batch_axes(f"y[{name!r}]", x, self.problem.values[name].shape)
         return x
 
     def warn_if_suspicious(self, q: np.ndarray, qd: np.ndarray) -> None:
-        """Raise InvalidInput for joints beyond their limits, if asked to; warn of quaternions with the scalar first."""
+        """Raise InvalidInput for joints beyond limits if `check_limits`; warn of scalar-first quaternions."""
         model = self.problem.model
         if self.check_limits:
             reject_beyond_limits(model, self.problem.imposed(q, np.zeros((*q.shape[:-1], model.nv)))[0])
@@ -443,7 +444,7 @@ class Inputs:
 
 
 def _positional(problem: Problem) -> tuple[str, ...]:
-    """The known quantity that may go by position: the only one, or the only one that is needed."""
+    """The known quantity that may be a positional argument: the only one, or the only one without a default."""
     known = problem.known_quantities
     needed = tuple(x for x in known if problem.inputs[x].default is None)
     return needed if len(needed) == 1 else known if len(known) == 1 else ()
@@ -454,7 +455,7 @@ def _indices(columns: slice | np.ndarray) -> np.ndarray:
 
 
 def _shape_at_one_state(x: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Shape of an argument at one state, which may be flattened; None if it has another shape or needs a conversion."""
+    """`shape`, or its flattened form, if x has it at one state; None if x has another shape or needs a conversion."""
     if type(x) is float:  # a standard deviation
         return shape
     if type(x) in (list, tuple):
@@ -489,7 +490,7 @@ def _by_state(name: str, shape: tuple[int, ...], size: int, lead: tuple[int, ...
 
 
 def _by_name(argument: str, values: Named, kind: str, valid: Mapping) -> Iterable[tuple[str, ArrayLike]]:
-    """(name, value) of an argument that has values by name. Raises InvalidInput, UnknownName."""
+    """Pairs (name, value) of a {name: value} argument. Raises InvalidInput, UnknownName."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"{argument} is {{name: value}}, not {values!r}")
     for name in values:

@@ -1,4 +1,4 @@
-"""Calls of a compiled program: single states and batches with checks, and bound calls without."""
+"""Calls of a compiled program: checked calls for single states and batches, and bound calls without checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sysdyn.runtime.native import extension
 from sysdyn.runtime.native_calls import Batch, CallPattern, ResultLayout, batch, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
 
-# Most sets of argument names with a fast path (chosen).
+# Most call signatures with a fast path (chosen).
 MAX_SIGNATURES = 64
 
 Key = TypeVar("Key", bound=Hashable)
@@ -31,24 +31,24 @@ InputArrays = dict[str, np.ndarray]
 
 
 class Result:
-    """Outputs and status of a call at N states, and its inputs, which are converted when they are requested.
+    """Outputs, status and inputs of a call at N states; inputs are converted at their first request.
 
     Attributes
     ----------
     inputs : dict of arrays
         {group: (size,) or (N, size)} in SI units, defaults included.
     lead : tuple of int
-        Batch axes of the call, of product N.
+        Batch axes of the call; their product is N.
     outputs : dict of arrays
         {group: array of N states}.
     status : (N,) int64 array
         Bits of `sysdyn.program.opcodes`, zero for solved states.
     flagged : (N,) bool array or None
-        States at which the status of the kernel was not zero, solved by a fallback or not; None if there are none.
+        True where the kernel reported a nonzero status, even if a fallback solved the state; None if nowhere.
     undetermined : tuple of str
-        Names of constraint wrenches that are undetermined at some states, for which a fallback took the least ones.
+        Names of constraint wrenches that are undetermined at some states and have minimum norm there.
     full_system : FullSystem or None
-        The problem with its redundant equations, at these states.
+        The unreduced problem with its redundant equations, at these states.
     """
 
     undetermined: tuple[str, ...] = ()
@@ -85,12 +85,12 @@ class Result:
 
 
 def copied(arrays: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Copies of arrays, for results: callers may overwrite theirs."""
+    """Copy arrays for results, because callers may overwrite theirs."""
     return {name: np.array(x) for name, x in arrays.items()}
 
 
 class BatchCall:
-    """Batch calls of a program by arrays of the same names, which the kernel reads in place."""
+    """Batch calls of a program for one set of argument names; the kernel reads the arrays in place."""
 
     def __init__(self, runner: Runner, input_map: InputMap, quaternions: list[int]):
         self._runner, self._map, self._quaternions = runner, input_map, quaternions
@@ -103,9 +103,9 @@ class BatchCall:
         return batch(self._runner.backend, self._map.arguments, constants, self._quaternions)
 
     def __call__(self, arrays: tuple, threads: int | None) -> tuple[bool, dict[str, np.ndarray], np.ndarray] | None:
-        """(every status is 0, outputs, status (N,)); None if arrays need a conversion, or for one state.
+        """(True if every status is 0, outputs, status (N,)); None if an array needs a conversion, or if N = 1.
 
-        threads: by the amount of work if None.
+        threads: None chooses their number by the amount of work.
         """
         axes = zip(arrays, self._axes, strict=True)
         n = next((len(x) for x, k in axes if type(x) is np.ndarray and x.ndim > k), 1)
@@ -121,9 +121,9 @@ class BatchCall:
 class Calls(Generic[Key]):
     """Calls of a program with checked arguments.
 
-    results: {group of outputs: (its key in results, its shape at one state)}. result_type: of single-state calls, see
-    `ResultLayout`. copies: results of batches copy the arguments. policy: `on_singular` of calls by default.
-    single_state: the native calls of one state, by the names of their arguments, added at the first call with these.
+    results: {output group: (key in results, shape at one state)}. result_type: type of single-state results, see
+    `ResultLayout`. copies: True if results of batches copy the arguments. policy: default of `on_singular`.
+    single_state: native single-state calls, one per set of argument names, added at the first such call.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Calls(Generic[Key]):
         result_type: type = dict, copies: bool = False, policy: str | None = None,
     ):  # fmt: skip
         self.inputs, self._runner, self._results = inputs, runner, dict(results)
-        inputs.groups = Groups(inputs.groups[name] for name in runner.program.inputs)  # in the order of its rows
+        inputs.groups = Groups(inputs.groups[name] for name in runner.program.inputs)  # in the order of the program
         self._result_type, self.copies, self._policy = result_type, copies, policy
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, BatchCall | None] = {}
@@ -143,10 +143,10 @@ class Calls(Generic[Key]):
         self, arguments: Arguments, threads: int | None = None, on_singular: str | None = None, context: object = None,
         owned: bool = False,
     ) -> Result:  # fmt: skip
-        """The program at the states of a call. Prepares the fast path of later calls with the same names.
+        """Run the program at the states of a call, and prepare a fast path for calls with the same argument names.
 
-        context: of the results of single-state calls, see `ResultLayout`. owned: nobody else writes to the arrays.
-        Raises InvalidInput naming the argument.
+        context: stored in single-state results, see `ResultLayout`. owned: True if nobody else writes to the arrays.
+        Raises InvalidInput that names the argument.
         """
         if threads is not None:
             check_threads(threads)
@@ -156,7 +156,7 @@ class Calls(Generic[Key]):
         if call is None or batch_result is None:
             return self._run_checked(arguments, threads)
         solved, outputs, status = batch_result
-        if not solved and (status & BAD_INPUT).any():  # values of switched-off components may be anything
+        if not solved and (status & BAD_INPUT).any():  # perhaps of a switched-off component
             return self._run_checked(arguments, threads)
         if arguments.active:
             arguments = arguments._replace(active=dict(arguments.active))
@@ -167,7 +167,7 @@ class Calls(Generic[Key]):
         return Result(inputs, (len(status),), outputs, status, None if solved else status != 0)
 
     def _run_checked(self, arguments: Arguments, threads: int | None) -> Result:
-        """The same for arguments of any form."""
+        """`run` without the fast path, for arguments of any form."""
         full, lead = self.inputs.full.checked(arguments)
         arrays, reduction = full, self.inputs.reduction
         if reduction:
@@ -191,7 +191,7 @@ class Calls(Generic[Key]):
         self, arguments: Arguments, arrays: Mapping[ArgPath, Any], threads: int | None, on_singular: str | None,
         context: object,
     ) -> BatchCall | None:  # fmt: skip
-        """The batch call for arguments with these names; None without a fast path."""
+        """Batch call for arguments with these names; None if there is no fast path."""
         active = arguments.active or {}
         if type(active) is not dict or any(type(x) is not bool for x in active.values()):
             return None
@@ -213,7 +213,7 @@ class Calls(Generic[Key]):
         return self._batches[signature]
 
     def _fast_paths(self, input_map: InputMap, pattern: CallPattern, context: object) -> BatchCall | None:
-        """Add the single-state call of a pattern; returns its batch call."""
+        """Add the single-state call of a pattern, and return its batch call."""
         quaternions = [self.inputs.groups.slices["q"].start + x.start for x in self.inputs.quaternions]
         keys, shapes = zip(*(self._results[group] for group in self._runner.program.outputs), strict=True)
         n_attributes = sum(key in self.inputs.problem.quantities for key in keys)
@@ -248,7 +248,7 @@ class Calls(Generic[Key]):
         return Switches(self.inputs.problem.system())
 
     def _lacks_sensors(self, constants: np.ndarray) -> bool:
-        """True if the sensors that are on in a row of inputs leave something undetermined."""
+        """True if the sensors that are on in a row of inputs leave unknowns undetermined."""
         arrays = {name: constants[part] for name, part in self.inputs.groups.slices.items()}
         return bool(self._switches.undetermined_mask(arrays, 1).any())
 
@@ -265,7 +265,7 @@ class Calls(Generic[Key]):
     # ---- bound calls --------------------------------------------------------------------------------------------
 
     def bind(self, arguments: Arguments, threads: int, out: object = None) -> BoundCall:
-        """A prepared call that reads the arrays of the arguments, and writes `out` or new arrays."""
+        """Prepare a call that reads the arguments in place and writes to `out`, or to new arrays."""
         self._runner.require_binding()
         check_threads(threads)
         arrays, lead = self.inputs.views(arguments, self._runner.backend.real.dtype)
@@ -277,7 +277,7 @@ class Calls(Generic[Key]):
         return self._runner.bind(arrays, flat, np.zeros(n, dtype=np.int64), outputs, single=not lead, threads=threads)
 
     def _require_sensors(self, arrays: InputArrays, n: int) -> None:
-        """Raise SingularState if the sensors that are on leave something undetermined."""
+        """Raise SingularState if the sensors that are on leave unknowns undetermined."""
         if not self.inputs.switches:
             return
         deficient = np.flatnonzero(self._switches.undetermined_mask(arrays, n))
@@ -289,7 +289,7 @@ class Calls(Generic[Key]):
             )
 
     def _output_arrays(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
-        """{key: array} of all outputs: the arrays in `out`, new ones for all others. Raises InvalidInput."""
+        """{key: array} of all outputs: arrays from `out`, or else new arrays. Raises InvalidInput."""
         dtype = self._runner.backend.real.dtype
         shapes = {key: lead + shape for key, shape in self._results.values()}
         if out is not None and not isinstance(out, Mapping):

@@ -1,4 +1,4 @@
-"""`compile`: a problem becomes a solver, out of the cache if it was compiled before."""
+"""`compile` makes a solver of a problem; compiled programs are cached on disk."""
 
 from __future__ import annotations
 
@@ -72,14 +72,13 @@ def compile(
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
     ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "tearing", "umfpack", "markowitz", "colamd",
-                 "symmetric"; or your own: (row_perm, col_perm), the row and the column of each pivot of
-                 problem.system(), such as P and Q of another program, or a function that makes them of its pattern
-                 (CSR of ones). Yours is checked, too
+                 "symmetric"; or a custom order: (row_perm, col_perm), the row and the column of each pivot of
+                 problem.system(), or a function from its pattern (CSR of ones) to these. It is checked, too
     outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
                  values at the solution are solution["imu"]; operations that they do not need are omitted
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
-    backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
+    backend      "llvm" (machine code) or "python" (NumPy; slow, for tests)
     real         type of the numbers: "float64", or "float32" for twice as many states a second in batches. Results are
                  float32, float64 arguments are rounded, and `solver.report()` shows the error. States with large
                  losses in the check, or with pivots near zero, are solved again in double precision. For problems
@@ -95,17 +94,17 @@ def compile(
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; passes that do not apply are skipped; `Solver.passes` are those that were applied
     external_wrenches: if False, they are zero at every call, and recursions spend no operations on them
-    effort       factor on the usual search for recursions of fewer operations, 0 for none. It counts operations: the
-                 result does not depend on the machine
+    effort       factor on the budget of the search for cheaper recursions, 0 for no search. It counts operations, so that
+                 the result does not depend on the machine
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
-    progress     True: a bar on a terminal or in a notebook if it takes more than a second; False: none. Or a
-                 function, called with (what, share done) while it works, and later while the solver makes a program
-                 that an estimate needs: at the first `std`, `chi2` and so on. A share of 1 is the end
-    check_limits: if True, calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees
-                 are; some microseconds a call. Neither files nor derivatives of the solver do
+    progress     True: a bar on a terminal or in a notebook after one second; False: none; or a callback
+                 (stage, completed share) with a final share of 1. Estimates call it, too, when they compile a
+                 program at the first `std`, `chi2`, …
+    check_limits: if True, calls and `bind` raise InvalidInput if a joint is beyond its limits, as angles in degrees
+                 are; it takes microseconds per call. Saved solvers and derivatives do not check limits
 
-    Redundant exact equations are left out, and solutions are checked by them: `Solver.left_out`. A problem
+    Redundant exact equations are omitted, and solutions are checked against them (`Solver.left_out`). A problem
     with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each active set at
     its first use. q and q̇ are arguments, so that sensors of the state are ignored; unknown biases of a log are ignored,
     too, with an IgnoredWarning.
@@ -157,7 +156,7 @@ def _compiled(
     problem: Problem, options: Options, progress: Progress | bool, *, ordering: str | CustomOrder, on_singular: str,
     check_limits: bool,
 ) -> Solver:  # fmt: skip
-    """Compile a problem without switches; without its redundant measurements if it has some."""
+    """Compile a problem without switches; redundant measurements are omitted."""
     callback = progress_callback(progress)
     with np.errstate(all="ignore"):  # the check reports overflows at sampled states, in one message
         reduction = None if problem.noisy else remove_redundant(problem)
@@ -189,7 +188,7 @@ def _built(
     problem: Problem, reduction: Reduction | None, options: Options, ordering: str | CustomOrder,
     progress: Progress | None,
 ) -> tuple[Problem, Options, Compiled]:  # fmt: skip
-    """(problem, options, compiled): the reduced problem, from the cache if it was compiled before."""
+    """(problem, options, compiled), of the reduced problem if there is a reduction; from the cache if possible."""
     if reduction:
         problem, options = reduction.reduced, replace(options, outputs=reduction.outputs(options.outputs))
     if not isinstance(ordering, str):
@@ -217,9 +216,9 @@ def _built(
 
 
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
-    """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files.
+    """Load a solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files.
 
-    A file can be from anybody: nothing in it is executed, and its program reads and writes its own arrays alone.
+    Files from untrusted sources are safe: nothing in them is executed, and their programs access only their own arrays.
     """
     stored = storage.read(checked_path("a solver file", path))
     assert stored.problem is not None

@@ -17,7 +17,7 @@ from sysdyn.measurements.statement import Statement
 SPEED_TOL = 1e-3
 # Gap [m, rad] of a loop or coupling above which it counts as open (files round anchors to 1e-4 or less).
 GAP_TOL = 1e-3
-# Random starts of the search for a position that closes all loops, besides the given one (chosen).
+# Random initial positions of the search for closed loops (chosen).
 RANDOM_STARTS = 8
 
 
@@ -41,9 +41,9 @@ class ConstraintErrors(NamedTuple):
 def constraint_errors(
     problem: Statement, q: np.ndarray, qd: np.ndarray | None = None, inactive: Sequence[Constraint] = ()
 ) -> dict[Stabilised, ConstraintErrors]:
-    """Errors of the constraints at q (N, nq), q̇ (N, nv), zero by default; inactive: redundant ones that are left out.
+    """Errors of the constraints at q (N, nq), q̇ (N, nv; default zero); inactive: omitted redundant constraints.
 
-    Errors of couplings use q and q̇ verbatim; all others use followers that are computed from their leaders.
+    Errors of couplings use q and q̇ verbatim; all other errors use followers that are computed from their leaders.
     """
     qd = np.zeros((len(q), problem.model.nv)) if qd is None else qd
     stated = [m for m in (*problem.constraints, *inactive) if isinstance(m, Stabilised) and m.noise is None]
@@ -72,7 +72,7 @@ def constraint_errors(
             angle = np.arctan2(sine, cosine)
             x = x.copy()
             x[:, part] *= (angle / np.where(sine > 0.0, sine, 1.0))[:, None]
-            if part.any():  # half a turn: the sine is zero, the axis arbitrary
+            if part.any():  # at an angle of π the sine is zero and the axis arbitrary
                 x[:, np.argmax(part)] += np.where(sine > 0.0, 0.0, angle)
         by_constraint[m] = ConstraintErrors(x, rate, part)
     return by_constraint
@@ -123,8 +123,8 @@ def warn_of_gaps(
 ) -> str:  # fmt: skip
     """Warn of loops and couplings that are open at q (N, nq), and return the message; empty if all are closed.
 
-    Couplings of the model are always closed, as their followers are computed. what, numbers: name and numbers of the
-    states in the message.
+    Couplings of the model are always closed, because their followers are computed. what, numbers: name and numbers of
+    the states in the message.
     """
     if not (stated := _closures(problem)):
         return ""
@@ -178,7 +178,7 @@ def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: s
 def warn_if_opened(problem: Statement, q: np.ndarray, t: np.ndarray) -> None:
     """Warn of loops and couplings without stabilise= whose gap has grown along recorded states q (K, N, nq) at t (K,).
 
-    States may be NaN.
+    NaN states are ignored.
     """
     unstabilised = [m for m in _closures(problem) if m.stabilise is None]
     if not unstabilised:
@@ -207,7 +207,7 @@ def warn_if_opened(problem: Statement, q: np.ndarray, t: np.ndarray) -> None:
 
 
 def _closures(problem: Statement) -> list[Stabilised]:
-    """Loops, and couplings that are no closures of the model: these may be open."""
+    """Constraints that may be open: loops, and couplings that the model does not impose."""
     followers = {link.coupling for link in problem.couplings}
     return [
         m for m in problem.constraints

@@ -67,10 +67,10 @@ def compile_derivatives(
     kind: str, problem: Problem, choice: Choice, solution: Program, options: Options, of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None, reduction: Reduction | None = None,
 ) -> Any:  # fmt: skip
-    """The implementation of `Solver.derivatives`, `jvp`, `vjp` and `hvp`. kind: see `KINDS`.
+    """Implement `Solver.derivatives`, `jvp`, `vjp` and `hvp`; kind: see `KINDS`.
 
-    solution: the program of the solver, whose guards apply to the derivatives. reduction: of calls, if measurements of
-    the problem were left out.
+    solution: the program of the solver, whose guards apply to the derivatives. reduction: that of the solver, if
+    redundant measurements were omitted.
     """
     if reduction:
         reduction.reject_left_out(wrt)
@@ -95,12 +95,12 @@ def _jacobian(
     found, report = _differentiate(problem, choice, solution.guards, options, of, [*wrt.values()])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, group].flat)) for x in of for name, group in wrt.items()]
     program = Program.from_graph(found.graph, found.inputs, blocks, [*found.guards, *_checked(problem, found, options)])
-    # positions that the solution does not depend on, but its derivatives do, have ranges, too
+    # derivatives may depend on further positions, which need ranges, too
     return with_ranges(program, problem.model, report), found.method
 
 
 def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
-    """(the inputs that are differentiated by, {each that can be: its group}). Raises UnknownName, InvalidInput."""
+    """(inputs to differentiate by, {possible input: its group}). Raises UnknownName, InvalidInput."""
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
     return select_names("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
@@ -109,7 +109,7 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
 def _differentiate(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
 ) -> tuple[SymbolicDerivatives, StabilityReport]:
-    """(derivatives, report on the solution that they follow): analytic where they can be, else by an elimination."""
+    """(derivatives, stability report of the underlying solution): analytic if possible, else implicit."""
     if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
         return analytic(problem, of, wrt, options.external_wrenches), choice.report
     if choice.is_recursion:
@@ -135,7 +135,7 @@ def _differentiate(
 
 
 def _checked(problem: Problem, found: SymbolicDerivatives, options: Options) -> list[tuple]:
-    """Guards of the pivots that the check of the solver did not cover."""
+    """Guards of the pivots that the stability check of the solver did not cover."""
     pivots = [(strip_sign(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
     if not pivots:
         return []
@@ -207,10 +207,10 @@ class Derivatives(Exportable):
     kind: "derivatives". of, wrt: differentiated outputs, and inputs.
     method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
         system and of its transpose).
-    tangents, cotangents: groups of the vectors that a call takes, by name; none here. shapes: of the results. flops:
-        exact counts, the solution of the problem included. executable: the program on a back end.
+    tangents, cotangents: {name: group} of the vectors of a call; empty for Jacobians. shapes: {result: shape at one
+        state}. flops: exact counts, including the solution of the problem. executable: the program on a back end.
 
-    It can be called from many threads.
+    Calls are thread-safe.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Derivatives(Exportable):
 
     @property
     def sparsity(self) -> dict[Any, np.ndarray]:
-        """For each result, an array of its shape: False if it is zero at every state."""
+        """{result: bool array of its shape}: False for entries that are zero at every state."""
         places, zero = self.program.outputs.slices, self.program.zero_outputs
         return {key: ~zero[places[group]].reshape(shape) for group, (key, shape) in self._results.items()}
 
@@ -264,16 +264,16 @@ class Derivatives(Exportable):
         tangents: Named | ArrayLike | None = None, cotangents: Named | ArrayLike | None = None,
         on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
     ) -> dict[Any, np.ndarray]:  # fmt: skip
-        """Derivatives by name: arguments as of the solver, leading axes are batch axes.
+        """Evaluate the derivatives. Arguments as for the solver; leading axes are batch axes.
 
         The result of `Solver.derivatives` is {(quantity, input): array}, with the axes of the quantity, then those of
-        the input: ("qdd", "q") is (…, nv, nv), ("a", "fx") (…, nb, 6, nb, 6). Columns by q are in the tangent space, as
-        `Model.integrate` steps. If pivots come near zero, or joints leave their checked ranges, the state is rerun in
-        double-double arithmetic.
-        tangents: v, {input: (…, shape)}, and cotangents: w, {output: (…, shape)}, of products. A single vector may go
-        without its name. Vectors and results that belong to q are (…, nv).
-        on_singular: "raise" SingularState where the system is singular, or so near that rounding errors of its
-        constants change a result by 1e-6 of its size, or "nan".
+        the input: ("qdd", "q") is (…, nv, nv), ("a", "fx") (…, nb, 6, nb, 6). Columns for q are in the tangent
+        space of `Model.integrate`. If pivots come near zero, or joints leave their checked ranges, the state is rerun
+        in double-double arithmetic.
+        tangents: v, {input: (…, shape)}, and cotangents: w, {output: (…, shape)}, of products. A single vector needs
+        no name. Vectors and results that belong to q are (…, nv).
+        on_singular: "raise" SingularState, or "nan", if the system is singular or so near singular that rounding errors
+        of its constants change a result by 1e-6 of its size.
 
         Raises InvalidInput as the solver does.
         """
@@ -289,9 +289,9 @@ class Derivatives(Exportable):
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
         out: Mapping[Any, np.ndarray] | None = None, **keywords: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
-        """A prepared call: `step()` reads the current arrays and writes `step.out`, as of `Solver.bind`.
+        """Prepare a call: `step()` reads the current arrays and writes `step.out`; see `Solver.bind`.
 
-        out: {result: array} for some results or all; entries that are zero at every state are set here alone.
+        out: {result: array} for some results or all; only `bind` writes entries that are zero at every state.
         """
         return self._calls.bind(Arguments.of(q, qd, known, keywords), threads, out)
 
@@ -335,14 +335,14 @@ class DerivativeProduct(Derivatives):
 
     kind: "jvp" (J v, by output), "vjp" (wᵀ J, by input), or "hvp" (the derivative of wᵀ J along v, by input).
     of, wrt: differentiated outputs, and inputs. method: "program" (forward and reverse mode through the program of the
-        solver), "factors" (one more solution by the factors of its elimination) or "inverse dynamics" (through that at
-        the solved accelerations), whichever takes the fewest operations.
+        solver), "factors" (one more solve with the factors of its elimination) or "inverse dynamics" (differentiated at
+        the solved accelerations): the one with the fewest operations.
     tangents, cotangents: groups of the vectors that a call takes, by name. Other attributes as of `Derivatives`.
     """
 
 
 def _sizes(found: Arrays) -> Arrays:
-    """Sizes {output: (n, 1)} that errors are relative to: the greatest entry, or the size that counts as zero."""
+    """Denominators {output: (n, 1)} of relative errors: greatest entries, at least VANISHING times that of all outputs."""
     size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in found.items()}
     least = VANISHING * np.max([*size.values()], axis=0)
     size = {name: np.maximum(x, least) for name, x in size.items()}

@@ -35,7 +35,7 @@ WIDTH, MAX_UNKNOWNS, _MAX_PIXELS = 260, 2000, 400
 
 
 def value_tables(groups: Groups, values: Mapping[str, np.ndarray], std: Mapping[str, np.ndarray]) -> list[TextTable]:
-    """Values of one state: a table per output, with a row per joint, body or component. std: of some outputs."""
+    """Tables of the values at one state, one per output, with a row per joint, body or component. std: {output: σ}."""
     return [_value_table(groups[name], np.reshape(x, -1), std.get(name)) for name, x in values.items()]
 
 
@@ -60,7 +60,7 @@ def _value_table(group: Group, x: np.ndarray, std: np.ndarray | None) -> TextTab
 
 
 def range_table(groups: Groups, values: Mapping[str, np.ndarray], std: Mapping[str, np.ndarray]) -> TextTable:
-    """Ranges over several states: the smallest and the largest entry of each output. std: of some outputs."""
+    """Table of the smallest and the largest entry of each output over several states. std: {output: σ}."""
     rows = []
     for name, x in values.items():
         finite = x[np.isfinite(x)]
@@ -97,9 +97,10 @@ def _units(group: Group) -> str:
 class Pattern:
     """Sparsity pattern of a solver: D in its natural layout, and P D Q with the fill-in of L and U.
 
-    row, col, kind (nnz,): row and column in D of each entry, and its kind: the quantity of its column, or "known" in
-    the row of a known quantity. at_row, at_col: its row and column in P D Q. fill (fill-in, 2): the same of the
-    fill-in. rows, cols, pivots: (kind, body) of each row and column of D and of each pivot, in order.
+    row, col, kind (nnz,): row, column and kind of each entry of D; the kind is the quantity of its column, or "known"
+    in the row of a known quantity. at_row, at_col (nnz,): its row and column in P D Q. fill (fill-in, 2): row and
+    column of each fill-in entry in P D Q. rows, cols, pivots: (kind, body) of each row and column of D and of each
+    pivot, in order.
     """
 
     n: int
@@ -168,9 +169,10 @@ def _entries(system: System) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _block_kind(kind: str, body: int) -> tuple[str, int]:
-    """(kind, body) in plots: measurements and constraints have no body, rotated vectors the kind of their quantity.
+    """(kind, body) of a block in plots.
 
-    Stationarity equations have the kind of the multipliers.
+    Measurements and constraints have no body. Rotated vectors have the kind of their quantity, stationarity equations
+    that of the multipliers.
     """
     special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
     special |= dict.fromkeys(user_defined(), (FURTHER, body))
@@ -178,7 +180,7 @@ def _block_kind(kind: str, body: int) -> tuple[str, int]:
 
 
 def raster(shape: tuple[int, int], row: np.ndarray, col: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """(height, width, 3) uint8: entries in the colours of their kinds on white, at least a pixel for each."""
+    """Image (height, width, 3) uint8 of a pattern: entries in the colours of their kinds, at least one pixel each."""
     step = max(1, -(-max(shape) // _MAX_PIXELS))
     image = np.full((-(-shape[0] // step), -(-shape[1] // step), 3), 255, dtype=np.uint8)
     for k in dict.fromkeys(kind.tolist()):
@@ -220,7 +222,7 @@ def _picture(shape: tuple[int, int], entries: tuple[np.ndarray, np.ndarray, np.n
 
 
 def _legend(kind: np.ndarray) -> str:
-    """The colours of the kinds."""
+    """HTML legend of the colours of the kinds."""
     kinds = set(kind.tolist())
     marks = (f'<span style="color: {c}; background: #ffffff">■</span> {k}' for k, c in COLOURS.items() if k in kinds)
     return f"<div>{' &nbsp; '.join(marks)}</div>"

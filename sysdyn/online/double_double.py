@@ -1,12 +1,12 @@
 """Double-double rerun of flagged states: the same program in double-double arithmetic.
 
-Pivots that cost 11 digits cost them out of 32. Each state runs twice, the second time with positions and constants
-perturbed by a rounding unit. The rerun is accepted if both runs agree in every guarded pivot and every output: then
-the result has more digits than double precision, and the state is farther from a singular one than a change of the
-tolerance. Near a singular state some pivot is a difference that the perturbation changes.
+A pivot that loses 11 digits leaves 21 of 32. Each state runs twice; the second run perturbs positions and constants by
+a rounding unit. The rerun is accepted if both runs agree to the tolerance in every guarded pivot and output. Then the
+result is more accurate than in double precision, and no singular state is close: near a singular state some pivot is a
+difference of nearly equal numbers, which the perturbation changes.
 
-Changes of outputs are relative to the greatest acceleration, or force, among the outputs, because a wrench of zero is
-a rounding error of torques. Those of other outputs are relative to the output itself.
+Changes of accelerations and forces are relative to the greatest acceleration or force among the outputs, because a
+wrench of zero is a rounding error of torques. Changes of other outputs are relative to the output itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sysdyn.runtime.native_calls import AcceptanceTest, rerun
 
 # Status bits of states that are rerun. Far-out states are not: their digits are lost in the inputs.
 RECOVERABLE_STATUS = BAD_PIVOT | WEAK_PIVOT
-# Greatest relative change of a pivot or an output between both runs: five digits of condition (chosen).
+# Greatest relative change of a pivot or an output between both runs: a condition number of 1e5 (chosen).
 TOLERANCE = 1e-11
-# Constants below this, and below this share of the greatest, may be rounding errors of others: 45 rounding units of
-# sines. Rounding errors of inertias have no such bound: true entries are as small.
+# Constants below this, absolutely and relative to the greatest, may be rounding errors: 45 rounding units of sines.
+# Rounding errors of inertias have no such bound, because true entries may be as small.
 ROUNDING_RESIDUE = 1e-14
 # Units of the angular and the linear part of quantities.
 UNITS = {x.name: x.component_units for x in (*QUANTITY.values(), WRENCHES)}
@@ -43,14 +43,14 @@ class DoubleDoubleFallback:
     def solve(
         self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
     ) -> bool:
-        """Rerun these states. Accepted ones get new outputs and status 0; returns True if all are accepted.
+        """Rerun n states. Accepted states get new outputs and status 0. Returns True if all are accepted.
 
-        inputs (n, n_inputs): of the n states, whose numbers are `states` (n,). outputs by group (N, size), status (N,):
-        of the run in double precision.
+        inputs (n, n_inputs): inputs of the states with numbers `states` (n,). outputs {group: (N, size)} and status
+        (N,): results of the run in double precision, updated in place.
         """
         if not len(states):
             return True
-        with np.errstate(all="ignore"):  # of inputs that are not finite, whose states are not rerun
+        with np.errstate(all="ignore"):  # states with non-finite inputs are not rerun
             perturbed = inputs + self._change * np.maximum(np.abs(inputs), 1.0)
         outputs = {name: outputs[name] for name in self._program.outputs}
         solved = rerun(
@@ -60,9 +60,9 @@ class DoubleDoubleFallback:
 
     @cached_property
     def _change(self) -> np.ndarray:
-        """Change of each input relative to its size, at least that of 1: one to four rounding units of positions."""
+        """Perturbation of each input relative to max(|input|, 1): one to four rounding units for positions, else 0."""
         change, q = np.zeros(self._program.n_inputs), self._program.inputs.slices["q"]
-        rng = np.random.default_rng(0)  # fixed, and no joint changes as another
+        rng = np.random.default_rng(0)  # reproducible, and different for each joint
         size = q.stop - q.start
         change[q] = np.finfo(float).eps * rng.uniform(1.0, 4.0, size) * rng.choice((-1.0, 1.0), size)
         return change
@@ -81,6 +81,6 @@ class DoubleDoubleFallback:
 
 
 def perturbed_constants(constants: np.ndarray) -> np.ndarray:
-    """Constants changed by one ulp, or to 0 if they may be rounding errors; whole numbers are unchanged."""
+    """Constants changed by one ulp, or set to 0 if they may be rounding errors; integers are unchanged."""
     residue = np.abs(constants) < ROUNDING_RESIDUE * min(1.0, np.abs(constants).max(initial=0.0))
     return np.where(residue, 0.0, perturb_one_ulp(constants))

@@ -1,4 +1,4 @@
-"""The solution of a problem with noise: quantities, and statistics of their errors."""
+"""Solutions of problems with noise: estimated quantities, and statistics of their errors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sysdyn.online.whitening import Multipliers, NoiseStatistics, NoisyComponent
 from sysdyn.problem import Problem
 from sysdyn.program.program import Guard
 
-# Share of its own error in the residual of a component below which no other equation checks it (chosen).
+# Redundancy number of a component, 1 − leverage, below which no other equation checks it (chosen).
 UNCHECKED = 1e-9
 
 
 class Posteriors:
-    """The posterior of a solver; a pickle holds the arguments of `Posterior` alone, which make it again."""
+    """Picklable holder of a `Posterior`: a pickle has its constructor arguments only."""
 
     def __init__(
         self, problem: Problem, choice: Choice, options: Options, guards: Sequence[Guard], key: str | None,
@@ -50,11 +50,11 @@ class Estimate(Solution):
     ones. Quantities are as in any `Solution`.
     """
 
-    _asked: SolvedStates | None = None  # the states of results, once one was asked for
+    _asked: SolvedStates | None = None  # created at the first request
 
     @property
     def posterior(self) -> Posterior:
-        """The source of covariances, residuals and likelihood, whose `programs` tell their operations."""
+        """Source of covariances, residuals and likelihood; its `programs` have operation counts."""
         return self._about.posterior.posterior
 
     def _displayed_std(self) -> dict[str, np.ndarray]:
@@ -64,10 +64,10 @@ class Estimate(Solution):
         return "\n".join([repr(self), *display.std_lines(self._outputs, self._displayed_std())])
 
     def backward_error(self) -> np.ndarray:
-        """Relative change (…) of entries of the augmented system that makes the estimate exact. Needs outputs="all".
+        """Componentwise relative backward error (…) of the augmented system. Needs outputs="all".
 
-        Row by row, as of any `Solution`, with the multipliers that suit the estimate best: exact equations hold, and no
-        change that they allow makes ½ ε^T Σ⁻¹ ε less. NaN if the state was not solved.
+        As in `Solution.backward_error`, with the multipliers that fit the estimate best. It is zero if the exact
+        equations hold and the estimate minimises ½ ε^T Σ⁻¹ ε among their solutions. NaN if the state was not solved.
         """
         system = self._problem.system()
         assert isinstance(system, AugmentedSystem)
@@ -83,11 +83,10 @@ class Estimate(Solution):
     # ---- covariances --------------------------------------------------------------------------------------------
 
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
-        """Posterior standard deviation of an output, in its shape; or of one joint, body or component of it.
+        """Posterior standard deviations of an output, in its shape, or of one joint, body or component of it.
 
-        For a measured output it is that of its predicted value Y d + b_Y, in which its own noise has no part.
-
-        The program for it is compiled at first use.
+        For a measured output they refer to the predicted value Y d + b_Y, without the noise of the sensor. The program
+        is compiled at first use.
         """
         posterior, states = self.posterior, self._states
         variances = np.maximum(posterior.variances(quantity, states), 0.0)  # negative by rounding
@@ -95,7 +94,7 @@ class Estimate(Solution):
         return values if name is None else self._part(values, quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
-        """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
+        """Posterior covariance (…, m, n) of one or between two flattened parts: "tau", "imu", ("fx", "l_foot")."""
         other = first if second is None else second
         found = self.posterior.covariance(first, other, self._states)
         if first == other:  # variances that are negative by rounding
@@ -113,17 +112,17 @@ class Estimate(Solution):
         return self._by_name(self._noise.hidden(-self._noise.residuals(self._mu())))
 
     def normalised_residuals(self) -> dict[str, np.ndarray]:
-        """Normalised residuals {name: w (…, m)}: standard normal if noise is as declared; beyond 4 a fault is likely.
+        """Normalised residuals {name: w (…, m)}: standard normal if noise is as declared; |w| > 4 suggests an outlier.
 
-        The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
-        off.
+        Baarda's w-test of the hypothesis that this component alone is wrong. NaN if no other equation checks the
+        component, or if it is switched off.
         """
         return self._by_name(self._noise.normalised(self._multipliers(), UNCHECKED))
 
     def leverage(self) -> dict[str, np.ndarray]:
-        """Leverage {name: h (…, m)}: share of a component's own error in the estimate, 1 if nothing else checks it.
+        """Leverage {name: h (…, m)}, h_i = ∂ŷ_i/∂y_i: 1 if no other equation checks the component.
 
-        They sum to the number of noisy equations less `redundancy`; 0 for components that are switched off.
+        The sum is the number of noisy equations minus `redundancy`. 0 for components that are switched off.
         """
         return self._by_name(self._noise.unchecked(self._multipliers()))
 
@@ -133,13 +132,13 @@ class Estimate(Solution):
 
     @property
     def redundancy(self) -> np.ndarray:
-        """Number of equations (…) beyond the number of unknowns: degrees of freedom of `chi2`."""
+        """Number of equations minus number of unknowns (…): degrees of freedom of `chi2`."""
         equations, unknowns = self._equations().shape
         off = [np.sum(x == 0.0, axis=-1) for name, x in self._states.inputs.items() if group_of(name).role == SWITCH]
         return np.broadcast_to(equations - unknowns - sum(off), self._n).reshape(self._lead)
 
     def log_likelihood(self) -> np.ndarray:
-        """Logarithm log p(y) (…) of all noisy equations, integrated over unknowns that satisfy the exact ones.
+        """Marginal log-likelihood log p(y) (…), integrated over all solutions of the exact equations.
 
         log p = −½ (χ² + log |det A| + ν log 2π), A the augmented matrix and ν = redundancy.
         """
@@ -147,7 +146,7 @@ class Estimate(Solution):
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
 
     def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Standard deviations {name: (m,)} or covariance (m, m): mean of E[ε ε^T] over states at which it is active.
+        """Mean of E[ε ε^T] over the active states: {name: standard deviations (m,) or covariance (m, m)}.
 
         One iteration of expectation maximisation; see `sysdyn.learn_noise`.
         """
@@ -156,11 +155,12 @@ class Estimate(Solution):
         return {name: self._noise.expected(noise, found) for name, noise in chosen.items()}
 
     def noise_moments(self, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{name: (σ² μ² (n, m), its expectation)} at n states, μ = Σ⁻¹ ε; of full covariances (n, m (m + 1) / 2).
+        """{name: (σ² μ² (n, m), its expectation)} at n states, with μ = Σ⁻¹ ε.
 
-        These are the lower triangles, row by row, of L^T μ μ^T L and L^T Cov(μ) L. The difference is the derivative of
-        the log-likelihood by log σ, and by the lower triangular X of a covariance L (1 + X) (1 + X)^T L^T. Both are
-        zero for what no other equation checks, and what is switched off.
+        For a full covariance L L^T: the lower triangles (n, m (m + 1) / 2), row by row, of L^T μ μ^T L and L^T Cov(μ)
+        L. The difference is the derivative of the log-likelihood with respect to log σ, or to the lower triangular X of
+        a covariance L (1 + X) (1 + X)^T L^T. Both are zero for components that no other equation checks or that are
+        switched off.
         """
         found = self._multipliers()
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
@@ -192,5 +192,5 @@ class Estimate(Solution):
         return self._noise.multipliers(*self.posterior.tests(self._states))
 
     def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """{noise: (…, size)} of values (n, m) of all components."""
+        """Split values (n, m) of all components into {noise: (…, size)}."""
         return self._noisy.by_name(self._shaped(x))

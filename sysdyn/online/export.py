@@ -35,7 +35,7 @@ def problem_name(problem: Problem) -> str:
 def exported_program(
     name: str, problem: Problem, inputs: Groups, outputs: Groups, executable: Runner
 ) -> ExportedProgram:
-    """A compiled problem for translators. inputs, outputs: its groups. Inputs that the problem lacks are random."""
+    """Export a compiled problem; example values of inputs that the problem lacks, such as tangents, are random."""
     title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(inputs)}"
 
     def states() -> Mapping[str, np.ndarray]:
@@ -54,7 +54,7 @@ def framework_function(
     eager_call: Callable[..., Any], cache_tag: str, level: int,
     derivative: Callable[[str, tuple[str, ...]], Program] | None = None, real: Real = DOUBLE,
 ) -> FrameworkFunction:  # fmt: skip
-    """The program of these calls; see `FrameworkFunction`."""
+    """`FrameworkFunction` of the program of these calls."""
     inputs = calls.inputs
 
     def bind_arguments(q: Any, qd: Any, *known: Any, **keywords: Any) -> dict[str, Any]:

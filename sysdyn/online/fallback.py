@@ -1,4 +1,4 @@
-"""Fallbacks of a solver's calls for states at which its static pivots are too small: double-double rerun, pivoting."""
+"""Fallbacks for states at which the static pivots of a solver are too small: double-double rerun, then pivoting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANG
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
 
-# Greatest backward error of all equations at states that they solve by least squares (chosen).
+# Backward error of a least-squares solution above which equations contradict each other (chosen).
 AGREEMENT = 1e-9
 
 
@@ -37,14 +37,14 @@ class FallbackSolver:
         self.double_double = DoubleDoubleFallback(executable.program)
 
     def resolve(self, run: Result, policy: str) -> None:
-        """Replace outputs and status of the states whose status is not zero, and name their undetermined wrenches.
+        """Solve the flagged states: update outputs and status of `run`, and set `run.undetermined`.
 
         policy: "nan" or "raise". Raises InvalidInput or SingularState, as a call does.
         """
         self._calls.reject_bad_inputs(run)
         # a zero pivot may come from the order alone: the system itself is tested for singularity
         lost = WEAK_PIVOT | OUT_OF_RANGE
-        if self._options.kernel_real is not DOUBLE:  # numbers too large for single precision are not for double
+        if self._options.kernel_real is not DOUBLE:  # double precision has a larger range of exponents
             lost |= BAD_INPUT | BAD_OUTPUT
         recoverable = lost | BAD_PIVOT | BAD_OUTPUT
         flagged = np.flatnonzero((run.status & lost != 0) & (run.status & ~recoverable == 0))
@@ -62,22 +62,22 @@ class FallbackSolver:
     def _equations(
         self, run: Result, states: np.ndarray
     ) -> tuple[Problem, FullSystem | None, dict[str, np.ndarray]]:  # fmt: skip
-        """(problem that is solved with pivoting, its FullSystem if it has redundant equations, its inputs)."""
+        """(problem, FullSystem or None, inputs) of pivoted solves; the full problem if least squares can solve it."""
         full = run.full_system if self._reduction and self._reduction.is_least_squares else None
         return (full.problem, full, full.at(states)) if full else (self._problem, None, run.at(states))
 
     @staticmethod
     def _wrenches(problem: Problem) -> ConstraintWrenches | None:
-        """Least-norm wrenches of constraints that are redundant at a state; None without such, and with noise."""
+        """Solver of minimum-norm constraint wrenches; None for problems without constraints or with noise."""
         if problem.noisy or not problem.constraints:
             return None
         return problem.cached("constraint wrenches", lambda: ConstraintWrenches(problem))
 
     def _pivot(self, run: Result, states: np.ndarray) -> tuple[str, ...]:
-        """Replace outputs and status of these states by those of a pivoted solve, if it solves them.
+        """Replace outputs and status of these states by those of a pivoted solve, if it succeeds.
 
-        Singular states are not replaced, unless only the wrenches of constraints are undetermined there: these are then
-        the least ones. Returns their names.
+        At a singular state it succeeds only if nothing but constraint wrenches is undetermined. These get minimum norm;
+        their names are returned.
         """
         problem, full, inputs = self._equations(run, states)
         system = problem.system(outputs=(*QUANTITIES, *self._options.measured))
@@ -106,7 +106,7 @@ class FallbackSolver:
     # ---- errors -------------------------------------------------------------------------------------------------
 
     def _error(self, run: Result, bad: np.ndarray) -> SingularState:
-        """The error that says what is undetermined, or too large, at the first bad state."""
+        """SingularState that names undetermined unknowns, or the input that is too large, at the first bad state."""
         status, equation, unknown = run.status[bad[0]], "", ""
         state = {name: x[0] for name, x in run.at(bad[:1]).items()}
         advice = "Use on_singular='nan' to go on without it"
@@ -135,7 +135,7 @@ class FallbackSolver:
         return equation, unknown
 
     def _singularity(self, run: Result, state: np.ndarray, equation: str, unknown: str) -> list[str]:
-        """What a singular state leaves undetermined, and constraints that contradict each other there."""
+        """Reasons of a singularity in words: undetermined unknowns, and constraints that contradict each other."""
         reasons = [f"equation {equation} does not give {unknown}"] if equation else []
         problem, _, inputs = self._equations(run, state)
         if free := undetermined_at(problem.system(), inputs):
