@@ -94,8 +94,8 @@ def compile(
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; passes that do not apply are skipped; `Solver.passes` are those that were applied
     external_wrenches: if False, they are zero at every call, and recursions spend no operations on them
-    effort       factor on the budget of the search for cheaper recursions, 0 for no search. It counts operations, so that
-                 the result does not depend on the machine
+    effort       factor on the budget of the search for cheaper recursions, 0 for no search. It counts operations, so
+                 that the result does not depend on the machine
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     True: a bar on a terminal or in a notebook after one second; False: none; or a callback

@@ -342,7 +342,7 @@ class DerivativeProduct(Derivatives):
 
 
 def _sizes(found: Arrays) -> Arrays:
-    """Denominators {output: (n, 1)} of relative errors: greatest entries, at least VANISHING times that of all outputs."""
+    """Denominators {output: (n, 1)} of errors: greatest entries, at least VANISHING times that of all outputs."""
     size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in found.items()}
     least = VANISHING * np.max([*size.values()], axis=0)
     size = {name: np.maximum(x, least) for name, x in size.items()}

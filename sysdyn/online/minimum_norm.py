@@ -19,20 +19,20 @@ from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Group
 
-# Share of an equation's terms left over above which it contradicts others (half of the digits).
+# Residual of an equation, relative to its terms, above which it contradicts others (half of the digits).
 AGREEMENT = 1e-8
-# Share of the greatest known term below which those of one equation are rounding errors of the others (chosen).
+# Least size of the terms of an equation, relative to the greatest |b|, in the test of its residual (chosen).
 LEAST_TERMS = 1e-4
-# Share of an equation's terms that rounding leaves: 45 rounding units.
+# Rounding error of an equation, relative to its terms: 45 rounding units.
 ROUNDING_SHARE = 1e-14
 # Coefficients below this, of terms near 1, may be rounding errors: sin(π) is 1.2e-16, and limbs have many joints.
 ROUNDED_SINE = 1e-13
-# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
+# Relative singular value of W N below which a direction has no weight: natural sizes decide (chosen).
 WEIGHTLESS = 1e-10
 
 
 class MinimumNorm:
-    """Minimum-norm solutions of exact equations, state by state; W (unknowns,): weights, none by default."""
+    """Minimum-norm solutions of exact equations, state by state; W (unknowns,): diagonal weights, default zero."""
 
     def __init__(self, system: BlockSystem, W: np.ndarray | None = None):
         self.system, self._elimination = system, MotionElimination(system)
@@ -59,7 +59,7 @@ class MinimumNorm:
         return self._least(d, spaces.right * columns[:, None]), undetermined, contradicting
 
     def _least(self, d: np.ndarray, N: np.ndarray) -> np.ndarray:
-        """d + N z with ‖W (d + N z)‖ least, and among those the least in natural weights; N (unknowns, k): a basis."""
+        """Minimise ‖W (d + N z)‖ over z, then the norm in natural weights; N (unknowns, k): null-space basis."""
         if not N.shape[1]:
             return d
         Q, R = np.linalg.qr(self._natural[:, None] * N)
@@ -72,7 +72,7 @@ class MinimumNorm:
 
 
 class LeastWrenches(NamedTuple):
-    """Solution d (unknowns,) of least constraint wrenches at a state, and masks of its unknowns and equations."""
+    """Solution d (unknowns,) with minimum-norm constraint wrenches at a state; masks of its unknowns and equations."""
 
     d: np.ndarray
     undetermined: np.ndarray
@@ -81,17 +81,17 @@ class LeastWrenches(NamedTuple):
 
 
 class ConstraintWrenches:
-    """Least wrenches at states where constraints are redundant up to rounding errors, of a problem without noise."""
+    """Minimum-norm wrenches at states with redundant constraints, for problems without noise."""
 
     def __init__(self, problem: Problem):
         self._system = problem.system().plain
         self._minimum_norm = MinimumNorm(self._system)
 
     def at(self, inputs: dict[str, np.ndarray]) -> LeastWrenches:
-        """The solution at one state, inputs (size,) by group.
+        """Solve at one state; inputs {group: (size,)}.
 
-        Not solved: a state at which constraints contradict each other, accelerations are undetermined, or d violates an
-        equation. The latter is near a singular state, where all digits are lost.
+        `solved` is True if some unknowns but no accelerations are undetermined, no constraints contradict each other,
+        and d satisfies the equations. Near a singular state d violates them, because all digits are lost.
         """
         system = self._system
         entries, b = (x.high for x in system.values_double_double(inputs))
@@ -106,10 +106,10 @@ class ConstraintWrenches:
 
 
 class LeastNormSolution(Solution):
-    """The smallest of many solutions; `determined` marks the values that are the same in all of them.
+    """Minimum-norm solution; `determined` flags the values that are the same in all solutions.
 
-    determined: {quantity: bool array of its shape}; np.where(solution.determined["fx"], solution.fx, np.nan) hides what
-    is not. undetermined: names of the unknowns that are not at some of the states, in the order of the system.
+    determined: {quantity: bool array of its shape}; np.where(solution.determined["fx"], solution.fx, np.nan) hides the
+    others. undetermined: names of the unknowns that are undetermined at some states, in the order of the system.
     """
 
     determined: dict[str, np.ndarray]
@@ -120,18 +120,17 @@ def least_norm(
     problem: Problem, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
     weights: Named | None = None, **quantities: ArrayLike,
 ) -> LeastNormSolution:  # fmt: skip
-    """The smallest solution of a problem that has many, state by state, with masks of the determined values.
+    """Minimum-norm solution of an underdetermined problem, state by state, with masks of the determined values.
 
         min ‖W d‖   subject to   D d + b = 0
 
-    q (…, nq), qd (…, nv), and the known quantities and values of measurements as for a Solver, in
-    tau=, qdd=, fx=, a=, f= or y={name: …}. Redundant equations are welcome as long as they agree. Dense matrices of the
-    degrees of freedom that are not known, so slower than a Solver.
+    q (…, nq), qd (…, nv); known quantities and measurements as for a Solver: tau=, qdd=, fx=, a=, f=, y={name: …}.
+    Redundant equations must agree. It factorises dense matrices of the unknown motions, so it is slower than a Solver.
 
     weights: {quantity: number, or array of its shape at one state, ≥ 0} of tau, qdd, fx, a, f, w: W is diagonal, zero
-        where nothing is given; a standard deviation σ is the weight 1/σ. Among solutions that weigh the same, and
-        without weights, q̈, fx and w are smallest in natural sizes: 1 rad/s² and 1 m/s² count as much as a force of M N
-        and a moment of M N m, M [kg] the mass of the robot (1 if it has none).
+        by default; the weight of a standard deviation σ is 1/σ. Among solutions of equal ‖W d‖, q̈, fx and w have
+        minimum norm in natural sizes: 1 rad/s² or 1 m/s² counts as much as a force of M N or a moment of M N m, with
+        the mass M [kg] of the robot (1 if it has none).
 
     Raises ProblemError if equations contradict each other or are noisy, InvalidInput, UnknownName.
     """
@@ -163,7 +162,7 @@ def least_norm(
 
 
 def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
-    """(unknowns,) the weights of a call. Raises InvalidInput, UnknownName."""
+    """Diagonal (unknowns,) of W. Raises InvalidInput, UnknownName."""
     if not isinstance(given, Mapping):
         raise InvalidInput(f"weights is {{quantity: number or array}}, not {given!r}")
     found, names = np.zeros(system.layout.n), system.problem.quantities
@@ -186,12 +185,12 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
 
 
 def _shaped(system: BlockSystem, x: np.ndarray, group: Group, lead: tuple[int, ...]) -> np.ndarray:
-    """The part of x (n, unknowns) that is of a quantity, in the shape of the quantity."""
+    """Entries of one quantity in x (n, unknowns), in the shape of the quantity."""
     return x[:, system.layout.quantity_columns(group.name)].reshape(*lead, *group.shape)
 
 
 def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.ndarray, state: int) -> str:
-    """The equations that contradict each other, in words, and their errors."""
+    """Message with the names and residuals of the equations that contradict each other."""
     worst = np.flatnonzero(involved_rows)
     worst = worst[np.argsort(-residual[worst])]
     named = few([f"{system.row_names[r]} (off by {residual[r]:.3g})" for r in worst.tolist()])

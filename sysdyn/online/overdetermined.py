@@ -1,7 +1,7 @@
-"""Checks of solutions of problems with more exact equations than unknowns, by the equations that are left out.
+"""Consistency checks of problems with more exact equations than unknowns, by the redundant measurements.
 
-reduced problem → solution; where its pivots fail, least squares of all equations
-error of a left-out measurement = its value at the solution − its reading
+The reduced problem is solved; if its pivots fail, least squares of all equations are. The error of a redundant
+measurement is its value at the solution minus its measured value.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.online.redundancy import FullSystem, Reduction
 from sysdyn.online.solution import Solution
 
-# Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
+# Tolerance of the error of a measurement, in its units, divided by 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
 
 
 class Consistency(NamedTuple):
-    """Errors of left-out measurements, {name: (…, components)}, and (…) bool: True for inconsistent states."""
+    """Errors of redundant measurements, {name: (…, components)}, and (…) bool: True for inconsistent states."""
 
     errors: dict[str, np.ndarray]
     violated: np.ndarray
@@ -33,7 +33,7 @@ class Consistency(NamedTuple):
 def check_consistency(
     reduction: Reduction, solution: Solution, system: FullSystem, tolerance: float
 ) -> Consistency:  # fmt: skip
-    """Compare a solution with the left-out measurements."""
+    """Compare a solution with the redundant measurements."""
     lead, n = solution.ok.shape, solution.ok.size
     errors, violated = {}, system.contradicting.reshape(lead)
     for m, components in reduction.left_out:
@@ -65,7 +65,7 @@ def inconsistent(
             names += [m.name, *others]
             against = f" by {few(map(repr, others))}" if others else ", as the joints alone move it"
             words.append(f"{m.name!r} is off by {error[k]:.3g}{unit and ' ' + unit} at {component}{against}")
-    if not words:  # only all equations together determine the state
+    if not words:  # the least-squares residual is too large, but no single error
         names = [m.name for m, _ in reduction.left_out]
         words = [f"{few(map(repr, names))}, or others that state the same"]
     where = f" at state{at_states(bad, n)}" if n > 1 else ""
@@ -77,7 +77,7 @@ def inconsistent(
 
 
 def _reading(reduction: Reduction, m: Measurement, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """(…, components) the value of a measurement among the inputs of the full problem."""
+    """Measured values (…, components) of a measurement, from the inputs of the full problem."""
     if (group := value_group(m.name)) in inputs:
         return inputs[group]
     assert isinstance(m, RawMeasurement)
@@ -85,7 +85,7 @@ def _reading(reduction: Reduction, m: Measurement, inputs: dict[str, np.ndarray]
 
 
 def _implied(reduction: Reduction, m: Measurement, solution: Solution) -> np.ndarray:
-    """(…, components) the value of a measurement at the solution."""
+    """Values (…, components) of a measurement at the solution."""
     if not isinstance(m, RawMeasurement):
         return solution[m.name]
     quantity = solution[m.quantity]

@@ -15,7 +15,7 @@ from sysdyn.sparse.double_double import DoubleDouble, iterative_refinement
 
 
 class PivotedSolution(NamedTuple):
-    """Unknowns of D d + b = 0 at one state, one a column of the system, and the factors of D if it has some."""
+    """Solution of D d + b = 0 at one state: unknowns (columns,), and the factors of D or None."""
 
     system: System
     unknowns: np.ndarray
@@ -24,17 +24,17 @@ class PivotedSolution(NamedTuple):
 
     @property
     def d(self) -> np.ndarray:
-        """(full layout) unknowns."""
+        """Unknowns (layout.n,) in the full layout."""
         d = np.zeros(self.system.layout.n)
         d[self.system.columns] = self.unknowns
         return d
 
 
 def solve_pivoted(system: System, inputs: Mapping[str, np.ndarray]) -> PivotedSolution | None:
-    """The solution at one state to double precision; None at singular states, or without convergence.
+    """Solve at one state to double precision; None at singular states, or if the refinement does not converge.
 
-    LU with partial pivoting: its factors give the condition number, too, and refine the solution with residuals in
-    double-double arithmetic. Of more equations than unknowns, orthogonal factors. inputs: (size,) by group.
+    LU with partial pivoting, its condition number, and iterative refinement with double-double residuals. Orthogonal
+    factors solve systems with more equations than unknowns. inputs: {group: (size,)}.
     """
     entries, b = system.values_double_double(inputs)
     if system.shape[0] > system.shape[1]:

@@ -36,10 +36,10 @@ from sysdyn.runtime.runner import Runner
 
 # Level of code generation for the programs, which are large and run rarely.
 CODE_LEVEL = 0
-# Greatest relative change of a pivot or of a guarded variance in the double-double rerun by perturbed constants: states
-# with larger ones are solved by dense matrices (errors of σ are up to six times as large).
+# Greatest relative change of a pivot or guarded variance between both double-double runs; dense matrices solve states
+# with larger changes (errors of σ are up to six times the change).
 TOLERANCE = 1e-9
-# States solved by dense matrices that a call keeps, about a megabyte each for a humanoid (chosen).
+# Most dense estimates that a call keeps, about a megabyte each for a humanoid (chosen).
 MAX_KEPT = 64
 
 # A part of the results: an output, or (quantity, joint, body or constraint), or (measured output, component).
@@ -51,8 +51,8 @@ Formula = Callable[[Covariance], list[tuple[str, list]]]
 class Posterior:
     """Covariances, multipliers and determinant of the estimates of a solver.
 
-    choice, guards: the elimination order of the mean, and the guards of its program. key: cache key of the
-    solver, under which programs are stored, too; None if they are not stored. progress: called while programs are made.
+    choice, guards: the elimination order of the mean, and the guards of its program. key: cache key of the solver and
+    its programs; None without caching. progress: callback while programs are compiled.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Posterior:
 
     @functools.cached_property
     def _body_frame_system(self) -> AugmentedSystem:
-        """The same equations without passes, in body frames: near singularity the rounding of other frames counts."""
+        """Equations without passes, in body frames: transforms to other frames lose digits near singular states."""
         equations, outputs = self._options.equations, self._options.outputs
         system = self.problem.system(equations.layout, equations.known, outputs=outputs)
         assert isinstance(system, AugmentedSystem)
@@ -141,7 +141,7 @@ class Posterior:
             return np.asarray(np.log(np.abs(found["pivots"])).sum(axis=1))
 
     def _rows(self, part: Part) -> Callable[[Covariance], Sequence[Row]]:
-        """Each scalar as {column: coefficient} of the unknowns; empty if it is a known input. Raises UnknownName."""
+        """Function to the scalars of a part as {column: coefficient}; empty for a known input. Raises UnknownName."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity in self._components:
             components = self._components[quantity]
@@ -161,7 +161,7 @@ class Posterior:
 
     @property
     def programs(self) -> dict[str, Runner]:
-        """The compiled programs by name, one of each result that was requested."""
+        """Compiled programs by name, one per requested result."""
         return {name: x.runner for name, x in self._statistics.items()}
 
     def _run(self, name: str, groups: Formula, states: SolvedStates, *parts: Part) -> Arrays:
@@ -236,7 +236,7 @@ class Posterior:
 
 
 class _OneState(threading.local):
-    """Prepared single-state call of each thread; outputs (1, n_outputs). busy: in use, as by a signal handler."""
+    """Prepared single-state call, one per thread. busy: True during a call, which a signal handler may interrupt."""
 
     def __init__(self, runner: Runner):
         program = runner.program

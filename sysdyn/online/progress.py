@@ -13,7 +13,7 @@ DELAY = 1.0
 
 
 def progress_callback(progress: Progress | bool | None) -> Progress | None:
-    """Callback of compiling: that of the caller; for True a bar, if there is a terminal or a notebook; or None."""
+    """Progress callback: that of the caller; for True a bar on a terminal or in a notebook; else None."""
     if progress is True:
         visible = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
         return Bar("compiling") if visible else None
@@ -21,16 +21,16 @@ def progress_callback(progress: Progress | bool | None) -> Progress | None:
 
 
 class Bar:
-    """A progress bar for work that takes more than a second; a progress callback of `sysdyn.compile`.
+    """Progress bar that appears after a delay; a callback for `sysdyn.compile(…, progress=)`.
 
-    with Bar("compiling") as bar: solver = sysdyn.compile(problem, progress=bar)
+        with Bar("compiling") as bar: solver = sysdyn.compile(problem, progress=bar)
 
-    It reappears while the solver compiles further programs later. cached: no work was reported.
-    delay [s]: time after which it appears, `DELAY` by default.
+    It reappears when the solver compiles further programs. cached: True if no work was reported. delay: in s, `DELAY`
+    by default.
     """
 
     def __init__(self, title: str, delay: float | None = None):
-        # rich takes 50 ms to import, which programs without a terminal save
+        # rich takes 50 ms to import and is not needed without a terminal
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

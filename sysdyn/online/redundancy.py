@@ -1,4 +1,4 @@
-"""Reduction of problems with redundant exact equations: which are left out, and the inputs of the reduced problem."""
+"""Reduction of problems with redundant exact equations: omit these, and map inputs to the reduced problem."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sysdyn.problem import Problem
 
 @dataclass(frozen=True)
 class Reduction:
-    """A problem with more exact equations than unknowns, and the same without its redundant equations.
+    """A problem with redundant exact equations, `full`, and the same problem without them, `reduced`.
 
-    left_out: (measurement, numbers of its components) that `reduced` does without. keeps_wrenches: omitted components
-    of constraints exert their wrenches all the same, which other measurements observe.
+    left_out: (measurement, numbers of its omitted components). keeps_wrenches: True if omitted components of
+    constraints still exert wrenches, which other measurements determine.
     """
 
     full: Problem
@@ -37,23 +37,23 @@ class Reduction:
 
     @property
     def names(self) -> str:
-        """The measurements with left-out components."""
+        """Names of the measurements with omitted components, as text."""
         return ", ".join(repr(m.name) for m, _ in self.left_out)
 
     @property
     def inactive_constraints(self) -> tuple[Constraint, ...]:
-        """Constraints that are left out whole: they exert nothing."""
+        """Constraints of which all components are omitted: their wrench is zero."""
         rest = {m.name for m in self.reduced.measurements}
         return tuple(m for m, _ in self.left_out if isinstance(m, Constraint) and m.name not in rest)
 
     @property
     def is_least_squares(self) -> bool:
-        """True if all equations together determine all unknowns, so that they solve what the reduced ones do not."""
+        """True if least squares of all equations determine all unknowns, also if the reduced equations do not."""
         constrained = any(isinstance(m, Constraint) for m, _ in self.left_out)
         return not self.full.noisy and (self.keeps_wrenches or not constrained)
 
     def outputs(self, requested: tuple[Output, ...]) -> tuple[Output, ...]:
-        """The outputs, and the quantities and measurements that the left-out measurements are compared with."""
+        """Requested outputs, and the quantities and measurements that the checks of the omitted measurements need."""
         raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
         measured = tuple(x for x in requested if isinstance(x, Measurement))
         others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in measured)
@@ -61,14 +61,14 @@ class Reduction:
 
     def reduce(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Inputs of the reduced problem, from those of the full one: {group: (size,) or (N, size)}."""
-        others = {name: x for name, x in arrays.items() if name not in self.full.inputs}  # vectors of products
+        others = {name: x for name, x in arrays.items() if name not in self.full.inputs}  # tangents and cotangents
         kept = {value_group(m.name): self._kept(m) for m in self.full.custom}
         inputs = {}
         for name, size in self.reduced.inputs.sizes.items():
             x = arrays.get(name, np.zeros(size))
             inputs[name] = x if x.shape[-1] == size else np.ascontiguousarray(x[..., kept[name]])
         raw = {m.name for m in self.reduced.raw}
-        for m in self.full.custom:  # measurements that state some scalars again, and others alone
+        for m in self.full.custom:  # the remaining components of partly redundant measurements
             if isinstance(m, RawMeasurement) and m.name in raw:
                 components, value, x = self._kept(m), arrays[value_group(m.name)], inputs[m.quantity]
                 x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], value.shape[:-1]), x.shape[-1])).copy()
@@ -77,12 +77,12 @@ class Reduction:
         return inputs | others
 
     def _kept(self, m: Measurement) -> list[int]:
-        """The components of a measurement that are not left out."""
+        """Numbers of the components of a measurement that are not omitted."""
         omitted = {m.name: k for m, k in self.left_out}.get(m.name, ())
         return [k for k in range(len(m.components(self.full.model))) if k not in omitted]
 
     def reject_left_out(self, wrt: str | Sequence[str] | None) -> None:
-        """Raise ProblemError for derivatives by a measurement that is left out."""
+        """Raise ProblemError for derivatives with respect to an omitted measurement."""
         rest = {m.name for m in self.reduced.measurements}
         for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
             if name not in rest and name in {m.name for m, _ in self.left_out}:
@@ -92,7 +92,7 @@ class Reduction:
                 )
 
     def no_bound_calls(self) -> ProblemError:
-        """The error of a prepared call, which has no checks."""
+        """Error of `bind`: prepared calls have no consistency checks."""
         return ProblemError(
             f"a prepared call has no checks, which {self.names} need: bind sd.compile(solver.problem), or its "
             "derivatives, instead"
@@ -100,7 +100,7 @@ class Reduction:
 
 
 class FullSystem:
-    """All equations of a problem with redundant ones, at the N states of a call.
+    """A problem with all its redundant equations, at the N states of a call.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class FullSystem:
     inputs : dict of arrays
         {group: (size,) or (N, size)} of the full problem.
     solved, contradicting : (N,) bool arrays
-        States that all equations solve by least squares, and those at which they contradict each other.
+        States that were solved by least squares of all equations, and those at which the residual is too large.
     """
 
     def __init__(self, problem: Problem, inputs: dict[str, np.ndarray], n: int):
@@ -122,11 +122,11 @@ class FullSystem:
 
 
 def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction | None:
-    """The redundant equations of a problem that has one solution without them; None for any other problem.
+    """Reduction of a problem that has a unique solution without its redundant equations; None for other problems.
 
-    numerically: also equations that the pattern does not show, which takes a diagnosis: for problems that are singular
-    at every state. If constraints are redundant, their wrenches are undetermined: omitted components exert none,
-    unless other measurements determine all of them.
+    numerically: also find redundant equations that the sparsity pattern does not show, for problems that are singular
+    at every state. Redundant constraints have undetermined wrenches: omitted components exert none, unless other
+    measurements determine all wrenches.
     """
     model = problem.model
     if not numerically:
@@ -158,16 +158,17 @@ def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction |
 def drop_components(
     problem: Problem, omitted: Mapping[str, Iterable[int]], keeps_wrenches: bool = False
 ) -> Reduction:  # fmt: skip
-    """The problem without these components of measurements, by name; keeps_wrenches: see `Reduction`.
+    """Reduction without some components of measurements, omitted: {name: their numbers}.
 
-    Raises InvalidInput for components that are measured together, KeyError and IndexError for unknown ones.
+    keeps_wrenches: see `Reduction`. Raises InvalidInput for components that are only measured together, KeyError and
+    IndexError for unknown ones.
     """
     model, by_name = problem.model, {m.name: m for m in problem.valued}
     left_out = tuple((by_name[name], tuple(sorted(k))) for name, k in omitted.items())
     for m, components in left_out:
         [m.components(model)[k] for k in components]
     numbers = {m.name: components for m, components in left_out}
-    stated = [m for m in problem.measurements if not m.of_state]  # its state is given, and stances may need what goes
+    stated = [m for m in problem.measurements if not m.of_state]  # stances may need omitted components
     kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model, keeps_wrenches))]
     reduced = Problem(model, kept, [p.name for p in problem.parameters])
     return Reduction(problem, reduced, left_out, keeps_wrenches)

@@ -1,7 +1,4 @@
-"""Functions of a robot's state, compiled: kinematics, inertia matrix, bias forces, momentum, energy in one call.
-
-`ROBOT_FUNCTIONS` is the table of them: a further one is a line there.
-"""
+"""Compiled functions of the robot's state: kinematics, inertia matrix, bias forces, momentum, energy in one call."""
 
 from __future__ import annotations
 
@@ -42,8 +39,8 @@ from sysdyn.runtime.runner import BoundCall
 class Result:
     """One result of a `Kinematics`.
 
-    description: with unit and axes. inputs: names of its arguments, in the order of `QUANTITY`. shape: of the result;
-    "nv" stands for that of the model.
+    description: text with unit and axes. inputs: names of the arguments, in the order of `QUANTITY`. shape: at one
+    state, with "nv" for the nv of the model.
     """
 
     description: str
@@ -59,8 +56,8 @@ class Result:
 class RobotFunction(Result):
     """A function of a robot's state that `kinematics` compiles.
 
-    compute: (model, *arguments) → array, written over float and Expr; for a function of a frame (model, *arguments,
-    frame) and, where it has references, (model, *arguments, frame, reference).
+    compute: (model, *arguments) → array, for floats and Expr. A function of a frame takes the frame, too, and a
+    reference if it has `references`.
     """
 
     compute: Callable[..., np.ndarray]
@@ -68,11 +65,11 @@ class RobotFunction(Result):
     references: tuple[str, ...] = ()
 
 
-# ---- what they compute that has no function of its own --------------------------------------------------------------
+# ---- implementations without a public function -----------------------------------------------------------------------
 
 
 def _mass_matrix(model: Model, q: np.ndarray) -> np.ndarray:
-    """H (nv, nv) by the recursion of few operations, in canonical frames with base inertial parameters."""
+    """H (nv, nv) by the composite-rigid-body algorithm, in canonical frames with base inertial parameters."""
     tree, _ = normal_form(weld_fixed_joints(model.replace(closures=())))
     links = LinkTree(tree, list(q), Plan().choose, lambda: None, absorb=False, double_angle=True)
     H = np.full((model.nv, model.nv), 0.0, dtype=q.dtype)
@@ -110,7 +107,7 @@ def _difference(model: Model, q: np.ndarray, q1: np.ndarray) -> np.ndarray:
 
 _STATE = ("q", "qd")
 
-# The functions that `kinematics` knows, by name. A new one is a line here.
+# Functions of `kinematics` by name.
 ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
     "mass_matrix": RobotFunction("H of H q̈ + C = τ, armature included", ("q",), ("nv", "nv"), _mass_matrix),
     "bias": RobotFunction("C(q, q̇) of H q̈ + C = τ, gravity included", _STATE, ("nv",), _bias),
@@ -188,14 +185,14 @@ def kinematics(
     level: int = 2,
     backend: str = "llvm",
 ) -> Kinematics:
-    """Functions of the robot's state, compiled into one program: one call gives all of them.
+    """Compile functions of the robot's state into one program: one call evaluates all of them.
 
         kin = sd.kinematics(model, ["pose:l_hand", "jacobian:l_hand", "mass_matrix", "bias", "com"])
         now = kin(q, qd)                                # {"pose:l_hand": (4, 4), …}; leading axes are batch axes
         H = sd.kinematics(model, "mass_matrix")(q)      # a single name: its array alone
 
-    outputs: names as below, or {name of your own: one of these}. The call takes those of q (…, nq), q̇ (…, nv) and
-    fx (…, nb, 6) that a result depends on: see `Kinematics`.
+    outputs: names from this table, or {custom name: name from this table}. A call takes only the arguments that some
+    result depends on, such as q (…, nq), q̇ (…, nv), fx (…, nb, 6): see `Kinematics`.
 
         mass_matrix (nv, nv)         H, armature included
         bias, coriolis (nv)          C(q, q̇) of H q̈ + C = τ with and without gravity
@@ -207,8 +204,8 @@ def kinematics(
         jacobian_rate:FRAME (6, nv)  J̇, entry by entry
         velocity:FRAME (6)           J q̇ [rad/s, m/s]
         bias_acceleration:FRAME (6)  J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
-        integrate (nq)               q after a second at q̇: q ⊕ h q̇ by kin(q, h * q̇), of steps up to 10 rad
-        difference (nv)              q̇ with q ⊕ q̇ = q1 by kin(q, q1=q1), of the shortest turns of quaternions
+        integrate (nq)               q ⊕ q̇, q after one second at q̇; kin(q, h * q̇) for a step h, up to 10 rad
+        difference (nv)              q̇ with q ⊕ q̇ = q1, by kin(q, q1=q1); shortest rotations of quaternions
         com (3)                      centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
         momentum (6)                 [k; p] about the centre of mass in world axes [N m s, N s];
                                      momentum_matrix (6, nv), momentum_bias (6): A and Ȧ q̇ of h = A q̇
@@ -244,9 +241,9 @@ def kinematics(
 
 
 class Kinematics(Differentiable["Kinematics"]):
-    """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
+    """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Calls are thread-safe.
 
-    names: of the results. flops: exact counts of the one program that computes them.
+    names: names of the results. flops: exact operation counts of the program.
     """
 
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, Result]]):
@@ -271,7 +268,7 @@ class Kinematics(Differentiable["Kinematics"]):
         return Kinematics, (self.model, self.function, self._results)
 
     def report(self) -> str:
-        """Each result with its shape and its meaning, as text."""
+        """Names, shapes and descriptions of the results, as text."""
         rows = [
             (name, str(result.sizes(self.model)), ("" if what == name else f"{what}: ") + result.description)
             for name, (what, result) in self._results.items()
@@ -284,14 +281,14 @@ class Kinematics(Differentiable["Kinematics"]):
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None,
         **others: ArrayLike,
     ) -> Any:  # fmt: skip
-        """{name: (…, shape)}, or the array alone if a single name was asked for; arrays are new in every call.
+        """{name: (…, shape)}, or the array alone for a single requested name; every call returns new arrays.
 
-        q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] body i: those that a result depends on; leading axes are batch
-        axes and broadcast. Quaternions are normalised. threads: as many as the batch is worth if None. others: other
-        quantities that a result of your own depends on.
+        Arguments are those that the results depend on: q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] in body axes, and
+        others by name, such as q1. Leading axes are batch axes and broadcast. Quaternions are normalised. threads: None
+        chooses their number by the size of the batch.
 
-        Raises InvalidInput for missing and superfluous arguments, wrong shapes, values that are not finite, quaternions
-        whose norm is not 1 within 1e-6, and angles too large to have a sine.
+        Raises InvalidInput for missing or unneeded arguments, wrong shapes, values that are not finite, quaternions
+        whose norm differs from 1 by more than 1e-6, and angles too large for sines and cosines.
         """
         given = self._given(q, qd, fx, others)
         if self.model.quaternions:
@@ -305,10 +302,10 @@ class Kinematics(Differentiable["Kinematics"]):
     def bind(
         self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None, **others: np.ndarray
     ) -> BoundCall:
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
+        """Prepare a call: `step()` reads the current arrays and writes `step.out`, in the form of a call's result.
 
-        out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
-        be normalised. `step.status` is not zero if a value was not finite.
+        Arrays are C-contiguous float64, of one state, and are read in place. Quaternions must be normalised.
+        `step.status` is nonzero if a value was not finite.
         """
         return self.function.bind(**self._given(q, qd, fx, others))
 
@@ -342,7 +339,7 @@ class Kinematics(Differentiable["Kinematics"]):
         return function._replace(name="kinematics", program=program, bind_arguments=bind_arguments, eager_call=self)
 
     def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
-        """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""
+        """Arguments that are not None. Raises InvalidInput unless they are exactly the needed ones."""
         needed, given = (*self.function.inputs, *self.function.vectors), {"q": q, "qd": qd, "fx": fx}
         given = {name: x for name, x in given.items() if x is not None} | others
         if given.keys() != {*needed}:
@@ -376,7 +373,7 @@ def _by_own_name(outputs: str | Sequence[str]) -> dict[str, str]:
 
 
 def _chosen(model: Model, what: str, reference: str) -> tuple[RobotFunction, tuple[str, ...]]:
-    """(function called `what`, its frame and reference if it has them)."""
+    """(function, its frame and reference if it has them) of an output name."""
     name, colon, place = what.partition(":")
     if name not in ROBOT_FUNCTIONS:
         raise UnknownName("function of the robot", what, _valid())

@@ -32,7 +32,7 @@ from sysdyn.runtime.native import extension
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
-# The attributes of an Estimate that other solutions lack, since they follow from noise.
+# Attributes of an Estimate that other solutions lack, because they need noise.
 OF_ESTIMATES = (
     "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
     "expected_noise", "noise_moments", "posterior",
@@ -41,9 +41,9 @@ OF_ESTIMATES = (
 
 @dataclass(frozen=True, eq=False)
 class SolutionContext:
-    """Facts that all solutions of a solver share, and estimates alone; see `sysdyn.online.estimate.Estimate`.
+    """Data that all solutions of a solver share.
 
-    inputs: the place of each group in a row of all inputs.
+    inputs: {group: its slice of a row of all inputs}. posterior: `sysdyn.online.estimate.Posteriors` of estimates.
     """
 
     problem: Problem
@@ -56,25 +56,24 @@ class SolutionContext:
     parts: dict[tuple[str, str], Any] = field(default_factory=dict)  # places of named parts of outputs
 
     def __post_init__(self) -> None:
-        for name in self.problem.quantities:  # those that users add to the table
+        for name in self.problem.quantities:  # some may be added by users
             if not hasattr(Solution, name):
                 setattr(Solution, name, _quantity(name))
 
 
 class NoEstimate(ProblemError, AttributeError):
-    """Error of a solution without noise, asked for an attribute that only an Estimate has."""
+    """A solution without noise was asked for an attribute that only an Estimate has."""
 
 
 class Solution(SolvedQuantities, extension.RowResult):
-    """Solved quantities at one state or, with leading batch axes, many.
+    """Solved quantities at one state, or at many states with leading batch axes.
 
-    tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
-    folded in); w (…, nw) the components of the wrenches of constraints. solution["tau", "l_knee"] picks one joint, body
-    or constraint by name. solution["imu"] (…, m) is the value of the measurement of that name among the outputs, and
-    solution["imu", "a_x"] one of its components. ok (…) bool: the state was solved; False where on_singular="nan" left
-    NaN.
+    tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity folded
+    in); w (…, nw) the components of the wrenches of constraints. solution["tau", "l_knee"] picks one joint, body or
+    constraint by name. solution["imu"] (…, m) is the value of a measurement among the outputs, and solution["imu",
+    "a_x"] one of its components. ok (…) bool: False for states that were not solved, with on_singular="nan".
 
-    Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
+    Solutions of problems with noise are `sysdyn.Estimate` objects, with standard deviations and tests.
     """
 
     __slots__ = ("_stored",)
@@ -98,7 +97,7 @@ class Solution(SolvedQuantities, extension.RowResult):
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(self, about: SolutionContext, result: Result):
-        """result: of a call; native calls of one state make solutions with a row instead."""
+        """result: that of a call. Native calls of one state create solutions with a row instead."""
         self._about, self._stored, self._row = about, result, None
 
     def __reduce__(self):
@@ -173,7 +172,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         return flat[..., place][()]  # [()]: a number at one state
 
     def _place(self, quantity: str, name: str) -> Any:
-        """The place of a part in the flat output: a number if it has one entry and no axis of components."""
+        """Index or slice of a part in the flattened output; an index for a scalar."""
         model = self._problem.model
         if quantity not in self._problem.quantities:
             components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
@@ -186,8 +185,8 @@ class Solution(SolvedQuantities, extension.RowResult):
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
         """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
 
-        It acts on the body of the contact at the origin of its frame, or on that of frame_b of a loop at the origin of
-        frame_b; the opposite acts on the body of frame_a.
+        The wrench of a contact acts on its body, at the origin of its frame. The wrench of a loop acts on the body of
+        frame_b, at the origin of frame_b; the opposite wrench acts on the body of frame_a.
 
         reference  "local" (axes of the frame of a contact, of frame_a of a loop) or "world" (axes of the world)
 
@@ -214,21 +213,21 @@ class Solution(SolvedQuantities, extension.RowResult):
         return flat.reshape(wrench.shape)
 
     def speeds(self) -> dict[str, np.ndarray]:
-        """{constraint: (…, m)} velocities [m/s, rad/s] of the components that contacts, loops and couplings hold.
+        """Constraint velocities {constraint: (…, m)} [m/s, rad/s] of contacts, loops and couplings, from q and q̇.
 
-        Zero where the robot moves as they let it; of q and q̇ alone. A foot that moves while it should hold is not
-        stopped by the accelerations that keep it: `sysdyn.impact` has the velocities after it closed.
+        Zero if the motion satisfies the constraints. Constraints fix accelerations only, so they do not stop a moving
+        foot; `sysdyn.impact` gives the velocities after the constraints have closed.
         """
         q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
         rates = constraint_velocities(self._problem, q, qd, self._about.inactive_constraints)
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in rates.items()}
 
     def gaps(self) -> dict[str, np.ndarray]:
-        """{constraint: (…, m)} position errors [m, rad] of loops, couplings and contacts with `at=`; zero if closed.
+        """Position errors {constraint: (…, m)} [m, rad] of loops, couplings and contacts with `at=`; zero if closed.
 
-        Of a loop: the position of frame_b in the axes of frame_a and the rotation vector between them, with q of
-        followers computed from their leaders. Of a coupling: q of the follower minus the value that its leader demands.
-        Constraints fix accelerations only, so that an open loop stays open.
+        The error of a loop is the position of frame_b in the axes of frame_a, and the rotation vector between both,
+        with q of followers computed from their leaders. The error of a coupling is q of the follower minus the value
+        that its leader demands. Constraints fix accelerations only, so an open loop stays open.
         """
         q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
         errors = constraint_gaps(self._problem, q, self._about.inactive_constraints)
@@ -237,58 +236,58 @@ class Solution(SolvedQuantities, extension.RowResult):
     # ---- checks -------------------------------------------------------------------------------------------------
 
     def residual(self) -> np.ndarray:
-        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding if it is exact.
+        """Residual D d + b (…, equations) of the problem's system at this solution; rounding errors if it is exact.
 
         Needs outputs="all".
         """
         return self._residual()[0]
 
     def inconsistency(self) -> dict[str, np.ndarray]:
-        """{measurement: (…, k)} errors of the redundant components of exact measurements, in their units.
+        """Errors {measurement: (…, k)} of the redundant components of exact measurements, in their units.
 
-        Their values at this solution minus the given ones; of measurements that are combinations of others.
+        An error is the value at this solution minus the measured value.
         """
         return dict(self.differences)
 
     @cached_property
     def undetermined(self) -> tuple[str, ...]:
-        """Names of constraint wrenches that are undetermined at some of the states, where constraints are redundant.
+        """Names of constraint wrenches that are undetermined at some states, because constraints are redundant there.
 
-        Accelerations are determined all the same, and the least of these wrenches are taken, as by `sysdyn.least_norm`
-        without weights: of a leg that is stretched or folded, or of a loop in its dead centre. Coefficients that are
-        rounding errors count as zero there.
+        Examples are a stretched or folded leg, or a loop at a dead centre. Accelerations are determined; wrenches have
+        minimum norm, as with `sysdyn.least_norm` without weights. Coefficients that are rounding errors count as zero.
         """
         return self._result.undetermined
 
     def backward_error(self) -> np.ndarray:
-        """Relative change (…) of the entries of D and b that makes the solution exact. Needs outputs="all".
+        """Componentwise backward error (…): relative change of D and b that makes the solution exact.
 
-        Row by row, so that a small quantity counts as a large one does: the greatest |D d + b|_i / (|D| s + |b|)_i with
-        sizes s of the unknowns, as in `sysdyn.equations.backward_error.Residual`. Oettli and Prager (1964).
+        The greatest |D d + b|_i / (|D| s + |b|)_i over all rows i, with sizes s of the unknowns, as in
+        `sysdyn.equations.backward_error.Residual`. Needs outputs="all". Oettli and Prager (1964).
         """
         return self._residual()[1]
 
     def reciprocal_condition(self) -> np.ndarray:
-        """1/κ (…) of the equations at each state, in units that suit them: the distance from a singular state.
+        """Reciprocal condition number 1/κ (…) of the scaled equations: relative distance from a singular state.
 
         About the least relative change of entries of D that could make it singular: 1e-1 to 1e-4 for most robots, 1e-6
-        where six digits may be lost, below 1e-12 where a state counts as singular (`SingularState`; one that is so by
-        its constraints alone may be solved, see `undetermined`), NaN in a solution or not. Of the inputs alone,
-        whatever outputs were asked for; some milliseconds a state. Of estimates that of the augmented matrix, or, if
-        that is below 1e-6, of the equations without multipliers, which may be greater, by singular values of dense
-        matrices: 0.1 s for a humanoid. Skeel (1979).
+        if six digits may be lost, below 1e-12 if a state counts as singular (`SingularState`; states that are singular
+        by redundant constraints alone may be solved, see `undetermined`). It depends on the inputs only, not on the
+        outputs or on success, and takes some milliseconds per state.
+
+        For estimates it is that of the augmented matrix. If that is below 1e-6, it may be that of the equations without
+        multipliers, if greater, from singular values of dense matrices (0.1 s for a humanoid). Skeel (1979).
         """
         system = self._problem.system()
         entries = np.broadcast_to(system.values(self.inputs)[0], (self._n, system.nnz))
         return np.array([system.solvability(x) for x in entries]).reshape(self._lead)
 
     def forward_error(self) -> dict[str, np.ndarray]:
-        """{output: (…)}: estimated distance of its values from the exact ones, relative to the greatest of them.
+        """Estimated forward error {output: (…)} relative to the greatest entry of the output.
 
-        The effect of rounding, magnified by the state's condition, on the results, whatever outputs were asked for:
-        the difference to a pivoted and refined solve, and the error that this one may have. It is rarely below the true
-        error, and mostly above it; some milliseconds a state. NaN if the state was not solved, inf if the
-        equations are exactly singular. Of states that all equations of a redundant problem solve, in its terms. Higham
+        The difference from a pivoted and refined solve, plus the error bound of that solve: the effect of rounding
+        errors, amplified by the condition of the state. It is rarely below the true error and mostly above it, for any
+        requested outputs; some milliseconds per state. NaN if the state was not solved, inf if the equations are
+        exactly singular. For states solved by least squares of a redundant problem, it refers to all equations. Higham
         (2002), sections 7.2 and 15.
         """
         shown: tuple[str | Measurement, ...] = (*QUANTITIES, *self._about.measured)
@@ -307,7 +306,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
     def _unknowns(self, system: System) -> np.ndarray:
-        """d (n, full layout) of the system, multipliers zero. Raises InvalidInput if a quantity was no output."""
+        """Unknowns d (n, layout.n) with zero multipliers. Raises InvalidInput if a quantity is not an output."""
         missing = [x for x in self._problem.quantities if x not in self._values]
         if missing:
             raise InvalidInput(
@@ -320,16 +319,16 @@ class Solution(SolvedQuantities, extension.RowResult):
         return d
 
     def _equations(self) -> BlockSystem:
-        """The equations without multipliers, in terms of reported quantities; the problem keeps them."""
+        """System without multipliers, in terms of the reported quantities; cached by the problem."""
         return self._problem.system().plain
 
     # ---- tables -------------------------------------------------------------------------------------------------
 
     def to_pandas(self) -> Any:
-        """The outputs as a DataFrame, a row a state, with columns as in files of results: "tau:l_knee", "imu: a_x", ok.
+        """Outputs as a DataFrame with one row per state; columns as in result files: "tau:l_knee", "imu: a_x", ok.
 
-        frame.attrs["units"] has the unit of each column. Columns "std:tau:l_knee" follow for the outputs of an
-        Estimate whose `std` has been requested. Several batch axes make a MultiIndex. Raises BackendUnavailable.
+        frame.attrs["units"] has the unit of each column. Columns "std:tau:l_knee" follow for the outputs of an Estimate
+        whose `std` has been requested. Several batch axes make a MultiIndex. Raises BackendUnavailable.
         """
         pandas = optional("pandas", "to_pandas needs pandas, which is not installed: pip install pandas")
         columns: dict[str, np.ndarray] = {}
@@ -345,13 +344,13 @@ class Solution(SolvedQuantities, extension.RowResult):
         return frame
 
     def _displayed_std(self) -> Mapping[str, np.ndarray]:
-        """Standard deviations by output, of an estimate, that a display includes without compiling a program."""
+        """Standard deviations {output: σ} that a display can show without compiling a program."""
         return {}
 
     def tables(self) -> list[TextTable]:
-        """The values of one state by name, with units; of several the least and greatest of each output.
+        """Tables for display, with units: values at one state, or ranges of the outputs over several states.
 
-        Outputs of an Estimate whose `std` has been requested have standard deviations, too.
+        Outputs of an Estimate have standard deviations if their `std` has been requested.
         """
         if self._n == 1:
             return display.value_tables(self._outputs, self._values, self._displayed_std())
@@ -378,8 +377,8 @@ class Solution(SolvedQuantities, extension.RowResult):
     ) -> np.ndarray:
         """Acceleration (…, 6) [rad/s², m/s²] of a named frame, angular first.
 
-        classical  linear part of the frame's origin as a point (spatial acceleration + ω × v) instead of spatial
-        gravity    proper acceleration, as an accelerometer feels it, instead of acceleration relative to the world
+        classical  if True, the linear part is that of the frame's origin as a point: spatial acceleration + ω × v
+        gravity    if True, proper acceleration, as an accelerometer measures it; else relative to the world
         reference  "local" (frame coordinates) or "world" (world-aligned axes at the frame's origin)
 
         RBDA section 2.11.
