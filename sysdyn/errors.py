@@ -1,4 +1,4 @@
-"""Errors and warnings: one base class, and a class for each thing that a caller can act on.
+"""Errors and warnings: one base class, and a class for each failure that callers can handle differently.
 
 Every message says what failed, the value, what is valid, and what to do next.
 """
@@ -16,17 +16,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-# Characters of a name and items of a list that a message shows: both fit on a line or two.
+# Longest name and list that a message shows, in characters and items: both fit on a line or two.
 _MAX_NAME, MAX_ITEMS = 200, 6
 
 # Name of sysdyn for pip: "sysdyn" there is another project, of system dynamics.
 DISTRIBUTION = "sysdyn-robotics"
-# Version of the package; its build takes it from here.
+# The package build reads the version here.
 VERSION = "0.3.0"
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside of this package that called into it."""
+    """Warn with the location of the caller outside of this package."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
@@ -40,7 +40,7 @@ def install(extra: str) -> str:
 
 
 def optional(module: str, message: str) -> ModuleType:
-    """Import a module that may be missing. Raises BackendUnavailable: the message, with the cause for "{error}"."""
+    """Import an optional module. Raises BackendUnavailable with `message`, in which the cause replaces "{error}"."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -48,20 +48,20 @@ def optional(module: str, message: str) -> ModuleType:
 
 
 def few(items: Iterable[object], most: int = MAX_ITEMS, between: str = ", ") -> str:
-    """The first items, separated by `between`, and the number of all if there are more."""
+    """The first `most` items, separated by `between`; if there are more, also the total number."""
     texts = [*map(str, items)]
     more = [f"… ({len(texts)} in all)"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
 
 
 def at_states(states: Collection[Any], n: int) -> str:
-    """Text such as " 3 (and 4 more of 9)": the first state and how many follow; "" for a call of one state."""
+    """Text such as " 3 (and 4 more of 9)": the first state and the number of others; "" if n is 1."""
     more = f" (and {len(states) - 1} more of {n})" if len(states) > 1 else ""
     return "" if n == 1 else f" {int(next(iter(states)))}{more}"
 
 
 class SysdynError(Exception):
-    """Base class of all errors raised on purpose by sysdyn."""
+    """Base class of all errors of sysdyn."""
 
 
 class InvalidInput(SysdynError, ValueError):
@@ -71,7 +71,7 @@ class InvalidInput(SysdynError, ValueError):
 class UnknownName(InvalidInput, KeyError):
     """A name that does not exist.
 
-    kind: what the name should denote; valid: the valid names. The message lists near matches, or the note instead.
+    kind: the kind of object that is named. valid: the valid names. The message lists near matches, or `note` if given.
     """
 
     def __init__(self, kind: str, name: object, valid: Iterable[str], note: str = ""):
@@ -93,13 +93,13 @@ class UnknownName(InvalidInput, KeyError):
 
 
 def check_among(kind: str, name: object, valid: Collection[str]) -> None:
-    """Raise UnknownName unless the name is a valid one."""
+    """Raise UnknownName unless `name` is in `valid`."""
     if not isinstance(name, Hashable) or name not in valid:
         raise UnknownName(kind, name, valid)
 
 
 def checked_path(what: str, path: object) -> Path:
-    """The path as a Path. Raises InvalidInput unless it is a str or os.PathLike: file descriptors are refused."""
+    """The argument as a Path. Raises InvalidInput unless it is a str or os.PathLike (no file descriptors)."""
     if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
         raise InvalidInput(f"{what} must be a path, not {path!r}")
     return Path(path)
@@ -110,7 +110,7 @@ class ModelError(SysdynError, ValueError):
 
 
 class ProblemError(SysdynError, ValueError):
-    """A problem whose measurements do not fit together: too few equations, too many, or two of one name."""
+    """An ill-posed problem: too few equations, too many, or two measurements of the same name."""
 
 
 class StructurallySingular(ProblemError):
@@ -122,7 +122,7 @@ class StructurallySingular(ProblemError):
 
 
 class SingularState(SysdynError, ArithmeticError):
-    """The system cannot be solved at a state. `equation`, `unknown`: of the failed pivot; `states`: of a batch."""
+    """The system is singular at a state. `equation`, `unknown`: failed pivot; `states`: singular states of a batch."""
 
     def __init__(self, message: str, equation: str = "", unknown: str = "", states: tuple[int, ...] = ()):
         self.equation, self.unknown, self.states = equation, unknown, states
@@ -130,7 +130,7 @@ class SingularState(SysdynError, ArithmeticError):
 
 
 class Inconsistent(SysdynError, ValueError):
-    """Values of redundant measurements contradict others. `measurements`: names of both; `states`: of a batch."""
+    """Redundant measurements have contradictory values, at the `states` of a batch. `measurements`: their names."""
 
     def __init__(self, message: str, measurements: tuple[str, ...] = (), states: tuple[int, ...] = ()):
         self.measurements, self.states = measurements, states
@@ -157,11 +157,11 @@ class FileError(SysdynError, OSError):
 
 
 class PlausibilityWarning(UserWarning):
-    """The model can be used but is physically implausible, which many published files are."""
+    """The model is usable but physically implausible, as are many published files."""
 
 
 class IgnoredWarning(UserWarning):
-    """Parts of a file or a problem that act on the robot are left out; the message names them."""
+    """Parts of a file or a problem that affect the dynamics are ignored; the message names them."""
 
 
 class FormatWarning(UserWarning):
@@ -169,7 +169,7 @@ class FormatWarning(UserWarning):
 
 
 class AccuracyWarning(UserWarning):
-    """Results may be less accurate than expected: the message gives the figure."""
+    """Results may be less accurate than expected; the message gives the error."""
 
 
 class CacheWarning(UserWarning):
@@ -177,4 +177,4 @@ class CacheWarning(UserWarning):
 
 
 class LogWarning(UserWarning):
-    """Columns of a log are unknown to the problem, or missing ones have been replaced by defaults; it names them."""
+    """The message names columns of a log that the problem does not use, or that are missing and have defaults."""

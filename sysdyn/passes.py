@@ -1,7 +1,7 @@
 """Passes: reductions of the operation count that leave the requested outputs unchanged.
 
-Each is optional and can be combined with all others. Recursions (`sysdyn.recursions`) support all of them,
-eliminations those in ELIMINATION (`sysdyn.equations.formulation`).
+Passes are optional and can be combined. Recursions (`sysdyn.recursions`) support all passes, eliminations only those in
+ELIMINATION (`sysdyn.equations.formulation`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sysdyn.errors import InvalidInput, UnknownName
 
-# Names and what each does.
+# Names and descriptions.
 PASSES = {
     "canonical_frames": "body frames are moved to modified Denavit-Hartenberg-like frames: z is the joint axis, and "
     "the fixed transform to the child has as few entries as possible",
@@ -25,14 +25,14 @@ PASSES = {
     "rewriting": "sums and products are re-associated and distributed, several divisions become one reciprocal",
 }
 ALL = tuple(PASSES)
-# Passes that eliminations know.
+# Passes that eliminations support.
 ELIMINATION = ("canonical_frames", "base_parameters", "classical_accelerations", "symmetric_elimination")
-# Passes of the paper's own system: it shares equal expressions, and nothing else.
+# Passes of the paper's own system: equal expressions are computed once.
 PAPER = ("symmetric_elimination",)
 
 
 def named_passes(passes: str | Sequence[str]) -> tuple[str, ...]:
-    """The passes in the order of PASSES; "all" of them. Raises UnknownName, InvalidInput."""
+    """Validated names in the order of PASSES; "all" stands for every pass. Raises UnknownName, InvalidInput."""
     if passes is None:
         raise InvalidInput(f"passes is None: give 'all', or a list of some of {', '.join(PASSES)}, or an empty one")
     names = ALL if passes == "all" else (passes,) if isinstance(passes, str) else tuple(passes)

@@ -1,4 +1,4 @@
-"""Problems: a model and the known quantities and measurements."""
+"""A problem: a model with its known quantities and measurements."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Problem(Statement):
         known : str
             "rows": a known quantity is an equation x = y. "substituted": it is moved into b and has no column.
         propagate : bool
-            Add unknowns X a and X^T f where they let accelerations and wrenches be propagated from sensors. It has no
+            Add unknowns X a and X^T f along the paths by which accelerations and wrenches propagate from sensors. No
             effect on problems with noise.
         passes : sequence of str, or "all"
-            Names from `sysdyn.PASSES`; those that do not apply are skipped. With "canonical_frames" a, f and fx are
-            unknowns in other frames than those of the bodies, while inputs, noise and `output_terms` stay in these.
+            Names from `sysdyn.PASSES`; passes that do not apply are skipped. With "canonical_frames" the unknowns a, f
+            and fx are not in body frames, but inputs, noise and `output_terms` are.
         outputs : sequence of str and Measurement
             Quantities that keep their meaning under the passes, and measurements whose values are written in terms
             of the unknowns.
@@ -75,8 +75,8 @@ class Problem(Statement):
         Returns
         -------
         BlockSystem or AugmentedSystem
-            The latter for a problem with noise: its solution is the estimate, and its `plain` the BlockSystem of the
-            equations alone. Calls with equal arguments return the same object, which the problem caches.
+            An AugmentedSystem if the problem has noise: its solution is the estimate, and its attribute `plain` is the
+            BlockSystem of the equations. The problem caches the system, so equal arguments give the same object.
         """
         propagate, names = propagate and not self.noisy, named_passes(passes)
 
@@ -91,19 +91,20 @@ class Problem(Statement):
     def diagnose(
         self, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
     ) -> Diagnosis:
-        """Well-posedness of the problem at a known state, in names; `sysdyn.observability` diagnoses a log.
+        """Check whether the problem is well posed at a known state; `sysdyn.observability` checks a log.
 
         Parameters
         ----------
         available : sequence of Measurement
-            Sensors that could be added where some are missing.
+            Sensors that could be added if measurements are missing.
         active : mapping of str to bool or (m,) bool, optional
-            Switchable measurements that are on, as in a call of a Solver; the equations of the others do not count.
+            On (True) or off for Switchable measurements, as in a call of a Solver. The equations of a measurement that
+            is off do not count.
 
         Returns
         -------
         Diagnosis
-            It prints.
+            Undetermined unknowns, redundant measurements and remedies, by name.
 
         Raises
         ------
@@ -132,15 +133,15 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
     Parameters
     ----------
     model : Model
-        The robot. Coupled joints follow the others: only independent joints have known q̈, and their τ includes the
-        load of the dependent ones, whose own τ is zero (or given as ``y={"followers": …}``). Loops (`sysdyn.closures`)
-        stay open, with an IgnoredWarning, because they do not determine τ: for the torques of motors use
-        `hybrid_dynamics` with τ = 0 at the joints without a motor.
+        The robot. Only independent joints have known q̈, and their τ includes the load of the dependent (coupled)
+        joints, whose own τ is zero or given as ``y={"followers": …}``. Loops (`sysdyn.closures`) stay open, with an
+        IgnoredWarning, because τ is not unique with them: for motor torques use `hybrid_dynamics` with τ = 0 at the
+        joints without a motor.
     contacts : sequence of Contact and ContactWrench, optional
-        Contacts of a floating robot with the world, in addition to fx. The base is unactuated. Among all contact
-        wrenches that agree with q̈ the one of least norm is returned, in the units of their noise (components of a
-        Contact have equal weights in N and N m), with the joint torques that belong to it. q̈ has to keep standing
-        feet at rest; this is not checked.
+        Contacts of a floating robot with the world, in addition to fx. The base is unactuated. The result has the
+        contact wrenches of least norm among those that agree with q̈, and the corresponding joint torques. The norm is
+        weighted by the noise of the contacts (components of a Contact have equal weights in N and N m). q̈ has to keep
+        standing feet at rest; this is not checked.
 
     Raises
     ------
@@ -171,7 +172,7 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
 def forward_dynamics(model: Model) -> Problem:
     """Forward dynamics: q̈ from τ and fx. Nori eq. (13).
 
-    The couplings and loops of the model (`sysdyn.closures`) are closed.
+    Couplings and loops of the model (`sysdyn.closures`) are constraints.
     """
     return Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx"), *closures(model)])
 
@@ -179,7 +180,7 @@ def forward_dynamics(model: Model) -> Problem:
 def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
     """Hybrid dynamics: known τ of the joints in `torque`, known q̈ of all others, and known fx. RBDA section 9.2.
 
-    Coupled joints follow as in `inverse_dynamics`. The loops of the model are closed.
+    Coupled joints are treated as in `inverse_dynamics`. Loops of the model are constraints.
 
     Raises
     ------
@@ -198,5 +199,5 @@ def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
 
 
 def _zero_motor_torque(joints: Sequence[str]) -> list[Measurement]:
-    """The measurement which states that no motor drives these joints; none without joints."""
+    """A measurement of zero motor torque at these joints; empty without joints."""
     return [MotorTorque(joints, name="followers", optional=True)] if joints else []

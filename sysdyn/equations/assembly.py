@@ -53,8 +53,8 @@ class Assembly:
 def with_entry_inputs(assembly: Assembly, graph: Graph) -> Assembly:
     """Copy of the system over `graph`, in which every entry that depends on the state is a separate input.
 
-    Equal or opposite entries share an input, because X occurs in c(a) and in c(f). An elimination of this copy has the
-    operations of the *solve* scope: those of computing X, v, c and ν do not count.
+    Equal or opposite entries share an input, because X occurs in c(a) and in c(f). An elimination of this copy counts
+    the operations of the *solve* scope, without the computation of X, v, c and ν.
     """
     inputs: dict[int, Expr] = {}  # by the node of the entry
 

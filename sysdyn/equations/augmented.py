@@ -7,8 +7,9 @@ The equations E d + e = 0 are exact and Y d + y₀ = ε, ε ~ N(0, Σ), are nois
     E d + e = 0
     Y d + y₀ − Σ μ = 0
 
-This is symmetric, linear in Σ, and as well posed for Σ → 0 as the exact problem. The block of its inverse that belongs
-to d is the posterior covariance. Björck (1996), section 2.5; Golub and Van Loan (2013), section 6.2.
+The matrix is symmetric and linear in Σ. For Σ → 0 the system stays as well posed as the exact problem. The block of the
+inverse at the rows and columns of d is the posterior covariance. Björck (1996), section 2.5; Golub and Van Loan (2013),
+section 6.2.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from sysdyn.model.kinematics import path
 from sysdyn.sparse.condition import equilibration, rank_condition
 from sysdyn.sparse.superlu import factors
 
-# Below this reciprocal condition number of an augmented matrix that of the equations without multipliers counts, if
-# greater: the former may be the square of the latter.
+# If the augmented matrix has a smaller reciprocal condition number, the equations without multipliers are checked too,
+# because augmenting can square their condition number.
 SQUARED = 1e-6
 
 
 class AugmentedSystem(System):
-    """The symmetric system of an estimate. Its unknowns are those of the problem, then one multiplier an equation.
+    """The symmetric system of an estimate: the unknowns of the problem, then one multiplier per equation.
 
     n_unknowns: number of columns before the multipliers. tree_node: the body that each column belongs to, for orders
     that follow the kinematic tree.
@@ -56,8 +57,8 @@ class AugmentedSystem(System):
     def estimability(self, entries: np.ndarray) -> float:
         """Reciprocal condition number of the equations without multipliers, for one row of `values`.
 
-        The lesser of two: that of the exact equations, which have to be independent, and that of all equations, which
-        have to determine the unknowns. An equation of variance zero is exact. From dense singular values.
+        The minimum over two dense matrices: the exact equations, which have to be independent, and all equations, which
+        have to determine the unknowns. An equation of variance zero is exact.
         """
         D = self.matrix(self.drop_rounding(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         exact = self.matrix(entries).diagonal()[self.n_unknowns :] == 0.0
@@ -116,17 +117,17 @@ class AugmentedSystem(System):
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Equal factors of rows and columns, without regard to Σ."""
+        """Scaling factors (equal for rows and columns) that equilibrate the matrix without Σ."""
         sizes = np.where(self._covariance, 0.0, self.typical_sizes)
         rows, columns = equilibration(*self.coordinates, sizes, self.shape)
         both = np.sqrt(rows * columns)
         return both, both
 
     def completed(self, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """Unknowns d (N, layout) of an estimate, completed by multipliers; NaN where Σ is singular.
+        """Solution d (N, layout) with the multipliers filled in; NaN where Σ is singular.
 
         μ = Σ⁻¹ (Y d + y₀), and λ minimises the residual E^T λ + Y^T μ of stationarity in natural units. entries (N or
-        1, nnz), b (N or 1, equations): of `values`. Multipliers in d are not read.
+        1, nnz) and b (N or 1, equations) are results of `values`. Multipliers in the argument d are ignored.
         """
         result = np.full((len(d), self.layout.n), np.nan)
         result[:, self.plain.columns] = d[:, self.plain.columns]
@@ -155,10 +156,10 @@ class AugmentedSystem(System):
         return multipliers
 
     def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) of terms that residuals are relative to; for stationarity the greatest of all its rows.
+        """Scales (N, equations) of relative residuals; all stationarity rows share the greatest scale among them.
 
-        In natural units. A multiplier that should be zero is a rounding error, so μ = Σ⁻¹ (Y d + y₀) counts with the
-        terms of Y d + y₀ instead of its value. Multipliers of equations that are switched off do not count.
+        The greatest is taken in equilibrated units. A multiplier μ = Σ⁻¹ (Y d + y₀) that should be zero is a rounding
+        error, so the absolute terms of Y d + y₀ replace its value. Equations that are switched off have scale inf.
         """
         (r, c), n = self.coordinates, self.n_unknowns
         off = self.row_sums(np.where(r == c, 0.0, size))[:, n:] == 0.0
@@ -173,14 +174,14 @@ class AugmentedSystem(System):
         return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """`System.scaled` with variances of 1, or 0: other values do not decide whether there is one estimate."""
+        """`System.scaled` with nonzero variances set to 1: their size is irrelevant to uniqueness."""
         scale, (r, c) = self.scaling[0], self.coordinates
         covariance = np.where((r == c) & (entries != 0.0), -1.0, 0.0)
         return self.matrix(np.where(self._covariance, covariance, entries * scale[r] * scale[c]))
 
 
 def _put_covariance(rows: list[Row], noise: Noise, scalars: np.ndarray, numbers: Sequence[int]) -> None:
-    """Put −Σ into the rows and columns `numbers`, those of its multipliers; scalars: the inputs that Σ is made of."""
+    """Put −Σ into the rows and columns `numbers` of its multipliers. scalars: inputs from which Σ is computed."""
     for k, i in enumerate(numbers):
         for l, j in enumerate(numbers):
             if k == l or noise.full:
@@ -188,7 +189,7 @@ def _put_covariance(rows: list[Row], noise: Noise, scalars: np.ndarray, numbers:
 
 
 def _switch(rows: list[Row], b: list, i: int, active) -> None:
-    """Multiply equation i by `active`: unchanged where that is 1; it reads −μ_i = 0 where that is 0."""
+    """Multiply equation i by `active`: 1 leaves it unchanged, 0 replaces it by −μ_i = 0."""
     for j, x in rows[i].items():
         if j == i:
             rows[i][i] = x * active - (1.0 - active)
@@ -199,7 +200,7 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
 
 
 def bodies_of_columns(plain: BlockSystem) -> list[int]:
-    """Body of each unknown; the wrench of a constraint belongs to the `_common_body` of the bodies that it loads."""
+    """Body of each unknown. A constraint wrench is assigned to the `_common_body` of the bodies on which it acts."""
     bodies = [block[1] for block in plain.col_blocks]
     for c in (c for c, block in enumerate(plain.col_blocks) if block[0] == "w"):
         rows = zip(plain.row_blocks, plain.assembly.rows, strict=True)
@@ -208,13 +209,13 @@ def bodies_of_columns(plain: BlockSystem) -> list[int]:
 
 
 def _bodies_of_rows(plain: BlockSystem, bodies: Sequence[int]) -> list[int]:
-    """Body of each row, from those of the unknowns; a measurement belongs to the `_common_body` of its unknowns."""
+    """Body of each row. A measurement is assigned to the `_common_body` of its unknowns. bodies: of the unknowns."""
     rows = zip(plain.row_blocks, plain.assembly.rows, strict=True)
     return [block[1] if block[0] != "y" else _common_body(plain, {bodies[c] for c in row}) for block, row in rows]
 
 
 def _common_body(plain: BlockSystem, bodies: set[int]) -> int:
-    """The last body if all are on one path to the root, else their nearest common ancestor; −1 for the world."""
+    """The outermost body if all are on one path to the root, else their nearest common ancestor; −1 for the world."""
     paths = [path(plain.model, i) for i in bodies]
     longest = max(paths, key=len, default=[])
     if bodies <= set(longest):

@@ -10,22 +10,22 @@ import numpy as np
 
 from sysdyn.equations.system import System
 
-# Most entries of D of all states whose residuals are computed at a time (40 MB an array).
+# Residuals are computed in chunks of states with at most this many entries of D in total (40 MB an array).
 RESIDUAL_ENTRIES = 5_000_000
 # Terms of a row below this share of its natural terms are rounding errors (45,000 rounding units).
 ROUNDING_SHARE = 1e-11
 
 
 class Residual(NamedTuple):
-    """D d + b at N states, and how far that is from zero.
+    """Residual D d + b at N states, and its backward errors.
 
-    rows (N, equations): D d + b itself
-    backward_error (N,): the least relative change of each entry of D and b that makes d exact, that is, the greatest
-        |D d + b|_i / (|D| s + |b|)_i over the rows (Oettli and Prager 1964). The size s_j of an unknown is the greatest
-        component of the vector of three that d_j belongs to, since rotated frames mix these. A row whose terms are
-        below 1e-11 of its natural terms has rounding errors alone, so its residual is relative to the natural terms. In
-        these an unknown is as large as the greatest of its kind (acceleration, force) at its body, in the units that
-        equilibrate D (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns)
+    rows (N, equations): D d + b
+    backward_error (N,): componentwise backward error: the least relative change of each entry of D and b that makes d
+        exact, max_i |D d + b|_i / (|D| s + |b|)_i (Oettli and Prager 1964). s_j is the greatest component of the
+        3-vector that contains d_j, because rotated frames mix its components. If the terms of a row are below 1e-11 of
+        its natural terms, they are rounding errors and the natural terms are the denominator: there s_j is the greatest
+        unknown of the same kind (acceleration, force) at the same body, in the units that equilibrate D (Arioli, Demmel
+        and Duff 1989 take the greatest of all unknowns)
     normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
     """
 

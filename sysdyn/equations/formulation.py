@@ -1,8 +1,8 @@
 """The formulation of a problem's equations: which unknowns they have, in which frames, and of which model.
 
-A reduction (a pass of `sysdyn.passes`) is a function of a formulation that returns the reduced one, or None where it
-does not apply. It acts before rows are written, so that entries are as sparse as the reduced model makes them. It
-changes the unknowns by a linear map: `Formulation.output_terms` gives the scalars of a quantity in terms of them.
+A reduction (a pass of `sysdyn.passes`) maps a formulation to a reduced one, or returns None if it does not apply. It
+acts before rows are written, so that the entries are as sparse as the reduced model permits. It changes the unknowns by
+a linear map: `Formulation.output_terms` expresses the scalars of a quantity in the changed unknowns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sysdyn.passes import PAPER, named_passes
 
 # Treatments of known quantities: rows x = y, or substituted into b.
 KNOWN = ("rows", "substituted")
-# Greatest relative difference of coefficients and bias that counts as rounding (between rounding and motion).
+# Greatest relative difference of coefficients and bias that is a rounding error (between rounding and motion).
 GALILEAN_TOLERANCE = 1e-9
 
 
@@ -38,9 +38,9 @@ class Formulation:
     """Unknowns, frames and model of a problem's equations.
 
     known: "rows" or "substituted". passes: the reductions that were applied. reduced_model: the model whose equations
-    of motion are written. frames (nb, 6, 6): motion transforms from the frames of bodies to those of their equations,
-    where a, f and fx are unknowns; None if these are the same. fx_in_body_frame: bodies whose fx stays in the body's
-    frame. outputs: measurements whose values are outputs.
+    of motion are written. frames (nb, 6, 6): motion transforms from body frames to equation frames, in which a, f and
+    fx are unknowns; None if the two are equal. fx_in_body_frame: bodies whose fx stays in the body frame. outputs:
+    measurements whose values are outputs.
     """
 
     problem: Statement
@@ -63,7 +63,7 @@ class Formulation:
 
     @property
     def classical(self) -> bool:
-        """True if a is the classical acceleration of the origins of bodies."""
+        """True if a is the classical acceleration of the body origins."""
         return "classical_accelerations" in self.passes
 
     @cached_property
@@ -72,20 +72,20 @@ class Formulation:
         return tuple(self.classical and galilean_invariant(self.problem.model, m) for m in self.outputs)
 
     def from_equation_frame(self, quantity: str, body: int) -> np.ndarray | None:
-        """Transform (6, 6) of a quantity from the frame of the equations to that of the body; None: the same."""
+        """Transform (6, 6) of a quantity from the equation frame to the body frame; None if they are equal."""
         if self.frames is None or not is_spatial(quantity) or (quantity == "fx" and body in self.fx_in_body_frame):
             return None
         X = self.frames[body]
         return (X.T if QUANTITY[quantity].is_force else X_inverse(X)).astype(object)
 
     def to_equation_frame(self, quantity: str, body: int) -> np.ndarray:
-        """Transform (6, 6) of a quantity from the frame of the body to that of its equations."""
+        """Transform (6, 6) of a quantity from the body frame to the equation frame."""
         assert self.frames is not None
         X = self.frames[body]
         return (X_inverse(X).T if QUANTITY[quantity].is_force else X).astype(object)
 
     def rows_for_known(self, quantity: str, body: int, components: list[int], x: list) -> tuple[np.ndarray, list]:
-        """(rows (m, size), values (m)) of the equations which state that `components` of a block have the values x."""
+        """(rows (m, size), values (m)) of equations that fix m `components` of a block at the values x."""
         transform, size = self.from_equation_frame(quantity, body), self.layout.size(quantity, body)
         if transform is not None and components != list(range(6)):
             return transform[components], x
@@ -96,7 +96,7 @@ class Formulation:
     def output_terms(self, quantity: str) -> list[dict[int, float]]:
         """Each scalar of a quantity, in its body's frame, as {column: coefficient}.
 
-        Empty for scalars without a column, and, where frames were changed, for known ones.
+        Empty for scalars without a column; if frames were changed, also for known scalars.
         """
         known = self.problem.knows(quantity) if self.frames is not None else frozenset()
         column = {c: k for k, c in enumerate(self.columns)}
@@ -115,7 +115,7 @@ def formulate(
     problem: Statement, layout: str = "paper", known: str = "rows", propagate: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
 ) -> Formulation:  # fmt: skip
-    """The paper's formulation, reduced by those of the passes that apply to the problem. Raises UnknownName.
+    """The paper's formulation, reduced by the passes that apply to the problem. Raises UnknownName.
 
     layout, known, propagate, outputs: see `sysdyn.Problem.system`.
     """
@@ -132,10 +132,10 @@ def formulate(
 
 
 def _canonical_frames(form: Formulation, outputs: Sequence[Output]) -> Formulation | None:
-    """Choose frames whose z is the joint's axis, except for bodies with noise in their equations of motion.
+    """Choose frames whose z is the joint axis, except for bodies with noisy equations of motion.
 
-    Such rows have more entries in other frames than canonical ones save: 133,900 operations instead of 112,800 for the
-    iCub if all equations of motion are noisy.
+    Changed frames add entries to noisy rows and cost more than canonical frames save: 133,900 operations instead of
+    112,800 for the iCub if all equations of motion are noisy.
     """
     noise = [m.of if isinstance(m, Wrapped) else m for m in form.problem.noisy]
     blocks = [block for m in noise if isinstance(m, ModelNoise) for block in m.blocks(form.problem.model)]
@@ -150,7 +150,7 @@ def _canonical_frames(form: Formulation, outputs: Sequence[Output]) -> Formulati
 
 
 def _base_parameters(form: Formulation, outputs: Sequence[Output]) -> Formulation | None:
-    """Move inertial parameters that no joint feels to the parent, except for bodies whose f is measured."""
+    """Regroup unidentifiable inertial parameters with the parent's, except for bodies whose f is measured."""
     problem = form.problem
     if problem.parameters or problem.noisy or "f" in outputs or problem.knows("f"):
         return None
@@ -187,9 +187,8 @@ def blocks_of(model: Model, measurements: Sequence[Measurement]) -> set[tuple[st
 def galilean_invariant(model: Model, m: Measurement) -> bool:
     """True if the value of a measurement is independent of linear velocities, given the classical acceleration a_c.
 
-    An observer in uniform motion measures the same. With a = a_c + [0; v × ω], the value is
-    Y a_c + (Y [0; v × ω] + b_Y). Y and the bracket are compared at a random state, with its linear velocities and with
-    others.
+    An observer in uniform motion measures the same value. With a = a_c + [0; v × ω] it is Y a_c + (Y [0; v × ω] + b_Y).
+    Y and the bracket are compared at one random state with two sets of linear velocities.
     """
     q, qd, _ = model.random_state(seed=5)
     X = joint_transforms(model, q)

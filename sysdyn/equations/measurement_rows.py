@@ -1,4 +1,4 @@
-"""Rows of measurements: known values, sensors and constraints with their wrenches, and measured outputs."""
+"""Rows of measurements: known quantities, sensors, constraints with their wrenches, and measured outputs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def measurement_row_name(m: Measurement, component: str) -> str:
 class MeasurementRows:
     """Adds measurements to the equations of motion `rows` of a formulation.
 
-    X, v: joint transforms and velocities of bodies in the frames of their equations. shift: [v × ω] of each body, its
-    spatial less its classical acceleration, if a is classical; else empty.
+    X, v: joint transforms and velocities of bodies in equation frames. shift: v × ω of each body, the linear part of
+    spatial minus classical acceleration, if a is classical; else empty.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class MeasurementRows:
         self._angular = replace(self._context, velocities=angular)
 
     def add_further_quantities(self) -> None:
-        """Add the terms of further quantities to c(f) and c(τ)."""
+        """Add the terms of user-defined quantities (`Layout.further`) to c(f) and c(τ)."""
         form = self._form
         for x in form.layout.further:
             for i in range(form.problem.model.nb):
@@ -58,7 +58,7 @@ class MeasurementRows:
                     )
 
     def add_known(self, known: Mapping[str, np.ndarray]) -> dict[int, Expr]:
-        """Add a row x = y for each known scalar, if the formulation has these; return {column in the layout: y}.
+        """Add a row x = y for each known scalar if `form.known` is "rows"; return {column in the layout: y}.
 
         known: {quantity: inputs y at full size}.
         """
@@ -78,10 +78,10 @@ class MeasurementRows:
         return values
 
     def add(self, number: int, m: Measurement, y: np.ndarray) -> None:
-        """Add the rows of a measurement with value y, and the wrench of a constraint to the rows of bodies."""
+        """Add the rows of a measurement with value y; for a constraint, also its wrench to c(f) and c(τ)."""
         form, model, context = self._form, self._form.problem.model, self._context
         names = m.components(model)
-        # the covariance of a rotated value would have to be rotated, too
+        # a noisy measurement is not rotated: its covariance would have to be rotated, too
         blocks, bias, rotation = m.solved_form(context) if m.noise is None else (m.rows(context), m.bias(context), None)
         parts, bias = self._of_unknowns(m, blocks, bias, self._shift)
         value = y if rotation is None else rotation @ y
@@ -92,7 +92,7 @@ class MeasurementRows:
                 self._add_load(equation, i, columns, L)
 
     def output(self, m: Measurement, galilean: bool) -> Rows:
-        """The value y = Y d + b_Y of a measurement. galilean: y is free of linear velocities, which are set to 0."""
+        """The value y = Y d + b_Y of a measurement. galilean: y is independent of linear velocities, so they are 0."""
         names = m.components(self._form.problem.model)
         context, shift = (self._angular, []) if galilean else (self._context, self._shift)
         parts, bias = self._of_unknowns(m, m.rows(context), m.bias(context), shift)
@@ -106,7 +106,7 @@ class MeasurementRows:
         return rows
 
     def _add_load(self, equation: str, i: int, columns: range, coefficients: np.ndarray) -> None:
-        """Add unknowns that act in c(f_i) or c(τ_i) as fx_i or τ_i do; coefficients: in the frame of the body."""
+        """Add load terms to c(f_i) or c(τ_i), with the sign of fx_i or τ_i; coefficients are in the body frame."""
         load = np.asarray(coefficients).astype(object)
         if equation == "f" and self._form.frames is not None:
             load = self._form.to_equation_frame("f", i) @ load
@@ -115,7 +115,7 @@ class MeasurementRows:
     def _of_unknowns(
         self, m: Measurement, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray, shift: list[np.ndarray]
     ) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:
-        """Write the equations of a measurement in the frames of the unknowns; returns (parts, bias)."""
+        """(parts, bias) of a measurement, transformed from body frames to equation frames."""
         layout, parts = self._form.layout, []
         size = len(m.components(self._form.problem.model))
         for (quantity, owner), coefficients in blocks.items():

@@ -4,12 +4,12 @@
     c(f_i)   −f_i + I_i a_i − fx_i + Σ_{j∈μ(i)} X_j^T f_j + ν_i = 0
     c(τ_i)   −τ_i + S_i^T f_i + A_i q̈_i = 0                  (A_i: armature, not in the paper)
 
-A propagated unknown Xa_i or Xf_j replaces the product X_i a_λ(i) or X_j^T f_j, and determines its factor:
+A propagated unknown Xa_i or Xf_j replaces the product X_i a_λ(i) or X_j^T f_j. A further equation gives the factor:
 
     c(Xa_i)  −a_λ(i) + X_i⁻¹ Xa_i = 0
     c(Xf_j)  −f_j + X_j^{−T} Xf_j = 0
 
-With the net force as a variable: c(fB_i): −fB_i + I_i a_i + ν_i = 0 and fB_i in place of I_i a_i + ν_i in c(f_i).
+If the net force fB is an unknown, c(fB_i) is −fB_i + I_i a_i + ν_i = 0, and fB_i replaces I_i a_i + ν_i in c(f_i).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def newton_euler(
 def _classical_bias(
     model: Model, i: int, q: np.ndarray, qd: np.ndarray, v: list[np.ndarray], inertia: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """c_i and ν_i of classical accelerations, which need no linear velocity but that across the joint.
+    """c_i and ν_i of classical accelerations; the only linear velocity in them is the joint's own, v_J.
 
     c = [ω_i × ω_J;  E (ω_λ × (ω_λ × r)) + 2 E ω_λ × v_J + ω_J × v_J],    ν = [ω × J ω;  ω × (ω × h)]
     """

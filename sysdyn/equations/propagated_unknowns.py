@@ -1,16 +1,16 @@
-"""Further unknowns X a or X^T f that let accelerations (wrenches) be propagated from a sensor to the base (tip).
+"""Propagated unknowns X a and X^T f, by which accelerations propagate from a sensor to the base, wrenches to the tips.
 
 The equation c(a_i) gives a_i from the acceleration of the parent, and c(f_i) gives f_i from the wrenches of the
-children, both by pivots −1. In the opposite direction the pivots are entries of X_i, each of which vanishes at some q.
-There the product becomes an unknown h, and its factor follows without a division:
+children, both by pivots −1. In the opposite direction the pivots are entries of X_i, and each vanishes at some q. There
+the product becomes an unknown h, and a row with pivots −1 gives the factor:
 
     h = X_i a_λ(i)    −a_λ(i) + X_i⁻¹ h = 0      from a body with measured a to a free root with unknown q̈
     h = X_j^T f_j     −f_j + X_j^{−T} h = 0      from a body with measured f, or known τ of a free joint, to one with
                                                  unknown fx
 
-The system is then triangular with an accelerometer on a hand, or with a force sensor at the hip that measures the
-wrench on the foot. It also is in inverse dynamics on one foot, whose contact states the acceleration of the foot and
-has an unknown wrench. For other constraints the recursive orders need fewer operations.
+Examples of systems that become triangular: an accelerometer on a hand, a force sensor at the hip that measures the
+wrench on the foot, inverse dynamics in single support (the contact fixes the acceleration of the foot and has an
+unknown wrench). For other constraints the recursive orders need fewer operations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import path
 
-# Relative difference of a coefficient at two random states below which it is constant: rounding errors.
+# A coefficient is constant if it differs by less than this share between two random states (rounding errors).
 UNVARIED = 1e-9
 
 # A block of unknowns: quantity and body.
@@ -37,7 +37,7 @@ def propagated_blocks(problem: Statement) -> tuple[Block, ...]:
 
 
 class _MeasuredBlocks:
-    """Which accelerations and wrenches of bodies are measured by known values and by sensors of nothing else."""
+    """Body accelerations and wrenches that are measured directly: by known values, or by rows with no other unknown."""
 
     def __init__(self, problem: Statement):
         self.model, self.problem = problem.model, problem
@@ -61,13 +61,13 @@ class _MeasuredBlocks:
         return np.array_equal(self.model.joints[i].S, np.eye(6))
 
     def _single_support(self) -> Constraint | None:
-        """The constraint, if it is the only one, the free root has known τ and all other joints known q̈; else None."""
+        """The only constraint of a robot whose free root has known τ and whose other joints have known q̈; else None."""
         roots = [self.model.v_slice(i) for i in range(self.model.nb) if self._is_free(i)]
         driven = driven_freedoms(self.problem) == {k for part in roots for k in range(part.start, part.stop)}
         return self.problem.constraints[0] if driven and len(self.problem.constraints) == 1 else None
 
     def acceleration_paths(self) -> list[int]:
-        """Bodies between a measured acceleration and a free root: their acceleration gives that of the parent."""
+        """Bodies i on the path from a measured acceleration to a free root, where a_i gives a_λ(i)."""
         paths = [path(self.model, i) for i in range(self.model.nb) if self._is_determined("a", i)]
         bodies: list[int] = []
         for root in sorted({p[-1] for p in paths}):
@@ -76,7 +76,7 @@ class _MeasuredBlocks:
         return bodies
 
     def wrench_paths(self) -> list[int]:
-        """Bodies between one with measured wrench and one with unknown fx: the wrench of the parent gives theirs."""
+        """Bodies j on the path from a measured wrench to a body with unknown fx, where f_λ(j) gives f_j."""
         bodies = range(self.model.nb)
         sources = {
             i for i in bodies if self._is_determined("f", i) or (self._is_free(i) and self._n_known("tau", i) == 6)
@@ -93,12 +93,12 @@ class _MeasuredBlocks:
 
 
 def _same(first: list[list[float]], second: list[list[float]]) -> bool:
-    """True if coefficients at two states differ by rounding alone, so that they are constant."""
+    """True if coefficients at two states agree up to rounding errors."""
     return len(first) == len(second) and bool(np.allclose(first, second, rtol=UNVARIED, atol=UNVARIED))
 
 
 def _rows_by_block(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
-    """{block: coefficients of the rows of sensors, and of the support, that contain this block alone}."""
+    """{block: coefficients of the rows of sensors and of the support with this block as their only unknowns}."""
     model, layout = problem.model, Layout(problem.model)
     by_block: dict[Block, list[list[float]]] = {}
     for m in (m for m in problem.custom if m is support or not isinstance(m, Constraint)):

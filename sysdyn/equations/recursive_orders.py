@@ -1,8 +1,9 @@
 """Classical algorithms as elimination orders: RNEA, CRBA + LTDL and ABA as permutations of D.
 
-Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i if it
-is unknown, and q̈_i if τ_i is known: then its pivot is the remaining joint-space inertia, positive at every state.
-Last, the rows of constraints give their wrenches, from A H⁻¹ A^T, positive definite if the constraints are independent.
+Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1. c(τ_i) gives τ_i if it
+is unknown. If τ_i is known, it gives q̈_i, and its pivot is the remaining joint-space inertia, positive at every state.
+The rows of constraints come last and give their wrenches. Their pivots factor A H⁻¹ A^T, which is positive definite if
+the constraints are independent.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class PivotRecorder:
         self.col_perm.append(column)
 
     def add_known(self) -> None:
-        """Take pivots of the rows x = y of known scalars."""
+        """Append the pivots of the rows x = y of known scalars."""
         for i in range(self.nb):
             for quantity in ("fx", "tau", "qdd"):
                 for number in self.system.layout.columns(quantity, i):
@@ -60,7 +61,7 @@ class PivotRecorder:
                         self.add(self._row_of_known[column], column)
 
     def add_block(self, quantity: str, i: int, equation: tuple[str, int] | None = None) -> None:
-        """Take pivots of the row block `equation`, by default c(quantity_i), in the column block quantity_i."""
+        """Append the pivots of the row block `equation` (default c(quantity_i)) and the column block quantity_i."""
         numbers = self.system.layout.columns(quantity, i)
         for r, number in zip(self._rows[equation or (quantity, i)], numbers, strict=True):
             self.add(r, self._column[number])
@@ -70,13 +71,13 @@ class PivotRecorder:
             self.add_block("fB", i)
 
     def add_torques(self, i: int, unknown: str) -> None:
-        """Take pivots of rows c(τ_i) in their unknown, τ_i or q̈_i."""
+        """Append the pivots of the rows c(τ_i) in the columns of their unknown, τ_i or q̈_i."""
         for k, number in enumerate(self.system.layout.columns(unknown, i)):
             if (i, k) not in self.known[unknown]:
                 self.add(self._rows["tau", i][k], self._column[number])
 
     def permutations(self) -> Permutations:
-        """Take pivots of the rows of constraints in their wrenches, and return the order."""
+        """Append the pivots of the rows of constraints in the columns of their wrenches, and return the order."""
         for k in range(len(self.system.problem.constraints)):
             self.add_block("w", k, ("y", len(self.system.problem.raw) + k))
         return self.row_perm, self.col_perm

@@ -39,14 +39,14 @@ from sysdyn.sparse.lu import is_unit
 SINGULAR = 1e-12
 # Reciprocal condition of matrices that are singular in all units (a twentieth of the rounding unit).
 SURELY_SINGULAR = 1e-17
-# Number of random states at which sizes of entries are taken, to scale rows and columns (more change little).
+# Number of random states from which rows and columns are scaled (more change little).
 SCALE_STATES = 4
 # Entries below this share of their typical size count as zero (45 rounding units).
 ENTRY_ROUNDING = 1e-14
 
 
 class System:
-    """Equations over named unknowns: a problem's own (`BlockSystem`), or those of its estimate.
+    """Equations over named unknowns: those of a problem (`BlockSystem`) or of its estimate.
 
     form, layout            choices by which the equations are written, and places of the unknowns
     columns                 number in the layout of each scalar unknown that has a column here
@@ -65,7 +65,7 @@ class System:
         self.problem, self.model, self.passes = form.problem, form.problem.model, form.passes
 
     def rewrite(self, plain: Assembly) -> Assembly:
-        """Turn the equations of the problem into those of this system, in the same graph."""
+        """The equations of this system from those of the problem, in the same graph."""
         return plain
 
     def build(self, graph: Graph, segmented: bool = False) -> Assembly:
@@ -73,7 +73,7 @@ class System:
         return self.rewrite(self.plain.build(graph, segmented))
 
     def build_copy(self) -> Assembly:
-        """The system over a new graph, with a segment of the program for each body; copied, since that is faster."""
+        """The system over a new graph, with a program segment per body. Copies a cached one, which is faster."""
         return self._segmented.copy()
 
     @cached_property
@@ -82,7 +82,7 @@ class System:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """The system over a graph of its own, to read from."""
+        """The system over a shared graph, for reading only."""
         return self.rewrite(self.plain.assembly)
 
     def output_terms(self, quantity: str) -> list[dict[int, float]]:
@@ -91,7 +91,7 @@ class System:
 
     @property
     def sharing(self) -> str:
-        """Which equal results an elimination computes once: see `Graph`."""
+        """How an elimination shares equal expressions; see `Graph`."""
         return "algebraic" if "symmetric_elimination" in self.passes else "structural"
 
     # ---- names and pattern -------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class System:
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 
-        Missing ones are as declared: parameters of the model, covariances, switches that are on. Others are zero.
+        Missing parameters, covariances and switches have their declared defaults; other missing inputs are zero.
         """
         out = interpreter.run_groups(self.program, self._full(inputs))
         return out["D"], out["b"]
@@ -175,7 +175,7 @@ class System:
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every group of inputs; missing ones are their defaults, or zero."""
+        """Every group of inputs, missing ones filled with their defaults or zero."""
         defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
         values = {**defaults, **inputs}
         return {name: values.get(name, np.zeros(size)) for name, size in self.program.inputs.sizes.items()}
@@ -244,19 +244,20 @@ class System:
         return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Factors as in `scaling` that minimise the condition number for one row of `values`; see `bauer_condition`."""
+        """(rows, columns): scaling factors that minimise the condition number at one state; see `bauer_condition`."""
         (rows, columns), (r, c) = self.scaling, self.coordinates
         clean = self.drop_rounding(entries)
         _, *both = bauer_condition(self.matrix(clean * rows[r] * columns[c]))
         return rows * both[0], columns * both[1]
 
     def reciprocal_condition(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        """1/κ of the square matrix of one row of `values`, with Skeel's κ in the units of unknowns that make it least.
+        """1/κ of the square matrix of one row of `values`, with Skeel's κ minimised over the units of the unknowns.
 
-        It is the least relative change of entries that makes the matrix singular: 1 is well-conditioned, 0 singular.
+        1/κ is the least relative change of entries that makes the matrix singular: 1 is well-conditioned, 0 singular.
         Entries below 1e-14 of their typical size count as zeros. A cheaper lower bound, in the units of `scaling`, is
-        returned if it is at least `sufficient`, or below 1e-17: in other units a row of rounding errors looks regular
-        (see `bauer_condition`). For problems with noise it is the greater of this bound and 1/κ in SI units.
+        returned if it is at least `sufficient` or below 1e-17, because in other units a row of rounding errors looks
+        regular (see `bauer_condition`). For problems with noise the result is the greater of this bound and 1/κ in SI
+        units.
         """
         clean = self.drop_rounding(entries)
         scaled = self.scaled(clean)
@@ -273,8 +274,8 @@ class System:
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
         """Reciprocal condition number that decides whether a state can be solved, for one row of `values`.
 
-        That is `reciprocal_condition`. The multipliers of an estimate may make its matrix look singular though its
-        equations are not, so there it is the greater of that and `AugmentedSystem.estimability`.
+        For a plain system: `reciprocal_condition`. In an estimate multipliers can make a regular problem look
+        singular, so `AugmentedSystem` takes the greater of `reciprocal_condition` and `estimability`.
         """
         return self.reciprocal_condition(entries, sufficient)
 
@@ -289,7 +290,7 @@ class System:
         Returns
         -------
         (equations, unknowns) csr_matrix
-            With an entry at each place of the worst-case pattern.
+            The stored entries are those of the worst-case pattern, zeros included.
         """
         return self.matrix(self.values({"q": self._one_state("q", q), "qd": np.zeros(self.model.nv)})[0][0])
 
@@ -326,7 +327,7 @@ class System:
     # ---- sizes of residuals, see `sysdyn.equations.backward_error` -----------------------------------------------
 
     def residual_scale(self, scale: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Sizes (N, equations) that residuals are relative to; scale: sums of absolute terms, size (N, nnz): |D|."""
+        """Scales (N, equations) of relative residuals. scale: sums of absolute terms; size (N, nnz): |D|."""
         return scale
 
     def row_sums(self, terms: np.ndarray) -> np.ndarray:
@@ -340,7 +341,7 @@ class System:
 
     @cached_property
     def unknown_groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each unknown, numbers (columns,) of its vector of three components and of its kind at its body."""
+        """Group numbers (columns,) of each unknown: by 3-vector, and by body and units."""
         vectors: dict[tuple, int] = {}
         kinds: dict[tuple, int] = {}
         groups = []
@@ -368,7 +369,7 @@ class BlockSystem(System):
     row_blocks, col_blocks : tuple of (str, int)
         Quantity and number of the body; ("y", number of the measurement) for rows of measurements.
     columns : list of int
-        Number in `Problem.layout` of each scalar unknown that has a column.
+        Index in `Problem.layout` of each scalar unknown that has a column.
     """
 
     def __init__(self, form: Formulation):
@@ -379,7 +380,7 @@ class BlockSystem(System):
 
     @property
     def plain(self) -> BlockSystem:  # type: ignore[override]
-        """The system itself; of the system of an estimate its exact and noisy equations, without multipliers."""
+        """The equations of the problem without multipliers: this system itself."""
         return self
 
     def build(self, graph: Graph, segmented: bool = False) -> Assembly:
@@ -413,7 +414,7 @@ class BlockSystem(System):
         return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), outputs)
 
     def _reduced(self, graph: Graph, rows: Rows, value_of: Mapping[int, Expr]) -> Combination:
-        """The rows after known scalars without a column are moved into b; constants keep their exact value."""
+        """Move known scalars without a column into b, and renumber columns; constants keep their exact value."""
         column, b = {c: k for k, c in enumerate(self.columns)}, list(rows.b)
         for r, row in enumerate(rows.entries):
             for c in (c for c in row if c not in column):
@@ -448,9 +449,9 @@ class BlockSystem(System):
         return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
 
     def unit_pivots(self) -> list[tuple[int, int]]:
-        """(row, column) of exact rows that give an unknown by a coefficient of ±1, body by body from the leaves.
+        """Pivots ±1 (row, column) of exact rows, body by body from the leaves.
 
-        These unknowns follow from the others, which are unknown joint accelerations and external wrenches.
+        The columns without such a pivot are unknown joint accelerations and external wrenches.
         """
         rows, columns = self.assembly.rows, dict[tuple[str, int], list[int]]()
         exact = [r for r in range(len(rows)) if r not in self.noise_by_row]

@@ -1,6 +1,6 @@
 """The whitened system of an estimation problem: equations with independent errors of variance 1.
 
-Exact equations E d + e = 0 stay as they are. With Σ = L L^T, noisy ones become L⁻¹ (Y d + y₀) = ε, ε ~ N(0, 1), so
+Exact equations E d + e = 0 are unchanged. With Σ = L L^T, noisy equations become L⁻¹ (Y d + y₀) = ε, ε ~ N(0, 1), so
 that the estimate is a least-squares solution. Golub (1965); Bierman (1977).
 """
 
@@ -21,7 +21,7 @@ from sysdyn.program.graph import sqrt
 
 
 class WhitenedSystem(System):
-    """The equations of a problem with noise, the noisy ones in units of their standard deviations.
+    """The equations of a problem with noise; noisy equations are divided by their standard deviations.
 
     Rows and columns are as in `plain`. The row of a component that is switched off is zero.
     """
@@ -55,7 +55,7 @@ class WhitenedSystem(System):
 
 
 def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
-    """Rows of the Cholesky factor L, L L^T = Σ; a component of a full Σ that is switched off has no covariances."""
+    """Rows of the Cholesky factor L of Σ = L L^T. In a full Σ a component that is switched off is uncorrelated."""
     if not noise.full:
         return [{k: sqrt(numbers[k])} for k in range(noise.size)]
     L: list[Row] = []
@@ -88,7 +88,7 @@ def _scaled(row: Row, x) -> Row:
 
 
 def _subtract(row: Row, x, other: Row) -> None:
-    """Subtract: row −= x · other."""
+    """row −= x · other in place."""
     for j, entry in other.items():
         row[j] = row.get(j, 0.0) - x * entry
 
