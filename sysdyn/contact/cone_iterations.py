@@ -1,6 +1,6 @@
-"""Programs without branches for friction cones: projections, residuals, one step of ADMM or Gauss-Seidel.
+"""Branch-free programs for friction cones: projections, residuals, one step of ADMM or of Gauss-Seidel.
 
-`friction_cone` states the problem. The formulas hold for symbols and for numbers.
+`friction_cone` states the problem. The functions take symbols or numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sysdyn.runtime.time_loop import TimeLoop
 
 # Over-relaxation of ADMM (measured: better than 1).
 RELAXATION = 1.6
-# Added to squared norms, so that ‖0‖ > 0 and its derivative is 0; its square root vanishes in any other norm.
+# Added to squared norms, so that ‖0‖ > 0 has the derivative 0; negligible in all other norms.
 TINY = 1e-300
 # Share of the mean diagonal entry of Ω added to that of each point, for points that cannot move (chosen).
 DIAGONAL_REG = 1e-10
@@ -109,7 +109,7 @@ def _pgs(rows: Sequence[int], x: dict[str, np.ndarray], relaxed: bool) -> dict[s
 
 @cache
 def compile_step(rows: tuple[int, ...], method: str, relaxed: bool) -> Runner:
-    """Compile one step: from the arrays it reads to the next values "next NAME" of those it changes."""
+    """Compile one step of a method: from constants and iterates to the next iterates, "next NAME"."""
     m, points = sum(rows), len(rows)
     sizes = {"matrix": m * m, "free": m, "friction": points}
     changed = {"forces": m, **({"dual": m} if method == "admm" else {})}
@@ -156,7 +156,7 @@ def compile_projection(rows: tuple[int, ...]) -> tuple[Function, Function]:
 
 
 class ConeLoop:
-    """A compiled loop over the step of n states. It owns its arrays: one thread at a time may run it."""
+    """Compiled loop of steps for n states. It owns its arrays, so one thread at a time may run it."""
 
     def __init__(self, step: Runner, n: int):
         self.n = n

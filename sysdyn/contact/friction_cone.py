@@ -36,7 +36,7 @@ from sysdyn.runtime.runner import INTERMEDIATE_BYTES, Runner
 PENALTY = 0.2
 # Singular values below this share of the largest belong to redundant rows (chosen).
 RANK_TOL = 1e-10
-# Most changes between the methods after the first one (measured: two solve 1,200 states of robots).
+# Most alternations between the methods (measured: two solve 1,200 states of robots).
 MAX_ALTERNATIONS = 4
 # Alternating direction method of multipliers, projected Gauss-Seidel.
 METHODS = ("admm", "pgs")
@@ -199,7 +199,7 @@ class Coulomb:
         return -self._newton_inverse(omega, slope) @ (slope * self._inverse_scales(omega)[..., None, :])
 
     def _per_point(self, friction: ArrayLike) -> ArrayLike:
-        """μ of each point."""
+        """Friction coefficients μ (…, points)."""
         return np.full(len(self.rows), friction) if np.ndim(friction) == 0 else friction
 
     # ---- fixed-point iterations ------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Coulomb:
         return PointForces(*(np.asarray(x)[None] for x in self.residuals(w[0], b[0], mu[0], forces[0])))
 
     def _loop(self, method: str, step: Runner, n: int) -> ConeLoop:
-        """The loop over n states of this thread; it keeps those of one state and of the last batch size."""
+        """Loop over n states, one per thread; loops for one state and for the last batch size are kept."""
         loops = self._loops.__dict__
         key = f"{method} {min(n, 2)}"
         if key not in loops or loops[key].n != n:
@@ -231,7 +231,7 @@ class Coulomb:
     def _step_arrays(
         self, method: str, w: np.ndarray, b: np.ndarray, mu: np.ndarray, start: np.ndarray, cold: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """(arrays that a step reads, initial values of those that it changes)."""
+        """(constants of a step, initial iterates) by name."""
         n, m = b.shape
         if method == "pgs":
             constants = {"matrix": w.reshape(n, m * m), "free": b, "friction": mu, "steps": self._step_lengths(w)}

@@ -124,8 +124,8 @@ def impact(problem: Problem) -> Impact:
     Parameters
     ----------
     problem
-        Forward dynamics with contacts, loops or couplings that all hold after the impact: omit a foot that may lift
-        off. `stabilise=` of constraints is ignored.
+        Forward dynamics with contacts, loops or couplings that are all active after the impact: omit a foot that may
+        lift off. `stabilise=` of constraints is ignored.
 
     Raises
     ------

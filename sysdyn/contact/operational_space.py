@@ -106,8 +106,8 @@ def operational_space(
 
     Notes
     -----
-    A call raises SingularState, which names a component, where a result needs Ω⁻¹ and rows are linearly dependent, such
-    as at a stretched leg, or a joint moves no inertia.
+    A call raises SingularState, which names a component, if a result needs Ω⁻¹ and rows are linearly dependent, as at a
+    stretched leg. It also raises SingularState if a joint moves no inertia.
     """
     problem = forward_dynamics(model.replace(closures=())) + _as_constraints(constraints)
     names = [x.name for x in problem.constraints]
@@ -158,7 +158,7 @@ def _as_constraints(constraints: Constraint | str | Sequence[Constraint | str]) 
 def _guards(problem: Problem, written: GeneratedDynamics) -> list[tuple[Expr, float, str, float]]:
     """Guard of each pivot. Raises ProblemError for rows that are dependent at all sampled states.
 
-    The typical size of the pivot of row e is that of Ω_ee, from which it is a difference.
+    The pivot of row e is Ω_ee minus other terms, so its threshold is relative to the typical size of Ω_ee.
     """
     model, nv = problem.model, problem.model.nv
     rows = [(m.name, x) for m in problem.constraints for x in m.components(model)]

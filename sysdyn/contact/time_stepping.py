@@ -88,7 +88,7 @@ class StepData(NamedTuple):
     mu: np.ndarray
     solution: PointForces
     all_multipliers: np.ndarray  # of points, loops and couplings
-    weights: np.ndarray  # (…, rows): σ / h per J q̇
+    weights: np.ndarray  # (…, rows): factors of J q̇ in σ / h
 
 
 class Unilateral:
@@ -255,17 +255,17 @@ class Unilateral:
 
     @cached_property
     def _external(self) -> Kinematics:
-        """Σ J_i^T fx_i."""
+        """Compiled Σ J_i^T fx_i."""
         return kinematics(self.model, "external")
 
     @cached_property
     def _unconstrained_slopes(self) -> Derivatives:
-        """∂q̈/∂(q, q̇, τ) without constraints."""
+        """Compiled ∂q̈/∂(q, q̇, τ) without constraints."""
         return self._dynamics.derivatives("qdd", INPUTS)
 
     @cached_property
     def _velocity_vjp(self) -> Kinematics:
-        """∂(w^T J q̇)/∂q."""
+        """Compiled ∂(w^T J q̇)/∂q."""
         return operational_space(self.model, self._constraints, "velocity").product("vjp", wrt="q")
 
     @cached_property
@@ -273,12 +273,12 @@ class Unilateral:
         return self._external.product("jvp", wrt="q")
 
     def _motion_by_q(self, at: StepData, qdd: np.ndarray) -> np.ndarray:
-        """∂(σ / h)/∂q (…, rows, nv): row i is that of J_i (w_i q̇ + q̈), which is linear in the velocity."""
+        """∂(σ / h)/∂q (…, rows, nv): row i is the gradient of J_i v for the constant v = w_i q̇ + q̈."""
         velocity = at.weights[..., None] * at.qd[..., None, :] + qdd[..., None, :]
         return self._velocity_vjp(at.q[..., None, :], velocity, cotangents=np.eye(at.weights.shape[-1]))["q"]
 
     def _force_by_q(self, at: StepData) -> np.ndarray:
-        """∂(J^T λ + Σ J_i^T fx_i)/∂q (…, nv, nv): row k of the first term is that of λ^T J e_k."""
+        """∂(J^T λ + Σ J_i^T fx_i)/∂q (…, nv, nv): row k of the first term is the gradient of λ^T J e_k."""
         q, axes = at.q[..., None, :], np.eye(self.model.nv)
         slope = self._velocity_vjp(q, axes, cotangents=at.all_multipliers[..., None, :])["q"]
         if at.fx is None:
@@ -291,7 +291,7 @@ class Unilateral:
         self, what: str, value: float | Mapping[str, ArrayLike], least: float = -np.inf, most: float = np.inf,
         default: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
-        """(…, points) of a number or of {contact: (…)}, else of the default or 0. Raises InvalidInput, UnknownName."""
+        """Values (…, points) of a number or {contact: (…)}; others: default or 0. Raises InvalidInput, UnknownName."""
         if is_number(value) and least <= float(value) <= most and np.isfinite(value):  # fast path
             return np.full(len(self._parts), float(value))
         columns = np.zeros(len(self._parts)) if default is None else default
@@ -305,7 +305,7 @@ class Unilateral:
         return _stacked(values)
 
     def _stack(self, forces: Mapping[str, ArrayLike]) -> np.ndarray:
-        """(…, rows) of {contact: (…, m)}. Raises InvalidInput, UnknownName."""
+        """Stack {contact: (…, m)} to (…, rows). Raises InvalidInput, UnknownName."""
         if not isinstance(forces, Mapping):
             raise InvalidInput("forces are {contact: (…, m)}, such as `.forces` of an earlier result")
         for name in (*forces, *self._parts):
@@ -332,9 +332,9 @@ def unilateral(
     Parameters
     ----------
     problem
-        Forward dynamics with contacts of kind "point", of "line" for one tangent, or of "normal" without friction.
-        Their normals are z of the frame, or of the world with reference="world". Calls say how far the points are from
-        the ground (`gap`): there is no collision detection. Loops and couplings are bilateral. `stabilise=` of
+        Forward dynamics with contacts of kind "point" (two tangents), "line" (one) or "normal" (without friction).
+        Their normals are z of the frame, or of the world with reference="world". There is no collision detection: calls
+        take the distance of the points from the ground as `gap`. Loops and couplings are bilateral. `stabilise=` of
         constraints is ignored.
     friction
         μ of all contacts, or {contact: μ} and 0 for the others.
@@ -378,7 +378,7 @@ def _require_point(m: Contact) -> Contact:
 
 
 def _stacked(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(…, columns). Raises InvalidInput if they do not broadcast."""
+    """Stack arrays (…) to (…, columns). Raises InvalidInput if they do not broadcast."""
     broadcast_shapes({name: x.shape for name, x in columns.items()})
     return np.stack(np.broadcast_arrays(*columns.values()), axis=-1)
 

@@ -40,7 +40,7 @@ class Learned(NamedTuple):
     noise : dict
         {name: (m,) standard deviations or (m, m) covariance}, as for `noise=` of solvers.
     log_likelihood : array
-        Of all states, at the start and after each iteration; it never decreases.
+        Sum over all states, initially and after each iteration; it never decreases.
     converged : bool
         True if the stopping criterion was met.
     error : dict
@@ -113,8 +113,8 @@ def learn_noise_of_states(
         σ² ← σ² √(Σ μ² / Σ Var μ)           minorisation-maximisation; the likelihood never decreases
         log σ ← log σ + A⁻¹ g               scoring; A has the correlations of the scores over the log
 
-    A component without redundancy keeps its covariance. The sum of covariances that cannot be distinguished is divided
-    about as initially.
+    A component without redundancy keeps its covariance. Covariances that cannot be distinguished keep about
+    their initial ratios.
 
     References
     ----------
@@ -179,7 +179,7 @@ def learn_noise_of_states(
 def _evaluate(
     noises: Mapping[str, Noise], noise: NoiseCovariances, estimate: Callable[[Named], Estimate], solved: np.ndarray
 ) -> _LikelihoodPoint:
-    """Evaluate the likelihood of the solved states. Raises SingularState if one of them is not solved any more."""
+    """Evaluate the likelihood of the solved states. Raises SingularState if one of them cannot be solved any more."""
     if far := [name for name, x in noises.items() if x.is_far(x.numbers(noise[name]), MAX_VARIANCE_RATIO)]:
         raise SingularState(
             f"the covariances of {few(far)} differ from the declared ones by more than a factor {MAX_VARIANCE_RATIO:g}"

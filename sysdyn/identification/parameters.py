@@ -168,8 +168,8 @@ def identify(
     Parameters
     ----------
     q, qd, qdd : (N, nq), (N, nv), (N, nv) arrays
-        Filtered states in order of time, with about equal time steps: their errors count as errors of τ, and standard
-        deviations account for the autocorrelation of the residuals. For independent states, in any order, it is 1.
+        Filtered states in order of time, with about equal time steps. Their errors count as errors of τ. Standard
+        deviations account for the autocorrelation of the residuals. Independent states may have any order.
     tau : (N, nv) array, N m or N
         Torques of the motors. They include damping and friction if one of these is identified.
     parameters
@@ -180,7 +180,7 @@ def identify(
     noise : float or (nv,) array
         Standard deviation of τ; inf if τ of a joint is unknown. Default: estimated from the residuals.
     added
-        The difference from the declared parameters is a body, such as a payload.
+        True if the change of the parameters must be physically consistent by itself, as for a payload.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def identify(
     for _ in range(NOISE_ROUNDS if noise is None else 0):
         x = _solution(_weighted(factors, sigma), base)
         residual = np.linalg.norm(factors[:, :, base] @ x - factors[:, :, p], axis=1)
-        least = 1e-12 * np.maximum(1.0, np.linalg.norm(factors[:, :, p], axis=1))  # of torques without noise
+        least = 1e-12 * np.maximum(1.0, np.linalg.norm(factors[:, :, p], axis=1))  # lower bound for exact torques
         sigma = np.maximum(residual, least) / np.sqrt(max(N - len(base) / nv, 1.0))
     R = _weighted(factors, sigma)
     columns, data_null_space = _independent(R, unknowns.scale, base)
@@ -300,7 +300,7 @@ class _ParameterSet:
         return np.concatenate([part[:, :, -1] - part[:, :, columns] @ x for part in rows])
 
     def _rows(self, q, qd, qdd, tau, fx) -> Iterator[np.ndarray]:
-        """[Y e] (n, nv, p + 1) of successive chunks of states."""
+        """Yield [Y e] (n, nv, p + 1) for successive chunks of states."""
         p = len(self.names)
         for start in range(0, len(q), CHUNK):
             part = slice(start, start + CHUNK)
@@ -313,7 +313,7 @@ class _ParameterSet:
             yield rows
 
     def _columns(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-        """Y (N, nv, p)."""
+        """Regressor Y (N, nv, p)."""
         Y = np.zeros((len(q), self.model.nv, len(self.names)))
         full = self.regressor(q, qd, qdd)
         for i, scalars in self.bodies.items():
@@ -324,7 +324,7 @@ class _ParameterSet:
         return Y
 
     def blocks(self) -> list[ConsistencyBlock]:
-        """The scaled pseudo-inertias of the bodies, and the parameters of joints, which are ≥ 0."""
+        """Matrices that must be positive semidefinite: scaled pseudo-inertias of bodies, and parameters of joints."""
         blocks = []
         for i, scalars in self.bodies.items():
             size = _size(self.model, i)
@@ -333,7 +333,7 @@ class _ParameterSet:
         return blocks + [(np.array([k]), np.full((1, 1, 1), 1.0 / self.scale[k])) for k in self.joints.values()]
 
     def interior(self) -> np.ndarray:
-        """(p,) parameters with positive definite pseudo-inertias."""
+        """Parameters (p,) with positive definite pseudo-inertias."""
         x = np.array(self.scale)
         for i, scalars in self.bodies.items():
             x[scalars] = _parameters(np.eye(4), _size(self.model, i))
@@ -355,7 +355,7 @@ class _ParameterSet:
 
 
 def _states(model: Model, arguments: Mapping[str, ArrayLike | None]) -> list[np.ndarray]:
-    """The arrays, checked, with one batch axis of the same length."""
+    """Checked arrays (N, …) of the arguments."""
     groups = Groups(QUANTITY[name].group(model) for name in arguments)
     arrays, lead = groups.normalise_inputs({name: x for name, x in arguments.items() if name != "fx" or x is not None})
     groups.reject_not_finite(arrays)
@@ -364,7 +364,7 @@ def _states(model: Model, arguments: Mapping[str, ArrayLike | None]) -> list[np.
 
 
 def _standard_deviations(noise: ArrayLike, nv: int) -> np.ndarray:
-    """(nv,) array. Raises InvalidInput."""
+    """Standard deviations (nv,) of τ. Raises InvalidInput."""
     sigma = float_array("noise of τ", noise)
     if sigma.shape not in ((), (nv,)) or not (sigma > 0.0).all():
         raise InvalidInput(f"noise of τ is one standard deviation > 0, or ({nv},), not {noise!r}")
@@ -470,10 +470,10 @@ def _independent(R: np.ndarray, scale: np.ndarray, candidates: Sequence[int]) ->
 def _project_consistent(
     unknowns: _ParameterSet, A: np.ndarray, b: np.ndarray, null_space: np.ndarray, added: bool
 ) -> tuple[np.ndarray, bool]:
-    """(change δ to physically consistent parameters, True if it fits as well as any): min |A δ − b|².
+    """(physically consistent change δ that minimises |A δ − b|², True if it fits as well as the unconstrained one).
 
-    In the null space of A, δ has minimum norm in typical sizes. Barrier method for growing weights w: min
-    w/2 |M x − c|² − Σ log det P(x) (Boyd, Vandenberghe, Convex optimization, section 11.3).
+    In the null space of A, δ has minimum norm in typical sizes. Barrier method for growing weights w: min w/2 |M x −
+    c|² − Σ log det P(x) (Boyd, Vandenberghe, Convex optimization, section 11.3).
     """
     directions = np.linalg.qr(null_space / unknowns.scale[:, None])[0].T / unknowns.scale
     M, target = np.vstack([A, directions]), np.concatenate([b, np.zeros(len(directions))])
@@ -518,7 +518,7 @@ def _centering_steps(
 
 
 def _size(model: Model, i: int) -> np.ndarray:
-    """(4,) √m times a length, three times, and √m: typical sizes of body i, whose products scale its pseudo-inertia."""
+    """Typical sizes √m (l, l, l, 1) of body i with mass m and length l; their products scale its pseudo-inertia."""
     I = model.inertias[i]
     mass = I[5, 5] or np.mean(model.inertias[:, 5, 5]) or 1.0
     length = np.sqrt(max(np.trace(I[:3, :3]), 0.0) / mass) or 0.1

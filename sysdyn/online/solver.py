@@ -55,7 +55,7 @@ _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
 
 class Counts(NamedTuple):
-    """Exact operation counts in both scopes; solve is None if the formulation does without X, v, c or ν."""
+    """Exact operation counts: `end_to_end` from q, q̇; `solve` with X, v, c, ν as inputs, or None without them."""
 
     end_to_end: Flops
     solve: Flops | None
@@ -67,14 +67,14 @@ class Counts(NamedTuple):
 class Solver(Differentiable[DerivativeProduct]):
     """A compiled problem.
 
-    problem: the solved problem. whole: the stated one, which may have redundant equations. left_out: the measurements
-    and components of `whole` that `problem` does without; they check its solutions to `tolerance`.
-    model: its robot. program: the operations. executable: these on a back end. on_singular: action of a call if the
-    order fails at a state.
+    problem: the solved problem. whole: the stated problem, which may have redundant equations. left_out: (measurement,
+    numbers of its components) of `whole` that `problem` omits; solutions are checked against them, with `tolerance`.
+    model: the robot. program: the operations. executable: the program on a back end. on_singular: action of a call at
+    singular states.
 
-    solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
-    called from many threads, pickled, saved to a file and loaded again. Unpickling runs code of the pickle: load files
-    from others by `load_solver`.
+    solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. A solver
+    is thread-safe; it can be pickled, saved to a file and loaded. Unpickling runs code of the pickle: load files of
+    others by `load_solver`.
     """
 
     def __init__(
@@ -131,22 +131,26 @@ class Solver(Differentiable[DerivativeProduct]):
     ) -> Solution | Estimate:
         """Solve at q (…, nq), qd (…, nv); leading axes are batch axes and broadcast.
 
-        Known quantities are full-size and go by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). The only one that is
-        needed may go by position, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is
-        zero if it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
-        and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
-        entries that `active` switches off may be NaN. q and q̇ of coupled joints of the model are ignored
-        and computed from their leaders; a warning, one per solver, names nonzero entries that contradict these.
-        noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
-            declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements. The batch
-            axes of all other arguments decide which shape it has; an ambiguous one raises InvalidInput.
+        Known quantities are full-size keyword arguments: tau, qdd (…, nv); fx, a, f (…, nb, 6). The only required one
+        may be positional, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is zero by
+        default. q and q̇ of coupled joints of the model are ignored and computed from their leaders; a warning, one per
+        solver, names nonzero entries that contradict these.
+
+        y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames and Series are matched by
+            their column labels. Masked entries of Switchable measurements are switched off; entries that `active`
+            switches off may be NaN.
+        noise: {measurement name: standard deviations, () or (…, m), or covariance (…, m, m)} in place of the declared
+            noise, of the same kind.
+        active: {name: (…) or (…, m) bool} of Switchable measurements. The batch axes of all other arguments decide
+            which shape it has; an ambiguous one raises InvalidInput.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
         on_singular: "raise" (SingularState) or "nan" at singular states; see `Solution.ok`. Regular states at which
             pivots fail are solved with pivoting in either case.
-        threads: for batches; default as many cores as the batch is worth.
-        Later requests to the solution (`std`, `backward_error`, …) refer to the values at the time of the call.
-        Arguments of batches without noise, constraints and the output `a` are not copied: a request that needs them
-        raises InvalidInput if they have been overwritten.
+        threads: number for batches; by default chosen by the size of the batch.
+
+        Later requests to the solution (`std`, `backward_error`, …) use the values at the time of the call. Batches
+        without noise, constraints and the output `a` do not copy their arguments: a request that needs overwritten
+        arguments raises InvalidInput.
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
@@ -156,7 +160,7 @@ class Solver(Differentiable[DerivativeProduct]):
     def solve(
         self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None, owned: bool = False
     ) -> Solution:
-        """The implementation of calls. owned: nobody else writes to the arrays, so that results need no copies."""
+        """Implement calls. owned: True if nobody else writes to the arrays, so that results need no copies."""
         policy = self._policy(on_singular)
         about = self._about if on_singular is None else replace(self._about, refuse=policy == "raise")
         result = self._calls.run(arguments, threads, on_singular, about, owned)
@@ -172,13 +176,13 @@ class Solver(Differentiable[DerivativeProduct]):
         return solution
 
     def _policy(self, on_singular: str | None) -> str:
-        """The action at states at which the order fails. Raises UnknownName."""
+        """`on_singular` of a call, or else of the solver. Raises UnknownName."""
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         return on_singular or self.on_singular
 
     def resolve(self, run: Result, policy: str) -> None:
-        """Solve the states whose status is not zero another way; see `FallbackSolver.resolve`."""
+        """Solve the flagged states by fallbacks; see `FallbackSolver.resolve`."""
         self._fallback.resolve(run, policy)
 
     # ---- control loops ------------------------------------------------------------------------------------------
@@ -187,35 +191,37 @@ class Solver(Differentiable[DerivativeProduct]):
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
         out: np.ndarray | Mapping[str, np.ndarray] | None = None, **keywords: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
-        """A prepared call: `step()` reads these arrays at its time and writes `step.out`.
+        """Prepare a call: `step()` reads the current arrays and writes `step.out`.
 
-        keywords: as for a call. Arrays are C-contiguous float64 of full size, of one state or of N states
-        each (N, …); they are kept, and no two share memory. y: arrays of sensors by name; parameters by name; noise and
-        active: as for a call, with their values at this time; measurements that are off in all states are not read.
-        out: an array if one output is asked for, or {output: array}; made if None. threads: number that shares the
-        states of a batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
-        `sysdyn.program.opcodes`) is not zero for states at which the order failed, and WEAK_PIVOT if a pivot came near
-        zero: digits are lost that a call of the solver would keep. A step is for one thread at a time, see `BoundCall`.
+        keywords: as for a call. Arrays are C-contiguous float64 of full size, of one state or of N states (N, …). They
+        are read in place, and no two may share memory. y, parameters: {name: array}. noise, active: as for a call,
+        constant after `bind`; measurements that are off in all states are not read. out: the array of a single output,
+        or {output: array}; None allocates. threads: number for a batch, including the caller's. Quaternions must be
+        normalised.
 
-        Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
+        `step.status` (bits of `sysdyn.program.opcodes`) is nonzero at states where a pivot failed. WEAK_PIVOT: a pivot
+        was near zero, and digits were lost that a call would keep. One thread at a time may run a step, see
+        `BoundCall`.
+
+        Raises InvalidInput for arrays of wrong type or shape, and for masked or overlapping ones.
         """
         return self._calls.bind(Arguments.of(q, qd, known, keywords), threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------
 
     def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
-        """Compiled partial derivatives of solved quantities by the inputs.
+        """Compile partial derivatives of solved quantities with respect to inputs.
 
             J = sd.compile(sd.forward_dynamics(model), outputs="qdd").derivatives(wrt=("q", "qd", "tau"))
             J(q, qd, tau)["qdd", "q"]                       # (…, nv, nv), in the tangent space of q
 
-        of: some of tau, qdd, fx, a, f and of the measured outputs, by name; default: the solver's outputs. wrt: q, qd,
+        of: names of quantities (tau, qdd, fx, a, f) and measured outputs; default: the solver's outputs. wrt: q, qd,
         known quantities and measurements by name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and
-        hybrid dynamics are analytic; all others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by
-        the columns or by the rows of D⁻¹, whichever are fewer.
+        hybrid dynamics are analytic. All others solve D ∂d = −(∂D d + ∂b) with the factors of the solution, or with
+        their transpose if there are fewer outputs than inputs.
 
-        Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
-        derivatives (a, f, measured outputs).
+        Raises UnknownName, and ProblemError for outputs without analytic derivatives (a, f, measured outputs) of a
+        solver that eliminates no matrix.
         """
         return self._compile_derivatives("derivatives", of, wrt)
 
@@ -241,7 +247,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """The applied ones of `sysdyn.PASSES`."""
+        """Names of the applied passes of `sysdyn.PASSES`."""
         return self.choice.passes
 
     @property
@@ -256,12 +262,12 @@ class Solver(Differentiable[DerivativeProduct]):
 
     @property
     def flops(self) -> Counts:
-        """Exact counts of the program: `end_to_end` from q, q̇ on; `solve` with X, v, c, ν given."""
+        """Exact operation counts of the program: `end_to_end` from q, q̇; `solve` with X, v, c, ν as inputs."""
         return Counts(self.program.flops, self._solve_scope)
 
     @cached_property
     def _solve_scope(self) -> Flops | None:
-        """Operations with X, v, c, ν given; None if the formulation does without."""
+        """Operation count with X, v, c, ν as inputs; None if the formulation does not compute these."""
         if self.choice.solve or self.choice.is_recursion:
             return self.choice.solve
         system = ordered_system(self.problem, self.options, self.choice)
@@ -310,7 +316,7 @@ class Solver(Differentiable[DerivativeProduct]):
 
     @property
     def considered(self) -> tuple[tuple[str, str], ...]:
-        """(order, its cost or the reason against it) of each that was tried; one line for starts of the same reason."""
+        """(order, its cost or the reason against it) of each tried order; starts with equal reasons share one line."""
         seen: dict[tuple[str, str], str] = {}
         for name, what in self.compiled.considered:
             seen.setdefault((name.partition(" ")[0], what), name)
@@ -377,7 +383,7 @@ class Solver(Differentiable[DerivativeProduct]):
             part.inputs["q"] = normalise_quaternions(part.inputs["q"], self._inputs.quaternions)
             try:
                 self.resolve(part, on_singular)
-            except InvalidInput:  # angles without a sine
+            except InvalidInput:  # angles too large for a sine
                 if on_singular == "raise":
                     raise
                 fill_nan(part.outputs, ...)

@@ -13,9 +13,9 @@ from sysdyn.program.groups import Arrays, Groups
 class SolvedStates:
     """Inputs of n states of a call, read-only.
 
-    inputs: {group: (size,) or (n, size)}. refuse: raise SingularState at states without results, instead of NaN.
-    solved (n,) bool: True for states that have an estimate, None for all. dense: estimates by dense matrices, by state;
-    None for states without one.
+    inputs: {group: (size,) or (n, size)}. refuse: if True, states without results raise SingularState; else they give
+    NaN. solved (n,) bool: True for states that have an estimate; None if all have. dense: {state: its estimate by dense
+    matrices, or None if these fail}.
     """
 
     def __init__(self, inputs: Arrays, n: int, refuse: bool, solved: np.ndarray | None = None):

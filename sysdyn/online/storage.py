@@ -1,7 +1,7 @@
-"""Compiled problems as bytes: one .npz of plain arrays and a JSON text; never machine code, never pickle.
+"""Storage of compiled problems: an .npz of plain arrays and a JSON text, without machine code and pickles.
 
-A sha256 of all arrays finds what was changed by accident. Whoever changes a file on purpose can write a digest, too:
-what is read is checked, so that no content makes a kernel read or write beyond its arrays.
+A sha256 digest of all arrays detects accidental damage, but not manipulation. Therefore all content is checked: no file
+can make a kernel read or write beyond its arrays.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from sysdyn.problem import Problem
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 
-FORMAT = 5  # The version of the stored form: it rises when the meaning of any part changes.
+FORMAT = 5  # Version of the stored form: increment when the meaning of a part changes.
 
 # Types of fields of dataclasses by their annotations, for fields that are no dataclasses.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
 
 
 class Stored(NamedTuple):
-    """A compiled problem. found: the whole problem that it is the rest of, if equations were left out."""
+    """A stored compiled problem. reduction: from the stated problem to `problem`, if equations were omitted."""
 
     compiled: Compiled
     options: Options
@@ -46,9 +46,9 @@ class Stored(NamedTuple):
 def pack(
     compiled: Compiled, options: Options, problem: Problem | None, reduction: Reduction | None = None
 ) -> bytes:  # fmt: skip
-    """The stored form; without the problem, and with outputs by name alone, if the reader has both.
+    """Bytes of a compiled problem; reduction: from the stated problem to the compiled one.
 
-    reduction: of the problem to the compiled one.
+    problem: None, and outputs by name only, if the reader has the problem and the outputs.
     """
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
@@ -72,7 +72,7 @@ def pack(
 def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Output] = ()) -> Stored:
     """Inverse of `pack`. problem, outputs: replace those stored.
 
-    Raises FileError for foreign or damaged bytes, other versions, and a program that is not one of the problem.
+    Raises FileError for foreign or damaged bytes, other versions, and a program that does not fit the problem.
     """
     try:
         arrays = unpacked(payload)
@@ -107,13 +107,13 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
             _check_groups(compiled.program, options, problem)
     except SysdynError:
         raise
-    except Exception as error:  # zipfile, numpy and json each raise their own kinds on damaged bytes
+    except Exception as error:  # zipfile, numpy and json have different errors for damaged bytes
         raise FileError(f"{type(error).__name__}: {error}") from error
     return Stored(compiled, options, problem, reduction)
 
 
 def _check_types(*stored: Any) -> None:
-    """Raise FileError unless the numbers, texts and truths of these dataclasses are such."""
+    """Raise FileError unless str, int, float and bool fields of these dataclasses have values of these types."""
     for x in stored:
         for field in fields(x):
             value = getattr(x, field.name)
@@ -122,7 +122,7 @@ def _check_types(*stored: Any) -> None:
 
 
 def _check_choice(choice: Choice) -> None:
-    """Raise FileError unless the order has each row and column once, and the passes are known."""
+    """Raise FileError unless the order is a permutation of rows and of columns, and all passes exist."""
     n, rows = len(choice.col_perm), set(choice.row_perm)
     if sorted(choice.col_perm) != list(range(n)) or not len(rows) == len(choice.row_perm) == n:
         raise FileError("its elimination order is no permutation")
@@ -169,7 +169,7 @@ def unpacked(payload: bytes) -> dict[str, np.ndarray]:
 
 
 def program_of(payload: bytes | None) -> Program | None:
-    """The program in an entry of the cache; None if there is none, or a damaged one, which is made again."""
+    """Program of a cache entry; None if the entry is missing or damaged."""
     if payload is None:
         return None
     try:

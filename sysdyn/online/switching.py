@@ -1,8 +1,8 @@
-"""Exact problems with switchable contacts: one solver per mode, and batches grouped by mode.
+"""Exact problems with switchable contacts: one solver per active set (mode), and batches grouped by mode.
 
-A mode is an active set: the problem with exactly the constraints that are on. Its solver is compiled at its first use.
-The states of a batch are sorted by mode, each mode is solved as one batch, and the results are scattered to the states.
-Wrenches of constraints that are off are zero.
+A mode is the problem with exactly the constraints that are on. Its solver is compiled at its first use. The states of a
+batch are sorted by mode, each mode is solved as one batch, and the results are scattered to the states. Wrenches of
+constraints that are off are zero.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ class Part(NamedTuple):
 
 
 class ByMode(ProblemError):
-    """Error of a solution over several modes, asked for a result that only one mode has."""
+    """A solution over several modes was asked for a result that is defined for a single mode only."""
 
 
 class SwitchedSolution(Solution):
-    """Solved quantities at states of several modes, as of a Solution; w of constraints that are off is zero.
+    """Solution at states of several modes; w of constraints that are off is zero.
 
-    parts: {names of the constraints that are on: (numbers (k,) of the states, flat; their Solution)}. Residuals and
-    inconsistencies belong to these solutions, since equations differ by mode.
+    parts: {names of the constraints that are on: (flat numbers (k,) of the states, their Solution)}. Only these
+    solutions have residuals and inconsistencies, because equations differ by mode.
     """
 
     parts: dict[Mode, Part]
 
     @cached_property
     def undetermined(self) -> tuple[str, ...]:
-        """Undetermined forces at some of the states, mode by mode; see `Solution.undetermined`."""
+        """Undetermined constraint wrenches of all modes; see `Solution.undetermined`."""
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.solution.undetermined))
 
     def speeds(self) -> dict[str, np.ndarray]:
@@ -90,11 +90,11 @@ class SwitchedSolution(Solution):
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in speeds.items()}
 
     def residual(self) -> np.ndarray:
-        """Raises ProblemError: every mode has equations of its own."""
+        """Not available: raises ProblemError, because equations differ by mode."""
         raise ByMode("equations differ by mode: solution.parts has the solution of each, with its residual()")
 
     def inconsistency(self) -> dict[str, np.ndarray]:
-        """Raises ProblemError: every mode has redundant equations of its own."""
+        """Not available: raises ProblemError, because redundant equations differ by mode."""
         raise ByMode("redundant equations differ by mode: solution.parts has the solution of each, with its own")
 
     def backward_error(self) -> np.ndarray:
@@ -112,7 +112,7 @@ class SwitchedSolution(Solution):
         return {name: x.reshape(self._lead) for name, x in errors.items()}
 
     def _scattered(self, number: Callable[[Solution], np.ndarray]) -> np.ndarray:
-        """(…) a number of each state, from the solution of its mode."""
+        """Array (…) of one number per state, computed by the solution of its mode."""
         numbers = np.zeros(self._n)
         for states, solution in self.parts.values():
             numbers[states] = number(solution)
@@ -120,7 +120,7 @@ class SwitchedSolution(Solution):
 
 
 def check_switches(problem: Problem, ordering: object) -> None:
-    """Raise ProblemError if the constraints of a problem cannot switch, or have no order of elimination in common."""
+    """Raise ProblemError for a problem with noise, and for permutations as `ordering`: they suit one mode only."""
     name = problem.switchable_constraints[0].name
     if problem.noisy:
         raise ProblemError(
@@ -136,25 +136,25 @@ def check_switches(problem: Problem, ordering: object) -> None:
 
 
 class SwitchingSolver(Solver):
-    """The solver of an exact problem with `Switchable` contacts, loops, couplings or other constraints.
+    """Solver of an exact problem with `Switchable` contacts, loops, couplings or other constraints.
 
         problem = sd.forward_dynamics(model) + [sd.Switchable(sd.Contact(x, name=x)) for x in ("l_foot", "r_foot")]
         solver = sd.compile(problem, outputs=["qdd", "w"])
         solver(q, qd, tau, active={"l_foot": True, "r_foot": False}).wrench("r_foot")       # zero: it is off
 
     active: {name: bool, or (…) bool by state}; constraints that it does not name are on. Each combination, a mode, has
-    a kernel of its own, compiled at its first call, or by `mode`. Bound calls take `active`, too, the same for all
-    states. Derivatives, export, files and counts are those of the mode in which every constraint is on, `mode()`;
-    `mode(active)` has those of others, as an ordinary Solver.
+    a separate kernel, compiled at its first call or by `mode`. Bound calls take one `active` for all states.
+    Derivatives, export, files and counts are those of `mode()`, in which every constraint is on; `mode(active)` is the
+    Solver of another mode.
 
-    problem, whole: the problem with its switches. modes: the compiled ones.
+    problem, whole: the problem with its switches. modes: the compiled modes.
     """
 
     def __init__(
         self, problem: Problem, options: Options, compile_mode: Callable[[Problem, Options, Progress | bool], Solver],
         on_singular: str = "raise", progress: Progress | bool = True, check_limits: bool = False,
     ):  # fmt: skip
-        """compile_mode: compiles the problem of a mode; options: with the outputs of the whole problem."""
+        """compile_mode: compiles the problem of a mode. options: for the outputs of the whole problem."""
         check_among("on_singular", on_singular, ON_SINGULAR)
         self.problem = self.whole = problem
         self.model, self.options, self.on_singular = problem.model, options, on_singular
@@ -163,7 +163,7 @@ class SwitchingSolver(Solver):
         self._sizes = {m.name: len(m.components(self.model)) for m in problem.switchable_constraints}
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         self._solvers: dict[Mode, Solver] = {}
-        self._columns: dict[Mode, dict[str, np.ndarray]] = {}  # by output of a mode: columns in that of the problem
+        self._columns: dict[Mode, dict[str, np.ndarray]] = {}  # {mode: {output: its columns in that of the problem}}
         self._buffers, self._lock = BufferPool(), RLock()
         self.fast_calls = []
         outputs = problem.outputs(options.outputs)
@@ -177,12 +177,12 @@ class SwitchingSolver(Solver):
         return dict(self._solvers)
 
     def mode(self, active: Named | None = None) -> Solver:
-        """The Solver of one mode, compiled if it was not: of the problem with exactly the constraints that are on.
+        """The Solver of one mode: of the problem with exactly the constraints that are on; compiled at its first use.
 
-        active: {name: bool}; constraints that it does not name are on. Its outputs are those that the mode has: w of
-        constraints that are on.
+        active: {name: bool}; constraints that it does not name are on. Its output w has only the constraints that are
+        on.
 
-        Raises UnknownName, InvalidInput if there are `MAX_MODES` already, and what compiling raises, with the mode.
+        Raises UnknownName, InvalidInput for more than `MAX_MODES` modes, and errors of `compile`, which name the mode.
         """
         problem = self.problem.mode(active)
         constraints = {m.name for m in problem.constraints}
@@ -194,7 +194,7 @@ class SwitchingSolver(Solver):
             return self._solvers[mode]
 
     def _check_room(self, modes: Iterable[Mode]) -> None:
-        """Raise InvalidInput if the solver would have too many modes with these."""
+        """Raise InvalidInput if the solver would have more than `MAX_MODES` modes with these."""
         count = len({*self._solvers, *modes})
         if count > MAX_MODES:
             raise InvalidInput(
@@ -203,7 +203,7 @@ class SwitchingSolver(Solver):
             )
 
     def _compile(self, mode: Mode, problem: Problem) -> None:
-        """Compile a mode. Raises what `sysdyn.compile` does, with the mode before it."""
+        """Compile a mode. Raises errors of `sysdyn.compile` with a prefix that names the mode."""
         outputs = tuple(x for x in self.options.outputs if isinstance(x, Measurement) or x in problem.quantities)
         options = replace(self.options, outputs=outputs or (PLACEHOLDER,))
         try:
@@ -219,7 +219,7 @@ class SwitchingSolver(Solver):
         self._solvers[mode] = solver
 
     def _words(self, mode: Mode) -> str:
-        """A mode in words."""
+        """Description of a mode for messages."""
         groups = (("on", mode), ("off", tuple(name for name in self._names if name not in mode)))
         words = [f"{few(map(repr, names))} {what}" for what, names in groups if names]
         return f"with {' and '.join(words)}"
@@ -229,9 +229,9 @@ class SwitchingSolver(Solver):
     def solve(
         self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None, owned: bool = False
     ) -> SwitchedSolution:
-        """The implementation of calls: each state in its mode.
+        """Implement calls: solve each state in its mode.
 
-        Raises InvalidInput for switches of components, and if more than `MAX_MODES` are asked for; errors of a state
+        Raises InvalidInput for switches of single components, and for more than `MAX_MODES` modes. Errors of a state
         name its mode. A mode that is singular at every state raises StructurallySingular.
         """
         self._policy(on_singular)
@@ -239,7 +239,7 @@ class SwitchingSolver(Solver):
         by_mode = self._sorted(arguments.active, lead)
         self._check_room(by_mode)
         for mode in by_mode:
-            self._of(mode)  # compiled before any is solved
+            self._of(mode)  # compile all before solving any
         parts = {}
         for mode, states in by_mode.items():
             parts[mode] = Part(states, self._solve_mode(mode, states, arrays, lead, on_singular, threads))
@@ -248,11 +248,11 @@ class SwitchingSolver(Solver):
         return solution
 
     def bind(self, *arrays: np.ndarray, active: Named | None = None, **arguments: Any) -> BoundCall:
-        """A prepared call of one mode; see `Solver.bind`. active: {name: bool}."""
+        """Prepare a call of one mode; see `Solver.bind`. active: {name: bool}."""
         return self.mode(active).bind(*arrays, **arguments)
 
     def _gathered(self, parts: Mapping[Mode, Part], lead: tuple[int, ...]) -> Result:
-        """The result of a call from those of its modes."""
+        """Gather the solutions of the modes into one result."""
         n, groups = math.prod(lead), self._about.outputs
         shapes = {name: (n, group.size) for name, group in groups.items()}
         outputs = self._buffers.arrays(shapes, self.options.kernel_real.dtype)
@@ -271,7 +271,7 @@ class SwitchingSolver(Solver):
         return Result(partial(self._inputs_of, parts, lead), lead, outputs, status)
 
     def _inputs_of(self, parts: Mapping[Mode, Part], lead: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Inputs of all states from those of the modes; default values where a mode takes none."""
+        """Inputs of all states, gathered from the modes; default values where a mode takes none."""
         inputs = {}
         for name, group in self._inputs.groups.items():
             default = np.zeros(group.size) if group.default is None else group.default
@@ -282,7 +282,7 @@ class SwitchingSolver(Solver):
         return inputs if lead else {name: x[0] for name, x in inputs.items()}
 
     def _sorted(self, active: Named | None, lead: tuple[int, ...]) -> dict[Mode, np.ndarray]:
-        """{mode: numbers of its states, ascending} of the states of a call."""
+        """Group the states of a call by mode: {mode: ascending numbers of its states}."""
         n = math.prod(lead)
         on: dict[str, np.ndarray | bool] = dict.fromkeys(self._names, True)
         for name, value in switches(active):
@@ -293,7 +293,7 @@ class SwitchingSolver(Solver):
         if not varying or not n:
             return {tuple(name for name, x in on.items() if x is True): np.arange(n)} if n else {}
         if len(varying) <= BITS:
-            # short integers are sorted by their digits, in one pass
+            # NumPy sorts short integers by radix sort
             number = varying[0].astype(np.min_scalar_type(2 ** len(varying) - 1))
             for x in varying[1:]:
                 number = 2 * number + x
@@ -309,14 +309,14 @@ class SwitchingSolver(Solver):
         }
 
     def _switch(self, name: str, value: ArrayLike, lead: tuple[int, ...]) -> np.ndarray:
-        """(n,) 0 or 1 of each state. Raises InvalidInput."""
+        """Switch (n,) of a constraint, 0 or 1 per state. Raises InvalidInput."""
         if type(value) is np.ndarray and value.dtype == bool and value.shape == lead:
             return value.reshape(-1)
         x = as_array(f"active[{name!r}]", value)
         if x.dtype.kind != "b" and (x.dtype.kind not in "iuf" or not np.isin(x, (0, 1)).all()):
             raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
         whole, size = x, self._sizes[name]
-        if x.shape == (*lead, size) and (x == x[..., :1]).all():  # as files of states have them
+        if x.shape == (*lead, size) and (x == x[..., :1]).all():  # one switch per component, as in files of states
             whole = x[..., 0]
         try:
             return np.broadcast_to(whole, lead).reshape(-1).astype(bool)
@@ -328,14 +328,14 @@ class SwitchingSolver(Solver):
             ) from None
 
     def _of(self, mode: Mode) -> Solver:
-        """The solver of a mode, by its name."""
+        """Solver of a mode, compiled at its first use."""
         return self._solvers.get(mode) or self.mode({name: name in mode for name in self._names})
 
     def _solve_mode(
         self, mode: Mode, states: np.ndarray, arrays: Mapping[str, np.ndarray], lead: tuple[int, ...],
         on_singular: str | None, threads: int | None,
     ) -> Solution:  # fmt: skip
-        """The solution of the states of a mode. Raises as a call does, by the numbers of all states."""
+        """Solve the states of one mode. Errors name the mode, and number its states as in the whole call."""
         n = math.prod(lead)
         taken = {name: x for name, x in arrays.items() if self._takes(mode, name)}
         try:
@@ -360,12 +360,12 @@ class SwitchingSolver(Solver):
             raise
 
     def _takes(self, mode: Mode, group: str) -> bool:
-        """Whether a mode takes a group of inputs: not values of constraints that are off."""
+        """True if a mode takes a group of inputs: all but values of constraints that are off."""
         role, name = group_of(group)
         return role != VALUE or name not in self._names or name in mode
 
     def _arguments(self, arrays: Mapping[str, np.ndarray], states: np.ndarray, lead: tuple[int, ...]) -> Arguments:
-        """Arguments of a call at some of the states, with copies of their rows; without default values."""
+        """Arguments of a call at some of the states: copies of their rows, without default values."""
         rows = {
             name: np.take(x, states, axis=0) if x.ndim == 2 else x.copy()
             for name, x in arrays.items() if x is not self._inputs.groups[name].default
@@ -403,7 +403,7 @@ class SwitchingSolver(Solver):
 
 
 def _of_all_on(name: str) -> property:
-    """A member of Solver that belongs to one program: that of the mode in which every constraint is on."""
+    """A member of Solver that needs a single program: that of `mode()`, in which every constraint is on."""
     return property(lambda solver: getattr(solver.mode(), name), doc=f"`{name}` of `mode()`.")
 
 
@@ -415,7 +415,7 @@ for _name in (
 
 
 def _range(states: np.ndarray) -> slice | np.ndarray:
-    """Numbers of states in ascending order, as a slice if they are consecutive."""
+    """Ascending numbers of states, as a slice if they are consecutive."""
     first, last = int(states[0]), int(states[-1])
     return slice(first, last + 1) if last - first + 1 == len(states) else states
 

@@ -1,7 +1,7 @@
-"""Covariances and switches of the noisy components of a call, and the statistics that follow from multipliers.
+"""Statistics of the noisy components of a call, from their covariances, switches and multipliers.
 
-Components are in the order of the noises. Independent ones, most of them, are treated together, and a full covariance
-by its matrix Σ. With multipliers μ = Σ⁻¹ ε, their covariances and switches of 0 or 1, residuals are ε = Σ μ.
+With multipliers μ = Σ⁻¹ ε, residuals are ε = Σ μ. Components are in the order of the noises. Independent components are
+computed together, each full covariance by its matrix Σ. Switches are 0 or 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NoisyComponents:
         self.full = [x for x in noises if x.full]
         self.places = _places(noises, [x.size for x in noises])
         self.numbers = _places(noises, [x.scalars for x in noises])
-        # the variance of each component among the numbers of all covariances
+        # index of the variance of each component in packed covariances
         own = [np.arange(x.size) * (np.arange(x.size) + 3) // 2 if x.full else np.arange(x.size) for x in noises]
         self._variances = np.concatenate([self.numbers[x.name].start + k for x, k in zip(noises, own, strict=True)])
         self._groups = tuple(x.group for x in noises)
@@ -46,11 +46,11 @@ class NoisyComponents:
         self._ones = [np.ones(x.size) for x in noises]
 
     def covariances(self, states: SolvedStates) -> np.ndarray:
-        """Numbers (n or 1, …) of all covariances."""
+        """Packed covariances (n or 1, …) of all noises."""
         return states.columns(self._groups)
 
     def variances(self, numbers: np.ndarray) -> np.ndarray:
-        """Variances (n or 1, m) among the numbers of covariances."""
+        """Variances (n or 1, m) of all components, from packed covariances."""
         return numbers[:, self._variances] if self.full else numbers
 
     def switches(self, states: SolvedStates) -> np.ndarray | None:
@@ -61,14 +61,14 @@ class NoisyComponents:
         return as_columns([one if group is None else states.inputs[group] for group, one in pairs]) != 0.0
 
     def by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns of all components by noise."""
+        """Split values (…, m) of all components into {noise: (…, size)}."""
         if x.ndim == 1:  # twice as fast
             return {name: x[part] for name, part in self.places.items()}
         return {name: x[..., part] for name, part in self.places.items()}
 
 
 class NoiseStatistics:
-    """The covariances of a call at n states."""
+    """Statistics of the noisy components of a call at n states."""
 
     def __init__(self, noisy: NoisyComponents, states: SolvedStates):
         self.noisy, self.n = noisy, states.n
@@ -90,7 +90,7 @@ class NoiseStatistics:
         return noise.matrix(np.broadcast_to(numbers, (self.n, noise.scalars)))
 
     def residuals(self, mu: np.ndarray) -> np.ndarray:
-        """ε = Σ μ (n, m) of multipliers that are zero for components that are off."""
+        """Residuals ε = Σ μ (n, m); μ must be zero for components that are off."""
         residuals = self._variances * mu
         for noise in self.noisy.full:
             part = self.noisy.places[noise.name]
@@ -122,12 +122,12 @@ class NoiseStatistics:
         return Multipliers(self.switched(mu), variance, inverse, full)
 
     def normalised(self, multipliers: Multipliers, least: float) -> np.ndarray:
-        """−μ / std(μ) (n, m); NaN where Cov(μ) is below the share `least` of Σ⁻¹, or off.
+        """Normalised residuals −μ / std(μ) (n, m); NaN for components that are off, or if Var μ ≤ least · (Σ⁻¹)_ii.
 
-        Cov(μ) of a component that nothing else checks is zero, that of one that others determine is Σ⁻¹.
+        Var μ is zero if no other equation checks a component, and (Σ⁻¹)_ii if the others determine its value exactly.
         """
         mu, variance, inverse, _ = multipliers
-        with np.errstate(all="ignore"):  # in place: new memory of batches takes longer than the sums
+        with np.errstate(all="ignore"):  # in place: allocation takes longer than the arithmetic
             normalised = np.sqrt(variance)
             np.divide(mu, normalised, out=normalised)
             np.negative(normalised, out=normalised)
@@ -135,7 +135,7 @@ class NoiseStatistics:
         return normalised
 
     def unchecked(self, found: Multipliers) -> np.ndarray:
-        """Share (n, m) of the variance of each component that no other checks, 1 − diagonal of Σ Cov(μ); 0 if off."""
+        """Leverage 1 − diag(Σ Cov(μ)) (n, m) of each component; 0 if it is off."""
         shares = self._variances * found.variance
         for noise in self.noisy.full:
             part = self.noisy.places[noise.name]
@@ -145,7 +145,8 @@ class NoiseStatistics:
     def expected(self, noise: Noise, found: Multipliers) -> np.ndarray:
         """Mean of E[ε ε^T] = r r^T + Σ − Σ Cov(μ) Σ, r = Σ μ, over the states at which components are on.
 
-        Standard deviations (k,) or a covariance (k, k), as the noise is declared; components never on keep theirs.
+        Standard deviations (k,) or a covariance (k, k), as the noise is declared; Σ is kept for components that are
+        never on.
         """
         part = self.noisy.places[noise.name]
         mu = found.mu[:, part]
@@ -154,7 +155,7 @@ class NoiseStatistics:
             S = np.broadcast_to(self._variances[:, part], mu.shape)
             r = S * mu
             return np.sqrt(_mean(r * r + S - S * found.variance[:, part] * S, on, S[0]))
-        # components that are off are expected as the others tell by correlation
+        # components that are off are estimated from correlated ones that are on
         on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
         S, M = self.covariance(noise), found.full[noise.name]
         r = np.einsum("nij,nj->ni", S, mu)
@@ -178,7 +179,7 @@ class NoiseStatistics:
 
 
 def _mean(x: np.ndarray, on: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Mean of x (n, …) over the states at which each entry is on."""
+    """Mean of x (n, …) over the states at which each entry is on; `otherwise` for entries that are never on."""
     count = on.sum(axis=0)
     return np.where(count > 0, np.where(on, x, 0.0).sum(axis=0) / np.maximum(count, 1), otherwise)
 
