@@ -431,10 +431,10 @@ def demo(
     out: Annotated[Path | None, option("Folder of the pictures. Default: demo, which is overwritten.")] = None,
     force: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Run the main job on the iCub humanoid.
+    """Demonstrate inverse and forward dynamics of the iCub humanoid.
 
-    Uses a generated tree if icub-models is not installed. Solves inverse and forward dynamics, counts operations,
-    checks results, measures times and draws the matrices.
+    Uses a generated tree if icub-models is not installed. Counts operations, checks results, measures times and draws
+    the matrices.
 
     Example: sysdyn demo --out pictures
     """

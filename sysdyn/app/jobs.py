@@ -30,7 +30,7 @@ from sysdyn.sparse.orderings import ORDERINGS
 
 # Kinds of problems with a name. Other problems are lists of measurements.
 KINDS = ("inverse", "forward", "hybrid")
-# Valid elimination orders, besides "auto".
+# Valid elimination orders, without "auto".
 ALL_ORDERINGS = (*RECURSIVE, *ORDERINGS)
 # {kind of problem: outputs}, the quantity that RNEA or ABA returns.
 DEFAULT_OUTPUTS = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}

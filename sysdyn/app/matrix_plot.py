@@ -22,7 +22,6 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.display import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Blocks, Pattern, matrix_pattern, raster
 from sysdyn.online.solver import Solver
 
-# Valid suffixes of pictures.
 SUFFIXES = (".png", ".pdf", ".svg")
 # {kind of entry: symbol at brackets}, and {kind: name} in the order of the legend.
 SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()}

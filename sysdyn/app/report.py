@@ -125,7 +125,7 @@ def operations(job: Job, solvers: Mapping[str, Solver]) -> TextTable:
         rows.append((f"{label}, {solver.ordering}", *count_cells(solver.flops.end_to_end)))
         if solver.flops.solve is not None:
             rows.append(("  of these, the linear solve", *count_cells(solver.flops.solve)))
-    for kind in () if job.problem.model.couplings else REFERENCES:  # they ignore couplings
+    for kind in () if job.problem.model.couplings else REFERENCES:  # the references ignore couplings
         if job.kind not in REFERENCES or kind == job.kind:
             reference = ReferenceAlgorithm(job.problem.model, kind)
             rows.append((f"textbook {reference.name} of this robot", *count_cells(reference.flops())))

@@ -36,7 +36,7 @@ class Bands:
     def figure(self, title: str = "") -> Figure:
         """Plot the estimates with ±2 σ bands, one panel per joint, for the joints that change most.
 
-        Known constant joints are omitted. Raises InvalidInput if there are no states.
+        Joints with a known constant value are omitted. Raises InvalidInput if there are no states.
         """
         if not len(self._points):
             raise InvalidInput("there is no state to draw")

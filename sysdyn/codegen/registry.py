@@ -7,7 +7,6 @@ from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.errors import check_among
 from sysdyn.runtime.backend import Backend
 
-# By user-facing name.
 BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (MachineCode, Interpreter)}
 
 

@@ -18,8 +18,8 @@ from sysdyn.program.opcodes import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, 
 
 # Additional kinds of operations: pack two scalars into a register, and extract the high lane.
 INSERT, EXTRACT_HIGH = "insert", "extract high"
-# Largest cost of a pair in operations: one per packed operand, divided by the pairs that use it, and one if scalar
-# operations use the result of the high lane (chosen).
+# Largest cost of a pair [operations]: 1/n for each packed operand that n pairs share, and 1 if a scalar operation reads
+# the high lane (chosen).
 MAX_PACK_COST = 1.5
 
 LaneConstant = float | tuple[float, float]  # one lane, or (low lane, high lane)

@@ -42,7 +42,7 @@ def function(exported: FrameworkFunction) -> Callable:
         if type(x) is dict:
             return {name: as_array(y) for name, y in x.items()}
         if x.is_complex() or x.dtype == torch.bool:
-            raise TypeError  # `as_float64` raises the error with its name
+            raise TypeError  # `as_float64` raises an error with the argument name
         return x.numpy()
 
     def as_arrays(args: tuple, kwargs: dict) -> tuple[list, dict] | None:

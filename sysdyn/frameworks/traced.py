@@ -46,7 +46,7 @@ class FrameworkFunction(NamedTuple):
     derivative : callable or None
         (kind, groups) → program of the first derivative. None: differentiate the program.
     cache_tag : str
-        Everything besides the program that affects `on_failure`.
+        Text that identifies everything except the program that affects `on_failure`.
     """
 
     name: str

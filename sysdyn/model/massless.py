@@ -47,7 +47,7 @@ def inertialess_joints(model: Model) -> tuple[InertialessJoint, ...]:
         subtree = _subtree(model, i)
         empty = subtree if not model.inertias[subtree].any() else subtree[:1] if not model.inertias[i].any() else []
         massless = without_inertia(tuple(model.body_names[j] for j in empty)) if empty else ""
-        if (tests[0][1] & singular)[parts[i]].any():  # its subtree has inertia if it is locked
+        if (tests[0][1] & singular)[parts[i]].any():  # the subtree has inertia if its joints are locked
             reason = f"joints beyond joint {joint!r} can cancel the motion of all bodies that it moves"
             reason = f"{massless}, and {reason}" if massless else reason
         elif massless:

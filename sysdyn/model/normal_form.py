@@ -28,8 +28,8 @@ from sysdyn.model.model import Model
 from sysdyn.model.se3 import X_inverse, X_motion, pose, rotation, skew, translation, unskew
 from sysdyn.program.reproducible import atan2, dot, matmul, norm
 
-# Sine of the angle between two axes. Below it, frames are not moved to the common perpendicular, whose foot may be far
-# away: chosen.
+# Smallest sine of the angle between two axes for which a frame is moved to their common perpendicular (chosen): for
+# nearly parallel axes, the foot of the perpendicular may be far away.
 NEARLY_PARALLEL = 1e-3
 CosSin = tuple[float, float]  # (cos, sin) of a constant angle
 ZERO_ANGLE: CosSin = (1.0, 0.0)
@@ -64,7 +64,7 @@ class Placement:
 
     @property
     def offset(self) -> float:
-        """θ [rad]."""
+        """Angle θ [rad], which adds to q."""
         return atan2(self.theta[1], self.theta[0])
 
 

@@ -383,8 +383,8 @@ def so3_exp_coefficients(w: np.ndarray) -> tuple[Any, Any, Any]:
 def so3_log_coefficients(cosine: Any, sine_squared: Any) -> tuple[Any, Any]:
     """x/sin x and (1 − x cot x)/(4 x²) as functions of cos x ≥ 0 and sin² x, without branches.
 
-    All derivatives exist at x = 0. The angle is halved by cos x/2 = √((1 + cos x)/2), the series are evaluated, and
-    x cot x = x/2 (cot x/2 − tan x/2) reverses the halvings.
+    All derivatives exist at x = 0. x is halved by cos(x/2) = √((1 + cos x)/2), then the series are evaluated, then
+    x cot x = (x/2) (cot(x/2) − tan(x/2)) reverses the halvings.
     """
     cosines, t = [], sine_squared
     for _ in range(LOG_HALVINGS):

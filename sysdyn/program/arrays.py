@@ -16,7 +16,6 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, SysdynError
 
-# Default dtype.
 DOUBLES = np.dtype(np.float64)
 # NumPy dtype kinds: real numbers; numbers or times (time columns); numbers or booleans (switches).
 NUMBERS, TIMES, BOOLEANS = "fiu", "fiumM", "fiub"
@@ -148,7 +147,7 @@ def broadcast_shapes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def format_shape(shape: Sequence) -> str:
-    """Format a shape for messages, such as "(…, 3)". Lengths None become n, m, k."""
+    """Format a shape for messages, such as "(…, 3)". A length of None is shown as n, m or k."""
     free = iter("nmk")
     axes = ["…" if k is ... else next(free) if k is None else str(k) for k in shape]
     return f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"

@@ -137,7 +137,7 @@ class Expr:
             return self * self
         raise InvalidInput(f"only the power 2 is defined for Expr, got {exponent!r}")
 
-    # NumPy calls these methods for np.sin and friends on object arrays.
+    # NumPy calls these methods for functions such as np.sin on object arrays.
     def sin(self):
         return self.graph.apply(SIN, self)
 

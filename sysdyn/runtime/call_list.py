@@ -28,8 +28,7 @@ _LAPACK = ("dpotrf", "dpotrs", "dgeqrf", "dlaset", "dlacpy")
 class StridedArray:
     """An array with an entry per time step along its first axis.
 
-    lag: at time step t, a routine gets entry t − lag. offset: index, within the entry, of the number at which the
-    argument starts.
+    lag: at time step t, a routine gets entry t − lag. offset: index of the first number of the argument in the entry.
     """
 
     def __init__(self, array: np.ndarray, lag: int = 0, offset: int = 0):

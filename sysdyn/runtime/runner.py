@@ -27,7 +27,7 @@ KERNEL_PARTS = 8
 # Largest intermediate result in bytes between two programs; it stays in the second-level cache (measured: half a
 # megabyte takes the same time, two megabytes twice the time).
 INTERMEDIATE_BYTES = 2**18
-# The same for back ends that compute all states of a block at once (chosen).
+# Same limit for back ends that compute all states of a block at once (chosen).
 VECTORISED_INTERMEDIATE_BYTES = 2**25
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 

@@ -52,7 +52,7 @@ attributes #1 = { "stackrealign" }
 class _Code:
     """Emitted code: functions, their calls in execution order, and the constant and slot tables of outlined functions.
 
-    names: {outlined template: its function}. limits: thresholds of the pivots that await a check.
+    names: {outlined template: its function}. limits: thresholds of the pivots that are not yet checked.
     """
 
     functions: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Emitter(Types):
         spans = output_spans(program).tolist()
         written = {slot + k for _, _, size, slot, zero in spans if not zero for k in range(size)}
         self.copies = [(place, value) for place, value in plan.output_copies if place in written]
-        # Pivots that await a check have adjacent slots.
+        # Pivots that are not yet checked have adjacent slots.
         self.first_pivot_slot = plan.n_slots
         most_pivots = max((len(segment.template.guards) for segment in plan.segments), default=0)
         self.status_slot = self.first_pivot_slot + PIVOTS_PER_CHECK + most_pivots

@@ -29,7 +29,7 @@ _VERSION = re.compile(rb"version\s*=\s*[\"']([^\"']*)[\"']")
 
 
 class UrdfDocument:
-    """A URDF file during parsing. source: its name in messages; collects deviations from the format.
+    """A URDF file during parsing; collects deviations from the format. source: name of the file in messages.
 
     strict: raise ModelError for a deviation instead of collecting it. snap: see `load_urdf`.
     """
