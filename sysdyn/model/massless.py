@@ -100,7 +100,7 @@ def _subtree(model: Model, i: int) -> list[int]:
 
 
 def _singular_freedoms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(nv,) bools per degree of freedom: articulated inertia is singular; composite inertia is > 0."""
+    """Two (nv,) bool arrays: True if the articulated inertia is singular; True if the composite inertia is > 0."""
     X, articulated, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
     singular, moving = np.zeros(model.nv, dtype=bool), np.zeros(model.nv, dtype=bool)
     for i in reversed(range(model.nb)):

@@ -52,8 +52,8 @@ def normal_form(model: Model, keep: Collection[int] = ()) -> tuple[Model, np.nda
 class Placement:
     """X_tree as a product of screws, rotz(θ) transz(r) rotx(α) rotz(γ) xlt(p). Angles are stored as (cos, sin).
 
-    The rightmost factor is applied first. p (3,) [m] is in the parent frame. θ and r are about and along the joint axis
-    and add to q.
+    The rightmost factor is applied first. p (3,) [m] is in the parent frame. θ is the rotation about the joint axis, r
+    the translation along it: q adds to θ or r.
     """
 
     p: tuple[float, float, float]
@@ -64,7 +64,7 @@ class Placement:
 
     @property
     def offset(self) -> float:
-        """Angle θ [rad], which adds to q."""
+        """Angle θ [rad] about the joint axis."""
         return atan2(self.theta[1], self.theta[0])
 
 

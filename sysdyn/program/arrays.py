@@ -138,7 +138,7 @@ def batch_axes(name: str, x: np.ndarray, shape: tuple[int, ...]) -> tuple[int, .
 
 
 def broadcast_shapes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Broadcast the batch axes {name: axes} of several arrays. Raises InvalidInput with all of them."""
+    """Broadcast the batch axes {name: axes} of several arrays. The message of InvalidInput lists all axes."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:
