@@ -1,1 +1,1 @@
-"""Well-posedness of a problem, in names, and remedies if it is ill posed."""
+"""Diagnosis of ill-posed problems: undetermined unknowns, redundant equations and remedies, by name."""

@@ -1,4 +1,4 @@
-"""Advice in words for problems that are not well posed."""
+"""Advice sentences for ill-posed problems."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sysdyn.model.quantities import QUANTITIES
 
 
 def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_structure: int, example: str) -> str:
-    """Sentence that names undetermined quantities, and how many of them have to be stated.
+    """Sentence with the names of undetermined quantities and the number of them that a user has to state.
 
-    columns: the undetermined unknowns. missing: number of null directions; by_structure: how many of them the pattern
-    shows. example: measurements that suffice, as Python code.
+    columns: the undetermined unknowns. missing: number of null directions; by_structure: those due to the pattern
+    alone. example: measurements that suffice, as Python code.
     """
     quantity = [block[0] for block in system.col_blocks]
     possible = [c for c in columns if quantity[c] != "w"]  # a constraint's wrench is no input
@@ -35,9 +35,9 @@ def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_
 
 
 def example_to_state(system: BlockSystem, null_space: np.ndarray, first: set[str]) -> str:
-    """Python code of measurements that observe a null space (unknowns, k) between them; "" if none do.
+    """Python code of measurements that together observe a null space (unknowns, k); "" if there are none.
 
-    first: names of the unknowns that are measured in preference to others.
+    first: names of the unknowns to measure preferably.
     """
     layout = system.layout
     quantities = (*QUANTITIES, *layout.further)
@@ -57,13 +57,13 @@ def example_to_state(system: BlockSystem, null_space: np.ndarray, first: set[str
 
 
 def what_to_leave_out(redundant: Sequence[str], removals: Sequence[str], excess: int) -> str:
-    """Sentence that names the redundant equations; removals: some of them that suffice, () if these are unknown."""
+    """Sentence with the names of redundant equations. removals: a sufficient subset to remove, () if unknown."""
     example = f"; for example {few(removals)}" if removals and len(redundant) > excess else ""
     return f"leave out {excess} of: {few(redundant, 8)}{example}"
 
 
 def about_causes(system: BlockSystem, columns: Sequence[int]) -> list[str]:
-    """Sentences on two causes of undetermined unknowns: joints without inertia, and motors and contacts in parallel."""
+    """Sentences on two causes of undetermined unknowns: joints without inertia, motors in parallel with contacts."""
     problem, model, blocks = system.problem, system.model, {system.col_blocks[c] for c in columns}
     accelerations = {model.joint_names[i] for quantity, i in blocks if quantity == "qdd"}
     inertialess = [x for x in inertialess_joints(model) if x.joint in accelerations] if accelerations else []

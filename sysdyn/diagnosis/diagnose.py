@@ -1,10 +1,10 @@
-"""Well-posedness in names: undetermined unknowns, redundant equations, and remedies.
+"""Diagnosis of a problem: undetermined unknowns, redundant equations, and remedies, by name.
 
-First the structure: Dulmage-Mendelsohn blocks of the worst-case pattern. Then values: the null spaces of the system at
-sampled states, because equations can depend on each other by value, at every state or at some.
+The structure is diagnosed by the Dulmage-Mendelsohn blocks of the worst-case pattern, the values by the null spaces of
+the system at sampled states, because equations can be dependent by value at some or all states.
 
-A problem is well posed if all equations together have full column rank and the exact ones full row rank: without noise
-it has as many equations as unknowns then, with noise it may have more.
+A problem is well posed if all equations together have full column rank and the exact ones full row rank. Without noise
+it then has as many equations as unknowns; with noise it may have more.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from sysdyn.model.massless import without_inertia
 from sysdyn.sparse.condition import skeel_condition
 from sysdyn.sparse.dulmage import maximum_matching
 
-# Part of a null direction, relative to the greatest, from which an unknown or a measurement is named at one state.
+# Least component of a null direction, relative to the greatest, whose unknown or measurement is named at one state.
 NAMED = 1e-3
-# Unknowns q̈, fx and w up to which null spaces are computed: singular values of longer chains, stretched, spread over
-# more than ten decades.
+# Null spaces are computed up to this number of unknowns q̈, fx and w: the singular values of longer stretched chains
+# spread over more than ten decades.
 MAX_UNKNOWNS = 300
 
 
@@ -68,16 +68,16 @@ def diagnose(
     missing_at = np.array([x.right.shape[1] for x in spaces])
     excess_at = np.array([x.shape[1] for x in dependencies])
     random = [k for k, kind in enumerate(kinds) if kind == "random"]
-    reference = min(random, key=lambda k: (missing_at[k], excess_at[k]))  # as almost every state
+    reference = min(random, key=lambda k: (missing_at[k], excess_at[k]))  # represents almost every state
     missing, excess = int(missing_at[reference]), int(excess_at[reference])
 
-    # unknowns that take part in a null space; if rounding leaves that open, they do at some states only
+    # undetermined unknowns; rounding errors can hide one at some states, so that it is not in all masks
     masks = np.array([involved(x.right) for x in spaces])
     in_all = np.asarray(masks[[k for k in random if missing_at[k] == missing]].all(axis=0))
     columns, determined = np.flatnonzero(in_all).tolist(), np.asarray(~masks.any(axis=0))
     redundant = equation_names(system, np.flatnonzero(involved(dependencies[reference])).tolist())
     order, regular = _last_first(problem, system), np.flatnonzero((missing_at == 0) & (excess_at == excess)).tolist()
-    if regular:  # a solver leaves the same rows out at every state
+    if regular:  # a solver omits the same rows at every state
         superfluous = removals([dependencies[k] for k in regular], order)
     else:
         superfluous = greedy_basis(dependencies[reference], order)
@@ -121,8 +121,8 @@ def diagnose(
 def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
     """Diagnose a large problem by its pattern, without null spaces.
 
-    A maximum matching selects a square submatrix. If that is singular at a random state, the rank is less than the
-    structural one, and at least one unknown more is undetermined.
+    A maximum matching selects a square submatrix. If it is singular at a random state, the rank is less than the
+    structural rank, and at least one more unknown is undetermined.
     """
     system, active = elimination.system, elimination.active
     q, qd, _ = system.model.random_state(seed=3)
@@ -152,9 +152,9 @@ def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
 
 
 def require_sound_structure(system: System) -> None:
-    """Raise an error with the diagnosis of the problem if the pattern of its system is not well posed.
+    """Check that the pattern of a system is well posed; errors contain the diagnosis of the problem.
 
-    StructurallySingular if unknowns are undetermined, ProblemError if equations are too many.
+    Raises StructurallySingular if unknowns are undetermined, ProblemError if there are too many equations.
     """
     if structure(system).sound:
         return
@@ -166,10 +166,10 @@ def require_sound_structure(system: System) -> None:
 
 
 def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> str:
-    """Sentence that names the unknowns q̈, fx and w that are (nearly) undetermined at one state; "" for a large problem.
+    """Sentence with the names of (nearly) undetermined unknowns q̈, fx and w at one state; "" for a large problem.
 
-    It also names bodies without inertia, and measurements that are switched off and would determine the unknowns.
-    inputs: (1, size) by group.
+    It also names bodies without inertia, and inactive measurements that would determine the unknowns. inputs: (1, size)
+    by group.
     """
     plain = system.plain
     active = _switched_on(
@@ -197,11 +197,11 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> str:
 def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: str) -> tuple[str, ...]:
     """Names of the exact measurements that imply the value of a redundant row at one state.
 
-    inputs: (1, size) by group; row: as in `row_names`.
+    inputs: (1, size) by group. row: its name in `row_names`.
     """
     basis = MotionElimination(system, ~system.noisy_mask).at(system.values(inputs)[0][0]).left
     r = system.row_names.index(row)
-    combination = np.abs(basis @ basis[r])  # the part of the row in the combinations that vanish
+    combination = np.abs(basis @ basis[r])  # projection of the row's unit vector to the left null space
     members = [*np.flatnonzero(combination > NAMED * combination.max()).tolist(), r]
     names = [m.name for m in (_measurement(system, k) for k in members) if m]
     return tuple(dict.fromkeys(name for name in names if name != names[-1]))
@@ -237,9 +237,9 @@ def _switched_on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.nd
 
 
 def _measurement_names(system: BlockSystem, off: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
-    """Names of the measurements that the equations `rows` belong to; off: all equations that are switched off.
+    """Names of the measurements to which the equations `rows` belong. off: all equations that are switched off.
 
-    A measurement that is switched off in part is named with its components in `rows`.
+    If only some components of a measurement are off, its name is followed by its components in `rows`.
     """
     n_off = Counter(system.noise_by_row[r][0].name for r in off.tolist())
     numbers: dict[str, list[int]] = {}
@@ -253,12 +253,12 @@ def _measurement_names(system: BlockSystem, off: np.ndarray, rows: np.ndarray) -
 
 
 def _observing_rows(rows: np.ndarray, spaces: NullSpaces, directions: np.ndarray) -> np.ndarray:
-    """Those of `rows` that are not orthogonal to all `directions` (unknowns, k), and so observe some of them."""
+    """The subset of `rows` that observes any of the `directions` (unknowns, k): its products with them are nonzero."""
     return rows[np.abs(spaces.matrix[rows] @ directions).max(axis=1, initial=0.0) > NAMED]
 
 
 def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dict[str, np.ndarray]:
-    """{measurement: (m,) bool} of the argument `active`. Raises InvalidInput, UnknownName."""
+    """Validate the argument `active` and return it as {measurement: (m,) bool}. Raises InvalidInput, UnknownName."""
     sizes = {m.name: len(m.components(problem.model)) for m in problem.switchable}
     masks = {}
     for name, value in switches(active):
@@ -271,10 +271,10 @@ def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dic
 
 
 def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
-    """Rows of measurements of the problem, the last stated first, because these are the likeliest to be redundant.
+    """Rows of the problem's measurements, last stated first, because the last are most likely to be redundant.
 
-    Rows of constraints come after all others: removing a measurement never leaves a constraint's wrench undetermined,
-    removing a constraint may.
+    Rows of constraints come after all others: removing a constraint can leave its wrench undetermined, removing another
+    measurement cannot.
     """
     place = {m.name: (not isinstance(m, Constraint), k) for k, m in enumerate(problem.measurements)}
     rows = [(r, m) for r in range(system.shape[0]) if (m := _measurement(system, r)) and m.name in place]
@@ -285,7 +285,7 @@ def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
 
 
 def _checked(available: Iterable[Measurement]) -> list[Measurement]:
-    """The available measurements that need rows, which exact values of unknowns do not. Raises InvalidInput."""
+    """The available measurements that add rows: all but exact values of unknowns. Raises InvalidInput."""
     if not isinstance(available, (list, tuple)):
         raise InvalidInput(
             f"available measurements are a list, not {available!r}; a log is diagnosed by sysdyn.observability"
@@ -299,7 +299,7 @@ def _checked(available: Iterable[Measurement]) -> list[Measurement]:
 def _additions(
     problem: Statement, available: Sequence[Measurement], elimination: MotionElimination, spaces: NullSpaces
 ) -> tuple[tuple[Measurement, ...] | None, str]:
-    """(measurements to add, a sentence that names them); (None, what stays undetermined) if all do not suffice."""
+    """(measurements to add, sentence about them); (None, sentence about what stays undetermined) if all are too few."""
     system, model = elimination.system, problem.model
     rows: dict[str, list[int]] = {}  # of the candidates, by the name of the measurement
     for r in np.flatnonzero(~elimination.active).tolist():

@@ -1,4 +1,4 @@
-"""Directions that no equation observes, as sparse combinations of unknowns with units."""
+"""Null directions (unobservable combinations of unknowns) in sparse form, with names and units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sysdyn.errors import few
 from sysdyn.measurements.variables import Layout
 
 SHOWN = 8  # terms of a direction that are printed
-# Amounts that differ by this relative difference are printed as equal; smaller entries of a direction are left out.
+# Relative difference below which amounts are printed as equal, and relative size below which entries are omitted.
 ROUNDED = 1e-6
 
 
@@ -29,8 +29,8 @@ class Term:
 class NullDirection:
     """A combination of unknowns that no equation observes: any multiple may be added to a solution.
 
-    terms: the changes of unknowns of one quantity, w, fx, q̈ or τ. The first is 1, and this unknown is part of no other
-    direction. others: for each other quantity (name, how many of its unknowns change).
+    terms: changes of the unknowns of one quantity (w, fx, q̈ or τ). The first is 1, and its unknown is part of no other
+    direction. others: (name, number of changing unknowns) of each other quantity.
     """
 
     terms: tuple[Term, ...]
@@ -53,10 +53,10 @@ class NullDirection:
 
 
 def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tuple[NullDirection, ...]:
-    """Sparse combinations that span the same space as `basis`, by a reduced row echelon form.
+    """Sparse basis of the span of `basis`, by a reduced row echelon form.
 
-    basis (unknowns, k): orthonormal, in scaled unknowns. scale (unknowns,): from those to SI units. The order of
-    the quantities in the elimination is chosen greedily, so that few terms remain.
+    basis (unknowns, k): orthonormal, in scaled unknowns. scale (unknowns,): factors from scaled to SI units. The
+    elimination order of the quantities is chosen greedily for few terms.
     """
     if basis.shape[1] == 0:
         return ()
@@ -69,7 +69,7 @@ def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tup
         return echelon(basis.T, np.concatenate([columns[x] for x in order]))
 
     def terms(row: np.ndarray, pivot: int) -> list[int]:
-        """Columns of the row's entries in the quantity of the pivot, the pivot first."""
+        """Columns with entries in this row and the quantity of the pivot, the pivot first."""
         entries = np.flatnonzero((quantity == quantity[pivot]) & (row != 0.0)).tolist()
         return [pivot, *(c for c in entries if c != pivot)]
 
@@ -95,7 +95,7 @@ def null_directions(layout: Layout, basis: np.ndarray, scale: np.ndarray) -> tup
 
 
 def echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """(reduced row echelon form of `rows` (k, n), its pivot columns); pivots are searched in the sequence `order`."""
+    """(reduced row echelon form of `rows` (k, n), pivot columns). order: columns in the order of the pivot search."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []
     for least in INDEPENDENT:

@@ -1,13 +1,13 @@
 """Null spaces of a problem's equations at single states, after the equations of motion are eliminated.
 
-The Newton-Euler equations give a, f and τ for any q̈, fx and constraint wrenches w, with pivots ±1, so that they never
-lack rank. With z = (q̈, fx, w),
+The Newton-Euler equations give a, f and τ for any q̈, fx and constraint wrenches w by pivots ±1, so they always have
+full rank. With z = (q̈, fx, w),
 
     d = N z + d0,     and the measurements Y d + y0 = 0 become     S z + s0 = 0,     S = Y N
 
-The null spaces of the small matrix S are those of the whole system: undetermined unknowns are the nonzero rows of N ker
-S, redundant measurements the nonzero rows of ker Sᵀ. Rows and columns are scaled first, so that neither units nor the
-taper of a robot decide what is small.
+The null spaces of the small matrix S give those of the whole system: undetermined unknowns are the nonzero rows of
+N ker S, redundant measurements the nonzero rows of ker Sᵀ. Rows and columns are scaled first, so that the rank does not
+depend on units or on the size of the links.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from sysdyn.program.graph import constant_value, is_constant
 from sysdyn.sparse.condition import balance, skeel_condition
 from sysdyn.sparse.dulmage import maximum_matching
 
-# Singular values of S below this share of the greatest count as zero, and so do parts of a unit null vector: well above
-# rounding errors, and below those of regular robots of 300 joints.
+# Singular values of S below this share of the greatest count as zero, and so do components of a unit null vector: well
+# above rounding errors, and below the singular values of regular robots of 300 joints.
 ZERO = 1e-10
-# Least independent part of a row, or pivot, relative to its row and column; the second where nothing else remains:
-# three digits, then half of them.
+# Least independent component of a row, or least pivot, relative to its row and column: three digits. The second value
+# (half of the digits) is used if no other rows or pivots remain.
 INDEPENDENT = (1e-3, 1e-7)
-# An entry of S counts as zero if a relative change of NOISE of the matrix accounts for it; the sensitivity is measured
-# with a random change of the second size.
+# An entry of S counts as zero if a relative change of the matrix by NOISE can cause it. The sensitivity is measured by a
+# random change of size PERTURBATION.
 NOISE, PERTURBATION = 1e-13, 1e-6
 
 
 class MotionElimination:
-    """Which unknowns and equations of a system remain after the equations of motion are eliminated.
+    """Partition of the rows and columns of a system by the elimination of the equations of motion.
 
     system: of layout "paper", with known quantities as rows. active (equations,) bool: equations that count; None: all.
 
     motion, dependent_columns        active equations of motion, and the unknowns a, f, τ that they give, in order
-    stating_rows, stated_columns     measurements of a single one of the other unknowns z, and these unknowns
-    rows, columns                    the other measurements, and the other unknowns z
+    stating_rows, stated_columns     measurements of a single unknown of z, and these unknowns
+    rows, columns                    the other measurements, and the other unknowns of z
     """
 
     def __init__(self, system: BlockSystem, active: np.ndarray | None = None):
@@ -76,12 +76,12 @@ class MotionElimination:
 
     @cached_property
     def is_square(self) -> bool:
-        """True if the active equations are as many as the unknowns, and of full structural rank."""
+        """True if the active equations are square and have full structural rank."""
         pattern = self.system.pattern()[self.active]
         return pattern.shape[0] == pattern.shape[1] and bool((maximum_matching(pattern) >= 0).all())
 
     def at(self, entries: np.ndarray, tolerance: float = 0.0) -> NullSpaces:
-        """The null spaces at one state; entries (nnz): a row of `system.values`; tolerance: see `NullSpaces`."""
+        """The null spaces at one state. entries (nnz): one row of `system.values`. tolerance: see `NullSpaces`."""
         return NullSpaces(self, self.system.scaled(self.system.drop_rounding(entries)), tolerance)
 
 
@@ -89,7 +89,7 @@ class MotionElimination:
 class NullSpaces:
     """Null spaces of the scaled matrix (equations, unknowns) at one state.
 
-    tolerance: smaller entries of S count as zero, even in rows and columns without greater ones.
+    tolerance: absolute size below which entries of S count as zero.
     """
 
     elimination: MotionElimination
@@ -98,7 +98,7 @@ class NullSpaces:
 
     @cached_property
     def is_regular(self) -> bool:
-        """True for a square system whose condition number shows that it has one solution."""
+        """True if the system is square and its condition number is low enough for a unique solution."""
         places = self.elimination
         return not self.tolerance and places.is_square and skeel_condition(self.matrix[places.active]) < 1.0 / ZERO
 
@@ -116,7 +116,7 @@ class NullSpaces:
 
     @cached_property
     def left(self) -> np.ndarray:
-        """Orthonormal basis (equations, k) of the combinations of active measurements that vanish: k too many."""
+        """Orthonormal basis (equations, k) of dependencies between active measurements, given the motion equations."""
         m, places = self.matrix.shape[0], self.elimination
         if self.is_regular:
             return np.zeros((m, 0))
@@ -131,16 +131,16 @@ class NullSpaces:
 
     @property
     def least_singular_vector(self) -> np.ndarray:
-        """(unknowns,) the part in z of the direction that the measurements observe least."""
+        """(unknowns,) the direction of z that the measurements observe least; zero outside of z."""
         direction = np.zeros(self.matrix.shape[1])
         direction[self.elimination.columns] = self._svd.least
         return direction
 
     def solve(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(x (unknowns,), misfit (equations,)): least-squares solution of `matrix` x + b = 0 with the shortest z.
+        """(x (unknowns,), misfit (equations,)): least-squares solution of `matrix` x + b = 0 with z of least norm.
 
-        b (equations,) in scaled rows. misfit: residual of each row relative to the sum of its absolute terms, in
-        which an unknown counts as at least a thousandth of the greatest one.
+        b (equations,) in scaled rows. misfit: residual of each row relative to the sum of its absolute terms, for which
+        a thousandth of the greatest unknown is added to each |x|.
         """
         x = np.zeros(self.matrix.shape[1])
         for _ in range(2):  # the second is a step of iterative refinement
@@ -177,18 +177,18 @@ class NullSpaces:
 
     @cached_property
     def _response_of_columns(self) -> np.ndarray:
-        """Response of a, f and τ (dependent columns, columns) to unit values of the members of z."""
+        """Response of a, f and τ (dependent columns, columns) to unit values of each unknown of z."""
         return -self._solve_motion(self._motion[:, self.elimination.columns].toarray())
 
     @cached_property
     def _stating(self) -> np.ndarray:
-        """Coefficient of each stated column in the row that states it."""
+        """Coefficient of each stated unknown in its row."""
         places = self.elimination
         return np.asarray(self.matrix[places.stating_rows, places.stated_columns]).reshape(-1)
 
     @cached_property
     def _svd(self) -> _BalancedSVD:
-        """Decomposition of S after entries that are rounding errors of cancelling sums are set to zero."""
+        """Decomposition of S. Entries that are rounding errors of cancelling sums are set to zero."""
         matrix = self.matrix.copy()
         matrix.data *= 1.0 + PERTURBATION * np.random.default_rng(0).standard_normal(matrix.nnz)
         S, perturbed = self._product(), NullSpaces(self.elimination, matrix)._product()
@@ -197,7 +197,7 @@ class NullSpaces:
         return _BalancedSVD(S)
 
     def _product(self) -> np.ndarray:
-        """S = Y N, rounding errors included."""
+        """S = Y N, before rounding errors are set to zero."""
         Y, places = self.matrix[self.elimination.rows], self.elimination
         return Y[:, places.columns].toarray() + Y[:, places.dependent_columns] @ self._response_of_columns
 
@@ -228,8 +228,8 @@ class _BalancedSVD:
 def _orthonormal(basis: np.ndarray) -> np.ndarray:
     """Orthonormal basis of the column span, accurate in each row even if rows differ by orders of magnitude.
 
-    Rows can be that small: balancing scales a rounding error of 1e-17 in a robot's constants as any other entry. Sorted
-    rows and column pivoting make the QR factorisation row-wise stable (Cox and Higham 1998).
+    Rows can be tiny, because balancing scales up a rounding error of 1e-17 in a robot's constants like any other entry.
+    Sorted rows and column pivoting make the QR factorisation row-wise stable (Cox and Higham 1998).
     """
     order = np.argsort(-np.abs(basis).max(axis=1, initial=0.0), kind="stable")
     Q = np.empty_like(basis)
@@ -238,5 +238,5 @@ def _orthonormal(basis: np.ndarray) -> np.ndarray:
 
 
 def involved(basis: np.ndarray) -> np.ndarray:
-    """(rows,) bool: True for rows of an orthonormal `basis` (rows, k) that are not zero but for rounding."""
+    """(rows,) bool: True for rows of an orthonormal `basis` (rows, k) that are nonzero up to rounding errors."""
     return np.linalg.norm(basis, axis=1) > ZERO

@@ -1,4 +1,4 @@
-"""Observability of a log in names: coordinates and biases that it does not determine, and remedies."""
+"""Observability of a log: coordinates and biases that it does not determine, and remedies, by name."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from sysdyn.errors import few
 from sysdyn.files import html
 from sysdyn.measurements.measurement import Measurement
 
-# A coordinate is named with a combination of biases that explains more than the first share of its variance, if its
-# change exceeds the second share of its standard deviation (lists stay short).
+# A coordinate is listed with a combination of biases that explains more than EXPLAINED of its variance and changes it
+# by more than NEGLIGIBLE of its standard deviation (lists stay short).
 EXPLAINED, NEGLIGIBLE = 0.4, 0.1
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Observability:
-    """Result of `sysdyn.observability`, from the equations of the log linearised about a first path.
+    """Result of `sysdyn.observability`: the equations of the log, linearised about an initial trajectory.
 
     Attributes
     ----------
     rows, of
-        Number of samples that were used, the first ones of the log, and of all its samples.
+        Number of samples that were used, from the start of the log, and number of all its samples.
     coupled
-        True if measured torques and wrenches count as measurements of the states, too.
+        True if measured torques and wrenches count as measurements of the states.
     chosen
-        Positions and headings that no sensor observes; smoothing keeps them as at the start of a run.
+        Positions and headings that no sensor observes; smoothing keeps their initial values.
     positions
         Degrees of freedom whose position this log does not determine.
     biases
-        Combinations of biases whose uncertainty the log does not reduce, with the positions that correlate with them.
+        Combinations of biases whose uncertainty the log does not reduce, with correlated positions.
     suggestions
         Remedies as sentences.
     additions
         A minimal set of available sensors that makes everything observable. None if all of
         them do not suffice; () if nothing is missing or none were given.
     instant
-        If q, q̇ and q̈ would not determine torques and wrenches: the diagnosis of one instant. Else None.
+        Diagnosis of one time step if torques and wrenches are not determined by q, q̇ and q̈; else None.
     """
 
     rows: int
@@ -84,10 +84,10 @@ class Observability:
 def unobservable_biases(
     P: np.ndarray, std: np.ndarray, names: Sequence[str], units: Sequence[str], share: float
 ) -> tuple[NullDirection, ...]:
-    """Combinations of biases whose standard deviation after a log is more than `share` of that before.
+    """Combinations of biases whose posterior standard deviation is more than `share` of the prior one.
 
-    P (n, n): covariance of n unknowns after the log. std (n,): prior standard deviations of the biases; 0 for other
-    unknowns, which are named with a combination that explains their variance, see `EXPLAINED`.
+    P (n, n): posterior covariance of n unknowns. std (n,): prior standard deviations of the biases, 0 for other
+    unknowns. Other unknowns are listed with a combination that explains their variance, see `EXPLAINED`.
     """
     biases = np.flatnonzero(std > 0.0)
     variances, vectors = np.linalg.eigh(P[np.ix_(biases, biases)] / (std[biases, None] * std[biases]))

@@ -1,7 +1,6 @@
-"""Measurements to add to a problem, and to leave out, until it has one solution.
+"""Minimal sets of measurements to add or remove so that a problem has one solution.
 
-Independent rows form a matroid. Rows that are taken greedily, each independent of those before, are as few as possible,
-and none of them can be omitted.
+Independent rows form a matroid, so a greedy selection of independent rows is a basis: none of its rows can be omitted.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from sysdyn.measurements.raw import Known, RawMeasurement, Subset, known
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
-# Least part of a removed row relative to the greatest candidate: the condition number of the remaining equations is at
-# most 2e4 times that of all, in 200 states of four sensor problems.
+# Least component of a removed row relative to the greatest candidate. The condition number grows by at most 2e4 (200
+# states of four sensor problems).
 REMOVABLE = 0.01
 
 
@@ -27,7 +26,8 @@ REMOVABLE = 0.01
 class Candidate:
     """A measurement that could be added.
 
-    responses (components, directions): its rows times the null directions. divisible: single components can be added.
+    responses (components, directions): rows of the measurement times the null directions. divisible: single components
+    can be added.
     """
 
     measurement: Measurement
@@ -40,9 +40,9 @@ class Candidate:
 
 
 def greedy_basis(rows: np.ndarray, order: Sequence[int], initial: np.ndarray | None = None) -> list[int]:
-    """Numbers of rows that are independent of each other and of the rows `initial`; earlier in `order` first.
+    """Indices of rows that are independent of each other and of the rows `initial`, selected greedily in `order`.
 
-    A nearly dependent row is taken only where the other rows do not suffice.
+    Nearly dependent rows are used only if the others do not suffice.
     """
     basis = np.zeros((0, rows.shape[1])) if initial is None else np.linalg.qr(initial.T)[0].T
     numbers: list[int] = []
@@ -63,15 +63,16 @@ def greedy_basis(rows: np.ndarray, order: Sequence[int], initial: np.ndarray | N
 
 
 def rank(rows: np.ndarray) -> int:
-    """Rank by the thresholds of `greedy_basis`."""
+    """Numerical rank with the thresholds of `greedy_basis`."""
     return len(greedy_basis(rows, range(len(rows))))
 
 
 def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candidate, list[int]]] | None:
-    """Minimal set [(candidate, components)] that observes all `missing` directions; None if all do not.
+    """Minimal set [(candidate, components)] that observes all `missing` directions; None if there is none.
 
-    Greedy: first the candidate whose components are all new, then the one with the most new components. Exact
-    equations may not depend on each other, so an exact measurement that is not divisible has to be new as a whole.
+    Greedy: candidates whose components are all independent come first, then those with the most independent
+    components. All components of an indivisible exact measurement have to be independent, because dependent exact
+    equations are redundant.
     """
     selection: list[tuple[Candidate, list[int]]] = []
     remaining, basis = list(candidates), np.zeros((0, missing))
@@ -98,10 +99,10 @@ def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candi
 def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]:
     """Rows to remove so that the remaining ones are independent, one for each dependency; earlier in `order` first.
 
-    dependent: orthonormal bases (equations, k) of the combinations that vanish, at one or more states. The condition
-    number of the remaining rows is at most that of all rows divided by the least singular value of the removed rows of
-    the basis. So a row is removed only if its component orthogonal to the rows removed before is at every state at
-    least `REMOVABLE` times the greatest such component.
+    dependent: orthonormal bases (equations, k) of the left null space, at one or more states. The condition number of
+    the remaining rows is at most that of all rows divided by the least singular value of the basis at the removed rows.
+    So a row is removed only if, at every state, its component orthogonal to previously removed rows is at least
+    `REMOVABLE` times the greatest such component.
     """
     bases, rows = [basis[list(order)] for basis in dependent], list(order)
     numbers: list[int] = []
@@ -117,7 +118,7 @@ def removals(dependent: Sequence[np.ndarray], order: Sequence[int]) -> list[int]
 
 
 def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[Measurement]:
-    """Measurements of these components alone: one, or several where a known quantity of several bodies is split."""
+    """Measurements of only these components; a known quantity of several bodies may be split into several."""
     if len(components) == len(m.components(model)):
         return [m]
     if not isinstance(m, RawMeasurement):

@@ -19,15 +19,15 @@ class StateDiagnosis:
     Attributes
     ----------
     kind : str
-        "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at.
+        "random", "neutral" (every joint at zero, at rest), or the multiples of π/2 of the joint angles.
     q, qd : (nq,) and (nv,) arrays
         The state.
     missing, excess : int
-        Number of directions that no equation observes, and of exact equations that follow from others.
+        Number of null directions (observed by no equation), and of redundant exact equations.
     undetermined : tuple of str
         Unknowns that are not determined.
     directions : tuple of NullDirection
-        Null directions, if more are missing than at almost every state.
+        Null directions, only if there are more than at almost every state.
     """
 
     kind: str
@@ -46,14 +46,14 @@ class Diagnosis:
     Attributes
     ----------
     equations, unknowns
-        Their numbers.
+        Number of equations and of unknowns.
     missing, excess
-        Number of directions that no equation observes, and of exact equations too many, at almost every state. For a
-        problem with more than 300 unknown q̈, fx and w, at least as many.
+        Number of null directions (observed by no equation) and of redundant exact equations, at almost every state. For
+        a problem with more than 300 unknown q̈, fx and w, lower bounds.
     by_structure
-        The parts of `missing` and `excess` that the pattern shows.
+        `missing` and `excess` that are due to the pattern alone.
     undetermined
-        Unknowns that are part of a null direction, and so not determined, at almost every state.
+        Unknowns that are not determined at almost every state.
     undetermined_at_some_states
         Unknowns that are not determined at some of the sampled states.
     determined
@@ -61,14 +61,14 @@ class Diagnosis:
     redundant
         Measurements that are combinations of other exact equations, or contradict them.
     directions
-        Combinations of unknowns that no equation observes, at the first random state.
+        Null directions (combinations of unknowns that no equation observes) at a random state.
     states
         Results at each sampled state; empty for a large problem.
     suggestions
         Remedies as sentences.
     additions
-        A minimal set of available measurements that makes the problem well posed. None if all
-        of them do not suffice; () if nothing is missing or none were given.
+        A minimal set of available measurements that makes the problem well posed. None if there is no such set; () if
+        nothing is missing or none were given.
     removals
         A minimal set of equations whose removal leaves no redundant ones.
     switched_off
@@ -93,22 +93,22 @@ class Diagnosis:
 
     @property
     def rank(self) -> int:
-        """Rank of the equations at almost every state; of a large problem at most this."""
+        """Rank of the equations at almost every state; an upper bound for a large problem."""
         return self.unknowns - self.missing
 
     @property
     def structural(self) -> bool:
-        """True if the pattern alone is unsound."""
+        """True if the pattern alone makes the problem ill posed."""
         return self.by_structure != (0, 0)
 
     @property
     def well_posed(self) -> bool:
-        """True if nothing is missing and nothing redundant at almost every state."""
+        """True if the solution is unique and no exact equation is redundant, at almost every state."""
         return self.missing == 0 and self.excess == 0
 
     @property
     def worse_states(self) -> tuple[int, ...]:
-        """Numbers of the sampled states at which `missing` or `excess` is greater than at almost every state."""
+        """Indices of sampled states with greater `missing` or `excess` than at almost every state."""
         worse = (k for k, s in enumerate(self.states) if s.missing > self.missing or s.excess > self.excess)
         return tuple(worse)
 
@@ -138,7 +138,7 @@ class Diagnosis:
         return html.fragment(html.text(str(self), html.GOOD if self.well_posed else html.BAD))
 
     def _worst_state(self) -> list[str]:
-        """Lines about the state at which most is missing, if that is more than at almost every state."""
+        """Lines of text about the worst sampled state; none if no state is worse than almost every state."""
         if not self.worse_states:
             return []
         kinds = dict.fromkeys(self.states[k].kind for k in self.worse_states)
@@ -153,7 +153,7 @@ class Diagnosis:
 
 
 def _bullets(where: str, directions: tuple[NullDirection, ...]) -> list[str]:
-    """Lines of a list of directions; none without directions."""
+    """Lines of text that list directions; none without directions."""
     if not directions:
         return []
     bullets = few((f"- {x}" for x in directions), between="\n  ")

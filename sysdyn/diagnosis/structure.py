@@ -10,15 +10,15 @@ import numpy as np
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
-# Quantities that a user thinks of and that are named first, with further ones.
+# Quantities that users state most often; they are named first.
 LEADING = ("w", "fx", "qdd", "tau")
 
 
 class Structure(NamedTuple):
-    """Well-posedness by the pattern alone.
+    """Structural rank deficiency (by the pattern alone).
 
     missing: number of equations that the under-determined part lacks; undetermined: the columns of this part. excess:
-    number of equations too many in the over-determined part of the exact equations; redundant: the rows of this part.
+    number of surplus exact equations in the over-determined part; redundant: the rows of this part.
     """
 
     missing: int
@@ -47,13 +47,13 @@ def structure(system: System, active: np.ndarray | None = None) -> Structure:
 
 
 def unknown_names(system: BlockSystem, columns: Iterable[int]) -> tuple[str, ...]:
-    """Names of unknowns, first those of quantities that a user would state."""
+    """Names of unknowns, those of `LEADING` quantities first."""
     rank = {quantity: k for k, quantity in enumerate(LEADING)}
     order = sorted(columns, key=lambda c: (rank.get(system.col_blocks[c][0], len(rank)), c))
     return tuple(system.col_names[c] for c in order)
 
 
 def equation_names(system: BlockSystem, rows: Iterable[int]) -> tuple[str, ...]:
-    """Names of equations: first measurements, in reverse since the last ones are the likeliest to be redundant."""
+    """Names of equations: measurements first, the last stated first, because it is most likely redundant."""
     order = sorted(rows, key=lambda r: (system.row_blocks[r][0] != "y", -r))
     return tuple(system.row_names[r] for r in order)

@@ -1,7 +1,7 @@
 """Test whether the sensors that are switched on determine all unknowns.
 
-The directions that only switchable sensors observe are computed once, at random states. Each combination of switches is
-then tested for observing all of them.
+Null directions of the other equations are computed once, at random states. Each combination of switches is then tested:
+its active sensors have to observe all these directions.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from sysdyn.diagnosis.null_space import ZERO, MotionElimination
 from sysdyn.equations.system import System
 from sysdyn.measurements.groups import switch_group
 
-STATES = 2  # random states: a combination is deficient if it is at both
+STATES = 2  # random states: a combination of switches is deficient only if it is at all of them
 
 
 class Switches:
-    """The switchable measurements of a problem with noise, and the directions that they alone observe."""
+    """The switchable measurements of a problem with noise, and the directions that only they observe."""
 
     def __init__(self, system: System):
         plain = system.plain
@@ -36,7 +36,7 @@ class Switches:
             self._responses.append(np.where(size > ZERO, responses / np.where(size > ZERO, size, 1.0), 0.0))
 
     def undetermined_mask(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """(n,) bool: True for states whose active sensors do not determine all; inputs: (1 or n, size) by group."""
+        """(n,) bool: True for states at which unknowns are undetermined. inputs: (1 or n, size) by group."""
         if all(inputs[group].all() for group in self.groups) or not self._responses[0].shape[1]:
             return np.zeros(n, dtype=bool)
         on = np.stack([np.broadcast_to(inputs[group][..., k] != 0.0, n) for group, k in self._places], axis=1)

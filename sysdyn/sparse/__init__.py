@@ -1,1 +1,1 @@
-"""Sparse matrices of scalars, their elimination orders and the straight-line programs they give. Knows no robots."""
+"""Sparse matrices of scalars and their elimination orders, independent of robots."""

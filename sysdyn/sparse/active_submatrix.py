@@ -1,7 +1,7 @@
 """The active submatrix of an elimination over any scalar: pivots and rotations of rows.
 
-Gaussian elimination takes out a `pivot` with its row and column, and subtracts their outer product from the rest
-(`rank_one_update`). Orthogonal elimination first rotates some rows, so that only one of them has an entry in the
+Gaussian elimination removes a `pivot` with its row and column, and subtracts their outer product from the remaining
+rows (`rank_one_update`). Orthogonal elimination first rotates some rows, so that only one of them has an entry in the
 column. Eliminations use both over expressions and floats, ordering searches over arrays of sampled values.
 """
 
@@ -21,8 +21,8 @@ Entry = TypeVar("Entry", bound=Scalar)
 class ActiveSubmatrix(Generic[Entry]):
     """The rows and columns of a matrix that are not eliminated yet.
 
-    rows[i]: {column: entry} of row i; after its pivot, row i of U without the pivot. columns[j]: the active rows with
-    an entry in column j.
+    rows[i]: {column: entry} of an active row; of an eliminated one, row i of U without the pivot. columns[j]: the
+    active rows with an entry in column j.
     """
 
     def __init__(self, rows: Iterable[Mapping[int, Entry]], n: int):
@@ -49,7 +49,7 @@ class ActiveSubmatrix(Generic[Entry]):
         self.columns[j].discard(i)
 
     def rank_one_update(self, column: Mapping[int, Entry], row: Mapping[int, Entry]) -> None:
-        """Subtract the outer product of {row: entry} and {column: entry}, in their order."""
+        """Subtract the outer product of `column` {row: entry} and `row` {column: entry}, in the order of their keys."""
         for i, l in column.items():
             target = self.rows[i]
             for j, u in row.items():
@@ -65,9 +65,9 @@ class ActiveSubmatrix(Generic[Entry]):
                     target[j] = new
 
     def rotate_rows(self, rows: Sequence[int], j: int) -> OrthogonalTransform | None:
-        """Rotate the first row with those others that have an entry in column j, so that the first keeps it alone.
+        """Rotate rows so that only the first has an entry in column j.
 
-        Returns the transform T, A ← T A, or None if no other row has an entry.
+        Returns the transform T of A ← T A, or None if no other row has an entry.
         """
         first, *others = rows
         rows = [first, *(i for i in others if i in self.columns[j])]
@@ -101,7 +101,7 @@ class ActiveSubmatrix(Generic[Entry]):
 class SampledActiveSubmatrix(ActiveSubmatrix[np.ndarray]):
     """The active submatrix at several states at once: entries are arrays (states,), never changed in place.
 
-    cancelled: an update removes an entry if it reduces it to this share of its size at every state.
+    cancelled: an update drops an entry that it reduces to this share of its size at every state.
     """
 
     def __init__(self, rows: Iterable[Mapping[int, np.ndarray]], n: int, cancelled: float):
@@ -123,7 +123,7 @@ class SampledActiveSubmatrix(ActiveSubmatrix[np.ndarray]):
                 self._put_all([(i, j) for j in columns], new, gone)
 
     def _transform(self, transform: OrthogonalTransform, columns: Sequence[int]) -> None:
-        """The same for all columns at once."""
+        """Apply a transform of rows to all these columns at once."""
         if columns:
             values: dict[int, Any] = {
                 i: np.array([self.rows[i].get(j, self._zero) for j in columns]) for i in transform.rows

@@ -1,7 +1,7 @@
-"""Scaling and condition numbers of sparse matrices: their distance to singular ones in any units.
+"""Scaling and condition numbers of sparse matrices: the relative distance to singularity, independent of units.
 
-Two scalings follow each other: `equilibration` brings entries near 1, `balance` rows and columns near one norm. Bauer's
-condition number is the least over all scalings of Skeel's, which an estimate of Higham's makes cheap.
+Scaling has two steps: `equilibration` brings entries near 1, then `balance` gives rows and columns similar norms.
+Bauer's condition number is the minimum of Skeel's over all column scalings. Skeel's is estimated by Higham's algorithm.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.program.reproducible import exp, log
 from sysdyn.sparse.superlu import factors
 
-# Equilibration stops at this share of the greatest sum of squares, of the gradient or of the remaining logarithms:
-# six digits, more than scaling needs.
+# Equilibration stops at this relative sum of squares of the gradient or of the residual: six digits, more than scaling
+# needs.
 EQUILIBRATED = 1e-12
 # Iterations of Sinkhorn and Knopp, and of the power method for Bauer's scaling: both converge sooner in practice.
 BALANCING_STEPS, POWER_STEPS = 100, 30
-# Steps of scaling by greatest entries: each halves their logarithms.
+# Steps of Ruiz scaling: each halves the logarithms of the greatest entries.
 SCALINGS = 8
 # Columns of the inverse that an estimate of its norm may compute, as in LAPACK.
 ESTIMATES = 5
@@ -35,9 +35,9 @@ def equilibration(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Factors of rows and columns that bring the sizes of all entries near 1; zeros do not count.
 
-    row, col, size (nnz): places and absolute values. Least squares of the logarithms of scaled entries, Curtis and Reid
-    (1972). Scaling by the greatest entry of each row would not do: in a chain of bodies that taper off entries differ
-    by 30 orders of magnitude although every row has a 1.
+    row, col, size (nnz): places and absolute values. Minimises the squared logarithms of the scaled entries; Curtis and
+    Reid (1972). Scaling by the greatest entry of each row would not suffice: in a tapering chain of bodies, entries
+    differ by 30 orders of magnitude although every row has a 1.
     """
     m, n = shape
     e = np.flatnonzero(size > 0.0)
@@ -61,9 +61,9 @@ def equilibration(
 def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Factors of rows and columns after which the squares of each sum up to its number of nonzero entries.
 
-    sizes (m, n): absolute values. Such factors exist for every pattern, also a structurally singular one. As a second
-    step after `equilibration`, in which the least entry weighs as much as the greatest: links without inertia have a
-    condition number of 1e22 after the first step, 1e6 after the second. Sinkhorn and Knopp (1967).
+    sizes (m, n): absolute values. Such factors exist for every pattern, also a structurally singular one. Used after
+    `equilibration`, which weights the least entry like the greatest: a robot with massless links has a condition number
+    of 1e22 after the first step and of 1e6 after the second. Sinkhorn and Knopp (1967).
     """
     squares = scipy.sparse.csr_matrix(sizes).power(2)
     squares.eliminate_zeros()
@@ -84,8 +84,9 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
     """‖ |A⁻¹| |A| ‖∞ (estimated from below) of a square matrix A; inf if it is exactly singular.
 
-    The greatest change of an unknown, relative to the largest unknown, over the relative change of entries that causes
-    it, whatever the units of rows. No relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
+    It bounds the greatest change of an unknown, relative to the largest unknown, per relative change of the entries. It
+    does not depend on row scaling. A relative change of entries below 1/κ cannot make A singular. Skeel (1979), Bauer
+    (1963).
     """
     matrix = scipy.sparse.csr_matrix(matrix)
     in_row = np.diff(matrix.indptr)
@@ -102,12 +103,12 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
 
 
 def bauer_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, np.ndarray]:
-    """(κ, rows (n,), columns (n,)): Skeel's condition number for the scaling of columns that makes it least.
+    """(κ, rows (n,), columns (n,)): Skeel's condition number, minimised over column scalings, and the scaling.
 
-    κ = ρ(|A⁻¹| |A|) does not depend on the units of rows and columns: it is 1 for diagonal and triangular matrices, and
-    no relative change of entries below 1/κ makes A singular. The Perron vector of |A⁻¹| |A| is the scaling of columns;
-    rows are scaled so that their sizes sum up to 1. All factors are 1 if A is singular, or for more than `MAX_DENSE`
-    rows, where κ is an estimate in the given units. Bauer (1963).
+    κ = ρ(|A⁻¹| |A|) does not depend on the units of rows and columns. It is 1 for diagonal and triangular matrices. A
+    relative change of entries below 1/κ cannot make A singular. The Perron vector of |A⁻¹| |A| scales the columns; rows
+    are scaled to absolute sums of 1. All factors are 1 if A is singular or has more than `MAX_DENSE` rows; in the
+    latter case κ is an estimate in the given units. Bauer (1963).
     """
     matrix, n = scipy.sparse.csr_matrix(matrix), matrix.shape[0]
     one, lu = np.ones(n), factors(matrix)
@@ -129,10 +130,10 @@ def bauer_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, n
 
 
 def rank_condition(matrix: np.ndarray) -> float:
-    """Ratio of extreme singular values of a dense matrix (m, n), scaled; inf without full rank, 1 if empty.
+    """Ratio of the extreme singular values of a scaled dense matrix (m, n); inf without full rank, 1 if empty.
 
-    The greatest entries of rows and columns are brought near 1, Ruiz (2001): after `balance`, which raises small
-    entries, two columns that differ by one small entry alone are a hundred times nearer to each other.
+    Ruiz scaling (2001) brings the greatest entries of rows and columns near 1. `balance` would raise small entries: two
+    columns that differ in one small entry would be a hundred times closer to each other.
     """
     if not matrix.size:
         return 1.0
@@ -165,7 +166,7 @@ def inverse_norm(solve: Callable[[np.ndarray, str], np.ndarray], n: int, of: str
             break
         x = np.zeros(n)
         x[j] = 1.0
-    slope = np.linspace(1.0, 2.0, n)  # of alternating signs, against cancellation in all of the above
+    slope = np.linspace(1.0, 2.0, n)  # signs alternate, in case of cancellation in all solves above
     slope[1::2] *= -1.0
     y = np.abs(solve(slope, of)).sum() * 2.0 / (3.0 * n)
     return math.inf if not math.isfinite(y) or not math.isfinite(greatest) else max(greatest, float(y))

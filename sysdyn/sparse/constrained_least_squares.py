@@ -1,4 +1,4 @@
-"""Dense least squares with exact equations at one state, in the null space of these. Björck (1996), section 5.1.3."""
+"""Dense equality-constrained least squares by the null-space method. Björck (1996), section 5.1.3."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import scipy  # which loads scipy.linalg where it is first used
 class ConstrainedLeastSquares:
     """Solver of [0 E^T W^T; E 0 0; W 0 −1] for exact equations E (e, n) and whitened ones W (w, n).
 
-    units (n,): factors that make columns comparable. Columns are pivoted, and the heaviest rows of W come first, so
-    that rows of very different weights keep their digits. Powell and Reid (1969); Cox and Higham (1998).
+    units (n,): column scaling. QR with column pivoting, and rows of W sorted by decreasing size, is stable for rows of
+    very different weights. Powell and Reid (1969); Cox and Higham (1998).
     """
 
     def __init__(self, E: np.ndarray, W: np.ndarray, units: np.ndarray):
@@ -38,14 +38,14 @@ class ConstrainedLeastSquares:
         return self.columns[:, None] * d, self.rows[:, None] * multipliers, mu
 
     def free_shares(self, rows: np.ndarray) -> np.ndarray:
-        """Shares (k,) of rows (k, n) in the null space of E: 0 for products with d that E d = g determines."""
+        """Relative norms (k,) of rows (k, n) projected to the null space of E; 0 if E d = g determines row · d."""
         rows = rows * self.columns
         size = np.linalg.norm(rows, axis=1)
         return np.asarray(np.linalg.norm(rows @ self._null, axis=1) / np.where(size > 0.0, size, 1.0))
 
     @property
     def condition(self) -> float:
-        """Greatest over least pivot of E or of W, about their condition number."""
+        """Estimated condition number: the ratio of extreme pivots, for E or W, whichever is greater."""
         sizes = (np.abs(np.diagonal(x)) for x in (self._R, self._T))
         return float(np.max([x.max() / x.min() if x.min() else np.inf for x in sizes if len(x)], initial=1.0))
 
@@ -62,7 +62,7 @@ def _power_of_two(x: np.ndarray) -> np.ndarray:
 
 
 def _pivoted_qr(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(Q, R, order) of A[:, order] = Q R; also without columns."""
+    """(Q, R, order) of A[:, order] = Q R; A may have no columns."""
     if matrix.shape[1] == 0:
         return np.eye(len(matrix)), matrix, np.zeros(0, dtype=int)
     Q, R, order = scipy.linalg.qr(matrix, pivoting=True)

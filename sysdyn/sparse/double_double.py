@@ -14,10 +14,10 @@ import numpy as np
 
 # Splits a float into two parts of 26 bits, whose products are exact. Dekker (1971).
 _SPLITTER = 2.0**27 + 1.0
-# Each step leaves a hundredth of the error at a condition number of 1e12, more beyond.
+# Each step reduces the error a hundredfold at a condition number of 1e12, by less beyond.
 MAX_STEPS = 24
-# Corrections relative to the greatest unknown: refinement stops at the first, which gives digits to small unknowns,
-# too, and has converged below the second, half a rounding unit.
+# Corrections relative to the greatest unknown. Refinement goes on to STOP, so that small unknowns are accurate, too. It
+# has converged below CONVERGED (half a rounding unit).
 STOP, CONVERGED = 1e-21, 1e-16
 
 
@@ -29,7 +29,7 @@ class DoubleDouble(NamedTuple):
 
     @staticmethod
     def of(x: np.ndarray) -> DoubleDouble:
-        """Floats as double-double numbers."""
+        """Convert floats; low is zero."""
         return DoubleDouble(x, np.zeros_like(x))
 
     def plus(self, step: np.ndarray) -> DoubleDouble:
@@ -48,7 +48,7 @@ def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Residuals:
-    """A x + b for many x and b, computed in double-double arithmetic and rounded. row, col, entries: (nnz) of A."""
+    """Residuals A x + b in double-double arithmetic, rounded to floats. row, col, entries: (nnz) of A."""
 
     def __init__(self, row: np.ndarray, col: np.ndarray, entries: DoubleDouble):
         order = np.argsort(row, kind="stable")
@@ -82,9 +82,9 @@ def iterative_refinement(
 ) -> np.ndarray | None:  # fmt: skip
     """Solution x (n, k) of A x + b = 0 to nearly the last bit; None if refinement does not converge.
 
-    solve: r (n, k) -> approximately A⁻¹ r. row, col, entries: (nnz) of A. b (n, k). units (n,): of the unknowns, which
-    make corrections comparable. The error shrinks by the rounding unit times the condition number of A in each step.
-    Higham (2002), section 12.1.
+    solve: r (n, k) → approximately A⁻¹ r. row, col, entries: (nnz) of A. b (n, k). units (n,): scale of each unknown,
+    for the comparison of corrections. Each step multiplies the error by the rounding unit times the condition number of
+    A. Higham (2002), section 12.1.
     """
     with np.errstate(all="ignore"):
         x = DoubleDouble.of(-solve(b.high))

@@ -2,12 +2,12 @@
 
 Dulmage and Mendelsohn (1958). With P and Q from a maximum matching of rows and columns,
 
-            ⎡ A11 A12 A13 ⎤   A11: more columns than rows; every column is left out by some maximum matching
+            ⎡ A11 A12 A13 ⎤   A11: more columns than rows; every column is unmatched in some maximum matching
     P A Q = ⎢  0  A22 A23 ⎥   A22: square with a full diagonal, itself block upper triangular with irreducible blocks
-            ⎣  0   0  A33 ⎦   A33: more rows than columns; every row is left out by some maximum matching
+            ⎣  0   0  A33 ⎦   A33: more rows than columns; every row is unmatched in some maximum matching
 
-The three parts do not depend on the matching, nor do the irreducible blocks; only the order of blocks that do not
-depend on each other is arbitrary.
+The three parts and the irreducible blocks do not depend on the matching. Only the order of independent blocks is
+arbitrary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 
 class DiagonalBlock(NamedTuple):
-    """Rows and columns of a diagonal block, by number; in a square one they are matched pair by pair."""
+    """Row and column indices of a diagonal block; in a square block, rows[k] is matched to columns[k]."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -44,12 +44,12 @@ class DulmageMendelsohn:
 
     @property
     def missing(self) -> int:
-        """Columns that a maximum matching leaves out: n − structural rank."""
+        """Number of unmatched columns: n − structural rank."""
         return len(self.under.columns) - len(self.under.rows)
 
     @property
     def excess(self) -> int:
-        """Rows that a maximum matching leaves out: m − structural rank."""
+        """Number of unmatched rows: m − structural rank."""
         return len(self.over.rows) - len(self.over.columns)
 
     @property
@@ -75,10 +75,10 @@ class DulmageMendelsohn:
 
 
 def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
-    """The block triangular form of a matrix (m, n); its stored entries are the pattern, whatever their values.
+    """The block triangular form of a matrix (m, n). Stored entries are the pattern, also zeros.
 
-    Alternating paths from the columns and rows that a maximum matching leaves out reach A11 and A33; the blocks of A22
-    are the strongly connected components of its directed graph. Pothen and Fan (1990).
+    Alternating paths from unmatched columns and rows reach A11 and A33. The blocks of A22 are the strongly connected
+    components of its directed graph. Pothen and Fan (1990).
     """
     by_row = scipy.sparse.csr_matrix(pattern)
     by_column = by_row.tocsc()
@@ -95,9 +95,9 @@ def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
 
 
 def maximum_matching(pattern: scipy.sparse.spmatrix) -> np.ndarray:
-    """Row matched to each column (n,), −1 for none, of a matching with as many pairs as there can be.
+    """Maximum matching: the row matched to each column (n,), −1 for none.
 
-    Each phase searches depth-first, with lookahead, for augmenting paths that share no row; the last phase finds none.
+    Each phase is a depth-first search with lookahead for augmenting paths that share no row, until a phase finds none.
     Pothen and Fan (1990), section 3.
     """
     by_column = scipy.sparse.csc_matrix(pattern)
@@ -137,9 +137,9 @@ def maximum_matching(pattern: scipy.sparse.spmatrix) -> np.ndarray:
 
 
 def _reached(start: np.ndarray, adjacency, matched: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Vertices that alternating paths from `start` reach: (on its side, on the other).
+    """Vertices reached by alternating paths from `start`: (on the same side, on the other side).
 
-    adjacency: CSR or CSC with the vertices of this side as its major axis; matched: partners of the other side's.
+    adjacency: CSR or CSC whose major axis is the side of `start`. matched: partner of each vertex of the other side.
     """
     stack = start.tolist()
     same_side, other_side = set(stack), set()

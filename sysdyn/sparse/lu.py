@@ -1,9 +1,9 @@
 """Sparse LU with fixed row and column permutations, over any scalar (float, Expr, a float that counts).
 
-Right-looking: pivot k is row `row_perm[k]`, column `col_perm[k]`; the right-hand side is carried along as one more
-column, so that forward substitution and elimination are one pass, and back substitution follows. If no entry of a
-column keeps away from zero, several rows are rotated first, so that the pivot is the norm of their entries. The norm is
-nonzero unless all of them vanish; if they are all active entries of the column, it is nonzero wherever A is regular.
+Right-looking: pivot k is in row `row_perm[k]` and column `col_perm[k]`. The right-hand side is an extra column, so that
+elimination includes forward substitution. If every entry of a column can vanish, several rows are rotated first, and
+the pivot is the norm of their entries. It vanishes only if all of them do; if they are all active entries of the
+column, it is nonzero wherever A is regular.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column
 class Pivots(NamedTuple):
     """An elimination order: pivot k is in row rows[k] and column columns[k].
 
-    joined: {k: rows that are rotated with that of pivot k first}; without these an order is two permutations.
+    joined: {k: rows that are rotated with row rows[k] before pivot k}.
     """
 
     rows: Sequence[int]
@@ -40,8 +40,8 @@ def is_unit(x) -> bool:
 class Factors:
     """Result of elimination: the solution of A x + b = 0, and the entries of L and U.
 
-    rotations[k]      the rotation of rows before pivot k, if there is one
-    residual_rows     {row: right-hand side} of the rows without a pivot: elimination leaves them as 0 = right-hand side
+    rotations[k]      the rotation of rows before pivot k, if any
+    residual_rows     {row: right-hand side} of rows without a pivot, which elimination reduces to 0 = right-hand side
     upper[k]          row k of U without its pivot, {column: entry}; scaled by the pivot if row_is_scaled[k]
     lower[k]          column k of L without its pivot, {row: entry}; scaled by the pivot if not row_is_scaled[k]
     """
@@ -64,7 +64,7 @@ class Factors:
 
     @property
     def triangular(self) -> bool:
-        """True if P A Q was triangular already: one of the factors is diagonal."""
+        """True if P A Q is triangular: one of the factors is diagonal."""
         return not self.rotations and (not any(self.upper) or not any(self.lower))
 
 
@@ -77,20 +77,19 @@ def eliminate(
     *,
     begin: Callable[[int], None] = lambda _: None,
 ) -> Factors:
-    """Solve A x + b = 0 by LU in the given order (see `Pivots`) and no other pivoting.
+    """Solve A x + b = 0 by LU in the given order (see `Pivots`), without further pivoting.
 
-    rows (m)        A as one dict {column: entry} a row; not changed
+    rows (m)        A, one dict {column: entry} per row; not changed
     b (m)           right-hand side entries
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
-    joined          {k: rows that are rotated with that of pivot k, if they have an entry in its column}
+    joined          {k: rows that are rotated with row_perm[k] if they have an entry in the pivot column}
     begin(k)        called before pivot k is eliminated, and before its unknown is substituted back
 
-    Of m > n rows those without a pivot end up in `Factors.residual_rows`. If these are zero, x solves all equations. If
-    not, x is the least-squares solution, provided that all eliminations were rotations.
+    If m > n, the rows without a pivot are reduced to `Factors.residual_rows`. If these are zero, x solves all
+    equations. Otherwise x is the least-squares solution, provided that all eliminations were rotations.
 
-    Raises SingularState (with the position k of the pivot as `equation`) if a pivot is structurally or exactly 0.
-    Either the row or the column of a pivot is divided by it, whichever has fewer entries (L D U in effect); several
-    entries by one reciprocal.
+    Raises SingularState (with the position k of the pivot as `equation`) if a pivot is structurally or exactly 0. The
+    pivot divides its row or its column, whichever has fewer entries; several divisions share one reciprocal.
     """
     n, joined = len(col_perm), joined or {}
     augmented = ({**row, n: right} if not is_zero(right) else row for row, right in zip(rows, b, strict=True))
@@ -111,8 +110,8 @@ def eliminate(
 def _pivot(active: ActiveSubmatrix, factors: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
     """Eliminate column pc by row pr: row i −= (A_i,pc / pivot) · row pr for each other active row i.
 
-    Appends the pivot, its row of U and its column of L to `factors`; returns (b of the row, the division by the pivot
-    that back substitution ends with).
+    Appends the pivot, its row of U and its column of L to `factors`. Returns (b of the row, the final division of back
+    substitution).
     """
     pivot, row, column = active.pivot(pr, pc)
     if is_zero(pivot):
@@ -138,7 +137,7 @@ def _pivot(active: ActiveSubmatrix, factors: Factors, pr: int, pc: int) -> tuple
 def _back_substitution(
     factors: Factors, ends: Sequence[tuple[Scalar, Callable]], begin: Callable = lambda _: None
 ) -> list:
-    """x by back substitution; ends: b of each pivot's row, and the division at the end of its sum."""
+    """x by back substitution. ends: (right-hand side, final division) of each pivot."""
     x: list = [0.0] * len(ends)
     for k in reversed(range(len(ends))):
         begin(k)
@@ -201,8 +200,8 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
 def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
     """The solution of A x + b = 0 after one step of iterative refinement: x + δ with A δ + (A x + b) = 0.
 
-    rows, b: as `eliminate` had them. opaque: an identity that a graph of expressions does not see through; it would
-    otherwise simplify the residual to 0, its value in exact arithmetic. Wilkinson (1963).
+    rows, b: arguments of `eliminate`. opaque: an identity that the expression graph cannot simplify; without it the
+    residual would simplify to 0, its value in exact arithmetic. Wilkinson (1963).
     """
     x = [opaque(value) for value in factors.solution]
     residual = [sum((entry * x[j] for j, entry in row.items()), right) for row, right in zip(rows, b, strict=True)]
@@ -214,7 +213,7 @@ def identity(x):
 
 
 def divide_by(pivot, times: int) -> Callable:
-    """x ↦ x / pivot, to be used `times` times: by one reciprocal if that is more than once."""
+    """The function x ↦ x / pivot. It multiplies by one reciprocal if it is used more than once (`times`)."""
     if is_unit(pivot):
         return identity if pivot == 1.0 else lambda x: -x
     if times >= 2 or is_constant(pivot):

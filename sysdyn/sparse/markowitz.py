@@ -1,4 +1,4 @@
-"""Static pivots of least cost, with or without look-ahead, and orthogonal columns if no entry is safe.
+"""Static pivots of least cost, with optional look-ahead; columns without a safe entry are orthogonalised.
 
 Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2.
 """
@@ -22,8 +22,8 @@ N_CANDIDATES = 24  # Pivots whose exact cost is compared at each step (CPU time)
 def markowitz(a: SampledMatrix, width: int = 1, depth: int = 0) -> Pivots:
     """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
 
-    Look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the `depth`
-    greedy steps after it. Ties go to the last rows and columns, those of the leaves of a tree.
+    Look-ahead minimises the cost of a pivot and `depth` greedy steps after it, over the `width` cheapest pivots. Ties
+    go to the last rows and columns, which belong to the leaves of a tree.
     """
     choose = partial(best_with_lookahead, width=width, depth=depth)
     return choose_pivots(SampledElimination(a), reversed(range(a.n)), choose)
@@ -32,8 +32,8 @@ def markowitz(a: SampledMatrix, width: int = 1, depth: int = 0) -> Pivots:
 def choose_rows(a: SampledMatrix, columns: Iterable[int]) -> Pivots:
     """Static pivots: the columns in the given order, each with its cheapest safe row.
 
-    A column without a safe entry waits until elimination has given it one; if no column has one, the column of least
-    cost is made orthogonal.
+    A column without a safe entry is deferred until fill-in gives it one. If no column has one, the cheapest column is
+    orthogonalised.
     """
     return choose_pivots(SampledElimination(a), columns, _first_safe_pivot)
 
@@ -41,9 +41,9 @@ def choose_rows(a: SampledMatrix, columns: Iterable[int]) -> Pivots:
 def choose_pivots(
     state: SampledElimination, columns: Iterable[int], choose: Choose, first: Iterable[Pivot] = ()
 ) -> Pivots:
-    """Eliminate the pivots `first`, then the one that choose(state, remaining columns) returns, one after the other.
+    """Eliminate the pivots `first`, then repeatedly the pivot that choose(state, remaining columns) returns.
 
-    If it returns none, the entry of the best quality is the pivot; if that is poor, an orthogonal column.
+    If it returns None, the pivot is the entry of the best quality; if its quality is poor, a column is orthogonalised.
     """
     pivots, remaining = list(first), list(columns)
     for pivot in pivots:
@@ -58,10 +58,10 @@ def choose_pivots(
 
 
 def least_squares(a: SampledMatrix, exact: Set[int], first: Sequence[Pivot] = ()) -> Pivots:
-    """The order of E d + e = 0, |W d + w| least: the pivots `first`, static pivots of E, then orthogonal columns of W.
+    """Order for min |W d + w| subject to E d + e = 0: pivots `first`, static pivots of E, then orthogonal columns of W.
 
-    exact: the rows of E, scaled like the columns; those of W are divided by their standard deviations. The rows of E
-    left without a pivot are combinations of others.
+    exact: the rows of E, equilibrated; the rows of W are divided by their standard deviations. Rows of E without a
+    pivot at the end are linear combinations of others.
     """
 
     def choose(state: SampledElimination, columns: list[int]) -> Pivot:
@@ -78,12 +78,12 @@ def least_squares(a: SampledMatrix, exact: Set[int], first: Sequence[Pivot] = ()
 
 
 def orthogonal(a: SampledMatrix) -> Pivots:
-    """The order of a square matrix in which every column is rotated: backward stable if the matrix is regular."""
+    """The order that orthogonalises every column of a square matrix: backward stable if the matrix is regular."""
     return choose_pivots(SampledElimination(a), range(a.n), SampledElimination.orthogonal_pivot)
 
 
 def _first_safe_pivot(state: SampledElimination, columns: list[int]) -> Pivot | None:
-    """The cheapest safe pivot, ±1 before others, of the first column that has one; None if no column has."""
+    """The cheapest safe pivot, preferably ±1, of the first column with one; None if there is none."""
     for j in columns:
         if j in state.deferred_columns:
             continue
@@ -95,7 +95,7 @@ def _first_safe_pivot(state: SampledElimination, columns: list[int]) -> Pivot | 
 
 
 def best_with_lookahead(state: SampledElimination, columns: list[int], width: int, depth: int) -> Pivot | None:
-    """The one of the `width` cheapest safe pivots that costs least with the greedy steps after it; None without any."""
+    """The safe pivot, among the `width` cheapest, of least cost including `depth` greedy steps; None without any."""
     options = _cheapest_options(state, columns)[:width]
     if not options:
         return None
@@ -113,7 +113,7 @@ def cheapest_pivot(state: SampledElimination, columns: list[int]) -> Pivot | Non
 
 
 def _lookahead_cost(state: SampledElimination, columns: list[int], option: Option, depth: int, limit: float) -> float:
-    """Operations of a pivot and of the greedy steps after it; infinite if they come to a dead end."""
+    """Operations of a pivot and of `depth` greedy steps after it; infinite if no safe pivot remains."""
     total = option[0]
     with state.trial():
         while True:
@@ -131,7 +131,7 @@ def _lookahead_cost(state: SampledElimination, columns: list[int], option: Optio
 
 
 def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[Option]:
-    """Safe pivots among those with the least Markowitz product, the one of least exact cost first."""
+    """Safe pivots among the least Markowitz products, sorted by exact cost."""
     by_count = sorted(columns, key=[len(x) for x in state.columns].__getitem__)
     products: list[tuple[int, int, int]] = []  # (Markowitz product, −row, −column)
     least: list[int] = []  # the N_CANDIDATES least products
@@ -143,7 +143,7 @@ def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[Opt
         products += of_column
         least = sorted([*least, *(x[0] for x in of_column)])[:N_CANDIDATES]
     products.sort()
-    for product, i, j in products:  # alone in its row or column: nothing is updated
+    for product, i, j in products:  # product 0: nothing is updated
         if product > 0:
             break
         if state.is_safe(-i, -j):

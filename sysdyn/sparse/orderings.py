@@ -1,7 +1,7 @@
-"""Named elimination orders of sampled matrices. Each has several starts; the cheapest acceptable order is used.
+"""Named elimination orders of sampled matrices. Each has several variants (starts).
 
 A `SampledMatrix` is the worst-case pattern with the values of its entries at several states. An entry can be a
-static pivot only if it is far from zero at all of them; every order chooses its rows accordingly.
+static pivot only if it is far from zero at all of these states; every order chooses its rows accordingly.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from sysdyn.sparse.sampled import Order, SampledMatrix
 from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.tearing import tearing_order
 
-# Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots. On a humanoid
-# 1e-3 still lets a cosine be a pivot (by trial).
+# Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots (by trial:
+# with 1e-3 a cosine becomes a pivot on a humanoid).
 STEER = 1e-6
-# Pivots that the look-ahead compares, and greedy steps after each (by trial on robots).
+# Number of pivots that look-ahead compares, and of greedy steps after each (by trial on robots).
 WIDTH, DEPTH = 6, 1
 
 
 def umfpack_pivots(a: SampledMatrix) -> Pivots:
-    """UMFPACK's row and column permutations (Nori, Remark 4), of one state with constants preferred as pivots."""
+    """UMFPACK's permutations (Nori, Remark 4) of the matrix at one state, weighted to prefer constant pivots."""
     return Pivots(*umfpack.permutations(a.weighted(STEER)))
 
 
 def umfpack_columns(a: SampledMatrix) -> Pivots:
-    """UMFPACK's column order with rows by safe pivoting."""
+    """UMFPACK's column order; rows are safe pivots."""
     return choose_rows(a, umfpack_pivots(a).columns)
 
 
 def colamd(a: SampledMatrix) -> Pivots:
-    """COLAMD's column order (Davis et al. 2004), through SuperLU, with rows by safe pivoting: good for long chains."""
+    """COLAMD's column order (Davis et al. 2004) from SuperLU; rows are safe pivots. Good for long chains."""
     lu = factors(a.weighted(STEER), permc_spec="COLAMD", diag_pivot_thresh=0.0)
     if lu is None:
         raise NoSafeOrdering("SuperLU: the matrix is exactly singular, whatever the state")
@@ -46,7 +46,7 @@ def colamd(a: SampledMatrix) -> Pivots:
 
 
 def unscaled(order: Order) -> Order:
-    """The order that compares values without equilibration: sometimes the luckier start of a greedy search."""
+    """The same order of the matrix without equilibration, a second start of a greedy search."""
     return lambda a: order(replace(a, units=(np.ones(len(a.rhs)), np.ones(a.n))))
 
 

@@ -1,11 +1,10 @@
 """Elimination orders of symmetric quasi-definite matrices: of the whole matrix, or node by node of a tree.
 
-[H A^T; A −G] with H and G positive semidefinite keeps this form when an index, or a pair of each kind, is eliminated
-(Vanderbei 1995). Two kinds of pivot are safe at every state and cause no cancellation: a diagonal entry that keeps its
-sign, and a pair (i of G, j of H) with G_ii = 0 and an entry A_ij that keeps its sign: an exact equation that gives one
-unknown in terms of others. If G_ii > 0 is large, a pair costs digits of variances, but not of the solution. Node by
-node, an index without a safe pivot in its node is delayed to the parent's, as in multifrontal methods (Duff and Reid
-1983).
+[H A^T; A −G] with H and G positive semidefinite keeps this form when an index, or a pair (i of G, j of H), is
+eliminated (Vanderbei 1995). Two kinds of pivot are safe at every state and cause no cancellation: a diagonal entry of
+constant sign, and a pair with G_ii = 0 and an entry A_ij of constant sign (an exact equation that gives one unknown in
+terms of others). If G_ii > 0 is large, a pair costs digits of variances, but not of the solution. In an order node by
+node, an index without a safe pivot is delayed to the parent node, as in multifrontal methods (Duff and Reid 1983).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LEAST_DIAGONAL = 1e-13
 # Least entry of a pair at every sample as a share of each other entry of its column, in one of the starts (by trial).
 LEAST_OF_PAIRS = 0.6
 
-# Cost of a new entry in entries that are there already: fill-in decides, and the others break ties (chosen).
+# Cost of a fill-in entry relative to an existing entry: fill-in decides, existing entries break ties (chosen).
 FILL = 100
 
 Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, cost, row, column.
@@ -39,13 +38,13 @@ def quasidefinite(
     noisy_pairs: bool = False,
     least_of_pairs: float = MIN_COLUMN_RATIO,
 ) -> Pivots:
-    """The order (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
+    """An order whose pivots are diagonal entries (i, i) or pairs (i, j), (j, i).
 
-    by_node: node by node from the leaves; if False, at each step the cheapest pivot of the whole matrix. pairs_first:
-    diagonal pivots only after the last pair; if False, whichever costs less. noisy_pairs: pairs of an unknown and a
-    noisy equation, too. least_of_pairs: least entry of a pair as a share of the others in its column; with small ones,
-    such as lever arms, digits are lost and many diagonal pivots become unsafe. Raises NoSafeOrdering if the matrix is
-    not of this kind or no safe pivot remains.
+    by_node: eliminate node by node from the leaves; if False, the cheapest pivot of the whole matrix at each step.
+    pairs_first: diagonal pivots only after the last pair; if False, whichever is cheaper. noisy_pairs: allow pairs of
+    an unknown and a noisy equation. least_of_pairs: least entry of a pair as a share of the others in its column; small
+    entries such as lever arms lose digits and make many diagonal pivots unsafe. Raises NoSafeOrdering if the matrix is
+    not quasi-definite or no safe pivot remains.
     """
     tree = _tree_of(a)
     search = _Search(replace(a, min_column_ratio=least_of_pairs), tree, pairs_first, noisy_pairs)
@@ -53,10 +52,10 @@ def quasidefinite(
 
 
 def reduced(a: SampledMatrix) -> Pivots:
-    """The pairs of the tree, then diagonal pivots of the remaining matrix, by least fill-in.
+    """The pairs `Tree.pairs`, then diagonal pivots of the remaining matrix by least fill-in.
 
-    As a recursion eliminates the equations of motion, with a small dense problem at its end. Raises NoSafeOrdering if
-    the matrix is not of this kind or no safe pivot remains.
+    The pairs eliminate the equations of motion like a recursion; a small dense problem remains. Raises NoSafeOrdering
+    if the matrix is not quasi-definite or no safe pivot remains.
     """
     tree = _tree_of(a)
     search = _LeastFill(a, tree)
@@ -72,7 +71,7 @@ def _tree_of(a: SampledMatrix) -> Tree:
 
 
 class _Search:
-    """The pivots chosen so far, and the active submatrix."""
+    """Greedy search: the pivots chosen so far, and the active submatrix."""
 
     def __init__(self, a: SampledMatrix, tree: Tree, pairs_first: bool, noisy_pairs: bool):
         self.state, self.noisy_pairs = SampledElimination(a), noisy_pairs
@@ -83,7 +82,7 @@ class _Search:
         self._safe: dict[int, dict[int, bool]] = {}  # of column j, by row, until the column changes
 
     def work_from_the_leaves(self, tree: Tree) -> set[int]:
-        """Eliminate the indices with a safe pivot, node by node; returns the rest."""
+        """Eliminate indices with a safe pivot, node by node from the leaves; return the remaining indices."""
         fronts: list[set[int]] = [set() for _ in range(len(tree.parent) + 1)]  # the last one is that of group −1
         for i, group in enumerate(tree.group):
             fronts[group].add(i)
@@ -92,7 +91,7 @@ class _Search:
         return fronts[-1]
 
     def work_through(self, front: Iterable[int]) -> set[int]:
-        """Eliminate the indices with a safe pivot in the front, cheapest first; returns the rest."""
+        """Eliminate indices of the front with a safe pivot, cheapest first; return the remaining indices."""
         front = set(front)
         small: set[int] = set()  # indices whose diagonal entry is too small
         options: dict[int, Option] = {}
@@ -123,7 +122,7 @@ class _Search:
             changed = neighbours.union(*(self.state.rows[k] for k in neighbours))
 
     def finish(self, front: Iterable[int]) -> Pivots:
-        """The order, after the elimination of these indices. Raises NoSafeOrdering if some have no safe pivot."""
+        """Eliminate these indices and return the order. Raises NoSafeOrdering if some have no safe pivot."""
         if deferred := self.work_through(front):
             raise NoSafeOrdering(f"{len(deferred)} unknowns have no pivot that keeps away from zero")
         return Pivots(self.rows, self.columns)
@@ -153,7 +152,7 @@ class _Search:
         return by_row[i]
 
     def _diagonal(self, i: int) -> list[Option]:
-        """The diagonal entry, if it keeps its sign."""
+        """The diagonal entry as an option, if it has the right sign at every state; else none."""
         entry = self.state.rows[i].get(i)
         if entry is None or not (entry if self.positive[i] else -entry).min() > 0.0:
             return []
@@ -170,7 +169,7 @@ class _Search:
         return n * (n + 3) // 2
 
     def _cost(self, i: int, j: int) -> int:
-        """Products that the pair takes, symmetric ones computed once."""
+        """Multiplications of a pair; symmetric products are computed once."""
         n, m = (len(set(self.state.rows[k]) - {i, j}) for k in (i, j))
         cost = n * m
         if j in self.state.rows[j]:

@@ -1,7 +1,7 @@
-"""Orthogonal transforms of a few rows after which only the first has an entry in a column, over any scalar.
+"""Givens rotations and Householder reflections that zero a column in all but the first of some rows, over any scalar.
 
-Two rows are rotated (Givens 1958), more are reflected (Householder 1958). Both are defined unless the whole column is
-zero, and backward stable (Higham 2002, chapter 19).
+Two rows are rotated (Givens 1958), more rows are reflected (Householder 1958). Both are backward stable (Higham 2002,
+chapter 19), and undefined only if the whole column is zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are 
 
 
 class OrthogonalTransform(ABC):
-    """An orthogonal matrix T that acts on the entries of some rows; the first of them keeps the column."""
+    """An orthogonal matrix T that acts on some rows and zeroes a column in all but the first of them."""
 
     rows: tuple[int, ...]
 
@@ -116,5 +116,5 @@ def _put(y: Column, i: int, value: Scalar) -> None:
 
 
 def _vanishes(x: Scalar) -> bool:
-    """True if x is zero; for an array of samples, zero in all of them."""
+    """True if x is zero; if x is an array of samples, zero at all of them."""
     return not x.any() if isinstance(x, np.ndarray) else is_zero(x)

@@ -1,4 +1,4 @@
-"""Matrices sampled at several states, and their elimination with the quality and the cost of each possible pivot."""
+"""Matrices sampled at several states, and their elimination with the quality and cost of each candidate pivot."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from sysdyn.sparse.active_submatrix import SampledActiveSubmatrix
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.lu import Pivots
 
-Order = Callable[["SampledMatrix"], Pivots]  # A way to find an elimination order.
+Order = Callable[["SampledMatrix"], Pivots]  # An ordering algorithm.
 
 # Least absolute value of a safe pivot over the samples as a share of its greatest (by trial).
 MIN_VARIATION = 0.1
 # Least safe pivot at every sample as a share of each other entry of its column (usual for threshold pivoting).
 MIN_COLUMN_RATIO = 1e-2
-# Least quality of an entry that is taken before rows are rotated; the check sees the whole order later (by trial).
+# Least quality of a pivot that is preferred to rotating rows; the complete order is checked later (by trial).
 MIN_QUALITY = 1e-3
-# Most products of entries that a search may compute, and the price of a look at an entry in products (CPU time).
+# Budget of a search in products of entries, and the cost of visiting an entry in products (CPU time).
 MAX_PRODUCTS, LOOKUP_COST = 2e6, 0.02
 # Entries that fall to this share of their size at every sample are dropped (450 rounding units).
 CANCELLATION = 1e-13
 
 
 class Pivot(NamedTuple):
-    """Row and column of a pivot, and the rows that are rotated with its row first."""
+    """Row and column of a pivot, and the rows that are rotated with its row before elimination."""
 
     row: int
     column: int
@@ -44,9 +44,9 @@ class Pivot(NamedTuple):
 class Tree:
     """Structure of a symmetric quasi-definite matrix [H A^T; A −G], H and G positive semidefinite, over a tree.
 
-    group[i]: node of the tree that index i belongs to, −1: none; entries join indices of one path of the tree, except
-    for indices of group −1. parent[node] < node. positive[i]: index i is one of H. pairs: (row, column) of entries ±1
-    of A from the leaves on, by which H is reduced to few unknowns.
+    group[i]: tree node of index i, −1 for none. An entry (i, j) requires that the nodes of i and j are on one path to
+    the root, or that one of them is −1. parent[node] < node. positive[i]: index i belongs to H. pairs: (row, column) of
+    entries ±1 of A, from the leaves; eliminating them leaves few unknowns in H.
     """
 
     group: tuple[int, ...]
@@ -60,9 +60,8 @@ class SampledMatrix:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. units: factors of rows and columns that make entries comparable; None: equilibration. min_column_ratio:
-    least safe pivot at every state as a share of each other entry of its column. tree: only of symmetric matrices that
-    have one.
+    stops. units: scaling of rows and columns; None: equilibration. min_column_ratio: least safe pivot at every state as
+    a share of each other entry of its column. tree: structure of a symmetric matrix, or None.
     """
 
     n: int  # columns; there are as many rows as `rhs` has entries
@@ -77,7 +76,7 @@ class SampledMatrix:
     tree: Tree | None = None
 
     def weighted(self, weight: float) -> scipy.sparse.csc_matrix:
-        """The equilibrated values at the first state, with the entries that depend on the state times `weight`."""
+        """The equilibrated matrix at the first state, with state-dependent entries multiplied by `weight`."""
         rows, columns = self.scaling
         values = self.values[0] * rows[self.row] * columns[self.col] * np.where(self.fixed, 1.0, weight)
         values = np.where(values == 0.0, 1e-30, values)  # an entry that is zero at this state belongs to the pattern
@@ -94,7 +93,7 @@ class SampledMatrix:
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column factors that bring all entries near 1: the size of a small entry differs from body to body."""
+        """Row and column factors that bring all entries near 1, because the sizes of entries vary between bodies."""
         if self.units:
             return self.units
         rows, columns = equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (len(self.rhs), self.n))
@@ -104,10 +103,10 @@ class SampledMatrix:
 
 
 class SampledElimination(SampledActiveSubmatrix):
-    """The active submatrix of the sampled values, with the quality and the cost of each possible pivot.
+    """The active submatrix of sampled values, with the quality and cost of each candidate pivot.
 
-    unit_columns[i]: columns of row i with an entry ±1. deferred_columns: columns without a safe entry, unchanged since.
-    exact: rows that are eliminated first, as other equations hold only approximately; None: all rows are alike.
+    unit_columns[i]: columns of row i with an entry ±1. deferred_columns: columns without a safe entry that no update
+    has changed since. exact: rows of exact equations, which are eliminated before noisy ones; None: no distinction.
     """
 
     def __init__(self, a: SampledMatrix, exact: Set[int] | None = None):
@@ -134,7 +133,7 @@ class SampledElimination(SampledActiveSubmatrix):
         return rows if self.exact is None else rows & self.exact or rows
 
     def pivot_quality(self, i: int, j: int) -> float:
-        """At least 1 if the entry keeps its sign and size and is not small in its column; 0 if it vanishes."""
+        """Quality: ≥ 1 (safe) if sign and size are constant and not small in the column; 0 if the sign changes."""
         if j in self.unit_columns[i]:
             return math.inf
         entry = self.rows[i][j]
@@ -152,7 +151,7 @@ class SampledElimination(SampledActiveSubmatrix):
         return value
 
     def norm_quality(self, j: int) -> float:
-        """At least 1 if the norm of the eligible rows in column j keeps its size; 0 if it vanishes at some state."""
+        """Quality of the norm of column j over eligible rows: ≥ 1 if its size is constant; 0 if it can vanish."""
         norm = np.linalg.norm([self.rows[i][j] for i in self.eligible_rows(j)], axis=0)
         return float(norm.min() / norm.max()) / MIN_VARIATION
 
@@ -160,15 +159,15 @@ class SampledElimination(SampledActiveSubmatrix):
         return self.pivot_quality(i, j) >= 1.0
 
     def best_pivot(self, columns: Iterable[int]) -> Pivot | None:
-        """The entry of greatest quality; None if that is below MIN_QUALITY."""
+        """The entry of greatest quality; None if its quality is below MIN_QUALITY."""
         entries = ((self.pivot_quality(i, j), i, j) for j in columns for i in self.eligible_rows(j))
         value, i, j = max(entries, default=(0.0, -1, -1))
         return Pivot(i, j) if value >= MIN_QUALITY else None
 
     def orthogonal_pivot(self, columns: Iterable[int]) -> Pivot:
-        """Rotate all rows of the column for which this is cheapest; its norm becomes the pivot.
+        """Orthogonalise the cheapest column: all its eligible rows are rotated, and its norm becomes the pivot.
 
-        The norm vanishes only if the whole matrix is singular. Raises NoSafeOrdering if a column is empty.
+        The norm vanishes only if the matrix is singular. Raises NoSafeOrdering if a column is empty.
         """
         columns = list(columns)
         for j in columns:
@@ -183,7 +182,7 @@ class SampledElimination(SampledActiveSubmatrix):
         return Pivot(first, j, tuple(others))
 
     def cost(self, i: int, j: int) -> tuple[int, int]:
-        """(operations, fill-in) of eliminating with pivot (i, j) and of its forward and back substitution."""
+        """(operations, fill-in) of eliminating with pivot (i, j), including forward and back substitution."""
         row, below = self.rows[i], self.columns[j]
         unit_pivot = j in self.unit_columns[i]
         n_row, n_col = len(row) - 1, len(below) - 1
@@ -215,7 +214,7 @@ class SampledElimination(SampledActiveSubmatrix):
             raise NoSafeOrdering("given up: more expensive than another order, or than a search may be")
 
     def rows_of_column(self, j: int) -> list[int]:
-        """The eligible rows of column j, that with the largest entries first."""
+        """The eligible rows of column j, sorted by decreasing mean size of their entries."""
         sizes = {i: float(np.mean(np.abs(self.rows[i][j]))) for i in self.eligible_rows(j)}
         return sorted(sizes, key=lambda i: (-sizes[i], i))
 
@@ -230,7 +229,7 @@ class SampledElimination(SampledActiveSubmatrix):
         return 3 * k + 3 + sum(2 * count + k - 1 for count in each)
 
     def rotate_column(self, rows: Sequence[int], j: int) -> None:
-        """Rotate these rows so that only the first one has an entry in column j. Not for trials."""
+        """Rotate these rows so that only the first one has an entry in column j. Not allowed in `trial`."""
         self._spend(len(rows) * sum(len(self.rows[i]) for i in rows))
         columns, rhs = set().union(*(self.rows[i] for i in rows)), any(self.rhs[i] for i in rows)
         self.rotate_rows(rows, j)
@@ -266,7 +265,7 @@ class SampledElimination(SampledActiveSubmatrix):
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Context whose eliminations are undone when it ends, and do not count towards the budget."""
+        """Context manager that undoes its eliminations at the end and does not charge them to the budget."""
         before = self.rows, self.columns, self.unit_columns, self.rhs, self.deferred_columns
         self.rows, self.columns, self.unit_columns = [*self.rows], [*self.columns], [*self.unit_columns]
         self.rhs, self.deferred_columns, self.in_trial = [*self.rhs], set(self.deferred_columns), True

@@ -5,7 +5,7 @@ With the unit lower factor L and the upper factor U of P A Q = L U, the entries 
     i ≤ j:  Z[i, j] = ([i = j] − Σ_{k>i} U[i, k] Z[k, j]) / U[i, i]
     i > j:  Z[i, j] = − Σ_{k>j} Z[i, k] L[k, j]
 
-An entry depends on entries of later pivots only. Takahashi, Fagan and Chin (1973); Erisman and Tinney (1975).
+Each entry depends only on entries of later pivots. Takahashi, Fagan and Chin (1973); Erisman and Tinney (1975).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sysdyn.sparse.lu import Factors, divide_by
 from sysdyn.sparse.rotations import OrthogonalTransform
 
 Place = tuple[int, int]  # (column of A, row of A) of an entry of the inverse.
-# Formulas of an entry at step k: a rotation before pivot k, the entry of the pivot itself, by a row of U, by a column
-# of L. They are evaluated in the reverse order.
+# Formulas of an entry at step k: through the rotation before pivot k, the diagonal, by row k of U, by column k of L.
+# They are evaluated in the reverse order.
 ROTATION, DIAGONAL, ROW_OF_U, COLUMN_OF_L = range(4)
 
 
 class _Rotation(NamedTuple):
-    """An orthogonal transformation of rows, and the numbers of these rows before and after it."""
+    """An orthogonal transform of rows; the rotated rows get new numbers (`after`)."""
 
     transform: OrthogonalTransform
     before: tuple[int, ...]
@@ -33,9 +33,9 @@ class _Rotation(NamedTuple):
 
 
 class SelectedInverse:
-    """Entries of the inverse of a square matrix A, computed once each.
+    """Entries of the inverse of a square matrix A, cached.
 
-    symmetric: A is symmetric, so that half of the entries suffice if no rows are rotated.
+    symmetric: A is symmetric; without rotations only half of the entries are computed.
     """
 
     def __init__(self, factors: Factors, symmetric: bool = False):
@@ -58,7 +58,7 @@ class SelectedInverse:
             self._lower.append({number[i]: l for i, l in factors.lower[k].items()})
 
     def select(self, places: Iterable[Place], begin: Callable[[int], None] = lambda _: None) -> dict[Place, Scalar]:
-        """The entries {place: Z[column, row]} at these places. begin(k): called before the entries of step k."""
+        """{place: entry of the inverse} at these places. begin(k) is called before the entries of step k."""
         wanted = set(places)
         levels = self._closure({self._stored(*x) for x in wanted})
         for step, kind in sorted(levels, reverse=True):
@@ -68,12 +68,12 @@ class SelectedInverse:
         return {x: self._values[self._stored(*x)] for x in wanted}
 
     def error_scale(self, place: Place) -> Scalar:
-        """Sum of the sizes of the terms of a selected entry and of those of its terms, whose rounding errors it has."""
+        """Scale of the rounding error of a selected entry: the sum of absolute terms, one level of recursion deep."""
         place = self._stored(*place)
         return sum((abs_of(c) * self._size(y) for c, y in self._coefficients(place)), self._size(place))
 
     def _size(self, place: Place) -> Scalar:
-        """Sum of the sizes of the terms of an entry."""
+        """Sum of the absolute terms of an entry's formula."""
         if place not in self._sizes:
             step, kind = self._level(*place)
             size = abs_of(divide_by(self._factors.pivots[step], 2)(1.0)) if kind == DIAGONAL else 0.0
@@ -81,17 +81,17 @@ class SelectedInverse:
         return self._sizes[place]
 
     def _coefficients(self, place: Place) -> list[tuple[Scalar, Place]]:
-        """`_terms`, divided by the pivot."""
+        """`_terms` with coefficients divided by the pivot."""
         step, kind = self._level(*place)
         divide = (lambda x: x) if self._is_divided(step, kind) else divide_by(self._factors.pivots[step], 2)
         return [(divide(x), y) for x, y in self._terms(step, kind, *place)]
 
     def _is_divided(self, step: int, kind: int) -> bool:
-        """True if the terms are divided by the pivot already."""
+        """True if the stored entries of L or U in the formula are already divided by the pivot."""
         return kind == ROTATION or self._factors.row_is_scaled[step] is not (kind == COLUMN_OF_L)
 
     def _level(self, c: int, r: int) -> tuple[int, int]:
-        """(step, formula) that gives entry (c, r)."""
+        """(step, formula) of entry (c, r)."""
         column, row = self._step_of_column[c], self._step_of_row[r]
         if r in self._rotations:
             return (row, ROTATION) if row <= column else (column, ROW_OF_U)
@@ -100,11 +100,11 @@ class SelectedInverse:
         return (column, ROW_OF_U) if column < row else (row, COLUMN_OF_L)
 
     def _stored(self, c: int, r: int) -> Place:
-        """The place at which an entry is computed: of (c, r) and (r, c), the one of the later step."""
+        """The place whose value is computed for entry (c, r): if A is symmetric, (r, c) if its step is later."""
         return (r, c) if self._symmetric and c != r and self._level(r, c) > self._level(c, r) else (c, r)
 
     def _terms(self, step: int, kind: int, c: int, r: int) -> list[tuple[Scalar, Place]]:
-        """The sum of an entry: coefficients, and the places of the other factors."""
+        """[(coefficient, place)] of the sum in an entry's formula."""
         if kind == ROTATION:
             return [(1.0, self._stored(c, i)) for i in self._rotations[r].after]
         if kind == COLUMN_OF_L:
@@ -112,7 +112,7 @@ class SelectedInverse:
         return [(u, self._stored(j, r)) for j, u in self._factors.upper[step].items()]
 
     def _closure(self, places: set[Place]) -> dict[tuple[int, int], set[Place]]:
-        """{(step, formula): places} of these entries and of all that they depend on."""
+        """{(step, formula): places} of these entries and of all entries on which they depend."""
         levels: dict[tuple[int, int], set[Place]] = {}
         queue: list[tuple[int, int]] = []
 
@@ -133,7 +133,7 @@ class SelectedInverse:
         return levels
 
     def _substitute(self, step: int, kind: int, places: Sequence[Place]) -> None:
-        """Compute the entries of one row of U or one column of L."""
+        """Compute entries by the formula of one row of U or one column of L."""
         values, divided = self._values, self._is_divided(step, kind)
         divide = divide_by(self._factors.pivots[step], len(places) + 1)
         divide_terms = not divided and bool(places) and len(self._terms(step, kind, *places[0])) < len(places)
@@ -146,7 +146,7 @@ class SelectedInverse:
             values[place] = total + divide(1.0) if kind == DIAGONAL else total
 
     def _rotate(self, step: int, kind: int, places: Sequence[Place]) -> None:
-        """Compute entries of rows before a rotation from those after it."""
+        """Compute the entries before a rotation of rows from those after it."""
         for c, r in places:
             if (c, r) not in self._values:
                 transform, before, after = self._rotations[r]
@@ -156,5 +156,5 @@ class SelectedInverse:
 
 
 def abs_of(x: Scalar) -> Scalar:
-    """|x|, which costs no operation."""
+    """|x|, which does not count as an operation."""
     return abs(x) if isinstance(x, float) else copysign(x, 1.0)

@@ -14,9 +14,9 @@ from sysdyn.sparse.dulmage import maximum_matching
 def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linalg.SuperLU | None:
     """LU with partial pivoting of a square matrix; None if it is exactly singular or not finite.
 
-    options: as of `scipy.sparse.linalg.splu`. SuperLU passes wrong sizes to BLAS, which ends the process or prints
-    "On entry to DTRSV parameter number 6 had an illegal value", if the structural rank is less than the number of
-    columns. So this rank, without entries that are zero, is checked first.
+    options: of `scipy.sparse.linalg.splu`. The structural rank of the nonzero entries is checked first: if it is less
+    than the number of columns, SuperLU passes wrong sizes to BLAS, which ends the process or prints "On entry to DTRSV
+    parameter number 6 had an illegal value".
     """
     matrix = scipy.sparse.csc_matrix(matrix)
     if not np.isfinite(matrix.data).all():
@@ -37,9 +37,9 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
 
 @lru_cache(maxsize=256)  # the sampled states of a problem share a few patterns
 def _has_full_rank(indptr: bytes, indices: bytes, shape: tuple[int, int]) -> bool:
-    """True if the pattern, CSC with 32-bit integers, has full structural column rank.
+    """True if the pattern (CSC, 32-bit indices) has full structural column rank.
 
-    `scipy.sparse.csgraph.structural_rank` needs minutes for long chains on load cells.
+    `scipy.sparse.csgraph.structural_rank` would take minutes for long chains on load cells.
     """
     starts, rows = (np.frombuffer(x, dtype=np.int32) for x in (indptr, indices))
     pattern = scipy.sparse.csc_matrix((np.ones(len(rows)), rows, starts), shape=shape)

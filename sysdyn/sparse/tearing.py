@@ -1,7 +1,7 @@
-"""Tearing: chains of constant pivots with a border.
+"""Tearing: constant pivots with a dense border.
 
-Tearing treats some unknowns as known, so that all others follow from each other by pivots ±1. These unknowns are the
-columns of the border, and the equations without a pivot its rows. Kron, Diakoptics (1963); Duff, Erisman and Reid
+A few torn unknowns are treated as known, so that all others follow one by one by pivots ±1. The torn unknowns are the
+columns of the border, and the equations without a pivot are its rows. Kron, Diakoptics (1963); Duff, Erisman and Reid
 (2017), section 9.
 """
 
@@ -15,11 +15,11 @@ from sysdyn.sparse.sampled import Pivot, SampledElimination, SampledMatrix
 
 
 def tearing_order(a: SampledMatrix, tried: int = 1000, certified: bool = False) -> Pivots:
-    """Pivots ±1 of unknowns that follow from each other, then the border.
+    """Pivots ±1, then the border.
 
-    tried: most columns that are compared when the next one is torn. certified: all columns of the border are
-    orthogonal, so that a pivot vanishes only if the matrix is singular, whatever the states; otherwise only the columns
-    without an entry that stays away from zero at the sampled states.
+    tried: greatest number of columns that are compared to tear the next one. certified: orthogonalise all border
+    columns, so that a pivot vanishes only at states where the matrix is singular; if False, only border columns without
+    a safe pivot at the sampled states.
     """
     chain = _Chain(a, tried)
     border = chain.tear()
@@ -28,9 +28,9 @@ def tearing_order(a: SampledMatrix, tried: int = 1000, certified: bool = False) 
 
 
 class _Chain:
-    """Unknowns that follow from known ones by entries ±1, one after the other.
+    """Sequence of pivots ±1, each of which gives one unknown from known ones.
 
-    unknowns[i]: columns of row i that are not known yet. pivots: the entries ±1 that determine unknowns, in order.
+    unknowns[i]: columns of row i that are not known yet. pivots: in the order in which they determine unknowns.
     """
 
     def __init__(self, a: SampledMatrix, tried: int):
@@ -47,7 +47,7 @@ class _Chain:
         self.pivots: list[Pivot] = []
 
     def tear(self) -> list[int]:
-        """Tear columns until all are known, each time the one from which most others follow; returns them."""
+        """Tear columns until all unknowns are known, each time the column that implies most others; return them."""
         self._add(self._implied_pivots(range(len(self.unknowns)), {}))
         border: list[int] = []
         while self.columns:
@@ -59,7 +59,7 @@ class _Chain:
         return border
 
     def _candidates(self) -> list[int]:
-        """Columns of the rows with the fewest unknowns, among them an entry ±1."""
+        """Columns of the rows with the fewest unknowns and at least one entry ±1."""
         rows = [i for i, columns in enumerate(self.unknowns) if len(columns) > 1]
         rows.sort(key=lambda i: (len(self.unknowns[i]), i))
         candidates: dict[int, None] = {}
@@ -74,7 +74,7 @@ class _Chain:
     def _implied_pivots(
         self, rows: Iterable[int], unknowns: dict[int, set[int]], known: int | None = None
     ) -> list[Pivot]:
-        """The pivots that follow from these rows, or from one more known column. unknowns: those of changed rows."""
+        """Pivots implied by these rows, or by one more `known` column. unknowns: {row: remaining unknowns}, updated."""
         queue = list(rows)
         if known is not None:
             for i in self.rows_of_column[known]:

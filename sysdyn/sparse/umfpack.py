@@ -1,4 +1,4 @@
-"""UMFPACK's fill-reducing permutations, through scikit-umfpack (an extra: UMFPACK is GPL and never vendored)."""
+"""UMFPACK's fill-reducing permutations through scikit-umfpack (optional, because UMFPACK is GPL)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = (
 
 
 def remedy(reason: object) -> str:
-    """Advice to users without UMFPACK."""
+    """Message with installation advice for users without UMFPACK."""
     return (
         f"UMFPACK is not available ({reason}). On Debian it comes by {'; '.join(COMMANDS)}; or run ./run setup in the "
         "source tree; or choose another ordering, such as 'markowitz' or 'auto'."
@@ -47,8 +47,8 @@ def _module():
 def permutations(matrix: scipy.sparse.spmatrix, tolerance: float = 1.0) -> tuple[list[int], list[int]]:
     """(row_perm, col_perm) of P A Q = L U for these values, scaling off.
 
-    tolerance: a pivot is at least this fraction of the largest entry of its column; 1 is partial pivoting.
-    UMFPACK chooses rows by value: hand in values that stand for the worst-case pattern. Raises BackendUnavailable.
+    tolerance: a pivot is at least this fraction of the largest entry of its column; 1 is partial pivoting. UMFPACK
+    chooses rows by value, so the values have to represent all states. Raises BackendUnavailable.
     """
     module = _module()
     context = module.UmfpackContext("di")
@@ -58,6 +58,6 @@ def permutations(matrix: scipy.sparse.spmatrix, tolerance: float = 1.0) -> tuple
     A = scipy.sparse.csc_matrix(matrix)
     A.sort_indices()
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a singular matrix still has an order; whoever eliminates meets the zero pivot
+        warnings.simplefilter("ignore")  # a singular matrix has an order, too; elimination detects its zero pivot
         _, _, P, Q, _, _ = context.lu(A)
     return [int(i) for i in P], [int(j) for j in Q]
