@@ -29,8 +29,8 @@ ZERO = 1e-10
 # Least independent component of a row, or least pivot, relative to its row and column: three digits. The second value
 # (half of the digits) is used if no other rows or pivots remain.
 INDEPENDENT = (1e-3, 1e-7)
-# An entry of S counts as zero if a relative change of the matrix by NOISE can cause it. The sensitivity is measured by a
-# random change of size PERTURBATION.
+# An entry of S counts as zero if a relative change of the matrix by NOISE can cause it. The sensitivity is measured by
+# a random change of size PERTURBATION.
 NOISE, PERTURBATION = 1e-13, 1e-6
 
 

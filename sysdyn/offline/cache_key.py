@@ -19,12 +19,12 @@ from sysdyn.problem import Problem
 
 
 def cache_key(problem: Problem, options: Options) -> str | None:
-    """Digest of all that the compiled problem depends on; None if a custom measurement has no description."""
+    """Hash of everything that determines the compiled problem; None if a custom measurement has no description."""
     return _key("solver", problem, options.outputs, options.to_dict())
 
 
 def instant_key(problem: Problem, outputs: Sequence[Output], biased: Sequence[str], program: str) -> str | None:
-    """As `cache_key`, of a program of the eliminated equations of an instant; see `sysdyn.offline.instant.Instant`."""
+    """Cache key of a program of `sysdyn.offline.instant.Instant`; None as in `cache_key`."""
     return _key("instant", problem, outputs, {"biased": list(biased), "program": program})
 
 
@@ -37,7 +37,7 @@ def _key(kind: str, problem: Problem, outputs: Sequence[Output], options: Mappin
 
 
 def version_digest() -> str:
-    """Digest of the package's sources and of the versions of NumPy, SciPy and UMFPACK."""
+    """Hash of the package's sources, the versions of NumPy and SciPy, and whether UMFPACK is installed."""
     # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
     about = [sources_digest(), np.__version__, scipy.__version__, umfpack]

@@ -1,6 +1,7 @@
-"""The check of a program at sampled states: an elimination, a recursion or an estimate, before it is accepted.
+"""Accuracy check of a program (elimination, recursion or estimate) at sampled states.
 
-Backward errors at all states, thresholds of the pivots, the worst states compared with pivoted solves, sign changes.
+It computes backward errors at all states, thresholds and sign changes of the pivots, and differences from pivoted
+solves at the worst states.
 """
 
 from __future__ import annotations
@@ -29,36 +30,37 @@ from sysdyn.offline.sampling import (
 )
 from sysdyn.program.program import Program
 
-# Number of states at which programs of a system are checked; at least FEWEST, if they have more equations in all than
-# EQUATIONS (CPU time).
+# Number of states at which programs are checked. If they have more than EQUATIONS equations in total, fewer states are
+# checked, at least FEWEST (CPU time).
 CHECKED_STATES, FEWEST, EQUATIONS = 1024, 64, 2_000_000
-# Values of all states that a program computes at a time, at FEWEST or more states (80 MB).
+# Greatest number of values of a chunk of states; a chunk has at least FEWEST states (80 MB).
 CHUNK_VALUES = 10_000_000
-# Share of its typical size below which a pivot calls for the fallback: three digits.
+# Share of its typical size below which a pivot triggers the fallback: three digits.
 FALLBACK = 1e-3
-# The same of a pivot of an estimate, which scales with covariances: 10⁴ as documented.
+# The same share for an estimate, whose pivots scale with covariances: 10⁴ as documented.
 FALLBACK_OF_ESTIMATES = 1e-4
-# Share of its typical size up to which a pivot explains a large error, and multiple of its size there below which calls
-# use the fallback then (trial and error).
+# Share of its typical size up to which a pivot explains a large error. Its threshold is then raised to MARGIN times the
+# pivot at that state (trial and error).
 EXPLAINS, MARGIN = 0.1, 2.0
 # Share of the typical size below which a pivot counts as zero: rounding errors.
 ZERO = 1e-11
-# Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (units differ).
+# A quantity counts as zero below this share of the other unknowns, or of its own size at other states (units differ).
 VANISHING = 1e-6
-# Backward error up to which far states count, or that of near ones if it is larger (few are sampled in a decade).
+# Least limit on the backward error of far states; the greatest error of near states is allowed if it is larger (few far
+# states are sampled per decade).
 FAR_ERROR = 1e-12
-# Lengths up to which joints without limits may be verified, m; the greatest with small errors is taken (decades).
+# Candidates for the verified range of joints without limits, m; the greatest with small errors is used (decades).
 RANGES = (FARTHEST, 100.0, NEAR)
-# Number of states compared in each respect, and of rounds if some of them are singular (CPU time).
+# Number of states that are compared by each criterion, and of rounds that replace singular states (CPU time).
 COMPARED, ROUNDS = 16, 4
-# Number of states that are tested for singularity to know it of all of them, and of those that guide the next search.
+# Sample size for estimating the share of singular states, and number of worst states that guide the next search.
 TESTED, GUIDING = 24, 6
 
 Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
 
 
 class Results(NamedTuple):
-    """Unknowns d (N, full layout), pivots that are not constant (N, p), backward errors (N,) at N states."""
+    """Unknowns d (N, full layout), state-dependent pivots (N, p) and backward errors (N,) at N states."""
 
     d: np.ndarray
     pivots: np.ndarray
@@ -69,8 +71,8 @@ class Results(NamedTuple):
 class CheckedProgram:
     """A program to be checked.
 
-    run: its results at some states. labels: equation and unknown of each pivot. structural (p,): True for pivots that
-    vanish only if the matrix is singular; None: no pivot is. chunk: number of states that run at a time.
+    run: computes results for inputs. labels: equation and unknown of each pivot. structural (p,): True for pivots that
+    vanish only if the matrix is singular; None: all False. chunk: number of states per run.
     """
 
     run: Callable[[Inputs], Results]
@@ -80,12 +82,12 @@ class CheckedProgram:
 
     @property
     def may_vanish(self) -> np.ndarray:
-        """(p,) bool: True for pivots that may vanish though the matrix is regular."""
+        """(p,) bool: True for pivots that can vanish at regular states."""
         return np.ones(len(self.labels), dtype=bool) if self.structural is None else ~self.structural
 
 
 class SampledStates:
-    """The states at which all programs of a system are checked; whether one is singular is computed once."""
+    """The states at which all programs of a system are checked. Singularity is computed on demand and cached."""
 
     def __init__(self, system: System, inputs: Inputs):
         """inputs: (N, size) by group. Raises StructurallySingular if the system is singular at every state."""
@@ -100,11 +102,11 @@ class SampledStates:
         spread = np.linspace(0, self.n - 1, TESTED).astype(int)
         if all(self.singular(spread[k : k + 1])[0] for k in range(TESTED)):
             require_regular(system)
-            self._some_regular = False  # condition numbers are large at every state and tell nothing
+            self._some_regular = False  # condition numbers are large at every state and carry no information
 
     @staticmethod
     def of(system: System, n: int | None = None, external_wrenches: bool = True) -> SampledStates:
-        """Sample n states of a system; by default CHECKED_STATES, or fewer if the system is large."""
+        """Sample n states of a system (default CHECKED_STATES, fewer if the system is large)."""
         n = max(FEWEST, min(CHECKED_STATES, EQUATIONS // system.shape[0])) if n is None else n
         inputs = sample_states(system.problem, n, CHECK_SEED, ranges=True)
         if not external_wrenches:
@@ -115,7 +117,7 @@ class SampledStates:
         return {name: x[states] for name, x in self.inputs.items()}
 
     def singular(self, states: np.ndarray) -> np.ndarray:
-        """(len(states),) bool: True for those of the states, by number, at which the system itself is singular."""
+        """(len(states),) bool: True where the system is singular. states: indices of sampled states."""
         if not self._some_regular:
             return np.zeros(len(states), dtype=bool)
         new = np.array([k for k in states.tolist() if k not in self._singular], dtype=int)
@@ -125,15 +127,15 @@ class SampledStates:
 
 
 def chunk_of(program: Program) -> int:
-    """Number of states that a program runs at a time while it is checked."""
+    """Number of states per run in a check."""
     return max(FEWEST, min(512, CHUNK_VALUES // max(1, len(program))))
 
 
 class Check(NamedTuple):
     """Result of a check.
 
-    thresholds: (size below which it counts as zero, size below which calls use the fallback) of each pivot. worst: the
-    states of the largest errors and the smallest pivots.
+    thresholds: (zero, fallback) of each pivot: sizes below which it counts as zero, and below which calls use the
+    fallback. worst: inputs at the states of the largest errors and the smallest pivots.
     """
 
     report: StabilityReport
@@ -144,13 +146,13 @@ class Check(NamedTuple):
 def check(program: CheckedProgram, states: SampledStates) -> Check:
     """Check a program at sampled states.
 
-    Errors of singular states do not count, nor those of states with a pivot below its threshold, which calls solve by
-    the fallback.
+    Errors do not count at singular states and at states with a pivot below its threshold, which calls solve by the
+    fallback.
     """
     system, results = states.system, _run(program, states)
     error, sizes = results.backward_error, np.abs(results.pivots)
     near = states.lengths <= NEAR
-    # the median of the states at random angles: at the others, the right angles, pivots may vanish
+    # the median over random angles: half of the states have right angles, where pivots can vanish
     typical = np.quantile(sizes[near & states.declared], 0.75, axis=0)
     threshold = (FALLBACK_OF_ESTIMATES if system.problem.noisy else FALLBACK) * typical
     with np.errstate(over="ignore"):
@@ -159,7 +161,7 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
     limit = max(FAR_ERROR, error[near & ~flagged].max(initial=0.0))
     verified = next((x for x in RANGES if (error[(states.lengths <= x) & ~flagged] <= limit).all()), NEAR)
     within = states.lengths <= verified
-    order = np.argsort(shares.min(axis=1, initial=math.inf), kind="stable")  # states by their least pivots
+    order = np.argsort(shares.min(axis=1, initial=math.inf), kind="stable")  # by least pivot
     for _ in range(ROUNDS):
         counted, errors, inaccurate = _compare(states, results, within & ~flagged, order)
         higher = _higher_thresholds(threshold, sizes[inaccurate], shares[inaccurate])
@@ -167,7 +169,7 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
         if (higher == threshold).all() or below[within].mean() > FEW_FALLBACKS:
             break
         threshold, flagged = higher, below
-    # with other covariances, or something switched off, pivots of estimates are of other sizes
+    # pivots of estimates change size with other covariances and with switched-off measurements
     within &= states.declared | ~flagged
     regular, fallback = _regular(states, order[(within & flagged)[order]])
 
@@ -185,7 +187,7 @@ def check(program: CheckedProgram, states: SampledStates) -> Check:
 
 
 def _run(program: CheckedProgram, states: SampledStates) -> Results:
-    """The results at all states; errors that are no numbers are infinite."""
+    """The results at all states; NaN errors become infinite."""
     parts = [program.run(states.at(slice(k, k + program.chunk))) for k in range(0, states.n, program.chunk)]
     d, pivots, error = (np.concatenate(x) for x in zip(*parts, strict=True))
     return Results(d, np.nan_to_num(pivots, nan=0.0), np.where(np.isfinite(error), error, math.inf))
@@ -202,9 +204,10 @@ class _Errors(NamedTuple):
 
 
 def _higher_thresholds(threshold: np.ndarray, sizes: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Thresholds (p,) at which calls use the fallback at inaccurate states, too, by the least pivot of each.
+    """Fallback thresholds (p,), raised so that calls use the fallback at inaccurate states with a small pivot.
 
-    sizes, shares (states, p): of the pivots there. A state without a small pivot changes none.
+    Each such state raises the threshold of its least pivot. sizes, shares (states, p): of the pivots at inaccurate
+    states, absolute and relative to typical sizes.
     """
     threshold = threshold.copy()
     explained = shares.min(axis=1, initial=math.inf) < EXPLAINS
@@ -217,10 +220,10 @@ def _higher_thresholds(threshold: np.ndarray, sizes: np.ndarray, shares: np.ndar
 def _compare(
     states: SampledStates, results: Results, counted: np.ndarray, order: np.ndarray
 ) -> tuple[np.ndarray, _Errors, np.ndarray]:
-    """(numbers of the states that count, errors of the report, numbers of inaccurate states), by some pivoted solves.
+    """Compare some states with pivoted solves: (indices of counted states, errors of the report, inaccurate states).
 
-    counted (N,): mask of states. Singular ones among those with large errors are excluded and replaced by others.
-    order: all states by their least pivots.
+    counted (N,): mask of states that count. Singular states with large errors are excluded, and others are compared
+    instead. order: all states by least pivot.
     """
     counted, error = counted.copy(), results.backward_error
     for _ in range(ROUNDS):
@@ -244,12 +247,12 @@ def _compare(
 
 
 def _worst(error: np.ndarray, states: np.ndarray, most: int) -> np.ndarray:
-    """Numbers of the states of largest errors among these."""
+    """The subset of `states` (indices) with the largest errors; at most `most`."""
     return states[np.argsort(error[states], kind="stable")[-most:]]
 
 
 def _regular(states: SampledStates, flagged: np.ndarray) -> tuple[np.ndarray, int]:
-    """(sample of regular flagged states, estimated number of all regular flagged states)."""
+    """(regular states in a sample of flagged states, estimated number of all regular flagged states)."""
     tested = flagged[np.unique(np.linspace(0, len(flagged) - 1, min(len(flagged), TESTED)).astype(int))]
     regular = tested[~states.singular(tested)]
     return regular, round(len(flagged) * len(regular) / max(1, len(tested)))
@@ -264,10 +267,10 @@ def _least(shares: np.ndarray, labels: Sequence[str]) -> tuple[float, str]:
 
 
 def sign_changes(pivots: np.ndarray, may_vanish: np.ndarray) -> tuple[int, np.ndarray]:
-    """(number of pivots that take both signs, for each of them the state of its greatest size with the rarer sign).
+    """(number of sign-changing pivots, for each of them the state of its greatest size with the rarer sign).
 
-    pivots: (states, pivots). If the product of all pivots, the determinant up to its sign, takes both signs, too, one
-    sign change is due to the matrix and does not count.
+    pivots: (states, pivots). If the determinant (the product of all pivots up to sign) also changes its sign, one sign
+    change is due to the matrix and does not count.
     """
 
     def both(x: np.ndarray) -> np.ndarray:
@@ -288,7 +291,7 @@ def relative_differences(system: System, d: np.ndarray, expected: np.ndarray) ->
     for quantity in system.problem.quantities:
         columns = system.layout.quantity_columns(quantity)
         if len(columns) > len(system.problem.knows(quantity)):
-            # near singular states other quantities are so large that only their share counts
+            # near singular states, a small quantity is compared with the greatest unknown
             size = np.maximum(np.abs(expected[:, columns]).max(axis=1), VANISHING * np.abs(expected).max(axis=1))
             worst = np.maximum(worst, relative_difference(d[:, columns], expected[:, columns], size))
     return worst
@@ -299,8 +302,8 @@ def relative_difference(
 ) -> np.ndarray:
     """(N,): greatest difference of values (N, m) at each state relative to their size (N,); inf if not finite.
 
-    size: the greatest of |expected| by default, and at least the share `vanishing` of its median over the states,
-    because rounding errors of a value that vanishes are no errors.
+    size: default is the greatest |expected|. It is at least `vanishing` times its median over the states, so that
+    rounding errors of a value near zero are not relative errors.
     """
     if not expected.size:
         return np.zeros(len(expected))
@@ -313,7 +316,7 @@ def relative_difference(
 
 
 def with_ranges(program: Program, model: Model, report: StabilityReport) -> Program:
-    """The program with ranges of the positions it reads, beyond which calls use the fallback."""
+    """The program with ranges of its position inputs; calls beyond them use the fallback."""
     start = program.inputs.slices["q"].start
     most = enumerate(reach(model, report.verified_range).tolist(), start)
     return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))

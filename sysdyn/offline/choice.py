@@ -1,4 +1,4 @@
-"""Decisions of the offline phase: an elimination order with its cost and its check, and the program written from it."""
+"""Results of the offline phase: the elimination order with its cost and check, and its program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Choice:
 
     ordering: its name. row_perm, col_perm: row and column of each pivot; () for a recursion.
     end_to_end: operations from q, q̇ on.
-    solve: operations with X, v, c, ν given; None if a recursion does without these, or if they were not counted (at the
+    solve: operations with X, v, c, ν given; None if a recursion does not use them, or if they were not counted (at the
         fast level).
-    fill_in: entries of L and U that are structural zeros of the matrix. triangular: the permuted matrix is.
-    stability: the report of its check; None before it.
-    refined: a step of iterative refinement follows, in the program.
-    passes: the applied ones of `sysdyn.PASSES`.
-    joined: (k, rows that are rotated with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
+    fill_in: entries of L and U that are structural zeros of the matrix. triangular: True if the permuted matrix is.
+    stability: the report of its check; None before the check.
+    refined: True if the program includes a step of iterative refinement.
+    passes: applied passes, from `sysdyn.PASSES`.
+    joined: (k, rows that are rotated with row row_perm[k]) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
 
     ordering: str
@@ -40,12 +40,12 @@ class Choice:
 
     @property
     def pivots(self) -> Pivots:
-        """The order in the form that eliminations use."""
+        """The order as `Pivots`."""
         return Pivots(self.row_perm, self.col_perm, dict(self.joined))
 
     @property
     def is_recursion(self) -> bool:
-        """True if the program is a recursion, which eliminates no matrix."""
+        """True if the program is a recursion instead of an elimination."""
         return not self.row_perm
 
     @property
@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def report(self) -> StabilityReport:
-        """The report of a choice that has been checked."""
+        """The report of the check, which must have been run."""
         assert self.stability is not None
         return self.stability
 
@@ -64,7 +64,7 @@ class Choice:
 class Compiled:
     """Result of the offline phase.
 
-    considered: (ordering, its cost or why it was rejected) of each candidate. stages: (name, seconds) of each stage.
+    considered: (ordering, cost or reason of rejection) of each candidate. stages: (name, seconds) of each stage.
     """
 
     choice: Choice

@@ -1,4 +1,4 @@
-"""Rows of constraints and measurements for recursions, and the wrenches by which constraints act."""
+"""Rows of constraints and measurements for recursions, and the load matrices of constraints."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Graph
 from sysdyn.recursions.constraints import AccelerationRows, OriginalBodies, RowBlocks
 
-# Loads are compared with rows at a random state of this seed, up to this difference: chosen.
+# Seed of the random state at which loads are compared with rows, and tolerance (chosen).
 LOADS_SEED, LOADS_TOLERANCE = 5, 1e-9
 
 
 def acceleration_rows(problem: Statement, valued: bool = True) -> tuple[AccelerationRows, ...] | None:
-    """Rows of the constraints of a problem; None if one does work: its loads are not the transpose of its rows.
+    """Rows of the constraints of a problem; None if a constraint does work (its loads are not its transposed rows).
 
-    valued: their accelerations y are inputs; else zero.
+    valued: True if the accelerations y of the constraints are inputs; else they are zero.
     """
     return problem.cached(("acceleration rows", valued), lambda: (_acceleration_rows(problem, valued),))[0]
 
@@ -46,7 +46,7 @@ def _acceleration_rows(problem: Statement, valued: bool) -> tuple[AccelerationRo
 
 
 def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.ndarray], np.ndarray]:
-    """({body: wrenches (6, m) on it, in its frame}, torques (nv, m)) by a unit of each wrench w of the constraints."""
+    """({body: (6, m) wrenches on the body, in its frame}, torques (nv, m)) per unit of each constraint wrench w."""
     model, sizes = problem.model, [len(m.wrench(problem.model)) for m in problem.constraints]
     bodies: dict[int, np.ndarray] = {}
     torques, start = np.full((model.nv, sum(sizes)), 0.0, dtype=object), 0
@@ -62,7 +62,7 @@ def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.nd
 
 
 def measured_rows(problem: Statement, measured: Sequence[Measurement]) -> tuple[AccelerationRows, ...] | None:
-    """Rows of measurements among the outputs; None if one is of other quantities than a and q̈."""
+    """Rows of measurements among the outputs; None if one depends on quantities other than a and q̈."""
     context = Context.at(problem.model, *problem.model.random_state(seed=LOADS_SEED)[:2])
     measurements = []
     for m in measured:
@@ -74,7 +74,7 @@ def measured_rows(problem: Statement, measured: Sequence[Measurement]) -> tuple[
 
 
 def _rows(problem: Statement, m: Measurement, blocks: Iterable[tuple[str, str]], valued: bool) -> AccelerationRows:
-    """Rows of a constraint or measurement; blocks: (quantity, owner) of each."""
+    """Rows of a constraint or measurement. blocks: (quantity, owner) of each of its blocks."""
     model, classical = problem.model, galilean_invariant(problem.model, m)
     accelerated = tuple(model.body_index(owner) for quantity, owner in blocks if quantity == "a")
     size = len(m.components(model))
@@ -98,7 +98,7 @@ def _rows(problem: Statement, m: Measurement, blocks: Iterable[tuple[str, str]],
 
 
 class _Each(Sequence):
-    """Values of a function of a number, each computed on demand."""
+    """Lazy sequence: element i is make(i), computed on demand and cached."""
 
     def __init__(self, size: int, make: Callable[[int], np.ndarray]):
         self._size, self._make = size, cache(make)
@@ -112,7 +112,7 @@ class _Each(Sequence):
 
 @dataclass(frozen=True, kw_only=True)
 class _TreeContext(Context):
-    """A context with the attitudes that a recursion computes axis by axis."""
+    """A context that reuses the body rotations of a recursion."""
 
     bodies: OriginalBodies
 

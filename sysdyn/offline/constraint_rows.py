@@ -1,4 +1,4 @@
-"""Rows of a problem's constraints at a state, the wrenches by which they act, and how both change with the inputs."""
+"""Rows and load matrices of a problem's constraints at a state, and the derivatives of both."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sysdyn.recursions.generate import ROWS, generate
 
 
 class ConstraintRows:
-    """The m rows J q̈ + b − y = 0 of constraints that hold by torques J^T w.
+    """The m rows J q̈ + b − y = 0 of constraints that act by torques J^T w.
 
-    names: the inputs y, and their rows. m: the number of rows.
+    names: {input group y: its rows}. m: number of rows.
     """
 
     def __init__(self, problem: Problem):
@@ -35,14 +35,14 @@ class ConstraintRows:
         self._bodies, self._joints = load_matrices(problem, Context.at(model, self._q, qd))
 
     def loads(self, values: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
-        """({body: wrenches (6, m) on it in its frame}, torques (nv, m)) by a unit of each w.
+        """({body: (6, m) wrenches on the body, in its frame}, torques (nv, m)) per unit of each w.
 
-        values: scalars by the names of single inputs.
+        values: {name of a scalar input: value}.
         """
         return {i: self._at(x, values) for i, x in self._bodies.items()}, self._at(self._joints, values)
 
     def load_rates(self, values: Mapping[str, object], w: np.ndarray) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
-        """Rates of the loads, ({body: wrench (6)}, torques (nv)), of a fixed w along each direction of q."""
+        """Derivatives of the loads ({body: wrench (6)}, torques (nv)) along each direction of q, at fixed w."""
         along = []
         names = {f"w[{e}]": x for e, x in enumerate(w)}
         w_inputs = self._load_graph.inputs("w", self.m)
@@ -60,7 +60,7 @@ class ConstraintRows:
         return self._at(np.array(self._rows.outputs[ROWS], dtype=object), values)
 
     def rates(self, name: str, values: Mapping[str, object]) -> list[np.ndarray | None]:
-        """Rates (m) of the residual along each direction of q or q̇, None where it does not change."""
+        """Derivatives (m) of the residual along each direction of q or q̇; None for a zero derivative."""
         rows = self._rows.outputs[ROWS]
         size = self._model.nq if name == "q" else self._model.nv
         residual_rates: list[np.ndarray | None] = []

@@ -1,7 +1,7 @@
 """Covariances, multipliers and determinant of an estimate: expressions over its elimination, or numbers at one state.
 
-The block of unknowns of the inverse Z of the augmented matrix is their covariance, and −Z of the multipliers
-μ = Σ⁻¹ ε is the covariance of these, see `sysdyn.equations.augmented`.
+With the inverse Z of the augmented matrix, the block of Z at the unknowns is their covariance, and the block of −Z at
+the multipliers μ = Σ⁻¹ ε is the covariance of the multipliers; see `sysdyn.equations.augmented`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares
 from sysdyn.sparse.double_double import DoubleDouble, iterative_refinement
 from sysdyn.sparse.selected_inverse import SelectedInverse, abs_of
 
-Row = Mapping[int, Scalar]  # {number of an unknown: coefficient} of a scalar.
+Row = Mapping[int, Scalar]  # A linear combination of unknowns, {index: coefficient}.
 
-# A variance below this share of `SelectedInverse.error_scale` is rerun with more digits (errors of σ above it are below
+# A variance below this share of `SelectedInverse.error_scale` is rerun in double-double (above it errors of σ are below
 # 1e-7; 9 % of the sampled states of 14 problems are below it, 22 % below 1e-5).
 LEAST_SHARE = 1e-6
-# Share of a scalar in the null space of the exact equations below which they determine it (ten problems: shares are
-# below 1e-11 or above 1e-5), number of random states at which it is taken, and their seed.
+# A scalar is determined by the exact equations if its relative norm in their null space is below DETERMINED (ten
+# problems: below 1e-11 or above 1e-5); number of random states at which it is computed, and their seed.
 DETERMINED, NULL_SPACES, NULL_SPACE_SEED = 1e-8, 3, 5
-# Group of outputs that holds the guarded shares.
+# Output group of the guarded ratios.
 SHARES = "shares"
 
 
@@ -40,11 +40,11 @@ class Covariance(ABC):
 
     @abstractmethod
     def output_rows(self, name: str) -> Sequence[Row]:
-        """Each scalar of a measured output in terms of the unknowns."""
+        """Each scalar of a measured output as a combination of unknowns."""
 
     @abstractmethod
     def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
-        """Covariances of pairs of scalars, each in terms of the unknowns."""
+        """Covariances of pairs of scalars, each given as a combination of unknowns."""
 
     @abstractmethod
     def multipliers(self) -> list[Scalar]:
@@ -52,21 +52,21 @@ class Covariance(ABC):
 
     @abstractmethod
     def multiplier_covariances(self) -> list[Scalar]:
-        """Variances of the multipliers; for a full covariance Σ the lower triangle of theirs, row by row."""
+        """Variances of the multipliers; if Σ is full, the lower triangle of their covariance, row by row."""
 
     @abstractmethod
     def pivots(self) -> list[Scalar]:
-        """Factors of the determinant of the augmented matrix."""
+        """Scalars whose product is the determinant of the augmented matrix, up to its sign."""
 
     def _multiplier_pairs(self) -> Iterator[tuple[int, int]]:
-        """Numbers of the multipliers of `multiplier_covariances`."""
+        """Index pairs of the entries of `multiplier_covariances`."""
         for noise, numbers in self.system.noise_numbers:
             for i in range(noise.size):
                 yield from ((numbers[i], numbers[j]) for j in (range(i + 1) if noise.full else [i]))
 
 
 class SymbolicCovariance(Covariance):
-    """Statistics over the expressions of an elimination. limits: (zero, weak) thresholds of pivots by label."""
+    """Statistics as expressions of an elimination. limits: {label of a pivot: (zero, fallback) thresholds}."""
 
     def __init__(self, elimination: Elimination, limits: Mapping[str, tuple[float, float]]):
         assert isinstance(elimination.system, AugmentedSystem)
@@ -99,7 +99,7 @@ class SymbolicCovariance(Covariance):
         pairs = [*self._multiplier_pairs()]
         Z, rows = self._inverse.select(pairs, self._begin), self._elimination.assembly.rows
         for i in {i for i, _ in pairs}:
-            # the variance is 0 if nothing checks the equation: its errors are compared with 1 / Σ_ii
+            # the variance is 0 if no other equation is redundant with this one, so the scale is 1 / Σ_ii
             self._guard(1.0, self._inverse.error_scale((i, i)) * -rows[i][i])
         return [-Z[x] for x in pairs]
 
@@ -107,7 +107,7 @@ class SymbolicCovariance(Covariance):
         return list(self._elimination.factors.pivots)
 
     def program(self, groups: Sequence[tuple[str, list]]) -> Program:
-        """The program of these outputs, guarded against small pivots and against cancellation."""
+        """The program of output groups, with guards against small pivots and cancellation."""
         elimination = self._elimination
         guards, shares = [*self._guards], [x for x, *_ in self._guards]
         for k, pivot in enumerate(elimination.factors.pivots):
@@ -118,7 +118,7 @@ class SymbolicCovariance(Covariance):
         return Program.from_graph(elimination.graph, elimination.assembly.inputs, groups, guards)
 
     def _free_shares(self, rows: Sequence[Row]) -> np.ndarray:
-        """Greatest shares (len(rows),) of scalars in the null space of the exact equations, over random states."""
+        """`ConstrainedLeastSquares.free_shares` (len(rows),) of scalars, the greatest over random states."""
         assembly, plain = self._elimination.assembly, self.system.plain
         coefficients = [x for row in rows for x in row.values()]
         program = Program.from_graph(assembly.graph, assembly.inputs, [("coefficients", coefficients)])
@@ -135,15 +135,16 @@ class SymbolicCovariance(Covariance):
         return np.max(shares, axis=0)
 
     def _guard(self, x: Scalar, size: Scalar) -> None:
-        """Guard against cancellation: a state with |x| below a share of `size` is rerun in double-double arithmetic.
+        """Guard against cancellation: states with small |x| / `size` are rerun in double-double arithmetic.
 
-        If rounded constants of the program still change it there, the dense estimate of the stated equations counts.
+        If rounded constants of the program still affect the rerun, the result is the dense estimate of the original
+        equations.
         """
         if not (is_zero(x) or is_zero(size) or (is_constant(x) and is_constant(size))):
             self._guards.append((strip_sign(x / size), 0.0, "cancellation in a variance", LEAST_SHARE))
 
     def _begin(self, k: int) -> None:
-        """Begin a new code segment if column k belongs to another body than the previous one."""
+        """Begin a new code segment if pivot k belongs to another body than the previous pivot."""
         body = self.system.tree_node[self._elimination.factors.col_perm[k]]
         if body != self._body:
             self._elimination.graph.cut()
@@ -153,7 +154,7 @@ class SymbolicCovariance(Covariance):
 
 
 def limits_of(guards: Sequence[Guard]) -> dict[str, tuple[float, float]]:
-    """Thresholds of pivots by label, see `SymbolicCovariance`."""
+    """{label of a pivot: thresholds}, the argument `limits` of `SymbolicCovariance`."""
     return {x.label: (x.threshold, x.weak) for x in guards}
 
 
@@ -161,11 +162,11 @@ class DenseEstimate(Covariance):
     """An estimate and its statistics at one state, from dense matrices with pivoting.
 
     The augmented equations are solved in the null space of the exact ones and refined in double-double arithmetic.
-    Covariances are sums of products of the changes of the solution by errors of variance 1.
+    Covariances are C Cᵀ, where C is the response of the solution to whitened errors.
     """
 
     def __init__(self, system: AugmentedSystem, inputs: Mapping[str, np.ndarray]):
-        """inputs: (size,) by group. `converged` is False if rounding decides the solution."""
+        """inputs: (size,) by group. `converged` is False if iterative refinement fails."""
         self.system = system
         entries, b = system.values_double_double(inputs)
         M, n = system.matrix(entries.high).toarray(), system.n_unknowns
@@ -217,13 +218,13 @@ class DenseEstimate(Covariance):
         return [float(self._changes[i] @ self._changes[j]) for i, j in self._multiplier_pairs()]
 
     def pivots(self) -> list[Scalar]:
-        """As many equal factors as there are pivots."""
+        """Equal factors of |determinant|, as many as there are pivots."""
         n = len(self._solution)
         return [float(np.exp(self._log_determinant / n))] * n
 
 
 def dense_estimates(system: AugmentedSystem, inputs: Mapping[str, np.ndarray]) -> list[DenseEstimate | None]:
-    """The estimates at N states, inputs (N, size) by group; None at singular states and where refinement fails."""
+    """The estimates at N states; None at singular states and if refinement fails. inputs: (N, size) by group."""
     singular = is_unsolvable(system, dict(inputs), system.values(inputs)[0])
     found: list[DenseEstimate | None] = []
     for k in range(len(singular)):

@@ -1,6 +1,6 @@
 """Derivatives of solved quantities as expressions; positions are differentiated in the tangent space.
 
-`analytic` differentiates the dynamics of trees, `implicit` any system D d + b = 0, by the factors of D that solved it.
+`analytic` differentiates the dynamics of trees. `implicit` differentiates any system D d + b = 0 with the factors of D.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from sysdyn.reference import expanded_parent
 from sysdyn.reference.rnea_derivatives import Bodies
 from sysdyn.sparse.lu import solve, solve_transposed
 
-# Fewest degrees of freedom of robots whose derivatives are written in segments (measured: a chain of 7 takes two thirds
-# of the time in one piece, a chain of 12 twice the time).
+# Derivatives of robots with at least this number of degrees of freedom are written in segments (measured: one segment
+# takes two thirds of the time for a chain of 7, twice the time for a chain of 12).
 SEGMENTED = 10
 
 # {(quantity, input): derivative (scalars of the quantity, directions of the input)}.
@@ -43,9 +43,9 @@ Blocks = dict[tuple[str, str], np.ndarray]
 class SymbolicDerivatives:
     """Derivatives in a graph.
 
-    method: "analytic", "implicit" or "implicit, transposed". inputs: groups of inputs. guards: as of a Program.
-    pivots: (value, number as of `recursion.pivot_labels`) of pivots without a threshold, which a check has to set. qdd,
-    w: accelerations and wrenches of constraints for that check.
+    method: "analytic", "implicit" or "implicit, transposed". inputs: groups of inputs. guards: of a Program. pivots:
+    (value, index in `recursion.pivot_labels`) of pivots whose thresholds a check has to set. qdd, w: accelerations and
+    constraint wrenches for that check.
     """
 
     method: str
@@ -80,8 +80,8 @@ def implicit(
 
         D ∂d = −(∂D d + ∂b),    ∂y = Y ∂d + (∂Y d + ∂b_Y)
 
-    transposed: one solution of Dᵀ for each scalar of the outputs, in place of one of D for each direction of the
-    inputs. guards: of the elimination's program.
+    transposed: solve Dᵀ once for each output scalar, instead of D once for each input direction. guards: of the
+    elimination's program.
     """
     system, assembly, factors = elimination.system, elimination.assembly, elimination.factors
     n, measured = len(system.columns), [x for x in of if x in assembly.outputs]
@@ -117,9 +117,10 @@ def implicit(
 def rates(
     system: System, assembled: Assembly, solution: Sequence, name: str, outputs: Collection[str] = ()
 ) -> tuple[list[dict[int, Any]], list[dict[str, list]]]:
-    """∂D d + ∂b, {equation: entry}, and ∂Y d + ∂b_Y, {output: entries}, along each direction of the input `name`.
+    """Directional derivatives at a fixed solution d, along each direction of the input `name`.
 
-    They are in the graph of `assembled`, the system that `solution` d solves.
+    Returns (∂D d + ∂b as {equation: entry}, ∂Y d + ∂b_Y as {output: entries}), one of each per direction, in the graph
+    of `assembled`. solution: d of that system.
     """
     scratch = Graph("structural")
     assembly = system.build(scratch)
@@ -144,7 +145,7 @@ def rates(
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
-    """True if `analytic` supports these derivatives: of τ, q̈ and w in problems that `recursion.applies` to."""
+    """True if `analytic` supports these derivatives: of τ, q̈ and w if `recursion.applies` to the problem."""
     if recursion.applies(problem) is None:
         return False
     known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
@@ -154,16 +155,17 @@ def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> boo
 def analytic(
     problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True
 ) -> SymbolicDerivatives:
-    """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics, and of w of constraints.
+    """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics, and of constraint wrenches w.
 
-    With degrees of freedom U of known τ and K of known q̈, the derivatives of ID at (q, q̇, q̈), and those of the rows
-    ρ = J q̈ + b − y of constraints, which are satisfied by torques J^T w, for any input x of these
+    U are the degrees of freedom with known τ, K those with known q̈. ID(q, q̇, q̈) is inverse dynamics, and the rows
+    ρ = J q̈ + b − y = 0 of constraints act by torques J^T w. For any input x of ID and ρ, with q̈ and w fixed in the
+    derivatives on the right,
 
         H_UU ∂q̈_U/∂x − J_U^T ∂w/∂x = −∂(ID − J^T w)_U/∂x,   J_U ∂q̈_U/∂x = −∂ρ/∂x
         ∂τ_K/∂x = ∂(ID − J^T w)_K/∂x + H_KU ∂q̈_U/∂x − J_K^T ∂w/∂x
 
-    where q̈ and w are fixed on the right, and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice of
-    the bodies' frames, or on parameters that τ and q̈ do not determine. external_wrenches: they are inputs, else zero.
+    For x = τ_U the derivative of ID_U is replaced by −1. The results do not depend on the choice of body frames or on
+    unidentifiable parameters. external_wrenches: True if they are inputs, else they are zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
     requested, wrt = wrt, [*wrt, *(["qd"] if problem.couplings and "q" in wrt and "qd" not in wrt else [])]
@@ -182,7 +184,7 @@ def analytic(
 def _by_leaders(
     problem: Problem, derivatives: SymbolicDerivatives, of: Sequence[str], wrt: Sequence[str]
 ) -> SymbolicDerivatives:
-    """Derivatives by leaders, with the chain rule through followers, q_f = p(q_l), q̇_f = p' q̇_l; 0 by followers."""
+    """Apply the chain rule of couplings q_f = p(q_l), q̇_f = p' q̇_l to leaders; derivatives by followers become 0."""
     inputs, blocks = dict(derivatives.inputs), {key: block.copy() for key, block in derivatives.blocks.items()}
     q, qd = problem.imposed(inputs["q"], inputs["qd"])
     for link, x in itertools.product(reversed(problem.couplings), of):
@@ -201,11 +203,12 @@ def _by_leaders(
 
 
 class _Change(NamedTuple):
-    """The change of ID and of constraints along one direction of an input, q̈ and w being fixed.
+    """Derivative of ID and of the constraints along one direction of an input, at fixed q̈ and w.
 
-    forces (nv): of ID − Jᵀ w. at: forces are zero but on the subtree of this degree of freedom and its path to the
-    base; −1: none. wrench (6): of the bodies of the subtree; forces on the path are its components. rows (m): of the
-    constraints, None: zero. acceleration (nv): minus a further change of q̈, which the other fields do not include.
+    forces (nv): derivative of ID − Jᵀ w. at: a degree of freedom; forces are nonzero only on its subtree and its path
+    to the base; −1 if all are zero. wrench (6): total wrench on the subtree, whose components along S are the forces on
+    the path. rows (m): derivative of the constraint rows; None for zero. acceleration (nv): a term that is subtracted
+    from the derivative of q̈, not included in the other fields.
     """
 
     forces: np.ndarray
@@ -216,9 +219,9 @@ class _Change(NamedTuple):
 
 
 class _Dynamics:
-    """ID and the constraints of a problem at its solution, with the changes of both.
+    """Inverse dynamics (ID) and constraints of a problem at its solution, with the derivatives of both.
 
-    frames: keep the bodies' frames, because fx is given in them.
+    frames: True to keep the body frames, because fx is given in them.
     """
 
     def __init__(self, problem: Problem, external_wrenches: bool, frames: bool):
@@ -257,13 +260,13 @@ class _Dynamics:
     # ---- at the state ----------------------------------------------------------------------------------------------
 
     def _framed(self, i: int, wrench: np.ndarray) -> np.ndarray:
-        """A wrench (6) on body i from its given frame."""
+        """Transform a wrench (6) on body i from the body frame to the frame of `model`."""
         if self._X is None:
             return wrench
         return np.array(force_to_child(constant_steps(self._X[i]), wrench.tolist()), dtype=object)
 
     def _jacobian(self) -> np.ndarray:
-        """J (m, nv) of the constraints; their wrenches on bodies go to `_loads`."""
+        """Jacobian J (m, nv) of the constraints; sets `_loads`, their wrenches on bodies."""
         self._loads: dict[int, np.ndarray] = {}
         if self._rows is None:
             return np.empty((0, self.nv), dtype=object)
@@ -275,7 +278,7 @@ class _Dynamics:
         return torques.T
 
     def _forces(self, i: int, wrench: np.ndarray) -> np.ndarray:
-        """Generalised forces (nv) of a wrench (6) on body i, in coordinates of its tree."""
+        """Generalised forces (nv) of a wrench (6) on body i, given in coordinates of its tree."""
         forces = np.full(self.nv, 0.0, dtype=object)
         for j in path(self.model, i):
             part = self.model.v_slice(j)
@@ -300,7 +303,7 @@ class _Dynamics:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def _changes(self, name: str) -> Iterator[_Change]:
-        """The changes along each direction of an input but τ."""
+        """The changes along each direction of an input other than τ."""
         bodies, motion, nv, rows = self.bodies, self.motion, self.nv, self._rows
         nothing = np.full(nv, 0.0, dtype=object)
         if name == "qdd":
@@ -324,9 +327,10 @@ class _Dynamics:
                 yield _Change(nothing, rows=np.array([-float(e == k) for e in range(self.m)]))
 
     def _change(self, name: str, k: int) -> _Change:
-        """The change of ID with the position (name "q") or velocity of degree of freedom k.
+        """The derivative of ID by the position (name "q") or velocity of degree of freedom k.
 
-        At a free root the common acceleration of all bodies is in `_Change.acceleration`, and `forces` is the rest.
+        For a free root, `_Change.acceleration` has the common acceleration of all bodies, and `forces` the remaining
+        terms.
         """
         side, by_q, model = self.bodies.sides[k], name == "q", self.model
         part, dofs = model.v_slice(side.body), {*range(self.nv)[model.v_slice(side.body)]}
@@ -342,7 +346,7 @@ class _Dynamics:
         return _Change(self.motion.dtau_dqd[:, k], k, side.dtau_dqd_column)
 
     def _load_rates(self) -> Iterator[np.ndarray | None]:
-        """Rates (nv) of Jᵀ w along each direction of q, w being fixed; None where it does not change."""
+        """Derivatives (nv) of Jᵀ w along each direction of q at fixed w; None for a zero derivative."""
         assert self._rows is not None
         for on_bodies, torques in self._rows.load_rates(self._values, self.w):
             for i, x in on_bodies.items():

@@ -21,17 +21,16 @@ from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
-# Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
+# Graph nodes that an elimination builds per operation of the final program, with a margin (chosen).
 NODES_PER_OPERATION = 1.8
 
 
 class Elimination:
-    """The system eliminated over Expr in a given order, from which the check and the program are made.
+    """Symbolic elimination of a system in a given order; provides its cost, check and program.
 
-    joined: {k: rows that are rotated with that of pivot k}, see `eliminate`. thresholds: {number of a pivot: (size
-    below which it counts as zero, size below which calls use the fallback)}; the check sets them. refined: with one
-    step of iterative refinement. Raises NoSafeOrdering if it grows beyond `cap` operations, SingularState if a pivot is
-    identically zero.
+    joined: see `eliminate`. thresholds: {pivot k: (zero, fallback)}, sizes below which it counts as zero and below
+    which calls use the fallback; set by `check`. refined: add one step of iterative refinement. Raises NoSafeOrdering
+    if the elimination exceeds `cap` operations, SingularState if a pivot is identically zero.
     """
 
     def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int],
@@ -49,7 +48,7 @@ class Elimination:
         def begin(k: int) -> None:
             if len(self.graph) > limit:
                 raise NoSafeOrdering("given up: more expensive than another order")
-            # a new piece of program if the order goes on to another body
+            # a new program segment for each body
             if body[k] != previous[0]:
                 self.graph.cut()
             previous[0] = body[k]
@@ -63,11 +62,11 @@ class Elimination:
 
     @property
     def shown(self) -> Mapping[str, Combination]:
-        """The measured outputs in terms of the unknowns."""
+        """The measured outputs as combinations of the unknowns."""
         return self.assembly.outputs
 
     def choice(self, ordering: str, outputs: Sequence[Output]) -> Choice:
-        """The order with its cost for these outputs."""
+        """The order as a `Choice`, with its cost for these outputs."""
         groups = output_groups(self.system, self.assembly, self.solution, outputs)
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
@@ -93,21 +92,21 @@ class Elimination:
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
     def check(self, states: SampledStates) -> Check:
-        """Check the elimination at sampled states, and take the thresholds of its pivots."""
+        """Check the elimination at sampled states, and set the thresholds of its pivots."""
         checked = check(self.checked_program(), states)
         self.thresholds = dict(zip(self._varying, checked.thresholds, strict=True))
         return checked
 
     @property
     def _varying(self) -> list[int]:
-        """Numbers of the pivots that depend on the state."""
+        """Indices of the pivots that depend on the state."""
         return [k for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
 
     def checked_program(self) -> CheckedProgram:
-        """Solution and pivots of the order, to be checked."""
+        """The program of the solution and the pivots, for `check`."""
         f, pivots = self.factors, self._varying
         groups = [("d", self.solution), ("pivots", [f.pivots[k] for k in pivots])]
-        # a pivot alone in its column, or row, vanishes with the determinant
+        # a pivot that is alone in its row or column is a factor of the determinant
         structural = np.array([not (f.lower[k] and f.upper[k]) for k in pivots], dtype=bool)
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
 
@@ -129,9 +128,9 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
 def output_groups(
     system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
 ) -> list[tuple[str, list]]:
-    """(name, expressions) of each output: a quantity in full size and in body frames, or the values of a measurement.
+    """(name, expressions) of each output: a quantity at full size in body frames, or the values of a measurement.
 
-    Scalars of quantities without a column in the system are inputs.
+    Scalars without a column in the system are inputs.
     """
     inputs = dict(assembly.inputs)
     groups = []

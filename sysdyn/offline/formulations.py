@@ -1,4 +1,4 @@
-"""Formulations of a problem: a recursion, an elimination with passes, the system as the paper states it."""
+"""Formulations of a problem: a recursion, an elimination with passes, or the paper's own system."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from sysdyn.problem import Problem
 
 
 def recursive(problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-    """Inverse, forward or hybrid dynamics as a recursion; None if none applies or passes its check.
+    """Inverse, forward or hybrid dynamics as a recursion; None if no recursion applies or passes its check.
 
-    Raises ProblemError for options that no recursion has, NoSafeOrdering if a recursion is requested and none passes.
+    Raises ProblemError if a recursion is requested with options that it does not support, NoSafeOrdering if it is
+    requested and none passes its check.
     """
     requested = options.formulation == "recursive"
     if requested and not options.is_default:
@@ -62,7 +63,7 @@ def recursive(problem: Problem, options: Options, stages: Stages) -> Compiled | 
 
 
 def reduced_elimination(problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-    """Elimination of the system after every pass that applies; None if this saves no operations."""
+    """Elimination of the system after all applicable passes; None if they save no operations."""
     passes = paper_passes(options)
     if options.formulation != "auto" or not options.is_default:
         return None
@@ -72,7 +73,7 @@ def reduced_elimination(problem: Problem, options: Options, stages: Stages) -> C
         compiled = eliminated(problem, options, options.passes, stages)
     except NoSafeOrdering:
         return None
-    # sensors and measured outputs are in body frames: converting them may cost more than the passes save
+    # transforming sensors and measured outputs to body frames may cost more than the passes save
     in_body_frames = problem.noisy or options.measured or torque_freedoms(problem) is None
     if in_body_frames and not (problem.noisy and len(compiled.choice.row_perm) > FEW_LIMIT):
         try:
@@ -93,7 +94,7 @@ def reduced_elimination(problem: Problem, options: Options, stages: Stages) -> C
 
 
 def elimination(problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-    """Elimination of the paper's system, or of that after the passes if formulation="elimination"."""
+    """Elimination of the paper's system, or of the system after the passes if formulation="elimination"."""
     if options.formulation == "recursive":
         return None
     if options.ordering == CUSTOM and options.formulation not in ("auto", "paper"):
@@ -102,23 +103,23 @@ def elimination(problem: Problem, options: Options, stages: Stages) -> Compiled 
     return eliminated(problem, options, passes, stages)
 
 
-# In order of preference: the first that returns a compiled problem is taken.
+# In order of preference: the first that does not return None is used.
 CANDIDATES = (recursive, reduced_elimination, elimination)
 
 
 def paper_passes(options: Options) -> tuple[str, ...]:
-    """The requested passes that the paper's own system has."""
+    """The requested passes that apply to the paper's own system."""
     return tuple(x for x in options.passes if x in PAPER)
 
 
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
-    """The system that is permuted, with propagated unknowns unless the order is recursive or given."""
+    """The system to eliminate, with propagated unknowns unless the order is recursive or custom."""
     propagate = options.ordering not in (*RECURSIVE, CUSTOM)
     return problem.system(options.equations.layout, options.equations.known, propagate, passes, options.outputs)
 
 
 def ordered_system(problem: Problem, options: Options, choice: Choice) -> System:
-    """The system of the choice's order. Raises FileError if the order is not one of it, as a file can say anything."""
+    """The system of a choice's order. Raises FileError if the order does not fit, because a file may be corrupt."""
     system = eliminated_system(problem, options, choice.passes)
     equations, unknowns = system.shape
     rows = {*choice.row_perm, *(row for _, rotated in choice.joined for row in rotated)}
@@ -149,7 +150,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
 
 
 def _better(reduced: Compiled, plain: Compiled) -> Compiled:
-    """The safer of an elimination with passes and one without them, or the one of fewer operations."""
+    """The better of two eliminations: an acceptable one before others, then fewer operations."""
     forms = [(plain, "without passes"), (reduced, "with passes")]
     (best, _), (other, how) = sorted(forms, key=lambda x: (not x[0].choice.report.acceptable, x[0].choice.total))
     considered = (*best.considered, (f"{other.choice.ordering}, {how}", f"{other.choice.total} operations"))
