@@ -1,12 +1,13 @@
-"""One time step of a trajectory: the equations of the state that remain once the dynamic variables are eliminated.
+"""One time step of a trajectory: equations in the state alone, after the dynamic variables are eliminated.
 
 The equations of a problem, linearised about a state x = (q, q̇, q̈), are
 
     E d + e + E_x δx = 0,    L⁻¹ (Y d + y₀ − y + Y_x δx) = ε,  ε ~ N(0, 1),
 
-where d excludes q̈, and δx is a change of the state, of q̈ and of biases. Static pivots eliminate the exact equations,
-orthogonal columns the others (square-root information, Bierman 1977). What remains are R δx + r = ε, and exact rows
-R δx + r = 0. The same factors give d at the state, its change with the state, and its error if the state is known.
+where d excludes q̈, and δx is a change of the state (with q̈) and of biases. Exact equations are eliminated by static
+pivots, noisy ones by orthogonal columns (square-root information, Bierman 1977). The remaining rows are R δx + r = ε,
+and exact rows R δx + r = 0. The same factors give d at the state, its derivative by the state, and its error for a
+known state.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ from sysdyn.sparse.lu import Pivots, divide_by, eliminate, solve_with_residual
 from sysdyn.sparse.markowitz import least_squares
 from sysdyn.sparse.sampled import Pivot, SampledMatrix
 
-# Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, their variances, and
-# the matrix that gives them from the rows.
+# Groups of outputs: r and the entries of R; whitened residuals of noisy equations, their variances, and the matrix F
+# that maps r to them.
 RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
 
-# Number of states at which orders are searched, and of those at which one is checked (CPU time).
+# Number of states at which orders are searched, and at which one is checked (CPU time).
 ORDER_STATES, CHECK_STATES = 12, 8
 # Condition number beyond which a state is not compared, and greatest error of residuals (half the digits).
 MAX_CONDITION, LARGEST_ERROR = 1e12, 1e-7
 
 
 class Rows(NamedTuple):
-    """The program of the rows of the state at a time step.
+    """The rows R δx + r of a time step, as a program.
 
-    program: from the inputs of the problem and q̈ to RESIDUAL (rows,), JACOBIAN, the entries at `places` (2, entries),
-    ERRORS, the whitened residuals of the noisy equations at the state, and SHARES, their variances. exact (rows,) bool:
-    rows that hold exactly. columns: (input, number) of each column: q (tangent), qd, qdd, and values of biased
-    measurements. noisy: name and component of each of the ERRORS.
+    program: inputs are those of the problem and q̈. Outputs are RESIDUAL r (rows,), JACOBIAN, the entries of R at
+    `places` (2, entries), ERRORS, the whitened residuals of noisy equations at the state, and SHARES, their variances.
+    exact (rows,) bool: True for exact rows. columns: (input, index) of each column: q (tangent), qd, qdd, and values of
+    biased measurements. noisy: name and component of each of the ERRORS.
     """
 
     program: Program
@@ -63,9 +64,9 @@ class Rows(NamedTuple):
 class Instant:
     """The eliminated equations of a problem at a state.
 
-    biased: measurements whose values have columns, too. An order is checked at sampled states against dense matrices
-    with pivoting. Raises ProblemError if q̈ is known, or if the state and the equations do not determine d;
-    NoSafeOrdering if every order loses digits.
+    biased: measurements whose values are columns, too. Orders are checked at sampled states against dense solves with
+    pivoting. Raises ProblemError if q̈ is known, or if the state and the equations do not determine d; NoSafeOrdering
+    if every order loses digits.
     """
 
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):
@@ -91,7 +92,7 @@ class Instant:
         self._differentiate(biased)
 
     def _orders(self) -> Iterator[Pivots]:
-        """Orders to try: unit pivots first, then by least cost alone. Raises ProblemError if d is not determined."""
+        """Candidate orders: first with unit pivots in front, then by cost alone. Raises ProblemError without any."""
         system, sampled = self.system, self._sampled()
         exact = set(range(system.shape[0])).difference(self._noise)
         units = [Pivot(r, self._number[c]) for r, c in system.plain.unit_pivots() if c in self._number]
@@ -105,7 +106,7 @@ class Instant:
                 ) from error
 
     def _sampled(self) -> SampledMatrix:
-        """The columns to be eliminated with the declared noise, nothing switched off, in natural units."""
+        """The columns to eliminate at sampled states, scaled, with declared noise and all measurements on."""
         system, columns = self.system, np.array(self._eliminated)
         states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
         a = sample_matrix(system, {x: y for x, y in states.items() if group_of(x).role not in (NOISE, SWITCH)})
@@ -118,7 +119,7 @@ class Instant:
         )  # fmt: skip
 
     def _eliminate(self, pivots: Pivots) -> None:
-        """Eliminate the dynamic variables in this order."""
+        """Eliminate the dynamic variables in the order `pivots`."""
         assembly = self._assembly = self.system.build(Graph(SHARING))
         qdd = assembly.graph.inputs("qdd", self.problem.model.nv)
         self._inputs = (*assembly.inputs, ("qdd", qdd))
@@ -133,12 +134,12 @@ class Instant:
         self._solution = [solution[c] for c in range(self.system.shape[1])]
 
     def _differentiate(self, biased: Sequence[str]) -> None:
-        """Solve for the change of d and of the remaining rows along each column."""
+        """Derivatives of d and of the remaining rows by each column."""
         system, assembly = self.system, self._assembly
         measured = {x.name for x in self.outputs if not isinstance(x, str)}
         self.columns: tuple[tuple[str, int], ...] = ()
         changes: list[dict[int, Any]] = []
-        self._output_rates: list[dict[str, list]] = []  # of outputs as d is fixed, along each column
+        self._output_rates: list[dict[str, list]] = []  # of outputs at fixed d, by each column
         for name in ("q", "qd", "qdd", *map(value_group, biased)):
             assembly.graph.cut()
             if name == "qdd":
@@ -153,11 +154,11 @@ class Instant:
         self._solved = [solve_with_residual(self._factors, change) for change in changes]
 
     def error(self) -> float:
-        """Greatest difference of residuals of noisy equations from those of dense matrices, at sampled states.
+        """Greatest difference of residuals of noisy equations from those of a dense solve, at sampled states.
 
-        Each difference is relative to the greatest residual of its state, or to 1 if that is smaller. If no equation is
-        noisy, scaled unknowns are compared instead, relative to the greatest one. States whose matrix is singular to
-        working precision are excluded. Raises NoSafeOrdering if all are.
+        Differences are relative to the greatest residual of the state, at least 1. If no equation is noisy, scaled
+        unknowns are compared, relative to the greatest one. States with a singular matrix (to working precision) are
+        excluded. Raises NoSafeOrdering if all states are excluded.
         """
         system, columns, noisy = self.system, self._eliminated, sorted(self._noise)
         exact = sorted(set(self._factors.row_perm).difference(noisy))
@@ -187,7 +188,7 @@ class Instant:
         return float(np.max(differences))
 
     def rows(self) -> Rows:
-        """The program of the remaining rows."""
+        """The remaining rows as a program."""
         residual_rows = self._factors.residual_rows
         entries, places, numbers = [], [], list[int]()
         for i in residual_rows:
@@ -209,9 +210,9 @@ class Instant:
         return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, noisy)
 
     def free(self) -> tuple[Program, np.ndarray]:
-        """(the program of F, the places (2, entries) of its entries): residuals of noisy equations are F r.
+        """(program of F, places (2, entries) of its entries), where F r are the whitened residuals.
 
-        Rows as of ERRORS, columns as of those of the rows of the state that are not exact.
+        Rows of F are in the order of ERRORS, columns in the order of the rows that are not exact.
         """
         number = {i: k for k, i in enumerate(sorted(self._noise))}
         entries = [(number[i], k, x) for k, column in enumerate(self._residual_factor()) for i, x in column.items()]
@@ -221,8 +222,8 @@ class Instant:
     def results(self) -> Program:
         """The program of the outputs at a state.
 
-        Groups: NAME, its values; d NAME, their derivatives by the columns (scalars × columns) as of Gauss-Newton,
-        without the terms of residuals; var NAME, variances of their errors if the state is known.
+        Groups: NAME, the values; d NAME, their Gauss-Newton derivatives by the columns (scalars × columns); var NAME,
+        the variances of their errors for a known state.
         """
         groups: list[tuple[str, list]] = []
         values_by_name = output_groups(self.system, self._assembly, self._solution, self.outputs)
@@ -244,14 +245,14 @@ class Instant:
         return Program.from_graph(self._assembly.graph, self._inputs, groups)
 
     def _by_row(self, values: Mapping[int, Scalar]) -> list[Scalar]:
-        """Values {noisy row: value} in the order of the noisy rows."""
+        """Values of {noisy row: value} as a list in the order of the noisy rows; 0 for missing rows."""
         return [values.get(i, 0.0) for i in sorted(self._noise)]
 
-    # With exact rows eliminated, Q^T (W d + w) = (R d + r, residual) of the whitened rows, Q = (Q₁ Q₂). So the variance
-    # of c^T d is |R^-T c|², residuals are Q₂ residual, and their covariance is Q₂ Q₂^T. Golub (1965).
+    # After exact rows are eliminated, Q^T (W d + w) = (R d + r, ρ) with Q = (Q₁ Q₂). At the solution R d + r = 0, so
+    # residuals are Q₂ ρ with covariance Q₂ Q₂^T, and the variance of c^T d is |R^-T c|². Golub (1965).
 
     def _variance(self, terms: Mapping[int, Scalar]) -> Scalar:
-        """Variance of Σ c_j d_j, of {j: c_j}, if the state is known."""
+        """Variance of Σ c_j d_j for a known state. terms: {j: c_j}."""
         f, r, variance = self._factors, dict(terms), 0.0
         for k, (row, column) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
             x = r.pop(column, 0.0)

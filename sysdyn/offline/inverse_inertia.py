@@ -1,14 +1,14 @@
-"""Accelerations of a tree by generalised forces, without and with constraints: the inverse of the inertia matrix.
+"""Inverse of the joint-space inertia matrix: accelerations of a tree due to generalised forces and constraints.
 
-H x = f + Jᵀ μ and J x = κ, with the inertia matrix H of a tree and the rows J of constraints. H = Lᵀ D L has no
-fill-in, and neither has W = L⁻¹ (RBDA section 6.5). Without constraints x = W z, where z = D⁻¹ Wᵀ f. With them,
+H x = f + Jᵀ μ and J x = κ, with the inertia matrix H of a tree and the constraint Jacobian J. H = Lᵀ D L has no
+fill-in, nor has W = L⁻¹ (RBDA section 6.5). Without constraints x = W z, where z = D⁻¹ Wᵀ f. With constraints,
 
     x = W (z + D⁻¹ Qᵀ μ)        μ = A⁻¹ (κ − Q z)        Q = J W, A = J H⁻¹ Jᵀ = Q D⁻¹ Qᵀ
 
-Most forces act within one limb and towards the base. They move all other joints by few numbers: by z of the joints
-that carry the limb, or, if these are six or more, by the wrench p = w − Σ U_k z_k on the body that the limb hangs on.
-w is the wrench by which the forces act, and U = L⁻ᵀ I S are articulated momenta of the limb. Then x = Y p + W z with z
-of the limb alone, and the response Y to unit wrenches on that body.
+Most forces act within one limb and on its path to the base. All other joints then depend on few scalars: on z of the
+joints on the path or, if these are six or more, on the wrench p = w − Σ U_k z_k on the body at the root of the limb. w
+is the wrench that exerts the forces, and U = L⁻ᵀ I S are articulated momenta of the limb. Then x = Y p + W z, with z of
+the limb only and the response Y to unit wrenches on the body at its root.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Paths = Sequence[Sequence[int]]  # Ancestors of each row, the nearest first.
 class Load(NamedTuple):
     """A right-hand side f (n), and κ (m), None for zero.
 
-    joint: a degree of freedom; f acts on its subtree and on its path to the base alone. None: f may act on all.
-    wrench (6): the forces towards the base are S·wrench; None if they are not those of a wrench.
+    joint: a degree of freedom; f acts only on its subtree and its path to the base. None: f may act on all joints.
+    wrench (6): the forces on the path are S·wrench; None if no wrench exerts them.
     """
 
     forces: np.ndarray
@@ -73,8 +73,9 @@ def ltdl(H: np.ndarray, paths: Paths) -> Factors:
 class InverseInertia:
     """Solutions x (n) and μ (m) of a tree with inertia matrix H (n, n) and constraints J (m, n).
 
-    paths: ancestors of each degree of freedom, the nearest first. S (n, 6): motion by its unit velocity, IS (n, 6): the
-    momentum of its subtree in that motion. hinges (n): True if it is the only one of its joint and has no rotor.
+    paths: ancestors of each degree of freedom, nearest first. S (n, 6): motion subspace of each degree of freedom.
+    IS (n, 6): momentum of its subtree at unit velocity. hinges (n): True for one-degree-of-freedom joints without
+    armature.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class InverseInertia:
         self._hinges = hinges
         self._L, self._reciprocals, self._W, self.pivots = ltdl(H, paths)
         branches = [sum(path[:1] == (k,) for path in map(tuple, paths)) for k in range(self.n)]
-        self._limb_of: list[int] = []  # first degree of freedom of the limb of each: beyond a branch, or at the base
+        self._limb_of: list[int] = []  # first degree of freedom of each one's limb, after a branch or at the base
         self._limbs: dict[int, list[int]] = {}
         for k, path in enumerate(paths):
             self._limb_of.append(self._limb_of[path[0]] if path and branches[path[0]] == 1 else k)
@@ -110,7 +111,7 @@ class InverseInertia:
 
     @cached_property
     def response(self) -> np.ndarray:
-        """(n + m, n) x and μ by unit forces; x is symmetric to the last bit."""
+        """(n + m, n) responses x and μ to unit forces; x is exactly symmetric."""
         left = self._W * self._reciprocals
         if self.m:
             left = left - (self._W @ self._pull) @ self._QD
@@ -127,7 +128,7 @@ class InverseInertia:
         return np.concatenate([x, -(self._W @ self._pull).T]) if self.m else x
 
     def _limb(self, load: Load) -> int | None:
-        """The limb that a load acts on, with its path to the base; None if others respond to many numbers."""
+        """The limb of a load if the limb method is applicable; None for the general method."""
         if load.joint is None or load.kappa is not None:
             return None
         limb = self._limb_of[load.joint]
@@ -169,7 +170,7 @@ class InverseInertia:
         return result
 
     def _scaled(self, forces: np.ndarray, rows: Sequence[int]) -> np.ndarray:
-        """z = D⁻¹ Wᵀ f (n) of these rows alone."""
+        """z = D⁻¹ Wᵀ f (n), restricted to `rows`; zero in other rows."""
         z, inside = np.full(self.n, 0.0, dtype=object), {*rows}
         z[rows] = forces[rows]
         for k in reversed(rows):
@@ -180,7 +181,7 @@ class InverseInertia:
         return z
 
     def _spread(self, z: np.ndarray, rows: Sequence[int]) -> np.ndarray:
-        """W z (rows) by these rows of z."""
+        """W z (rows), restricted to `rows` of W and z."""
         inside = {*rows}
         columns = [[j for j in (i, *self._paths[i]) if j in inside] for i in rows]
         return np.array([self._W[i, js] @ z[js] for i, js in zip(rows, columns, strict=True)], dtype=object)
@@ -197,8 +198,8 @@ class InverseInertia:
     def _response_to_wrench(self, limb: int) -> np.ndarray:
         """(n + m, 6) responses x and μ to unit wrenches of a limb on the body at its root.
 
-        Where the axis s of its first joint is fixed to that body it transmits no moment about it, so that s·p = 0: one
-        component of p follows from the others.
+        If the first joint is a hinge whose axis s is fixed in that body, it transmits no moment about s: s·p = 0
+        eliminates one component of p.
         """
         path, s = [*self._paths[limb]], self._S[limb]
         Y = self.response[:, path] @ self._S[path]

@@ -15,9 +15,9 @@ from sysdyn.runtime.real import Real, real_of
 
 # Name of the caller's own ordering.
 CUSTOM = "custom"
-# Formulations that can be asked for, see `sysdyn.compile`.
+# Formulations, see `sysdyn.compile`.
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
-# Levels of compilation, with the code-generation level of the machine code.
+# {compilation level: code-generation level of the machine code}.
 LEVELS = {"best": 2, "fast": 0}
 
 
@@ -33,7 +33,7 @@ class Equations:
 class Options:
     """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 
-    effort: factor on the usual search for cheaper recursions. custom_order: row and column permutations of the
+    effort: factor on the search budget for cheaper recursions. custom_order: row and column permutations of the
     ordering CUSTOM. allow_unsafe: accept the cheapest order if none passes the check.
     """
 
@@ -71,7 +71,7 @@ class Options:
 
     @property
     def is_default(self) -> bool:
-        """True if no order, layout or treatment of known quantities is asked for."""
+        """True if ordering, layout and treatment of known quantities have their defaults."""
         return self.ordering == "auto" and self.equations == Equations()
 
     @property
@@ -85,7 +85,7 @@ class Options:
         return LEVELS[self.level]
 
     def to_dict(self) -> dict:
-        """Plain flat dict, as in solver files; outputs by name."""
+        """Flat dict of plain values for solver files; outputs by name."""
         flat = asdict(replace(self, outputs=self.output_names))
         return flat.pop("equations") | flat
 

@@ -1,4 +1,4 @@
-"""The cheapest elimination order that passes its check."""
+"""Search for the cheapest elimination order that passes its check."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from sysdyn.offline.stages import Stages
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import orthogonal
 
-# States at which orders are searched at first, and later if no order was good (CPU time).
+# Number of states in the first search, and in later ones if no order was good (CPU time).
 ORDER_SAMPLES, RETRY_SAMPLES = 48, 512
-# Most searches: each learns from the states at which the orders before it failed (CPU time).
+# Greatest number of searches; each adds the states at which previous orders failed (CPU time).
 ATTEMPTS = 4
-# Cost at which an order is given up, as a multiple of the cheapest one known (CPU time).
+# An order is abandoned at this multiple of the cost of the cheapest order (CPU time).
 MAX_RELATIVE_COST = 1.5
 # The order in which every column is eliminated by rotations, the last resort.
 ALL_ORTHOGONAL = "orthogonal"
-# Backward error that a step of iterative refinement mends (half the digits).
+# Greatest backward error that a step of iterative refinement can reduce to rounding (half the digits).
 REFINABLE = 1e-6
-# Most orders that a message names.
+# Greatest number of orders in an error message.
 MOST_NAMED = 3
 
 
 class OrderSelection:
     """The search for the cheapest order of a system that passes its check.
 
-    considered: (name, cost or why it was rejected) of each order.
+    considered: (name, cost or reason of rejection) of each order.
     """
 
     def __init__(self, system: System, options: Options, stages: Stages):
@@ -56,11 +56,11 @@ class OrderSelection:
             with self.stages.stage("candidates"):
                 choices = self._eliminate_new_orders(attempt)
             if not choices and attempt:
-                break  # more states lead to the orders that are known
+                break  # more states lead to the same orders
             with self.stages.stage("check"):
                 failing = self._check(choices)
                 if self._sampled.tree and self._checked and self._best() is None and not attempt:
-                    self._refine()  # means of estimates by every order lose the same digits
+                    self._refine()  # all orders of an estimate lose the same digits of the mean
             if self._is_over(attempt):
                 break
             with self.stages.stage("candidates"):
@@ -80,7 +80,7 @@ class OrderSelection:
         return choice, Elimination(self.system, *choice.pivots, thresholds=thresholds, refined=choice.refined)
 
     def _is_over(self, attempt: int) -> bool:
-        """True if another search would take too long."""
+        """True if no further search is needed."""
         best = self._best()
         if self.options.ordering in (*RECURSIVE, CUSTOM):
             return True
@@ -89,11 +89,14 @@ class OrderSelection:
         return self._ends_search(report) or attempt > 0 or not report.sign_changes
 
     def _ends_search(self, report: StabilityReport) -> bool:
-        """True if no other order need be checked. Covariances change the size of pivots of an estimate."""
+        """True if no other order has to be checked.
+
+        An estimate may have other flaws than sign changes, because covariances change the size of its pivots.
+        """
         return report.good or (bool(self.system.problem.noisy) and report.acceptable and not report.sign_changes)
 
     def _best(self) -> tuple[Choice, dict] | None:
-        """The cheapest acceptable order among those with fewest flaws; else the most accurate stable one."""
+        """The acceptable order with fewest flaws, the cheapest of these; else the most accurate backward stable one."""
         acceptable = [x for x in self._checked if x[0].report.acceptable]
         if acceptable:
             return min(acceptable, key=lambda x: (x[0].report.flaws, x[0].total))
@@ -101,7 +104,7 @@ class OrderSelection:
         return min(stable, key=lambda x: x[0].report.difference, default=None)
 
     def _refine(self) -> None:
-        """Check the cheapest accurate order, or the most accurate one, with a step of iterative refinement."""
+        """Check the cheapest accurate order (else the most accurate one) with a step of iterative refinement."""
         orders = [choice for choice, _ in self._checked if not choice.refined]
         accurate = [x for x in orders if x.report.backward_error <= REFINABLE and not x.report.often_falls_back]
         choice = min(accurate or orders, key=lambda x: x.total if accurate else x.report.backward_error)
@@ -112,7 +115,7 @@ class OrderSelection:
         self._check([choice])
 
     def _eliminate_new_orders(self, attempt: int) -> list[Choice]:
-        """Orders that were not known before, with their costs, the cheapest first."""
+        """Newly found orders with their costs, the cheapest first."""
         fast = self.options.level == "fast" and (attempt == 0 or self._best() is not None)
         choices: list[Choice] = []
         costs: dict[str, int] = {}
@@ -138,7 +141,7 @@ class OrderSelection:
         return sorted(choices, key=lambda choice: choice.total)
 
     def _check(self, choices: list[Choice]) -> list[Inputs]:
-        """Check the orders, the cheapest first, until one is good; returns the states at which those before failed."""
+        """Check orders in sequence until one is good; return the worst states of the others."""
         failing = []
         for choice in choices:
             self.stages.report(f"checking {choice.ordering}", 0.7)
@@ -155,7 +158,7 @@ class OrderSelection:
         return failing
 
     def _try_all_orthogonal(self) -> None:
-        """Check the order in which every column is eliminated by rotations: expensive, but stable."""
+        """Check the order that orthogonalises every column: expensive, but stable."""
         try:
             elimination = Elimination(self.system, *orthogonal(self._sampled))
         except (NoSafeOrdering, SingularState) as error:
@@ -167,14 +170,14 @@ class OrderSelection:
         self._check([choice])
 
     def _add_failing_states(self, failing: list[Inputs]) -> None:
-        """Sample more states for the next search, and add the states at which orders failed."""
+        """Sample more states for the next search, including those at which orders failed."""
         if len(self._sampled.values) < RETRY_SAMPLES:
             self._sampled = order_samples(self.system, RETRY_SAMPLES)
         if failing:
             self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
 
     def _failure(self) -> NoSafeOrdering:
-        """The error, which lists the orders, first those that were checked."""
+        """The error with a list of the orders; checked orders come first."""
         named = sorted(self.considered, key=lambda x: not x[1].startswith("not "))
         tried = tuple(dict.fromkeys(f"{name}: {what}" for name, what in named))
         lines = ["no elimination order is safe at every sampled state:", *(f"  {x}" for x in tried[:MOST_NAMED])]

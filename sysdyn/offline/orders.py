@@ -19,18 +19,19 @@ from sysdyn.sparse.orderings import ORDERINGS
 from sysdyn.sparse.quasidefinite import LAST_RESORT
 from sysdyn.sparse.sampled import SampledMatrix
 
-# Orders that "auto" tries besides the recursive ones.
+# Orders that "auto" tries in addition to the recursive ones.
 AUTO = ("tearing", "umfpack", "markowitz", "colamd")
-# Orders that are tried besides the symmetric ones for estimates of wrenches of a motion that is known exactly: what the
-# accelerations determine needs no multipliers (iCub on two feet: 8,537 and 8,960 operations for 13,377).
+# Orders that are tried in addition to symmetric ones for estimates of wrenches with exactly known motion, because
+# quantities that depend only on accelerations need no multipliers (iCub on two feet: 8,537 and 8,960 operations instead
+# of 13,377).
 KNOWN_MOTION = ("umfpack", "tearing")
-# Unknowns beyond which the symmetric order has FEW_STARTS starts at first, the better ones there (CPU time).
+# Beyond FEW_LIMIT unknowns only the first FEW_STARTS starts of the symmetric order are tried at first (CPU time).
 FEW_LIMIT, FEW_STARTS = 1000, 3
-# Cost of both first starts of an order, relative to the cheapest order, above which its other starts are skipped (they
-# were seen to save up to 16 %).
+# If both first starts of an order cost more than this multiple of the cheapest order, its other starts are skipped
+# (they saved up to 16 %).
 MAX_RELATIVE_COST = 1.2
 
-Order = Callable[[float], Pivots]  # An order, as a function of the operations at which it is given up.
+Order = Callable[[float], Pivots]  # A function of a limit on operations that computes an order.
 NamedOrders = Iterator[tuple[str, Order]]
 
 
@@ -39,8 +40,8 @@ def candidates(
 ) -> NamedOrders:
     """(name, order) of every order to try. Raises UnknownName.
 
-    costs: {name: operations}, which the caller fills while it iterates. last_resort: also expensive orders that are
-    safe by their structure. fast: only the first two starts of each searched order.
+    costs: {name: operations}; the caller adds entries while it iterates. last_resort: include expensive orders that are
+    structurally safe. fast: only the first two starts of each searched order.
     """
     searched = partial(_starts, sampled=sampled, costs=costs, last_resort=last_resort)
     ordering = options.ordering
@@ -91,9 +92,9 @@ def _limited(start: Callable[[SampledMatrix], Pivots], sampled: SampledMatrix, l
 
 
 def custom_permutations(problem: Problem, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
-    """(rows, columns) of the pivots of `problem.system`. Raises InvalidInput.
+    """Validated permutations (row_perm, col_perm) of the pivots of `problem.system`. Raises InvalidInput.
 
-    order: these permutations, or a function of the pattern (CSR of ones) that gives them.
+    order: (row_perm, col_perm), or a function that computes them from the pattern (CSR of ones).
     """
     system = problem.system(equations.layout, equations.known)
     if callable(order):

@@ -1,4 +1,4 @@
-"""The outputs of a solver: quantities by name, and measurements whose values are wanted."""
+"""The outputs of a solver: quantities by name, and values of measurements."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 
-# Names of other columns in files of results, and of all outputs together.
+# Reserved names: other columns in files of results, and "all".
 RESERVED = ("all", "w", "ok", "t")
 
 
 def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
-    """Quantities in canonical order, then measurements in the order of the argument.
+    """Validated outputs: quantities in canonical order, then measurements in the order of the argument.
 
-    Raises UnknownName, InvalidInput for anything else, ProblemError for names that do not tell outputs apart.
+    Raises UnknownName or InvalidInput for invalid outputs, ProblemError for ambiguous names.
     """
     requested = (outputs,) if isinstance(outputs, (str, Measurement)) else () if outputs is None else tuple(outputs)
     for x in requested:
@@ -42,7 +42,7 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
 
 
 def _quantities(wanted: Sequence[str], valid: Sequence[str]) -> tuple[str, ...]:
-    """The wanted quantities out of the valid ones, in canonical order. Raises UnknownName, InvalidInput."""
+    """The requested quantities in canonical order. Raises UnknownName, InvalidInput."""
     if not wanted:
         raise InvalidInput(f"outputs is empty: name some of {', '.join(valid)}, or 'all'")
     if "all" in wanted:
@@ -54,7 +54,7 @@ def _quantities(wanted: Sequence[str], valid: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check(m: Measurement, problem: Statement) -> None:
-    """Raise if a measurement has no value of its own, a name of something else, or is not of this robot."""
+    """Raise if a measurement has no value, has a reserved name, or does not fit the robot."""
     if isinstance(m, Wrapped):
         raise ProblemError(
             f"{m.name!r} is a {type(m).__name__}, which says how a measurement is treated: as an output give the "

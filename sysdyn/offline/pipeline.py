@@ -1,8 +1,8 @@
-"""The offline phase: from a problem to a program with a fixed elimination order, cheap by exact count and checked.
+"""The offline phase: from a problem to a checked program with a cheap, fixed elimination order.
 
     problem → the first formulation that supports it: equations → structure → candidate orders → check → program
 
-`sysdyn.compile` keeps the result in the cache and makes machine code of it.
+`sysdyn.compile` caches the result and compiles it to machine code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reference solutions at single states by pivoted LU, or orthogonal factors of more equations than unknowns."""
+"""Reference solutions at single states by pivoted LU, or by QR if there are more equations than unknowns."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from sysdyn.equations.system import SINGULAR, System
 from sysdyn.sparse.condition import balance, inverse_norm
 from sysdyn.sparse.superlu import factors
 
-# Steps of refinement of reference solutions (three reach the last bit).
+# Refinement steps of reference solutions (three reach the last bit).
 REFINED = 3
-# Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding
-# units.
+# Backward error after refinement beyond which the solve is repeated with the scaling of the state: 45 rounding units.
 LEFT = 1e-14
-# Times that rows of least squares are weighted anew, and least terms of a row compared with natural ones.
+# Greatest number of reweightings of least squares, and least terms of a row relative to natural ones.
 WEIGHINGS, SMALL_TERMS = 4, 1e-6
-# Least pivot, as a share of the greatest, that is no rounding: 4.5 rounding units. One below SINGULAR may be due to the
-# units, if rows weighted by their terms have a greater one.
+# Relative pivot below which it is a rounding error: 4.5 rounding units. Reweighting may raise a pivot below SINGULAR
+# that is due to units.
 NO_ROUNDING = 1e-15
 
 
 class Reference(NamedTuple):
-    """Unknowns (N, full layout) by pivoted solves without and with refinement, backward errors (N,) of the latter."""
+    """Unknowns (N, full layout) of pivoted solves, plain and refined, and backward errors (N,) of the refined ones."""
 
     plain: np.ndarray
     refined: np.ndarray
@@ -34,9 +33,10 @@ class Reference(NamedTuple):
 
 
 def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
-    """Solutions at N states that those of a program are compared with; NaN if exactly singular.
+    """Reference solutions at N states for the check of a program; NaN if exactly singular.
 
-    By SuperLU with partial pivoting, equilibrated; if refinement leaves more than `LEFT`, by the entries at the state.
+    Solved by SuperLU with partial pivoting and equilibration. If the backward error after refinement exceeds `LEFT`,
+    the solve is repeated with the scaling of that state.
     """
     entries, b = system.values_at(inputs, len(inputs["q"]))
     plain, d = np.zeros((2, len(entries), system.layout.n))
@@ -56,14 +56,14 @@ def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
 def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Unknowns at one state before and after refinement; NaN if the matrix is exactly singular."""
+    """(plain, refined) unknowns at one state; NaN if the matrix is exactly singular."""
     lu = PivotedLU.of(system, entries, scaling)
     lost = np.full(len(system.columns), math.nan)
     return (lost, lost) if lu is None else (-lu.solve(b), refine(lu, b))
 
 
 def refine(factorisation: PivotedLU | OrthogonalColumns, b: np.ndarray) -> np.ndarray:
-    """d of D d + b = 0, after `REFINED` steps of iterative refinement."""
+    """Solution d of D d + b = 0 after `REFINED` steps of iterative refinement."""
     D, d = factorisation.D, -factorisation.solve(b)
     for _ in range(REFINED):
         d = d - factorisation.solve(D @ d + b)
@@ -71,7 +71,7 @@ def refine(factorisation: PivotedLU | OrthogonalColumns, b: np.ndarray) -> np.nd
 
 
 class PivotedLU(NamedTuple):
-    """SuperLU's factors of the matrix D of a system at one state, equilibrated; entries: its row of `values`."""
+    """SuperLU factors of the equilibrated matrix D of a system at one state. entries: its row of `values`."""
 
     system: System
     entries: np.ndarray
@@ -81,7 +81,7 @@ class PivotedLU(NamedTuple):
 
     @staticmethod
     def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
-        """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
+        """Factorise one row of `values`. scaling: (rows, columns). None if exactly singular."""
         (rows, columns), (r, c) = scaling, system.coordinates
         lu = factors(system.matrix(entries * rows[r] * columns[c]))
         return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
@@ -103,7 +103,7 @@ class PivotedLU(NamedTuple):
             return 1.0 / inverse_norm(solve, len(sizes), of="T")
 
     def solve(self, x: np.ndarray) -> np.ndarray:
-        """D⁻¹ x of a vector or of several columns (n, k)."""
+        """D⁻¹ x for a vector x (n,) or several columns (n, k)."""
         return np.asarray((self.lu.solve((x.T * self.rows).T).T * self.columns).T)
 
     def solve_transposed(self, x: np.ndarray) -> np.ndarray:
@@ -112,10 +112,10 @@ class PivotedLU(NamedTuple):
 
 
 class OrthogonalColumns(NamedTuple):
-    """Factors Q R of the dense matrix D of a system at one state, for more equations than unknowns that agree.
+    """Dense QR factors of the matrix D of a system at one state, for consistent overdetermined equations.
 
-    Rows are weighted by their terms |D| |d| + |b| of the solution before, whose rounding is all that is left of
-    equations that agree, until each residual is small compared with its terms and the matrix is regular.
+    Residuals of consistent equations are rounding errors of their terms |D| |d| + |b|. So rows are reweighted by the
+    reciprocal terms of the previous solution until each residual is small compared with its terms and D is regular.
     """
 
     D: scipy.sparse.csr_matrix
@@ -127,7 +127,7 @@ class OrthogonalColumns(NamedTuple):
 
     @staticmethod
     def of(system: System, entries: np.ndarray, b: np.ndarray) -> OrthogonalColumns | None:
-        """The factors for one row of `values`; None without full rank, or without a finite solution."""
+        """Factorise one row of `values`; None if D is rank deficient or the solution is not finite."""
         D, clean = system.matrix(entries), system.drop_rounding(entries)
         rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
         dense, accepted, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False
@@ -153,12 +153,12 @@ class OrthogonalColumns(NamedTuple):
         return accepted
 
     def solve(self, x: np.ndarray) -> np.ndarray:
-        """D⁺ x of a vector or of several columns (m, k), with D⁺ D = 1."""
+        """D⁺ x for a vector x (m,) or several columns (m, k), with D⁺ D = 1."""
         y = np.empty((len(self.columns), *x.shape[1:]))
         y[self.order] = scipy.linalg.solve_triangular(self.R, self.Q.T @ (x.T * self.rows).T, check_finite=False)
         return np.asarray((y.T * self.columns).T)
 
     def solve_transposed(self, x: np.ndarray) -> np.ndarray:
-        """The product of x with the transpose of D⁺."""
+        """(D⁺)^T x."""
         y = scipy.linalg.solve_triangular(self.R, (self.columns * x)[self.order], trans="T")
         return np.asarray(self.rows * (self.Q @ y))

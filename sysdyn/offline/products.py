@@ -1,13 +1,13 @@
 """Products of the derivatives of a problem's solution f with vectors: J v, wᵀ J and the derivative of wᵀ J along v.
 
-    program            forward and reverse mode through the program if it solves for nothing: inverse dynamics;
-    inverse dynamics   recursions that solve for q̈: the program is differentiated by τ alone, which gives μ = H⁻¹ w, and
-                       ID(q, q̇, q̈) by the other inputs at a fixed q̈: wᵀ ∂q̈ = −μᵀ ∂ID, H ∂q̈ = ∂τ − ∂ID. Rows and
-                       known accelerations of constraints are treated as ID and τ, their wrenches as q̈;
-    factors            eliminations: D ∂d = −(∂D d + ∂b) with one solution by the factors of D or Dᵀ, and forward or
-                       reverse mode through the residual D d + b at the solved d, which is fixed.
+    program            forward and reverse mode through the program, for explicit ones such as inverse dynamics;
+    inverse dynamics   for recursions that solve for q̈: the program is differentiated by τ only, which gives μ = H⁻¹ w,
+                       and ID(q, q̇, q̈) by the other inputs at fixed q̈: wᵀ ∂q̈ = −μᵀ ∂ID, H ∂q̈ = ∂τ − ∂ID. Rows and
+                       known accelerations of constraints are treated like ID and τ, their wrenches like q̈;
+    factors            for eliminations: D ∂d = −(∂D d + ∂b) by one solve with the factors of D or Dᵀ, and forward or
+                       reverse mode through the residual D d + b at fixed d.
 
-Positions are differentiated in the tangent space, or by the numbers that arrays hold.
+Positions are differentiated in the tangent space, or by the entries of q.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from sysdyn.sparse.lu import solve, solve_transposed
 
 
 class Product(NamedTuple):
-    """The program of a product, and the method that wrote it."""
+    """The program of a product, and its method (see the module)."""
 
     method: str
     program: Program
@@ -58,11 +58,11 @@ def product(
     kind: str, problem: Problem, choice: Choice, program: Program, options: Options, of: Sequence[str],
     wrt: Sequence[str], ambient: bool = False,
 ) -> Product:  # fmt: skip
-    """A product of the derivatives of the outputs `of` by the groups of inputs `wrt`.
+    """A product of vectors with the derivatives of the outputs `of` by the groups of inputs `wrt`.
 
-    Its groups of inputs are those of the program, then `cotangents:NAME` of outputs and `tangents:NAME` of inputs as
-    the kind needs. Its groups of outputs are `of` (jvp), or `wrt`. ambient: positions are differentiated by their
-    numbers, which are q / |q| for quaternions q that are handed in; else in the tangent space of unit quaternions.
+    The product's inputs are those of the program, then `cotangents:NAME` of outputs and `tangents:NAME` of inputs, as
+    required by `kind`. Its outputs are `of` (jvp) or `wrt`. ambient: differentiate by the entries of q, where
+    quaternions are normalised in the program; else in the tangent space.
     """
     directions: TangentBasis = unit_directions if ambient else partial(tangents, problem.model)
     derivatives = _derivatives(problem, choice, program, options, of, wrt, directions)
@@ -92,7 +92,7 @@ def _derivatives(
 
 
 def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
-    """A product that normalises the quaternions of q, and differentiates by them, from one at unit quaternions."""
+    """Extend a product at unit quaternions: normalise the quaternions of q, and differentiate through that."""
     graph, sizes, tangents = Graph(SHARING), program.inputs.sizes, f"{TANGENTS}:q"
     q = graph.inputs("q", sizes["q"])
     normalised = list(normalise_quaternions(q, parts))
@@ -107,10 +107,10 @@ def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
 
 
 class _ByInverseDynamics(ProgramDerivatives):
-    """Products by derivatives of ID and of rows of constraints at the solution, and of the program by τ alone.
+    """Products by the method "inverse dynamics" (see the module).
 
-    free: degrees of freedom of known τ; q̈ is known of the others. inverse: ID and ROWS, with q, q̇, q̈, w and fx as its
-    inputs.
+    free: degrees of freedom with known τ; the others have known q̈. inverse: ID and ROWS as functions of q, q̇, q̈, w
+    and fx.
     """
 
     method = "inverse dynamics"
@@ -125,12 +125,12 @@ class _ByInverseDynamics(ProgramDerivatives):
         known = {"tau": free, "qdd": frozenset(range(self.nv)) - free}
         # outputs that are inputs
         self.identities = {(x, k) for x in of for k in known.get(x, ())}
-        # single inputs that the residual equals, by its rows; the other τ are results
+        # {row of the residual: scalar input to which it is equal at the solution}; the other τ are outputs
         self.residual_inputs = {k: f"tau[{k}]" for k in sorted(free)}
         values = [f"{value_group(m.name)}[{k}]" for m in problem.constraints
                   for k in range(len(m.components(problem.model)))]  # fmt: skip
         self.residual_inputs |= dict(enumerate(values, start=self.nv))
-        # accelerations and wrenches that are solved for
+        # solved accelerations and wrenches
         self.solved = {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
                        for k, x in enumerate(self.symbolic.outputs.get(name, ()))
                        if name != "qdd" or k in free}  # fmt: skip
@@ -155,11 +155,11 @@ class _ByInverseDynamics(ProgramDerivatives):
         return self._with_inputs(dict(zip(names, slopes, strict=True)), rows, weights)
 
     def hessian_products(self, weights: ScalarsByGroup, direction: PartialsByScalar) -> ScalarsByGroup:
-        """Changes of z = (q̈, w) and μ, with K = ∂R/∂z of the residual R and K^T μ = w.
+        """Derivatives of the gradients along `direction`, through z = (q̈, w) and the multipliers μ.
 
-            K ∂z = −∂R at a fixed z,    K^T ∂μ = −∂(K^T) μ,
+        With the residual R, K = ∂R/∂z and K^T μ = weights, two derivatives of the program by `residual_inputs` give
 
-        by two more solutions with the program, neither of which is differentiated.
+            K ∂z = −∂R at fixed z,    K^T ∂μ = −∂(K^T) μ.
         """
         rows, names = self._rows(weights), self._fixed_solution_inputs()
         all_slopes = gradient(self.residual, self._row, [self.scratch.input(x) for x in (*names, *self.solved)])
@@ -186,11 +186,11 @@ class _ByInverseDynamics(ProgramDerivatives):
 
     @cached_property
     def _row(self) -> list:
-        """Weights of the rows of the residual."""
+        """Scratch inputs for the weights of the rows of the residual."""
         return list(self.scratch.inputs("row", len(self.residual)))
 
     def _rows(self, weights: ScalarsByGroup) -> list:
-        """Weights of the residual's rows, by which its slopes at a fixed solution are the outputs'."""
+        """Weights of the residual's rows such that its gradient at a fixed solution is that of the weighted outputs."""
         scalars = [(x, k) for x, column in self.outputs.items() for k in range(len(column))]
         solved = [x for x in scalars if x not in self.identities]
         inputs = [self.graph.input(x) for x in self.residual_inputs.values()]
@@ -201,19 +201,19 @@ class _ByInverseDynamics(ProgramDerivatives):
         return rows
 
     def _with_inputs(self, gradients: PartialsByScalar, rows: list, weights: ScalarsByGroup) -> PartialsByScalar:
-        """These gradients and those by the residual's inputs, with the weights of outputs that are inputs."""
+        """Add the gradients by `residual_inputs`, and the weights of outputs that are inputs."""
         gradients |= {x: -rows[k] for k, x in self.residual_inputs.items()}
         for x, k in self.identities:
             gradients[f"{x}[{k}]"] = gradients.get(f"{x}[{k}]", 0.0) + weights[x][k]
         return gradients
 
     def _fixed_solution_inputs(self) -> list[str]:
-        """The single inputs that are differentiated by at a fixed solution."""
+        """Scalar inputs by which the residual is differentiated at a fixed solution."""
         outside = {*self.residual_inputs.values(), *(f"tau[{k}]" for k in range(self.nv)), *self.solved}
         return [x for x in self.scalar_names() if x not in outside]
 
     def _inner_rates(self, direction: PartialsByScalar) -> PartialsByScalar:
-        """Rates of the inputs of the residual."""
+        """The part of `direction` in the inputs of the residual."""
         outside = {*self.residual_inputs.values(), *self.solved}
         return {x: y for x, y in direction.items() if not (x in outside or x.startswith("tau["))}
 
@@ -221,7 +221,7 @@ class _ByInverseDynamics(ProgramDerivatives):
         return {x: self.scratch.input(f"rate {x}") for x in names}
 
     def _compensating(self, direction: PartialsByScalar) -> tuple[list, PartialsByScalar]:
-        """(change of the residual at a fixed solution, rates of the residual's inputs that compensate it)."""
+        """(change of the residual at a fixed solution, rates of `residual_inputs` less that change)."""
         inner = self._inner_rates(direction)
         change = self.evaluate_at_state(derivative(self.residual, self._rate(inner)),
                             {f"rate {x}": y for x, y in inner.items()})  # fmt: skip
@@ -229,9 +229,9 @@ class _ByInverseDynamics(ProgramDerivatives):
 
 
 class _ByFactors(ProgramDerivatives):
-    """Products by the factors of an elimination and derivatives of its residual at the solution d.
+    """Products by the method "factors" (see the module).
 
-    outputs: the coefficients of d in each scalar.
+    outputs: coefficients of d in each output scalar.
     """
 
     method = "factors"

@@ -1,6 +1,6 @@
-"""Inverse, forward and hybrid dynamics by a formulation of few operations instead of an elimination.
+"""Inverse, forward and hybrid dynamics by a recursion instead of an elimination.
 
-The result is checked by the system all the same: its residual at sampled states, and a pivoted solve.
+Recursions are checked like eliminations: residual of the system at sampled states, and pivoted solves.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ from sysdyn.recursions.generate import ROWS, GeneratedDynamics, generate
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
 
-# Operations that are written in search of fewer, at effort 1 (chosen).
+# Search budget at effort 1: operations of all recursions that are generated (chosen).
 BUDGET = 40_000
-# Number of states at which readings are compared with the equations (chosen).
+# Number of states at which measured outputs are compared with Y d + b_Y (chosen).
 READ = 16
 # Group of a checked program that holds its pivots.
 PIVOTS = "pivots"
-# Groups that hold the wrenches on bodies and torques of joints by which constraints act.
+# Output groups of the wrenches on bodies and joint torques of constraints.
 LOADS = ("wrenches on bodies", "torques on joints")
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
-    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None for others.
+    """Torque-driven degrees of freedom of a problem that recursions can solve; None for other problems.
 
-    Constraints may hold if some degree of freedom is driven.
+    The other degrees of freedom have known q̈, and all fx are known. Constraints require at least one torque-driven
+    degree of freedom.
     """
     if is_classical(problem):
         return torque_freedoms(problem)
@@ -75,17 +76,17 @@ def gives(problem: Problem, options: Options) -> bool:
 
 
 def budget(options: Options) -> float:
-    """Operations that may be written in search of fewer."""
+    """Search budget: operations of all recursions that may be generated."""
     return BUDGET * options.effort if options.level == "best" else 0.0
 
 
 def write(problem: Problem, options: Options) -> GeneratedDynamics:
-    """The formulation of fewest operations that is found, of a problem that `applies`."""
+    """The cheapest recursion that the search finds. `applies(problem)` must not be None."""
     free = applies(problem)
     assert free is not None
     measured = (measured_rows(problem, options.measured) if gives(problem, options) else None) or ()
-    other = () if measured else options.measured  # measurements of other quantities: by their rows
-    # stability is checked by the accelerations, which the program leaves out if they are no output
+    other = () if measured else options.measured  # evaluated from quantities by their rows
+    # the check needs q̈; the program omits it if it is not an output
     needed = {x for x, _ in blocks_of(problem.model, other)} | set(options.output_names)
     every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
     every += [problem.wrenches.name] if problem.constraints else []
@@ -109,8 +110,9 @@ def build(
 ) -> tuple[Choice, Program]:
     """(choice, program) of a recursion, checked like an elimination of the system.
 
-    From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
-    of them is that of q̈; other outputs of the program take their places. states: see `SampledStates.of`.
+    The check completes the program's q̈ (or the known one) to all unknowns by division-free recursions, so that the
+    residual measures the error of q̈. Other outputs of the program replace computed ones. states: see
+    `SampledStates.of`.
     """
     pivots = [strip_sign(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
@@ -135,7 +137,7 @@ def build(
 
 
 def _require_read(problem: Problem, program: Program, options: Options) -> None:
-    """Raise NoSafeOrdering if measurements that a program reads differ from Y d + b_Y at sampled states."""
+    """Raise NoSafeOrdering if measured outputs of a program differ from Y d + b_Y at sampled states."""
     measured = [m for m in options.measured if m.name in program.outputs]
     if not measured:
         return
@@ -158,7 +160,7 @@ def _require_read(problem: Problem, program: Program, options: Options) -> None:
 
 
 def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
-    """Equation and unknown of the pivots of these degrees of freedom, and from nv on of components of constraints."""
+    """Label (equation → unknown) of each pivot. freedoms: degree of freedom, or nv + component of the constraints."""
     model = problem.model
     labels = [f"c:tau({name}) → qdd({name})" for name in model.dof_names]
     for m in problem.constraints:
@@ -172,9 +174,9 @@ def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
 def check_recursion(
     problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int | None
 ) -> Check:
-    """Check a program of q̈, or more quantities, with its pivots (group PIVOTS).
+    """Check a program with outputs q̈ (and possibly others) and PIVOTS.
 
-    wrenches: external wrenches are inputs, else zero. states: see `SampledStates.of`.
+    wrenches: True if external wrenches are inputs, else they are zero. states: see `SampledStates.of`.
     """
 
     def run(part: Inputs) -> Results:
@@ -188,7 +190,7 @@ def check_recursion(
 
 
 def _measured(problem: Problem, written: GeneratedDynamics, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
-    """(name, Y d + b_Y) of each measurement, as it is read, or of quantities that the formulation gives."""
+    """(name, values) of each measured output: an output of the recursion, or Y d + b_Y from its quantities."""
     if all(m.name in written.outputs for m in measured):
         return [(m.name, written.outputs[m.name]) for m in measured]
     model, layout, graph = problem.model, Layout(problem.model), written.graph
@@ -208,7 +210,7 @@ def _measured(problem: Problem, written: GeneratedDynamics, measured: Sequence[M
 
 
 def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]:
-    """The wrench (6 nb) on bodies and torques (nv) by which the constraints act, as groups of a checked program."""
+    """Total constraint wrenches on bodies (6 nb) and torques (nv), as output groups LOADS; none if unconstrained."""
     if not problem.constraints:
         return []
     model, wrenches = problem.model, np.array([*w, None], dtype=object)[:-1]
@@ -227,7 +229,7 @@ def _program(problem: Problem, written: GeneratedDynamics, groups: Sequence, gua
 
 
 def coupled(problem: Statement, program: Program) -> Program:
-    """The program of a tree, with q and q̇ of followers computed from their leaders by the problem's couplings."""
+    """The program of a tree with couplings added: q and q̇ of followers are computed from their leaders."""
     if not problem.couplings:
         return program
     graph, sizes = Graph(SHARING), program.inputs.sizes
@@ -239,8 +241,8 @@ def coupled(problem: Statement, program: Program) -> Program:
 def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(d (N, full layout) from the program's outputs, its backward error (N,)).
 
-    q̈ is as good as the a and f that fit it best. The a and f that follow from it magnify its last digit in a long
-    chain: if their residual is large, those of the articulated-body algorithm are taken if they leave less.
+    a and f are computed from q̈, which magnifies rounding errors of q̈ in a long chain. If the residual is large, a and
+    f of the articulated-body algorithm replace them if their residual is less.
     """
     model = system.model
     n = len(inputs["q"])
@@ -261,7 +263,7 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
         part = {name: x[lost] for name, x in inputs.items()}
         driven = part["tau"] + torques[lost]
         with contextlib.suppress(SingularState):
-            tree = model.replace(closures=())  # by which couplings act is among the torques
+            tree = model.replace(closures=())  # `driven` includes the torques of couplings
             textbook = articulated_bodies(tree, part["q"], part["qd"], driven, acting[lost])
             other = d[lost]
             _fill(system.layout, other, {"a": textbook.a, "f": textbook.f})
@@ -272,7 +274,7 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
 
 
 def _fill(layout: Layout, d: np.ndarray, values: dict[str, np.ndarray]) -> None:
-    """Put quantities into d (N, full layout)."""
+    """Write quantities into d (N, full layout)."""
     for name, x in values.items():
         columns = layout.quantity_columns(name)
         d[:, columns] = x.reshape(len(d), len(columns))

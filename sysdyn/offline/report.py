@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from sysdyn.offline.sampling import FARTHEST
 
-# Greatest backward error and difference from a pivoted solve of an acceptable program (a hundredth of online limits).
+# Limits of an acceptable program: backward error, difference from a pivoted solve (a hundredth of online limits).
 BACKWARD_ERROR, DIFFERENCE = 1e-9, 3e-10
-# Multiple of the errors of pivoted solves that an acceptable program may have: two digits.
+# An acceptable program's errors are at most this multiple of those of pivoted solves: two digits.
 PIVOTED_RATIO = 1e2
-# Backward error of a good program (trial and error).
+# Limit on the backward error of a good program (trial and error).
 GOOD_ERROR = 1e-11
-# Greatest shares of the regular states that a good and an acceptable program leave to the fallback (gimbals: 0.25).
+# Greatest share of regular states with fallback for a good and for an acceptable program (gimbals: 0.25).
 FEW_FALLBACKS, MOST_FALLBACKS = 0.08, 0.3
-# Difference from a pivoted solve beyond which compiling warns: single precision.
+# Difference from a pivoted solve beyond which compilation warns: single precision.
 INACCURATE = 1e-6
 
 
@@ -25,25 +25,26 @@ class StabilityReport:
     Attributes
     ----------
     states, compared : int
-        Number of the states whose errors count, and of those that were compared with a pivoted solve.
+        Number of states whose errors count, and of states that were compared with a pivoted solve.
     singular, fallback : int
-        Number of other states: those at which the system itself is singular, and those at which a pivot is below its
-        threshold, so that calls use the fallback. Estimated from a sample if they are many.
+        Number of states at which the system is singular, and of regular states at which calls use the fallback because
+        a pivot is below its threshold. Their errors do not count. Large numbers are estimated from a sample.
     backward_error : float
-        Greatest backward error, row by row; see `sysdyn.equations.backward_error.Residual`.
+        Greatest componentwise backward error; see `sysdyn.equations.backward_error.Residual`.
     difference : float
         Greatest relative difference of a quantity (∞-norm) from a pivoted solve with iterative refinement.
     pivoted_backward_error, pivoted_difference : float
-        The same errors of a pivoted solve with and without refinement. They are large if the system is ill-conditioned.
+        The same errors of a pivoted solve, the first with and the second without refinement. They are large if the
+        system is ill-conditioned.
     least_pivot : float
-        Least |pivot| over its typical size at any regular state; least_pivot_name: its equation and unknown.
+        Least ratio of |pivot| to its typical size at any regular state; least_pivot_name: its equation and unknown.
     sign_changes : int
-        Number of pivots that take both signs and so vanish in between, without the one that the determinant explains.
+        Number of sign-changing pivots, which vanish in between. One is not counted if the determinant changes its sign.
     verified_range : float
-        Length up to which joints without limits were checked, m. Calls solve states beyond with pivoting.
+        Length up to which joints without limits were checked, m. Calls solve states beyond it with pivoting.
     single_error, single_median, single_loss : float
-        Of a program in single precision: greatest and median error as a fraction of the greatest entry of an output,
-        and the greatest error over the effect of rounded inputs; see `sysdyn.offline.single`. 0 in double precision.
+        For single precision: greatest and median error relative to the greatest entry of an output, and greatest ratio
+        of the error to the effect of rounded inputs; see `sysdyn.offline.single`. 0 in double precision.
     """
 
     states: int
@@ -64,34 +65,34 @@ class StabilityReport:
 
     @property
     def backward_stable(self) -> bool:
-        """True if most results solve a system whose entries are nearly the given ones, without the fallback."""
+        """True if the backward error is small and not too many states need the fallback."""
         limit = max(BACKWARD_ERROR, PIVOTED_RATIO * self.pivoted_backward_error)
         return self.states > 0 and self.backward_error <= limit and self.fallback_share <= MOST_FALLBACKS
 
     @property
     def acceptable(self) -> bool:
-        """True if results are backward stable and at most two digits less accurate than those of a pivoted solve."""
+        """True if backward stable and at most two digits less accurate than a pivoted solve."""
         return self.backward_stable and self.difference <= max(DIFFERENCE, PIVOTED_RATIO * self.pivoted_difference)
 
     @property
     def good(self) -> bool:
-        """True if the search for an order may end: acceptable without a flaw."""
+        """True if acceptable without flaws, which ends the search for an order."""
         return self.acceptable and not self.flaws
 
     @property
     def flaws(self) -> int:
-        """Number of flaws among large errors, few digits to spare, many fallbacks, sign changes."""
+        """Number of flaws among: inaccurate, small margin of the backward error, many fallbacks, sign changes."""
         few_digits = self.backward_error > max(GOOD_ERROR, PIVOTED_RATIO * self.pivoted_backward_error)
         return sum((self.inaccurate, few_digits, self.often_falls_back, self.sign_changes > 0))
 
     @property
     def inaccurate(self) -> bool:
-        """True if results may be wrong by more than single precision, even if those of a pivoted solve may, too."""
+        """True if errors exceed single precision, regardless of the errors of a pivoted solve."""
         return not (self.backward_error <= BACKWARD_ERROR and self.difference <= INACCURATE)
 
     @property
     def often_falls_back(self) -> bool:
-        """True if calls use the fallback at many of the regular states."""
+        """True if calls use the fallback at more than `FEW_FALLBACKS` of the regular states."""
         return self.fallback_share > FEW_FALLBACKS
 
     @property

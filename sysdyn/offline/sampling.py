@@ -1,4 +1,4 @@
-"""States at which elimination orders are searched and checked, and matrices there."""
+"""Sampled states for the search and the check of elimination orders, and matrices at these states."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from sysdyn.program.graph import is_zero
 from sysdyn.program.reproducible import exp, matmul
 from sysdyn.sparse.sampled import SampledMatrix, Tree
 
-# Most powers of ten by which variances are multiplied or divided at half of the sampled states (documented range).
+# Variances are scaled by up to this many powers of ten at half of the sampled states (documented range).
 NOISE_DECADES = 2.0
-# Greatest sampled length without limits [m], or angle of a screw, which unwinds to a length, [rad] (long rails).
+# Greatest sampled length without limits [m], or angle of a screw joint [rad] (long rails).
 FARTHEST = 1e3
-# Numbers of the states of each 16 at which lengths without limits are far: violent motions at 3, 6 and 14, others at 5
-# and 8 (all kinds of states).
+# Positions in each 16 states at which lengths without limits are far: violent motions at 3, 6 and 14, others at 5 and 8
+# (all kinds of states).
 FAR_STATES = (3, 5, 6, 8, 14)
-# Length [m] up to which all lengths are sampled, whatever their limits (robots).
+# Length [m] up to which all lengths are sampled and programs are used, whatever the joint limits (robots).
 NEAREST = 1.0
-# Length [m] that all lengths of near states are below: states that every solver meets.
+# Greatest length [m] of near states: states that occur in every application.
 NEAR = 5.0
 # Seeds of the states at which orders are searched, programs checked, passes verified, and examples taken.
 ORDER_SEED, CHECK_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
 def lengths(model: Model) -> np.ndarray:
-    """(nq,) bool: True for entries of q that are lengths, or angles of screws; all others turn."""
+    """(nq,) bool: True for entries of q that are lengths or angles of screws, False for rotations."""
     turning = [{*j.angles, *range(*(j.quaternion or slice(0)).indices(j.nq))} for j in model.joints]
     return np.array([k not in x for j, x in zip(model.joints, turning, strict=True) for k in range(j.nq)], dtype=bool)
 
@@ -56,14 +56,14 @@ def limits(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reach(model: Model, farthest: float = FARTHEST) -> np.ndarray:
-    """(nq,): greatest |q| that a program was checked at, limits of lengths or `farthest`; inf for angles."""
+    """(nq,): greatest checked |q|: the joint limit, or `farthest` without limits; inf for angles."""
     limit = np.abs(limits(model)).max(axis=0)
     limit = np.maximum(np.where(np.isfinite(limit), limit, farthest), NEAREST)
     return np.where(lengths(model), limit, math.inf)
 
 
 def travelled(system: System, q: np.ndarray) -> np.ndarray:
-    """(N,): greatest of the lengths without limits that the system depends on; q (N, nq)."""
+    """(N,): greatest unlimited length on which the system depends; q (N, nq)."""
     model = system.model
     unlimited = lengths(model) & ~np.isfinite(np.abs(limits(model)).max(axis=0))
     return np.abs(q[:, unlimited & system.program.used_inputs[: model.nq]]).max(axis=1, initial=0.0)
@@ -75,17 +75,16 @@ def is_far(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
-    """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
+    """Inputs by group at n states: half at random positions, half with joints at multiples of π/2.
 
-    ranges: seven of sixteen states cover the ranges of the joints. Positions are random within the limits, or at them;
-    lengths without limits are random out to FARTHEST, each decade as often, some with the other joints at right angles.
-    At a quarter of the states known quantities are of size 1, whatever the robot weighs.
+    Known quantities are those of a motion with accelerations near 1, at a third of the states with external wrenches of
+    the size of inertial forces. Torques then nearly balance gravity, which reveals cancellation. At half of the states
+    known quantities and covariances are multiplied by random factors (violent motion), and parameters that are inputs
+    differ from the model's. Sensors have their values in the motion; they are 1 if some are noisy (large residuals), or
+    without `ranges`. Each switchable measurement is off at a quarter of the states.
 
-    Known quantities belong to a motion with accelerations near 1, without external wrenches or with some of the size of
-    the bodies' inertial forces: torques nearly balance gravity, and errors show. At half of the states known quantities
-    and covariances are multiplied by random factors (a violent motion), and parameters that are inputs differ from the
-    model's. Sensors have their values in that motion. They are 1 instead if some are noisy (large residuals), or
-    without `ranges`. Switchable measurements are off at a quarter of the states.
+    ranges: seven of sixteen states also cover the joint ranges. Positions are random within the limits, or at them;
+    lengths without limits are log-uniform up to FARTHEST. At a quarter of the states known quantities are of size 1.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)
@@ -102,7 +101,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     fx = matmul(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     drawn = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
     values = motion_of(problem, q, qd, qdd, fx, drawn)
-    if ranges and not problem.noisy:  # readings of the motion, or they would never be small compared with their terms
+    if ranges and not problem.noisy:  # other values would never be small compared with their terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
         values |= {value_group(name): x for name, x in read.items()}
@@ -131,7 +130,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
 
 
 def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Positions q (N, nq) with some of the states spread over the ranges of the joints."""
+    """Positions q (N, nq), with some states replaced by samples of the joint ranges."""
     (lower, upper), k = limits(model), np.arange(len(q))[:, None]
     limited, whole = np.isfinite(lower) | np.isfinite(upper), np.isfinite(lower) & np.isfinite(upper)
     low, high = np.where(np.isfinite(lower), lower, upper), np.where(np.isfinite(upper), upper, lower)
@@ -143,7 +142,7 @@ def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray
 
 
 def sample_matrix(system: System, states: dict[str, np.ndarray]) -> SampledMatrix:
-    """The worst-case pattern with its values at the states (inputs by group)."""
+    """The worst-case pattern and its values at sampled states. states: inputs by group."""
     entries, _ = system.values(states)
     row, col = system.coordinates
     rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
@@ -162,7 +161,7 @@ def _tree(system: System) -> Tree | None:
 
 
 def order_samples(system: System, n: int) -> SampledMatrix:
-    """The matrix at the states at which orders are searched; for general problems only regular ones.
+    """The matrix at sampled states for the search of an order; singular states are omitted.
 
     Raises StructurallySingular if the system is singular at every state.
     """
@@ -177,9 +176,9 @@ def order_samples(system: System, n: int) -> SampledMatrix:
 
 
 def require_regular(system: System) -> None:
-    """Raise StructurallySingular with the unknowns that are not determined, after all states seemed to be singular.
+    """Diagnose a system that looks singular at all sampled states; raise StructurallySingular if it is ill posed.
 
-    Return if a diagnosis determines every unknown: inertias that differ by 10¹² leave condition numbers as large.
+    A well-posed system can look singular, because inertias that differ by 10¹² give condition numbers as large.
     """
     diagnosis = diagnose(system.problem)
     if diagnosis.well_posed:
@@ -189,7 +188,7 @@ def require_regular(system: System) -> None:
 
 
 def _always_regular(system: System) -> bool:
-    """True for hybrid dynamics of an unconstrained robot: its solution is that of positive definite systems."""
+    """True for hybrid dynamics of an unconstrained robot, which solves positive definite systems."""
     if system.problem.constraints:
         return False
     try:
@@ -200,9 +199,9 @@ def _always_regular(system: System) -> bool:
 
 
 def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarray | None = None) -> np.ndarray:
-    """(N,) bool: True for states at which a relative change of 1e-12 of its entries may make the matrix singular.
+    """(N,) bool: True for states at which a relative change of entries by 1e-12 can make the matrix singular.
 
-    entries (N, nnz): of the matrix, if they are known.
+    entries (N, nnz): of the matrix; None to compute them.
     """
     entries = system.values(states)[0] if entries is None else entries
     entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
@@ -210,10 +209,10 @@ def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarr
 
 
 def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.ndarray) -> np.ndarray:
-    """(N,) bool: True for singular states; for an estimate only if its equations without multipliers are singular, too.
+    """(N,) bool: True for singular states. An estimate is singular only if its equations without multipliers are.
 
-    Multipliers of a regular estimate make its matrix look singular at states with lengths of many metres.
-    entries (N, nnz): of the matrix.
+    At lengths of many metres, multipliers make the matrix of a regular estimate look singular. entries (N, nnz): of the
+    matrix.
     """
     entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
     return np.array([system.solvability(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)

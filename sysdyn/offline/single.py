@@ -1,12 +1,12 @@
-"""The check of a program in single precision, compared with the effect of inputs rounded to single precision.
+"""Check of a program in single precision: its error compared with the effect of inputs rounded to single precision.
 
-Programs are chosen and checked in double precision. At a sampled state let f be the result in double precision, f₃₂
-that in single precision, and f' the one of inputs that are wrong by half a unit in their last single place. The loss
+Programs are chosen and checked in double precision. At a sampled state let f be the result in double precision, f₃₂ the
+result in single precision, and f' the result in double precision for inputs perturbed by single rounding. The loss
 
     max |f₃₂ − f| / (max |f' − f| + ε max |f|),   ε the distance of 1 from the next single number,
 
-tells how much worse a program is than any that is handed inputs in single precision: about 1 if it is backward stable,
-whatever the condition of the state. The interpreter computes f₃₂, so that programs are the same on every processor.
+compares the error with the unavoidable one: it is about 1 if the program is backward stable, whatever the condition
+number of the state. The interpreter computes f₃₂, so that the check has the same result on every processor.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE
 
-# Loss beyond which a state is to be solved in double precision: three digits of the seven.
+# Loss beyond which a state needs double precision: three of seven digits.
 GREATEST_LOSS = 1e3
-# Draws of rounded inputs, the greatest effect of which is taken: one alone may hardly change the results.
+# Random perturbations of the inputs; the greatest effect counts, because a single one may hardly change the results.
 DRAWS = 4
-# Share of its typical size below which a quantity is nothing for its error to be relative to (units differ).
+# Errors are relative to at least this share of the typical size of a quantity (units differ).
 SMALL_SHARE = 1e-3
 
 
 def check_single(problem: Problem, compiled: Compiled, options: Options) -> Compiled:
-    """The compiled problem with ranges and errors of its program in the options' type of numbers.
+    """Check a compiled problem in the precision of `options.real`; add errors to its report, and adapt its ranges.
 
-    Raises NoSafeOrdering if no state could be compared.
+    Raises NoSafeOrdering if no state can be compared.
     """
     program, real, report = compiled.program, options.kernel_real, compiled.choice.report
     states = SampledStates.of(problem.system(), external_wrenches=options.external_wrenches)
@@ -67,7 +67,7 @@ def check_single(problem: Problem, compiled: Compiled, options: Options) -> Comp
 
 
 def _losses(program: Program, inputs: Inputs, exact: Inputs, single: Inputs, rounding: float) -> np.ndarray:
-    """(n,): the greatest loss of all groups of outputs."""
+    """(n,): the loss in single precision (see the module), greatest over output groups, at each state."""
     rng, loss = np.random.default_rng(0), np.zeros(len(inputs["q"]))
     perturbed = [
         interpreter.run_groups(

@@ -1,4 +1,4 @@
-"""The stages of the offline phase: their progress, and the time that each took."""
+"""Progress and timings of the stages of the offline phase."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Callback of progress: a text, and the share of the work that is done.
+# Progress callback: a text, and the completed fraction of the work.
 Progress = Callable[[str, float], None]
 
 
 class Stages:
-    """Reports progress to progress(text, share done), and measures the time of each stage."""
+    """Calls progress(text, completed fraction), and measures the time of each stage."""
 
     def __init__(self, progress: Progress | None = None):
         self._progress = progress
@@ -20,14 +20,14 @@ class Stages:
         self._running: list[str] = []
 
     def report(self, what: str, share: float = 0.0) -> None:
-        """Report a text and the share of the work that is done; a share never falls, though a search may restart."""
+        """Report a text and the completed fraction, which never decreases, even if a search restarts."""
         self._furthest = max(self._furthest, share)
         if self._progress:
             self._progress(what, self._furthest)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Context whose time counts for the stage of that name, and not for an outer stage."""
+        """Context manager whose time counts for the stage `name`, and not for an enclosing stage."""
         began = time.perf_counter()
         self._running.append(name)
         self._timings.setdefault(name, 0.0)

@@ -1,4 +1,4 @@
-"""The program of an accepted elimination order, verified to give the outputs of the paper's own system."""
+"""The program of an accepted elimination order; its outputs are verified against the paper's own system."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNCHANGED = 1e-9
 def written(
     problem: Problem, system: System, elimination: Elimination, choice: Choice, options: Options
 ) -> tuple[Choice, Program]:
-    """(the order with its cost, at the fast level end to end alone; its program).
+    """(choice with its cost in the *solve* scope, program); the fast level does not count that scope.
 
     Raises NoSafeOrdering if passes change an output.
     """
@@ -49,9 +49,9 @@ def written(
 def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[Output], passes: Sequence[str]) -> None:
     """Raise NoSafeOrdering if outputs differ from the solution of the paper's own system at sampled states.
 
-    Near singular states are excluded. If all states are near singular, the reference is the solve with iterative
-    refinement alone. The program runs in double-double arithmetic: its rounding errors are no matter of passes, and
-    were checked with its order.
+    Near singular states are excluded. If all states are near singular, the tolerance does not depend on the error of
+    the plain pivoted solve. The program runs in double-double arithmetic, because its rounding errors are checked with
+    its order.
     """
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
     regular = ~is_singular(problem.system(outputs=_with_measured(outputs)), inputs)
@@ -72,9 +72,9 @@ def _with_measured(outputs: Sequence[Output]) -> tuple[Output, ...]:
 def differences(
     problem: Problem, program: Program, outputs: Sequence[Output], inputs: Mapping[str, np.ndarray]
 ) -> tuple[float, float]:
-    """Greatest relative differences of outputs from a refined pivoted solve of the paper's own system at these states.
+    """(of the program, of a plain pivoted solve): greatest relative differences from a refined pivoted solve.
 
-    Of the program, and of a plain pivoted solve.
+    The reference solves the paper's own system at the states `inputs`.
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system, inputs = problem.system(outputs=_with_measured(outputs)), dict(inputs)
