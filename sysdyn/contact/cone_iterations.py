@@ -30,7 +30,7 @@ DIAGONAL_REG = 1e-10
 
 
 def point_scales(rows: Sequence[int], diagonal: Any) -> list:
-    """c of each point: regularised mean of the diagonal entries of its block of Ω. Entries may be arrays."""
+    """Scale c of each point: regularised mean diagonal entry of its block of Ω. Entries may be arrays."""
     least = sum(diagonal) * (DIAGONAL_REG / sum(rows))
     return [sum(diagonal[part]) / float(part.stop - part.start) + least for part in slices(rows)]
 
@@ -68,7 +68,7 @@ def _project_cone(x: Any, mu) -> list:
 
 
 def _project_point(x: Any, mu) -> list:
-    """Q: nearest x_n ≥ 0, then nearest x_t in the disk of radius μ x_n."""
+    """Projection Q: nearest x_n ≥ 0, then nearest x_t in the disk of radius μ x_n."""
     up = _positive(x[-1])
     return [*_project_disk(x[:-1], mu * up), up]
 

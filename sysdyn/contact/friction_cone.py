@@ -277,7 +277,7 @@ class Coulomb:
             _improve(solution, bad, self.residuals(w[bad], b[bad], mu[bad], current.forces + step))
 
     def _projection(self, friction: ArrayLike, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(Q(y), Q'(y) (…, m, m))."""
+        """Projection Q(y) of all points, see `_project_point`, and its derivative Q'(y) (…, m, m)."""
         function, product = compile_projection(self.rows)
         mu = np.asarray(self._per_point(friction))
         transposed = product(y[..., None, :], mu[..., None, :], tangents=np.eye(y.shape[-1]))

@@ -141,7 +141,7 @@ def impact(problem: Problem) -> Impact:
 
 
 def unstabilised(constraints: Iterable[Constraint]) -> list[Constraint]:
-    """The constraints without stabilisation."""
+    """The constraints with their stabilisation removed."""
     return [stabilised(m, None) if isinstance(m, Stabilised) else m for m in constraints]
 
 

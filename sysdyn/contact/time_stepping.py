@@ -76,7 +76,7 @@ class ContactForces:
 
 
 class StepData(NamedTuple):
-    """Intermediate values of a step for `Unilateral.derivatives`; omega, mu and solution are those of the points."""
+    """Intermediate values of a step for `Unilateral.derivatives`; omega, mu, solution: of the contact points only."""
 
     law: Coulomb
     q: np.ndarray
@@ -237,7 +237,10 @@ class Unilateral:
     def _schur_complement(
         self, omega: np.ndarray, free: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-        """(Ω_pp − Ω_pl Ω_ll⁺ Ω_lp, b of the points p, function of λ_p to all multipliers) with loops l at rest."""
+        """Eliminate the multipliers of loops l, which stay at rest: the problem of the contact points p alone.
+
+        Returns (Ω_pp − Ω_pl Ω_ll⁺ Ω_lp, b of the points, function from λ_p to the multipliers of points and loops).
+        """
         p = slice(sum(self.law.rows))
         l = slice(p.stop, None)
         if omega.shape[-1] == p.stop:

@@ -283,7 +283,7 @@ class _ParameterSet:
         self.dissipates = any(kind != "armature" for kind, _ in self.joints)
 
     def factors(self, q, qd, qdd, tau=None, fx=None) -> np.ndarray:
-        """R (nv, p + 1, p + 1) of each degree of freedom, triangular, with R^T R = [Y e]^T [Y e] over the states.
+        """Triangular factors R (nv, p + 1, p + 1), one per degree of freedom: R^T R = [Y e]^T [Y e] over all states.
 
         e = τ − ID(q, q̇, q̈, fx) with the declared parameters; 0 if τ is None.
         """
@@ -428,12 +428,12 @@ def _autocorrelation(e: np.ndarray) -> float:
 
 
 def _weighted(factors: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """R (p + 1, p + 1) of all degrees of freedom, weighted by 1/σ."""
+    """Triangular factor R (p + 1, p + 1) of the rows of all degrees of freedom, weighted by 1/σ."""
     return _triangle(np.vstack(factors / sigma[:, None, None]))
 
 
 def _triangle(A: np.ndarray) -> np.ndarray:
-    """R with R^T R = A^T A."""
+    """Triangular R with R^T R = A^T A."""
     return np.asarray(np.linalg.qr(A, mode="r"))
 
 
@@ -472,8 +472,8 @@ def _project_consistent(
 ) -> tuple[np.ndarray, bool]:
     """(physically consistent change δ that minimises |A δ − b|², True if it fits as well as the unconstrained one).
 
-    In the null space of A, δ has minimum norm in typical sizes. Barrier method for growing weights w: min w/2 |M x −
-    c|² − Σ log det P(x) (Boyd, Vandenberghe, Convex optimization, section 11.3).
+    In the null space of A, δ has minimum norm in typical sizes. The barrier method minimises w/2 |M x − c|² − Σ log det
+    P(x) for growing weights w (Boyd, Vandenberghe, Convex optimization, section 11.3).
     """
     directions = np.linalg.qr(null_space / unknowns.scale[:, None])[0].T / unknowns.scale
     M, target = np.vstack([A, directions]), np.concatenate([b, np.zeros(len(directions))])

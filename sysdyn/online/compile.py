@@ -218,7 +218,8 @@ def _built(
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
     """Load a solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files.
 
-    Files from untrusted sources are safe: nothing in them is executed, and their programs access only their own arrays.
+    Files from untrusted sources are safe: they contain no code that is executed, and their programs access only their
+    own arrays.
     """
     stored = storage.read(checked_path("a solver file", path))
     assert stored.problem is not None

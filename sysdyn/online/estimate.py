@@ -157,10 +157,10 @@ class Estimate(Solution):
     def noise_moments(self, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (σ² μ² (n, m), its expectation)} at n states, with μ = Σ⁻¹ ε.
 
-        For a full covariance L L^T: the lower triangles (n, m (m + 1) / 2), row by row, of L^T μ μ^T L and L^T Cov(μ)
-        L. The difference is the derivative of the log-likelihood with respect to log σ, or to the lower triangular X of
-        a covariance L (1 + X) (1 + X)^T L^T. Both are zero for components that no other equation checks or that are
-        switched off.
+        For a full covariance L L^T: the lower triangles (n, m (m + 1) / 2), row by row, of L^T μ μ^T L and
+        L^T Cov(μ) L. The difference is the derivative of the log-likelihood with respect to log σ, or to the lower
+        triangular X of a covariance L (1 + X) (1 + X)^T L^T. Both are zero for components that no other equation checks
+        or that are switched off.
         """
         found = self._multipliers()
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}

@@ -70,8 +70,9 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity folded
     in); w (…, nw) the components of the wrenches of constraints. solution["tau", "l_knee"] picks one joint, body or
-    constraint by name. solution["imu"] (…, m) is the value of a measurement among the outputs, and solution["imu",
-    "a_x"] one of its components. ok (…) bool: False for states that were not solved, with on_singular="nan".
+    constraint by name. solution["imu"] (…, m) is the value of a measurement among the outputs, and
+    solution["imu", "a_x"] one of its components. ok (…) bool: False for unsolved states, with
+    on_singular="nan".
 
     Solutions of problems with noise are `sysdyn.Estimate` objects, with standard deviations and tests.
     """
@@ -419,7 +420,7 @@ class Solution(SolvedQuantities, extension.RowResult):
 
 
 def _quantity(name: str) -> property:
-    """An output as an attribute."""
+    """Property that returns an output by name."""
 
     def value(solution: Solution) -> np.ndarray:
         try:
@@ -438,7 +439,7 @@ def _quantity(name: str) -> property:
 
 
 def _of_estimate(name: str) -> property:
-    """An attribute that only an Estimate has."""
+    """Property that raises NoEstimate: only an Estimate has the attribute."""
 
     def missing(solution: Solution) -> NoReturn:
         raise NoEstimate(

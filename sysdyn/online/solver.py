@@ -55,7 +55,7 @@ _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
 
 class Counts(NamedTuple):
-    """Exact operation counts: `end_to_end` from q, q̇; `solve` with X, v, c, ν as inputs, or None without them."""
+    """Exact operation counts: `end_to_end` from q, q̇; `solve` with X, v, c, ν as inputs, None if not used."""
 
     end_to_end: Flops
     solve: Flops | None

@@ -85,7 +85,7 @@ class NoiseStatistics:
         return x if self.on is None else np.where(self.on, x, np.nan)
 
     def covariance(self, noise: Noise) -> np.ndarray:
-        """Σ (n, k, k) of the call."""
+        """Covariance Σ (n, k, k) of a noise at each state."""
         numbers = self._numbers[:, self.noisy.numbers[noise.name]]
         return noise.matrix(np.broadcast_to(numbers, (self.n, noise.scalars)))
 
@@ -163,9 +163,9 @@ class NoiseStatistics:
         return 0.5 * (mean + mean.T)
 
     def moments(self, noise: Noise, found: Multipliers) -> tuple[np.ndarray, np.ndarray]:
-        """Lower triangles (n, numbers), row by row, of z z^T and of its expectation L^T Cov(μ) L, z = L^T μ.
+        """Outer products z z^T of z = L^T μ, Σ = L L^T, and their expectations L^T Cov(μ) L.
 
-        Their diagonals if components are independent.
+        Lower triangles (n, k (k + 1) / 2), row by row; for independent components only the diagonals (n, k).
         """
         part = self.noisy.places[noise.name]
         mu = found.mu[:, part]
