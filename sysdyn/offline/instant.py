@@ -272,7 +272,7 @@ class Instant:
         return self._rotated_back({i: x for i, x in self._factors.residual_rows.items() if i in self._noise})
 
     def _residual_factor(self) -> list[dict[int, Scalar]]:
-        """Columns {noisy row: entry} of Q₂."""
+        """Columns {noisy row: entry} of Q₂, which maps ρ to the whitened residuals (comment above)."""
         return [self._rotated_back({i: 1.0}) for i in self._factors.residual_rows if i in self._noise]
 
     def _rotated_back(self, y: dict[int, Scalar]) -> dict[int, Scalar]:

@@ -196,7 +196,7 @@ class InverseInertia:
         return mark_block(U)[0]
 
     def _response_to_wrench(self, limb: int) -> np.ndarray:
-        """(n + m, 6) responses x and μ to unit wrenches of a limb on the body at its root.
+        """(n + m, 6) responses x and μ to unit wrenches that a limb exerts on its supporting body.
 
         If the first joint is a hinge whose axis s is fixed in that body, it transmits no moment about s: s·p = 0
         eliminates one component of p.

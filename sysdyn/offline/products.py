@@ -186,7 +186,7 @@ class _ByInverseDynamics(ProgramDerivatives):
 
     @cached_property
     def _row(self) -> list:
-        """Scratch inputs for the weights of the rows of the residual."""
+        """Symbolic weights of the rows of the residual, as inputs of the graph `scratch`."""
         return list(self.scratch.inputs("row", len(self.residual)))
 
     def _rows(self, weights: ScalarsByGroup) -> list:

@@ -72,9 +72,9 @@ def _with_measured(outputs: Sequence[Output]) -> tuple[Output, ...]:
 def differences(
     problem: Problem, program: Program, outputs: Sequence[Output], inputs: Mapping[str, np.ndarray]
 ) -> tuple[float, float]:
-    """(of the program, of a plain pivoted solve): greatest relative differences from a refined pivoted solve.
+    """Greatest relative differences of outputs from a refined pivoted solve of the paper's own system.
 
-    The reference solves the paper's own system at the states `inputs`.
+    Returns (difference of the program, difference of a plain pivoted solve), over the states of `inputs`.
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system, inputs = problem.system(outputs=_with_measured(outputs)), dict(inputs)

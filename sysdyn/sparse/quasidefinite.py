@@ -169,7 +169,7 @@ class _Search:
         return n * (n + 3) // 2
 
     def _cost(self, i: int, j: int) -> int:
-        """Multiplications of a pair; symmetric products are computed once."""
+        """Multiplications to eliminate the pair (i, j); symmetric products are computed once."""
         n, m = (len(set(self.state.rows[k]) - {i, j}) for k in (i, j))
         cost = n * m
         if j in self.state.rows[j]:

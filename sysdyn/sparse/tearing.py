@@ -47,7 +47,10 @@ class _Chain:
         self.pivots: list[Pivot] = []
 
     def tear(self) -> list[int]:
-        """Tear columns until all unknowns are known, each time the column that implies most others; return them."""
+        """Tear columns until all unknowns are known; return the torn columns.
+
+        Each step tears the column from which the most other unknowns follow.
+        """
         self._add(self._implied_pivots(range(len(self.unknowns)), {}))
         border: list[int] = []
         while self.columns:
