@@ -37,7 +37,7 @@ BODY = f"inertia:{MODEL.body_names[1]}"
 # The values of each option of `compile` that are compiled here. The first one of each is the default.
 VALUES = {
     "ordering": (
-        "auto", "markowitz", "umfpack", "tearing", "symmetric", "rnea", "crba", "aba",
+        "auto", "markowitz", "umfpack", "tearing", "symmetric", "colamd", "rnea", "crba", "aba",
     ),
     "outputs": ("all", "tau", "qdd", "fx", "a", "f", ["qdd", "f"]),
     "level": ("best", "fast"),

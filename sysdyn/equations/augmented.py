@@ -62,7 +62,8 @@ class AugmentedSystem(System):
         """
         D = self.matrix(self.drop_rounding(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         exact = self.matrix(entries).diagonal()[self.n_unknowns :] == 0.0
-        if D.shape[0] < D.shape[1] or exact.sum() > D.shape[1]:
+        at_this_state = exact.sum() > (~self.plain.noisy_mask).sum()  # variances that are zero in the call
+        if D.shape[0] < D.shape[1] or (at_this_state and exact.sum() > D.shape[1]):
             return 0.0
         return 1.0 / max(rank_condition(x) for x in (D, D[exact]))
 

@@ -63,7 +63,7 @@ def test_load_cells_without_skew_are_singular():
     assert diagnosis.equations == diagnosis.unknowns and not diagnosis.well_posed
     # all axes parallel: the pattern falls into the plane and what is across it
     assert diagnosis.structural and len(diagnosis.suggestions) == 2
-    with pytest.raises(sd.StructurallySingular, match=r"3 equation\(s\) missing.*3 equation\(s\) too many"):
+    with pytest.raises(sd.StructurallySingular, match="120 equations, 120 unknowns, rank 117"):
         sd.compile(problem, level="fast")
     nearly = load_cells(4, skew=1e-11)  # poor in its units, regular once rows and columns are balanced
     assert nearly.diagnose().well_posed
