@@ -27,6 +27,9 @@ from sysdyn.runtime.native_calls import AcceptanceTest, rerun
 RECOVERABLE_STATUS = BAD_PIVOT | WEAK_PIVOT
 # Greatest relative change of a pivot or an output between both runs: a condition number of 1e5 (chosen).
 TOLERANCE = 1e-11
+# A pivot counts as zero below this share of its threshold, 1e-16 of its typical size: entries that cancel exactly leave
+# their rounding errors, the same ones in both runs.
+ZERO_PIVOT = 1e-5
 # Constants below this, absolutely and relative to the greatest, may be rounding errors: 45 rounding units of sines.
 # Rounding errors of inertias have no such bound, because true entries may be as small.
 ROUNDING_RESIDUE = 1e-14
@@ -71,11 +74,12 @@ class DoubleDoubleFallback:
     def _test(self) -> AcceptanceTest:
         program, groups = self._program, dict[object, int]()
         guards = np.array([x.value for x in program.guards], dtype=np.int32)
+        zeros = np.array([ZERO_PIVOT * x.threshold for x in program.guards], dtype=float)
         ends = np.array([x.stop for x in program.outputs.slices.values()], dtype=np.int64)
         units = [groups.setdefault(UNITS.get(name, name), len(groups)) for name in program.outputs]
         sizes = [*program.outputs.sizes.values()]
         return AcceptanceTest(
-            perturbed_constants(program.constants), guards, ends, np.repeat(units, sizes).astype(np.int64),
+            perturbed_constants(program.constants), guards, zeros, ends, np.repeat(units, sizes).astype(np.int64),
             self._tolerance, VANISHING,
         )  # fmt: skip
 

@@ -249,6 +249,8 @@ class AcceptanceTest(NamedTuple):
         Perturbed constants of the second run.
     guards : array of int32
         Value numbers of the guarded pivots.
+    zeros : array of float64
+        Sizes below which these pivots count as zero.
     ends : array of int64
         End of each output in the row of all outputs.
     units : array of int64
@@ -261,6 +263,7 @@ class AcceptanceTest(NamedTuple):
 
     constants: np.ndarray
     guards: np.ndarray
+    zeros: np.ndarray
     ends: np.ndarray
     units: np.ndarray
     tolerance: float

@@ -52,7 +52,7 @@ def test_typical_sizes_are_the_greatest_of_several_states(make):
     np.testing.assert_array_equal(sizes[fixed], entries[0, fixed])
     assert (sizes[~fixed] > np.median(entries, axis=0)[~fixed]).mean() > 0.8
     rounding = np.where(np.arange(system.nnz) % 2, 0.5, 2.0) * ENTRY_ROUNDING * sizes
-    covariance = np.logical_and(*(np.asarray(x) >= system.n_unknowns for x in system.coordinates))
+    covariance = np.logical_and(*(np.asarray(x) >= system.plain.shape[1] for x in system.coordinates))
     dropped = (np.arange(system.nnz) % 2 == 1) & ~covariance  # small variances are no rounding errors
     np.testing.assert_array_equal(system.drop_rounding(-rounding), np.where(dropped, 0.0, -rounding))
 

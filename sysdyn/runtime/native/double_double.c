@@ -279,23 +279,24 @@ static void write_outputs(PyObject *outputs, const Table *ends, int64_t state, c
    and sets their status to 0. inputs (states, n_inputs); states: their indices.
 
    Each state runs twice, the second time with the perturbed inputs and constants. It is accepted if no guarded pivot
-   changes by more than `tolerance`, relative to itself, and no output by more than that, see `agree`. ends: end of each
+   changes by more than `tolerance`, relative to itself, or is below its entry of `zeros`, and no output by more than that, see `agree`. ends: end of each
    output in the row of all outputs. units: groups of its entries. recoverable: status bits of states that may be rerun. */
 PyObject *rerun(PyObject *module, PyObject *arguments)
 {
-    Table kinds, lhs, rhs, constants, perturbed_constants, wanted, guards, ends, units, inputs, perturbed, states, status;
+    Table kinds, lhs, rhs, constants, perturbed_constants, wanted, guards, zeros, ends, units, inputs, perturbed, states;
+    Table status;
     PyObject *outputs;
     double tolerance, least;
     long long recoverable;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&ddO&O&O&O!O&L:rerun", int8s, &kinds, int32s, &lhs, int32s, &rhs,
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&O&O&ddO&O&O&O!O&L:rerun", int8s, &kinds, int32s, &lhs, int32s, &rhs,
                           doubles, &constants, doubles, &perturbed_constants, int32s, &wanted, int32s, &guards,
-                          integers, &ends, integers, &units, &tolerance, &least, doubles, &inputs, doubles, &perturbed,
+                          doubles, &zeros, integers, &ends, integers, &units, &tolerance, &least, doubles, &inputs, doubles, &perturbed,
                           integers, &states, &PyTuple_Type, &outputs, integers, &status, &recoverable))
         return NULL;
     int64_t n_outputs = ends.size ? ((const int64_t *)ends.data)[ends.size - 1] : 0;
     if (!are_outputs(outputs, &ends, status.size) || wanted.size != n_outputs || !are_groups(&units, n_outputs) ||
         !states.size || inputs.size % states.size || perturbed.size != inputs.size || lhs.size != kinds.size ||
-        rhs.size != kinds.size || perturbed_constants.size != constants.size)
+        rhs.size != kinds.size || perturbed_constants.size != constants.size || zeros.size != guards.size)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the sizes of the arrays do not fit");
     Program program = {kinds.data, lhs.data, rhs.data, kinds.size, inputs.size / states.size, constants.size};
     int64_t n_values = program.n_inputs + program.n_constants + program.n, solved = 0;
@@ -324,7 +325,7 @@ PyObject *rerun(PyObject *module, PyObject *arguments)
             for (Py_ssize_t k = 0; k < guards.size; k++) {
                 const Lanes *pivot = &values[((const int32_t *)guards.data)[k]].high;
                 double x = (*pivot)[s], y = (*pivot)[s + LANES / 2];
-                accepted &= fabs(x - y) < tolerance * fabs(x);
+                accepted &= fabs(x - y) < tolerance * fabs(x) && fabs(x) >= ((const double *)zeros.data)[k];
             }
             for (Py_ssize_t k = 0; k < n_outputs; k++) {
                 const Lanes *x = &values[((const int32_t *)wanted.data)[k]].high;
